@@ -51,22 +51,7 @@ export async function createStore({ database, routes, destinations }: Config, cl
     }
     case "sqlserver": {
       const { createSqlServerStore } = await import("../src/adapters/stores/sqlserver/index.ts");
-      return createSqlServerStore(
-        {
-          ...common,
-          database: target.database,
-          host: target.host,
-          port: target.port,
-          instance: target.instance,
-          encrypt: target.encrypt,
-          trustServerCertificate: target.trustServerCertificate,
-          hostNameInCertificate: target.hostNameInCertificate,
-          loginTimeoutMs: target.loginTimeoutMs,
-          names: { ...names, schema: undefined },
-        },
-        clock,
-        log,
-      );
+      return createSqlServerStore({ ...target, ...common, names: { ...names, schema: undefined } }, clock, log);
     }
   }
 }

@@ -51,7 +51,7 @@ export async function deliveryTargets(
       kind,
       destination,
       ...addressingOf(entry),
-      headers: kindOf.hasHeaderTemplates ? mapped(headers, compileHeaderValue) : headers,
+      headers: kindOf.hasHeaderTemplates ? compiled(headers) : headers,
       transform: transform === undefined ? null : createDeliveryStage(transform, evaluator, `destinations.${name}`),
       cloudEvents: cloudEvents && compileCloudEvents(cloudEvents, kindOf.cloudEvents, eventSources),
       retryPolicy: createRetryPolicy(retry, outbox.retryBaseDelayMs),
@@ -89,8 +89,8 @@ function compileAddressOf(
   return compileAddress({ name, template: text, from: keys[from] as AddressColumn | undefined });
 }
 
-function mapped<A, B>(values: Readonly<Record<string, A>>, map: (value: A) => B): Readonly<Record<string, B>> {
-  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, map(value)]));
+function compiled(headers: DestinationConfig["headers"]): DeliveryTarget["headers"] {
+  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, compileHeaderValue(value)]));
 }
 
 const TEMPLATES = { all: parseRoutingKeyTemplate, columns: parseRecordKeyTemplate } as const;

@@ -45,11 +45,9 @@ function constraints(node: SchemaNode): Json {
       return node.items?.type === "string" ? { anyOf: [list, { type: "string" }] } : list;
     }
     case "integer":
-      return orPlaceholder({ type: "integer", ...limits(node) });
     case "number":
-      return orPlaceholder({ type: "number", ...limits(node) });
     case "boolean":
-      return orPlaceholder({ type: "boolean" });
+      return orPlaceholder({ type: node.type, ...limits(node) });
     default:
       return { type: "string", ...defined({ minLength: node.minLength }) };
   }

@@ -1,4 +1,5 @@
 import type { SchemaNode } from "../model/schema.ts";
+import { formatDuration } from "../model/text.ts";
 import { describeOrigin, formatKeyPath, type KeyPath, type Origins, originAt } from "./keyPath.ts";
 import type { LoadedConfig } from "./load.ts";
 import { masked } from "./mask.ts";
@@ -39,18 +40,6 @@ function printable(node: SchemaNode, value: unknown, name: string | undefined): 
 function keysOf(schema: SchemaNode, value: object): string[] {
   const keys = Object.keys(schema.properties ?? value);
   return keys.filter((key) => Object.hasOwn(value, key));
-}
-
-/** Writes ms as a retention duration in the largest unit that is exact. */
-function formatDuration(ms: number): string {
-  for (const [suffix, unit] of [
-    ["d", 86_400_000],
-    ["h", 3_600_000],
-    ["m", 60_000],
-  ] as const) {
-    if (ms > 0 && ms % unit === 0) return `${ms / unit}${suffix}`;
-  }
-  return `${ms / 1000}s`;
 }
 
 /**

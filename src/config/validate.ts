@@ -19,24 +19,20 @@ export const MAX_MS = 2 ** 31 - 1;
 
 const ajv = new Ajv({ strict: true, strictRequired: false, allErrors: true, useDefaults: true, verbose: true });
 ajv.addVocabulary(["secret", "url", "defaultText", "requiredAny", "whole"]);
-ajv.addKeyword({
-  keyword: "unit",
-  schemaType: "string",
-  type: "number",
-  validate: (_: "ms", ms: number) => ms <= MAX_MS,
-});
-ajv.addKeyword({
-  keyword: "duration",
-  schemaType: "boolean",
-  type: "string",
-  validate: (_: true, text: string) => parseDuration(text) !== undefined,
-});
-ajv.addKeyword({
-  keyword: "syntax",
-  schemaType: "string",
-  type: "string",
-  validate: (syntax: Syntax, text: string) => syntaxError(syntax, text) === undefined,
-});
+const KEYWORDS = {
+  unit: { schemaType: "string", type: "number", validate: (_: "ms", ms: number) => ms <= MAX_MS },
+  duration: {
+    schemaType: "boolean",
+    type: "string",
+    validate: (_: true, text: string) => parseDuration(text) !== undefined,
+  },
+  syntax: {
+    schemaType: "string",
+    type: "string",
+    validate: (syntax: Syntax, text: string) => syntaxError(syntax, text) === undefined,
+  },
+} as const;
+for (const [keyword, definition] of Object.entries(KEYWORDS)) ajv.addKeyword({ keyword, ...definition });
 ajv.addKeyword({
   keyword: "kinds",
   schemaType: "object",

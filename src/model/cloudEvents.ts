@@ -1,4 +1,5 @@
 import type { Headers } from "./rows.ts";
+import { percentEncoded } from "./text.ts";
 
 /** CloudEvents 1.0.2: attributes of an event among the headers of a message, as the protocol bindings write them. */
 
@@ -47,9 +48,7 @@ export function attributeHeaders(
 
 /** HTTP protocol binding, section 3.1.3.2: space, double quote, percent and what is not printable ASCII. */
 function encoded(value: string): string {
-  return value.replace(/[^\x21\x23\x24\x26-\x7e]+/gu, (text) =>
-    [...new TextEncoder().encode(text)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join(""),
-  );
+  return value.replace(/[^\x21\x23\x24\x26-\x7e]+/gu, percentEncoded);
 }
 
 /** The value of a header of the HTTP binding. */

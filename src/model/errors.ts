@@ -33,15 +33,18 @@ export type StoreErrorCode =
   | "schema"
   | "other";
 
-/** A statement of the store failed. `message` names the statement and holds no row data. */
-export class StoreError extends Error {
-  override readonly name = "StoreError";
-  readonly code: StoreErrorCode;
+class CodedError<C extends string> extends Error {
+  readonly code: C;
 
-  constructor(code: StoreErrorCode, message: string, options?: ErrorOptions) {
+  constructor(code: C, message: string, options?: ErrorOptions) {
     super(message, options);
     this.code = code;
   }
+}
+
+/** A statement of the store failed. `message` names the statement and holds no row data. */
+export class StoreError extends CodedError<StoreErrorCode> {
+  override readonly name = "StoreError";
 }
 
 /** Whether an error of the database may pass by itself, as in a restart. */
@@ -55,11 +58,12 @@ interface PublishErrorOptions extends ErrorOptions {
   readonly status?: string | undefined;
 }
 
-/** A delivery failed. The reason is not redacted yet: `core/redact` cleans it before log and store. */
-export class PublishError extends Error {
+/**
+ * A delivery failed. The reason is not redacted yet: `core/redact` cleans it before log and store. The code is a short
+ * one from the adapter's own closed list, for example `status_5xx` or `timeout`.
+ */
+export class PublishError extends CodedError<string> {
   override readonly name = "PublishError";
-  /** A short code from the adapter's own closed list, for example `status_5xx` or `timeout`. */
-  readonly code: string;
   /** How long the receiver told us to wait, in ms (HTTP `Retry-After`). */
   readonly retryAfterMs: number | undefined;
   /** True when this row can never be delivered as it is: it is dead at once, whatever attempts are left. */
@@ -68,8 +72,7 @@ export class PublishError extends Error {
   readonly status: string | undefined;
 
   constructor(code: string, message: string, options?: PublishErrorOptions) {
-    super(message, options);
-    this.code = code;
+    super(code, message, options);
     this.retryAfterMs = options?.retryAfterMs;
     this.isPermanent = options?.isPermanent ?? false;
     this.status = options?.status;
@@ -99,14 +102,8 @@ export type TransformErrorCode =
   | "closed";
 
 /** A transform gave no result. The message is written for the expression's author; it may quote the payload. */
-export class TransformError extends Error {
+export class TransformError extends CodedError<TransformErrorCode> {
   override readonly name = "TransformError";
-  readonly code: TransformErrorCode;
-
-  constructor(code: TransformErrorCode, message: string, options?: ErrorOptions) {
-    super(message, options);
-    this.code = code;
-  }
 }
 
 /** Whether the expression or its input failed, and not an evaluator that is busy, closed or unable to start. */

@@ -67,7 +67,6 @@ export const INBOX_COLUMNS = {
   headers: "headers",
   expiresAt: "expires_at",
 } as const;
-type InboxColumn = keyof typeof INBOX_COLUMNS;
 
 /** Keys of `database.columnMapping.outbox` with their default column names (spec, "Outbox row"). */
 export const OUTBOX_COLUMNS = {
@@ -91,7 +90,6 @@ export const OUTBOX_COLUMNS = {
   destinationOverride: "destination_override",
   expiresAt: "expires_at",
 } as const;
-type OutboxColumn = keyof typeof OUTBOX_COLUMNS;
 
 /** Columns of the table of the destinations, see `DestinationStore`. Only the table can have another name. */
 export const DESTINATION_COLUMNS = {
@@ -118,7 +116,6 @@ export const DESTINATION_COLUMNS = {
   lastError: "last_error",
   slowAt: "slow_at",
 } as const;
-type DestinationColumn = keyof typeof DESTINATION_COLUMNS;
 
 /** Columns of the table of the history, see `HistoryStore`. Only the table can have another name. */
 export const HISTORY_COLUMNS = {
@@ -146,21 +143,15 @@ export const JOURNAL_COLUMNS = {
   replica: "replica",
 } as const;
 
-type HistoryColumn = keyof typeof HISTORY_COLUMNS;
-
 /** Columns that an owner's table may do without: null. */
-type OptionalInboxColumn = "expiresAt";
-type OptionalOutboxColumn = "destinationOverride" | "expiresAt";
+type OptionalColumn = "destinationOverride" | "expiresAt";
+type OwnColumnNames<C> = { readonly [K in keyof C]: K extends OptionalColumn ? string | null : string };
 
-export type InboxColumnNames = Readonly<
-  Record<Exclude<InboxColumn, OptionalInboxColumn>, string> & Record<OptionalInboxColumn, string | null>
->;
-export type OutboxColumnNames = Readonly<
-  Record<Exclude<OutboxColumn, OptionalOutboxColumn>, string> & Record<OptionalOutboxColumn, string | null>
->;
-export type DestinationColumnNames = Readonly<Record<DestinationColumn, string>>;
+export type InboxColumnNames = OwnColumnNames<typeof INBOX_COLUMNS>;
+export type OutboxColumnNames = OwnColumnNames<typeof OUTBOX_COLUMNS>;
+export type DestinationColumnNames = Readonly<Record<keyof typeof DESTINATION_COLUMNS, string>>;
 export type JournalColumnNames = Readonly<Record<keyof typeof JOURNAL_COLUMNS, string>>;
-export type HistoryColumnNames = Readonly<Record<HistoryColumn, string>>;
+export type HistoryColumnNames = Readonly<Record<keyof typeof HISTORY_COLUMNS, string>>;
 
 /**
  * Tables for operators: processes alive, their figures, the audit log, replay jobs, and received messages without a
@@ -223,18 +214,22 @@ export interface RoutedRow {
   readonly destinationOverride: string | null;
 }
 
-/** An outbox row under a claim. Except `key` and `aggregateType`, only an owner's own table allows null. */
-export interface ClaimedRow extends RoutedRow {
+/** An outbox row in its order. */
+export interface OrderedRow extends RoutedRow {
   readonly id: MessageId;
-  readonly claimToken: ClaimToken;
   /** Decimal text: a 64-bit identity does not fit a JavaScript number. */
   readonly sequence: string;
   readonly key: string | null;
+  /** Failed deliveries so far; 0 on the first delivery. */
+  readonly attempt: number;
+}
+
+/** An outbox row under a claim. Except `key` and `aggregateType`, only an owner's own table allows null. */
+export interface ClaimedRow extends OrderedRow {
+  readonly claimToken: ClaimToken;
   readonly aggregateType: string | null;
   readonly payload: string | null;
   readonly headers: Headers;
-  /** Failed deliveries so far; 0 on the first delivery. */
-  readonly attempt: number;
   /** The ceiling: a failure that makes `attempt` reach it makes the row dead. */
   readonly maxAttempts: number;
   /** Null also for a time that no `Date` can hold, such as `infinity`. */

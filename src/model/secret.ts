@@ -29,15 +29,21 @@ export class Secret {
     this.#users.push(remake);
   }
 
-  /** Its file has another value now. @throws Error of a user that cannot use it: all of them have the old value then */
-  renew(value: string): void {
-    const before = this.#value;
-    this.#value = value;
+  /**
+   * Gives secrets of one file its new value.
+   *
+   * @throws Error of a user that cannot use it: all of them have their old values then
+   */
+  static renew(secrets: readonly Secret[], value: string): void {
+    const give = (values: readonly string[]) => {
+      for (const [index, secret] of secrets.entries()) secret.#value = values[index] ?? "";
+      for (const secret of secrets) for (const remake of secret.#users) remake();
+    };
+    const before = secrets.map((secret) => secret.#value);
     try {
-      for (const remake of this.#users) remake();
+      give(secrets.map(() => value));
     } catch (error) {
-      this.#value = before;
-      for (const remake of this.#users) remake();
+      give(before);
       throw error;
     }
   }

@@ -38,7 +38,8 @@ function extended(value: string): string {
   );
 }
 
-function percentEncoded(text: string): string {
+/** Every byte of the text in UTF-8 as `%XX`. */
+export function percentEncoded(text: string): string {
   return Array.from(Buffer.from(text), (byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join("");
 }
 
@@ -82,4 +83,10 @@ export function parsedJson(text: string): unknown {
   } catch {
     return undefined;
   }
+}
+
+/** Writes ms, a multiple of 1000, as a duration in the largest unit that is exact. */
+export function formatDuration(ms: number): string {
+  const suffix = (["d", "h", "m"] as const).find((unit) => ms > 0 && ms % UNITS[unit] === 0) ?? "s";
+  return `${ms / UNITS[suffix]}${suffix}`;
 }

@@ -1,4 +1,4 @@
-import type { MessageId, RoutedRow } from "../model/rows.ts";
+import type { MessageId, OrderedRow } from "../model/rows.ts";
 
 /** Moves finished outbox rows back to `pending` (spec, "POST /admin/replay"). */
 export interface ReplayStore {
@@ -58,13 +58,8 @@ export interface ReplayPage {
 }
 
 /** A topic that is null, which an owner's table may let in, means that the row is dead. */
-export interface FinishedRow extends RoutedRow {
-  readonly id: MessageId;
-  /** Decimal text: a 64-bit identity does not fit a JavaScript number. */
-  readonly sequence: string;
-  readonly key: string | null;
+export interface FinishedRow extends OrderedRow {
   readonly state: FinishedState;
-  readonly attempt: number;
   /** Null where an owner's table has no time that a `Date` can hold. */
   readonly createdAt: Date | null;
   /** At most 200 characters of the reason. */

@@ -1,4 +1,4 @@
-import type { Consumption, Headers, MessageId, OutboxState, RoutedRow } from "../model/rows.ts";
+import type { Consumption, Headers, MessageId, OrderedRow, OutboxState } from "../model/rows.ts";
 
 /**
  * Finds messages in both tables, for operators. Every call reads by an index, or a bounded number of rows. The outbox
@@ -117,10 +117,7 @@ export interface InboxMessage extends MessageParts {
   readonly processedAt: Date | null;
 }
 
-export interface OutboxMessage extends MessageParts, RoutedRow {
-  /** Decimal text. */
-  readonly sequence: string;
-  readonly key: string | null;
+export interface OutboxMessage extends MessageParts, OrderedRow {
   readonly state: OutboxState;
   readonly isParked: boolean;
   /** Pending, and not due yet; `infinity` has no `scheduledAt` here. */

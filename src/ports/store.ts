@@ -4,8 +4,8 @@ import type {
   InsertResult,
   MessageId,
   NewInboxRow,
+  OrderedRow,
   Outcome,
-  RoutedRow,
 } from "../model/rows.ts";
 import type { DestinationStore } from "./destinationStore.ts";
 import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
@@ -309,12 +309,7 @@ export interface ParkedFilter {
   readonly key?: string | undefined;
 }
 
-export interface ParkedRow extends RoutedRow {
-  readonly id: MessageId;
-  /** Decimal text: a 64-bit identity does not fit a JavaScript number. */
-  readonly sequence: string;
-  readonly key: string | null;
-  readonly attempt: number;
+export interface ParkedRow extends OrderedRow {
   /** Null where an owner's table has no time that a `Date` can hold. */
   readonly parkedAt: Date | null;
   /** At most 200 characters of the reason. */

@@ -1,6 +1,6 @@
 import { stat } from "node:fs/promises";
 import { errorText } from "../model/errors.ts";
-import type { Secret } from "../model/secret.ts";
+import { Secret } from "../model/secret.ts";
 import type { Log, SecretMasker } from "../ports/runtime.ts";
 
 interface SecretFilesOptions {
@@ -88,7 +88,7 @@ export class SecretFiles {
     const changed = secrets.filter((secret) => secret.file === file && secret.reveal() !== value);
     if (changed.length === 0) return;
     masker.add(value);
-    this.#renewAll(changed, value);
+    Secret.renew(changed, value);
     if (changed.some((secret) => secret.isFollowed)) {
       log.info({ file }, "a secret file has changed: its new value is in use");
     }
@@ -97,21 +97,6 @@ export class SecretFiles {
         { file },
         "a secret file has changed: what was made of it when the process started keeps the former value until a restart",
       );
-    }
-  }
-
-  /** All that share the file, or none. */
-  #renewAll(secrets: readonly Secret[], value: string): void {
-    const renewed: (readonly [Secret, string])[] = [];
-    try {
-      for (const secret of secrets) {
-        const before = secret.reveal();
-        secret.renew(value);
-        renewed.push([secret, before]);
-      }
-    } catch (error) {
-      for (const [secret, before] of renewed) secret.renew(before);
-      throw error;
     }
   }
 

@@ -30,18 +30,23 @@ interface SyntaxNode {
 
 /** Every node of an expression's syntax tree, roughly in the order of the text. */
 export function syntaxNodes(expression: jsonata.Expression): readonly SyntaxNode[] {
-  const nodes: SyntaxNode[] = [];
+  return Array.from(syntaxTree(expression), ({ part }) => part).filter(
+    (part): part is SyntaxNode => "type" in part && typeof part.type === "string",
+  );
+}
+
+/** Every object of the syntax tree, with its depth. Not recursive: a long chain of operators is a deep tree. */
+function* syntaxTree(expression: jsonata.Expression): Generator<{ readonly part: object; readonly depth: number }> {
   const seen = new Set<object>();
-  const pending: unknown[] = [expression.ast()];
-  // Not recursive: a long chain of operators is a deep tree.
-  while (pending.length > 0) {
-    const next = pending.pop();
-    if (typeof next !== "object" || next === null || next instanceof RegExp || seen.has(next)) continue;
-    seen.add(next);
-    if ("type" in next && typeof next.type === "string") nodes.push(next as SyntaxNode);
-    for (const child of Object.values(next).reverse()) pending.push(child);
+  const pending: { readonly value: unknown; readonly above: number }[] = [{ value: expression.ast(), above: 0 }];
+  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
+    const { value, above } = next;
+    if (typeof value !== "object" || value === null || value instanceof RegExp || seen.has(value)) continue;
+    seen.add(value);
+    const depth = above + levelsOf(value);
+    yield { part: value, depth };
+    for (const child of Object.values(value).reverse()) pending.push({ value: child, above: depth });
   }
-  return nodes;
 }
 
 /** JSONata's error as text. It throws plain objects with a message and the position after the last token read. */
@@ -72,16 +77,7 @@ function reason(text: string, thrown: unknown): string {
 
 /** @throws RangeError, like the parser at its own limit */
 function checkDepth(expression: jsonata.Expression): void {
-  const seen = new Set<object>();
-  const pending: { readonly value: unknown; readonly depth: number }[] = [{ value: expression.ast(), depth: 0 }];
-  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
-    const { value, depth } = next;
-    if (typeof value !== "object" || value === null || value instanceof RegExp || seen.has(value)) continue;
-    seen.add(value);
-    const below = depth + levelsOf(value);
-    if (below > MAX_DEPTH) throw new RangeError(TOO_DEEP);
-    for (const child of Object.values(value)) pending.push({ value: child, depth: below });
-  }
+  for (const { depth } of syntaxTree(expression)) if (depth > MAX_DEPTH) throw new RangeError(TOO_DEEP);
 }
 
 /** The steps and predicates of a path are a list in the tree, but one level each for the parser. */

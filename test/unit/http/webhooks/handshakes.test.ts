@@ -104,7 +104,7 @@ describe("Meta's subscription", () => {
     const statusWith = async (token: string) => (await http.request("GET", query(encodeURIComponent(token)))).status;
     expect([await statusWith("new token"), await statusWith("old token")]).toEqual([200, 200]);
     expect(await statusWith("new tokenold token")).toBe(403);
-    former.renew("third token");
+    Secret.renew([former], "third token");
     expect([await statusWith("third token"), await statusWith("old token")]).toEqual([200, 403]);
   });
 

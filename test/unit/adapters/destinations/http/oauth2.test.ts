@@ -87,7 +87,7 @@ describe("the token request", () => {
     const clientSecret = new Secret(CLIENT_SECRET);
     const { publish } = create({ clientSecret });
     await publish();
-    clientSecret.renew("the next secret");
+    Secret.renew([clientSecret], "the next secret");
     expect(clientSecret.isFollowed).toBe(true);
     await publish();
     const secrets = issuer.requests.map(({ body }) => new URLSearchParams(body.toString()).get("client_secret"));
