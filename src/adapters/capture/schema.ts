@@ -1,84 +1,45 @@
+import { boolean, integer, ms, section, text } from "../../model/schema.ts";
+
+const FROM_URL = "from `database.url`";
+
 /** Keys of `outbox.capture` (spec, "outbox.capture"): what wakes the poller when the database log shows an insert. */
-export const captureSchema = {
-  type: "object",
-  default: {},
-  description: "Change capture: wakes the poller when the database's log shows an outbox insert.",
-  properties: {
-    mode: {
-      type: "string",
+export const captureSchema = section(
+  "Change capture: wakes the poller when the database's log shows an outbox insert.",
+  {
+    mode: text("`postgres-logical` needs PostgreSQL, `sqlserver-cdc` needs SQL Server.", {
       enum: ["polling", "postgres-logical", "sqlserver-cdc"],
       default: "polling",
-      description: "`postgres-logical` needs PostgreSQL, `sqlserver-cdc` needs SQL Server.",
-    },
-    enabled: {
-      type: "boolean",
-      default: false,
-      description: "`true` on the one replica that captures; needs a mode other than `polling`.",
-    },
-    identity: { type: "string", syntax: "captureName", default: "svc", description: "Name of the capture's owner." },
-    stateDirectory: {
-      type: "string",
-      default: "",
-      description: "Durable directory for the position; required when `enabled`.",
-    },
-    schema: {
-      type: "string",
+    }),
+    enabled: boolean("`true` on the one replica that captures; needs a mode other than `polling`.", { default: false }),
+    identity: text("Name of the capture's owner.", { syntax: "captureName", default: "svc" }),
+    stateDirectory: text("Durable directory for the position; required when `enabled`.", { default: "" }),
+    schema: text("Schema of the outbox table.", {
       syntax: "identifier",
       defaultText: "`public` (PostgreSQL), `dbo` (SQL Server)",
-      description: "Schema of the outbox table.",
-    },
-    publication: {
-      type: "string",
+    }),
+    publication: text("Publication; PostgreSQL only. The service never creates it.", {
       syntax: "captureName",
       default: "svc_outbox",
-      description: "Publication; PostgreSQL only. The service never creates it.",
-    },
-    slot: {
-      type: "string",
+    }),
+    slot: text("Replication slot, created on the first start; PostgreSQL only.", {
       syntax: "captureName",
       default: "svc_outbox",
-      description: "Replication slot, created on the first start; PostgreSQL only.",
-    },
-    reconciliationIntervalMs: {
-      type: "integer",
-      unit: "ms",
+    }),
+    reconciliationIntervalMs: ms("Longest wait of the poller when no event arrives.", {
       exclusiveMinimum: 0,
       default: 1000,
-      description: "Longest wait of the poller when no event arrives.",
-    },
-    connection: {
-      type: "object",
-      default: {},
-      description: "Where the capture connects. It needs one server, not a pooler.",
-      properties: {
-        hostname: {
-          type: "string",
-          syntax: "notBlank",
-          defaultText: "from `database.url`",
-          description: "Host; required when `database.url` names several.",
-        },
-        port: {
-          type: "integer",
-          minimum: 1,
-          maximum: 65535,
-          defaultText: "from `database.url`",
-          description: "Port.",
-        },
-        database: {
-          type: "string",
-          syntax: "notBlank",
-          defaultText: "from `database.url`",
-          description: "Database.",
-        },
-        username: { type: "string", defaultText: "`database.username`", description: "User name." },
-        password: { type: "string", secret: true, defaultText: "`database.password`", description: "Password." },
-        encrypt: { type: "boolean", default: true, description: "Encrypt the connection; SQL Server only." },
-        trustServerCertificate: {
-          type: "boolean",
-          default: false,
-          description: "Accept any server certificate; SQL Server only.",
-        },
-      },
-    },
+    }),
+    connection: section("Where the capture connects. It needs one server, not a pooler.", {
+      hostname: text("Host; required when `database.url` names several.", {
+        syntax: "notBlank",
+        defaultText: FROM_URL,
+      }),
+      port: integer("Port.", { minimum: 1, maximum: 65535, defaultText: FROM_URL }),
+      database: text("Database.", { syntax: "notBlank", defaultText: FROM_URL }),
+      username: text("User name.", { defaultText: "`database.username`" }),
+      password: text("Password.", { secret: true, defaultText: "`database.password`" }),
+      encrypt: boolean("Encrypt the connection; SQL Server only.", { default: true }),
+      trustServerCertificate: boolean("Accept any server certificate; SQL Server only.", { default: false }),
+    }),
   },
-} as const;
+);

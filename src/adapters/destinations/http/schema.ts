@@ -1,23 +1,16 @@
-import type { Infer } from "../../../model/schema.ts";
+import { block, boolean, type Infer, integer, list, ms, text } from "../../../model/schema.ts";
 
 /** Credentials that an HTTP destination sends (spec, "HTTP destination auth"). */
 const httpDestinationAuthSchema = {
   kinds: {
-    oauth2: {
-      type: "object",
-      description:
-        "Client credentials grant: fetches a token from `tokenUrl`, caches it, sends `Authorization: Bearer <token>`.",
-      required: ["clientId", "clientSecret", "tokenUrl"],
-      properties: {
-        clientId: { type: "string", syntax: "notBlank", description: "Client identifier." },
-        clientSecret: { type: "string", secret: true, description: "Client secret." },
-        tokenUrl: {
-          type: "string",
-          url: true,
-          syntax: "httpUrl",
-          description: "Token endpoint; same rules as `baseUrl`.",
-        },
-        scope: { type: "string", description: "Scope asked for." },
+    oauth2: block(
+      "Client credentials grant: fetches a token from `tokenUrl`, caches it, sends `Authorization: Bearer <token>`.",
+      ["clientId", "clientSecret", "tokenUrl"],
+      {
+        clientId: text("Client identifier.", { syntax: "notBlank" }),
+        clientSecret: text("Client secret.", { secret: true }),
+        tokenUrl: text("Token endpoint; same rules as `baseUrl`.", { url: true, syntax: "httpUrl" }),
+        scope: text("Scope asked for."),
         extraParams: {
           type: "object",
           additionalProperties: { type: "string" },
@@ -25,188 +18,96 @@ const httpDestinationAuthSchema = {
           description: "Extra form parameters of the token request.",
         },
       },
-    },
-    basic: {
-      type: "object",
-      description: "Sends `Authorization: Basic <credentials>`.",
-      required: ["username", "password"],
-      properties: {
-        username: { type: "string", description: "User name." },
-        password: { type: "string", secret: true, description: "Password." },
-      },
-    },
-    header: {
-      type: "object",
-      description: "Sends a fixed header.",
-      required: ["headerValue"],
-      properties: {
-        headerName: {
-          type: "string",
-          syntax: "headerName",
-          default: "Authorization",
-          description: "Name of the header.",
-        },
-        headerValue: { type: "string", secret: true, description: "Whole value of the header." },
-      },
-    },
+    ),
+    basic: block("Sends `Authorization: Basic <credentials>`.", ["username", "password"], {
+      username: text("User name."),
+      password: text("Password.", { secret: true }),
+    }),
+    header: block("Sends a fixed header.", ["headerValue"], {
+      headerName: text("Name of the header.", { syntax: "headerName", default: "Authorization" }),
+      headerValue: text("Whole value of the header.", { secret: true }),
+    }),
   },
 } as const;
 
 /** How an HTTP destination signs its requests. */
-const signingSchema = {
-  type: "object",
-  description: "Signs each request, so that the receiver can verify who sent it.",
-  required: ["scheme", "secrets"],
-  properties: {
-    scheme: {
-      type: "string",
-      enum: ["standard-webhooks", "hmac"],
-      description:
-        "`standard-webhooks`: `webhook-id` (the id of the row), `webhook-timestamp` and `webhook-signature`. `hmac`: one header, as a source with `auth` of kind `hmac` verifies.",
-    },
-    secrets: {
-      type: "array",
-      items: { type: "string", secret: true, minLength: 1 },
-      minItems: 1,
-      description:
-        "Every secret signs: during a rotation the new and the old one. Of `standard-webhooks` base64, with or without `whsec_`.",
-    },
-    headerName: {
-      type: "string",
-      syntax: "headerName",
-      default: "X-Signature",
-      description: "`hmac`: name of the header. Several signatures are separated by a comma.",
-    },
-    algorithm: {
-      type: "string",
-      enum: ["HmacSHA256", "HmacSHA512"],
-      default: "HmacSHA256",
-      description: "`hmac`: digest.",
-    },
-    signaturePrefix: {
-      type: "string",
-      default: "sha256=",
-      description: "`hmac`: text before each hexadecimal signature.",
-    },
-    timestampHeader: {
-      type: "string",
-      syntax: "headerName",
-      description:
-        "`hmac`: header with the time in Unix milliseconds; then time, dot and body are signed, else the body.",
-    },
-  },
-} as const;
+const signingSchema = block("Signs each request, so that the receiver can verify who sent it.", ["scheme", "secrets"], {
+  scheme: text(
+    "`standard-webhooks`: `webhook-id` (the id of the row), `webhook-timestamp` and `webhook-signature`. `hmac`: one header, as a source with `auth` of kind `hmac` verifies.",
+    { enum: ["standard-webhooks", "hmac"] },
+  ),
+  secrets: list(
+    "Every secret signs: during a rotation the new and the old one. Of `standard-webhooks` base64, with or without `whsec_`.",
+    { type: "string", secret: true, minLength: 1 },
+    { minItems: 1 },
+  ),
+  headerName: text("`hmac`: name of the header. Several signatures are separated by a comma.", {
+    syntax: "headerName",
+    default: "X-Signature",
+  }),
+  algorithm: text("`hmac`: digest.", { enum: ["HmacSHA256", "HmacSHA512"], default: "HmacSHA256" }),
+  signaturePrefix: text("`hmac`: text before each hexadecimal signature.", { default: "sha256=" }),
+  timestampHeader: text(
+    "`hmac`: header with the time in Unix milliseconds; then time, dot and body are signed, else the body.",
+    { syntax: "headerName" },
+  ),
+});
 
 /** Several messages in one request. */
-const batchSchema = {
-  type: "object",
-  description: "Sends deliveries that run at the same time in one request. `{}` enables it.",
-  properties: {
-    maxMessages: {
-      type: "integer",
-      minimum: 1,
-      maximum: 10000,
-      default: 100,
-      description: "Most messages of a request; `outbox.concurrency` bounds it too.",
-    },
-    maxBytes: {
-      type: "integer",
-      minimum: 1,
-      default: 1048576,
-      description: "Most bytes of a request; a larger message goes alone.",
-    },
-    maxWaitMs: {
-      type: "integer",
-      unit: "ms",
-      minimum: 0,
-      maximum: 10000,
-      default: 10,
-      description: "Longest wait for further messages.",
-    },
-    format: {
-      type: "string",
-      enum: ["array", "ndjson"],
-      default: "array",
-      description: "A JSON array, or a line of JSON for each message (`application/x-ndjson`).",
-    },
-  },
-} as const;
+const batchSchema = block("Sends deliveries that run at the same time in one request. `{}` enables it.", [], {
+  maxMessages: integer("Most messages of a request; `outbox.concurrency` bounds it too.", {
+    minimum: 1,
+    maximum: 10000,
+    default: 100,
+  }),
+  maxBytes: integer("Most bytes of a request; a larger message goes alone.", { minimum: 1, default: 1048576 }),
+  maxWaitMs: ms("Longest wait for further messages.", { minimum: 0, maximum: 10000, default: 10 }),
+  format: text("A JSON array, or a line of JSON for each message (`application/x-ndjson`).", {
+    enum: ["array", "ndjson"],
+    default: "array",
+  }),
+});
 
 const STATUS = { type: "integer", minimum: 300, maximum: 599 } as const;
 
 /** What a PEM key holds; `file:` reads it from a file. */
-const tlsSchema = {
-  type: "object",
-  description: "TLS of the receiver and the token endpoint. Each text is PEM, or `file:<path>`.",
-  properties: {
-    ca: {
-      type: "string",
-      secret: true,
-      description: "Authorities that may sign the receiver's certificate, in place of the usual ones.",
-    },
-    certificate: { type: "string", secret: true, description: "Client certificate; needs `key`." },
-    key: { type: "string", secret: true, description: "Private key of `certificate`." },
-    serverName: { type: "string", syntax: "notBlank", description: "Name that the certificate must have." },
-  },
-} as const;
+const tlsSchema = block("TLS of the receiver and the token endpoint. Each text is PEM, or `file:<path>`.", [], {
+  ca: text("Authorities that may sign the receiver's certificate, in place of the usual ones.", { secret: true }),
+  certificate: text("Client certificate; needs `key`.", { secret: true }),
+  key: text("Private key of `certificate`.", { secret: true }),
+  serverName: text("Name that the certificate must have.", { syntax: "notBlank" }),
+});
 
 /** Keys of an HTTP destination (spec, "HTTP destination"; design, "Private addresses"). */
-export const httpDestinationSchema = {
-  type: "object",
-  description:
-    "POST with the payload as JSON body. A 2xx status completes the delivery; redirects are not followed. Values of `headers` may have placeholders, as `path`.",
-  required: ["baseUrl"],
-  properties: {
-    baseUrl: {
-      type: "string",
-      url: true,
-      syntax: "httpUrl",
-      description: "Absolute `http` or `https` URL without user name or password.",
-    },
-    path: {
-      type: "string",
-      syntax: "pathTemplate",
-      default: "/",
-      description:
-        "Path behind `baseUrl`; no `.` or `..` segment. With placeholders (`/orders/{{ key }}`), as addresses of brokers; values are percent-encoded.",
-    },
-    method: {
-      type: "string",
-      enum: ["POST", "PUT", "PATCH", "DELETE"],
-      default: "POST",
-      description: "Method of the request.",
-    },
-    timeoutMs: { type: "integer", unit: "ms", minimum: 0, default: 30000, description: "Request timeout." },
-    successStatuses: {
-      type: "array",
-      items: STATUS,
-      default: [],
-      description: "Statuses besides 2xx that complete the delivery, such as 409.",
-    },
-    deadStatuses: {
-      type: "array",
-      items: STATUS,
-      default: [],
-      description: "Statuses after which the row is not tried again, such as 410: it is dead, or parked, at once.",
-    },
+export const httpDestinationSchema = block(
+  "POST with the payload as JSON body. A 2xx status completes the delivery; redirects are not followed. Values of `headers` may have placeholders, as `path`.",
+  ["baseUrl"],
+  {
+    baseUrl: text("Absolute `http` or `https` URL without user name or password.", { url: true, syntax: "httpUrl" }),
+    path: text(
+      "Path behind `baseUrl`; no `.` or `..` segment. With placeholders (`/orders/{{ key }}`), as addresses of brokers; values are percent-encoded.",
+      { syntax: "pathTemplate", default: "/" },
+    ),
+    method: text("Method of the request.", { enum: ["POST", "PUT", "PATCH", "DELETE"], default: "POST" }),
+    timeoutMs: ms("Request timeout.", { minimum: 0, default: 30000 }),
+    successStatuses: list("Statuses besides 2xx that complete the delivery, such as 409.", STATUS, { default: [] }),
+    deadStatuses: list(
+      "Statuses after which the row is not tried again, such as 410: it is dead, or parked, at once.",
+      STATUS,
+      { default: [] },
+    ),
     batch: batchSchema,
     signing: signingSchema,
     tls: tlsSchema,
-    proxy: {
-      type: "string",
+    proxy: text("Proxy such as `http://proxy.internal:3128`, or `none`. The address checks then see the URL alone.", {
       url: true,
       syntax: "proxy",
       defaultText: "`HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`",
-      description: "Proxy such as `http://proxy.internal:3128`, or `none`. The address checks then see the URL alone.",
-    },
+    }),
     auth: { ...httpDestinationAuthSchema, description: "Credentials to send." },
-    allowMetadataAddress: {
-      type: "boolean",
-      default: false,
-      description: "Allow cloud metadata addresses such as `169.254.169.254`.",
-    },
+    allowMetadataAddress: boolean("Allow cloud metadata addresses such as `169.254.169.254`.", { default: false }),
   },
-} as const;
+);
 
 export type HttpBatch = Infer<typeof batchSchema>;
 export type HttpSigning = Infer<typeof signingSchema>;
