@@ -46,7 +46,7 @@ async function openState(
   } catch (error) {
     throw captureStateFault("make", directory, error);
   }
-  const ownership = await takeOwnership({ ...options, onLost });
+  const ownership = await takeOwnership(options, onLost);
   try {
     await removeUnfinished(directory, identity);
     const fingerprint = fingerprintOf(identity, settings);
@@ -54,7 +54,7 @@ async function openState(
       position: await readPosition(file, fingerprint, options.log),
       async save(position) {
         // Another process may have taken over: its position must stay.
-        if (!ownership.held) throw new Error(`${file} is not saved: this process no longer owns the state`);
+        if (!ownership.isHeld()) throw new Error(`${file} is not saved: this process no longer owns the state`);
         const saved: SavedState = { version: 1, fingerprint, position, savedAt: new Date().toISOString() };
         await replaceFile(file, temporaryName(directory, identity), `${JSON.stringify(saved)}\n`);
       },
@@ -139,29 +139,21 @@ async function removeUnfinished(directory: string, identity: string): Promise<vo
 /** The name changes hands only when the new content is on the disk. */
 async function replaceFile(file: string, temporary: string, text: string): Promise<void> {
   try {
-    const handle = await open(temporary, "wx", 0o600);
-    try {
-      await handle.writeFile(text);
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
+    await writeSynced(temporary, text);
     await rename(temporary, file);
-    await syncDirectory(path.dirname(file));
+    await using directory = await open(path.dirname(file), "r");
+    // Without this a power failure could undo the rename.
+    await directory.sync();
   } catch (error) {
     await rm(temporary, { force: true }).catch(() => {});
     throw captureStateFault("save", file, error);
   }
 }
 
-/** Without this a power failure could undo the rename. */
-async function syncDirectory(directory: string): Promise<void> {
-  const handle = await open(directory, "r");
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
+async function writeSynced(file: string, text: string): Promise<void> {
+  await using handle = await open(file, "wx", 0o600);
+  await handle.writeFile(text);
+  await handle.sync();
 }
 
 /**
@@ -179,18 +171,6 @@ async function syncDirectory(directory: string): Promise<void> {
 const STALE_MS = 10_000;
 const RENEWAL_MS = 2500;
 
-interface OwnershipOptions extends CaptureStateOptions {
-  /** Called once when the ownership is lost before `release`. */
-  readonly onLost: (error: Error) => void;
-}
-
-interface Ownership {
-  /** False once it is lost or released. */
-  readonly held: boolean;
-  /** Does not throw. */
-  release(): Promise<void>;
-}
-
 interface Owner {
   readonly host: string;
   readonly pid: number;
@@ -201,10 +181,11 @@ interface Owner {
 /**
  * Takes the ownership of an identity, also from a process that was killed.
  *
+ * @param onLost called once when the ownership is lost before it is released
  * @throws Error that names the present owner, or says why the directory cannot be used
  */
-async function takeOwnership(options: OwnershipOptions): Promise<Ownership> {
-  const { directory, identity, log, onLost } = options;
+async function takeOwnership(options: CaptureStateOptions, onLost: (error: Error) => void) {
+  const { directory, identity, log } = options;
   const lockPath = path.join(directory, `${identity}.lock`);
   const ownerFile = path.join(directory, `${identity}.owner.json`);
   let held = true;
@@ -227,6 +208,7 @@ async function takeOwnership(options: OwnershipOptions): Promise<Ownership> {
     throw ownedError(options, await readOwner(ownerFile));
   }
 
+  /** Does not throw. */
   const release = async () => {
     if (!held) return;
     held = false;
@@ -248,12 +230,7 @@ async function takeOwnership(options: OwnershipOptions): Promise<Ownership> {
     await release();
     throw captureStateFault("write", ownerFile, error);
   }
-  return {
-    get held() {
-      return held;
-    },
-    release,
-  };
+  return { isHeld: () => held, release };
 }
 
 /** @returns null when the file is missing or unreadable: it is only there for people */
@@ -268,7 +245,7 @@ async function readOwner(ownerFile: string): Promise<Owner | null> {
   }
 }
 
-function ownedError({ directory, identity }: OwnershipOptions, owner: Owner | null): Error {
+function ownedError({ directory, identity }: CaptureStateOptions, owner: Owner | null): Error {
   const who = owner === null ? "another process" : `process ${owner.pid} on host ${owner.host} since ${owner.since}`;
   return new Error(
     `the state of the capture identity ${identity} in ${directory} is owned by ${who}: one process at a time owns it. ` +
@@ -277,7 +254,7 @@ function ownedError({ directory, identity }: OwnershipOptions, owner: Owner | nu
   );
 }
 
-function lostError({ directory, identity }: OwnershipOptions, lockPath: string, cause: unknown): Error {
+function lostError({ directory, identity }: CaptureStateOptions, lockPath: string, cause: unknown): Error {
   return new Error(
     `the ownership of the capture identity ${identity} in ${directory} is lost: ${errorText(cause)}. ${lockPath} was removed, was taken over ` +
       `by another process, or could not be renewed for ${STALE_MS / 1000} s. Check that only one replica has outbox.capture.enabled, that nothing ` +
@@ -285,31 +262,23 @@ function lostError({ directory, identity }: OwnershipOptions, lockPath: string, 
   );
 }
 
-/**
- * An operation on the state directory of change capture failed.
- *
- * @param operation what was tried, as in "cannot save /var/lib/svc/svc.json"
- * @param place the file or directory
- * @param error of the file system
- * @returns an Error that says what to check
- */
+/** The error for an operation on the state directory that failed, such as "save": it says what to check. */
 function captureStateFault(operation: string, place: string, error: unknown): Error {
-  const advice = ADVICE[(error as NodeJS.ErrnoException).code ?? ""] ?? notWritable;
+  const advice =
+    ADVICE[(error as NodeJS.ErrnoException).code ?? ""] ??
+    `the directory must be one that ${user()} may read and write: check its owner and mode, and that its volume is mounted and writable`;
   return new Error(
-    `change capture cannot ${operation} ${place} (outbox.capture.stateDirectory): ${errorText(error)}; ${advice()}`,
+    `change capture cannot ${operation} ${place} (outbox.capture.stateDirectory): ${errorText(error)}; ${advice}`,
   );
 }
 
-const notWritable = () =>
-  `the directory must be one that ${user()} may read and write: check its owner and mode, and that its volume is mounted and writable`;
-const notADirectory = () => "a file is where the directory should be: remove it, or name another directory";
-const noSpace = () => "the volume or the quota is full: make room on it";
-
-const ADVICE: Readonly<Record<string, () => string>> = {
-  EEXIST: notADirectory,
-  ENOTDIR: notADirectory,
-  ENOSPC: noSpace,
-  EDQUOT: noSpace,
+const NOT_A_DIRECTORY = "a file is where the directory should be: remove it, or name another directory";
+const NO_SPACE = "the volume or the quota is full: make room on it";
+const ADVICE: Readonly<Record<string, string>> = {
+  EEXIST: NOT_A_DIRECTORY,
+  ENOTDIR: NOT_A_DIRECTORY,
+  ENOSPC: NO_SPACE,
+  EDQUOT: NO_SPACE,
 };
 
 function user(): string {
