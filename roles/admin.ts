@@ -12,7 +12,7 @@ import type { Service } from "../src/ports/runtime.ts";
 import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
 import { sharedController, waitOrAbort } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
-import { createMessageActions, createParked, createReplay, createReplayJobs } from "./finishedRows.ts";
+import { createRowChanges } from "./finishedRows.ts";
 import { createOverview, createTrace } from "./trace.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
 
@@ -22,18 +22,15 @@ import { EVALUATOR_SCRIPT } from "./transforms.ts";
  * @param readFiles reads what the console is served from
  */
 export function adminRole(context: RoleContext, readFiles = readConsoleFiles): RoleParts {
-  const { config, configText, store, clock, redact, secrets, audit, log, bodies, wakes } = context;
+  const { config, configText, store, clock, audit, log, bodies, wakes } = context;
   const { admin } = config;
   // Not the workers of the configured transforms: a trial must hold up no message.
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
   const changes = new RunningChanges();
-  const replay = createReplay({ config, store, audit, log }, () => wakes.poller());
-  const jobs = createReplayJobs({ store, audit, redact, log }, replay);
-  const runner = new JobRunner({ jobs, log });
-  const messages = createMessageActions({ store, redact, audit }, replay, () => wakes.poller());
-  const parked = createParked({ store, redact, audit, log }, () => wakes.poller());
+  const rows = createRowChanges(context, () => wakes.poller());
+  const runner = new JobRunner({ jobs: rows.jobs, log });
   const destinations = new DestinationControl({ destinations: config.destinations, store, audit, log });
-  const overview = createOverview({ config, store, secrets, clock });
+  const overview = createOverview(context);
   const events = new EventStream({ read: () => overview.read(SHOWN_MINUTES), log });
   const auth = admin.insecure ? undefined : admin.auth;
   const sessions = auth === undefined || !admin.console ? undefined : new Sessions({ auth, clock });
@@ -43,35 +40,10 @@ export function adminRole(context: RoleContext, readFiles = readConsoleFiles): R
     sessions,
     limits,
     evaluator,
-    replay: {
-      run: (request, by) => changes.run((signal) => replay.run(request, by, signal)),
-      destinations: Object.keys(config.destinations),
-    },
-    parked: {
-      list: (selection, limit) => parked.list(selection, limit),
-      retry: (selection, by) => changes.run((signal) => parked.retry(selection, by, signal)),
-      discard: (selection, by, reason) => changes.run((signal) => parked.discard(selection, by, reason, signal)),
-    },
-    jobs: {
-      jobs,
-      preview: (request, sampleSize) => changes.run((signal) => jobs.preview(request, sampleSize, signal)),
-      async start(request, by, perSecond) {
-        const held = await changes.run((signal) => jobs.start(request, by, perSecond, signal));
-        runner.execute(held);
-        return held.id;
-      },
-      async resume(id, by) {
-        const resumed = await jobs.resume(id, by);
-        if (resumed) runner.look();
-        return resumed;
-      },
-    },
-    messages: {
-      retry: (id, by) => messages.retry(id, by),
-      discard: (id, by, reason) => messages.discard(id, by, reason),
-      replay: (id, by, toDestination) => changes.run((signal) => messages.replay(id, by, toDestination, signal)),
-    },
-    trace: createTrace({ config, store, secrets, clock }),
+    run: (change) => changes.run(change),
+    ...rows,
+    runner,
+    trace: createTrace(context),
     destinations,
     events,
     configText,
@@ -89,7 +61,7 @@ export function adminRole(context: RoleContext, readFiles = readConsoleFiles): R
         limits,
         clock,
         log,
-        features: { showsPayloads: admin.showPayloads },
+        showsPayloads: admin.showPayloads,
         audit,
       })
     : [];

@@ -83,58 +83,29 @@ function policyOf({ retention }: Config, table: RetentionPolicy["table"]): Reten
 const STALE_AFTER_MS = 600_000;
 
 /**
- * The replay of finished rows, with the routes of the configuration for its filter by destination. Moved rows are
- * announced to the pollers of other processes.
+ * What operators do with rows: replays, at once or as jobs that show their progress and go on where they were
+ * interrupted; the changes of parked rows and of single messages. The routes of the configuration decide where a row
+ * goes. Rows that are due and keys that are free are announced to the pollers of other processes.
  *
  * @param wakePoller wakes the poller of this process
  */
-export function createReplay(
-  { config, store, audit, log }: Pick<RoleContext, "config" | "store" | "audit" | "log">,
+export function createRowChanges(
+  { config, store, redact, audit, log }: Pick<RoleContext, "config" | "store" | "redact" | "audit" | "log">,
   wakePoller: () => void = () => {},
-): Replay {
-  return new Replay({
-    store: store.replay,
-    destinationOf: destinationOf(config),
-    onMoved: announceTo(store, wakePoller),
-    audit,
-    log,
-    wait: sleep,
-  });
-}
-
-/**
- * What operators do with parked rows. Freed keys are announced to the pollers of other processes.
- *
- * @param wakePoller wakes the poller of this process
- */
-export function createParked(
-  { store, redact, audit, log }: Pick<RoleContext, "store" | "redact" | "audit" | "log">,
-  wakePoller: () => void = () => {},
-): Parked {
-  return new Parked({
-    store: store.parked,
-    replay: store.replay,
-    onFreed: announceTo(store, wakePoller),
-    redact,
-    audit,
-    log,
-    wait: sleep,
-  });
-}
-
-function announceTo(store: RoleContext["store"], wakePoller: () => void): () => void {
-  return () => {
+) {
+  const announce = (): void => {
     wakePoller();
     store.announceOutbox();
   };
-}
-
-/** Replays that show their progress, can be cancelled, and go on where they were interrupted. */
-export function createReplayJobs(
-  { store, audit, redact, log }: Pick<RoleContext, "store" | "audit" | "redact" | "log">,
-  replay: Replay,
-): ReplayJobs {
-  return new ReplayJobs({
+  const replay = new Replay({
+    store: store.replay,
+    destinationOf: destinationOf(config),
+    onMoved: announce,
+    audit,
+    log,
+    wait: sleep,
+  });
+  const jobs = new ReplayJobs({
     store: store.jobs,
     replay,
     newId: uuidv7,
@@ -144,13 +115,15 @@ export function createReplayJobs(
     redact,
     log,
   });
-}
-
-/** What operators do with one message. */
-export function createMessageActions(
-  { store, redact, audit }: Pick<RoleContext, "store" | "redact" | "audit">,
-  replay: Replay,
-  wakePoller: () => void = () => {},
-): MessageActions {
-  return new MessageActions({ store, replay, onFreed: announceTo(store, wakePoller), audit, redact });
+  const parked = new Parked({
+    store: store.parked,
+    replay: store.replay,
+    onFreed: announce,
+    redact,
+    audit,
+    log,
+    wait: sleep,
+  });
+  const messages = new MessageActions({ store, replay, onFreed: announce, audit, redact });
+  return { replay, jobs, parked, messages };
 }

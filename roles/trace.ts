@@ -1,33 +1,26 @@
+import type { Config } from "../src/config/types.ts";
 import { Overview } from "../src/core/operations/overview.ts";
 import { parseJsonPath } from "../src/core/receipt/jsonPath.ts";
 import { Trace } from "../src/core/trace/trace.ts";
 import type { RoleContext } from "./context.ts";
 import { destinationOf } from "./destinations.ts";
 
+type Tools = Pick<RoleContext, "config" | "store" | "secrets" | "clock">;
+
+const settingsOf = (config: Config) => ({
+  destinationOf: destinationOf(config),
+  destinations: config.destinations,
+  sources: config.sources,
+  isRelayEnabled: config.inbox.relay.enabled,
+});
+
 /** The search for messages and what happened to them, with the routes and sources of the configuration. */
-export function createTrace({
-  config,
-  store,
-  secrets,
-  clock,
-}: Pick<RoleContext, "config" | "store" | "secrets" | "clock">): Trace {
-  const { sources, destinations, inbox, admin } = config;
-  const pullSources = Object.entries(sources).flatMap(([name, { consumption }]) =>
+export function createTrace({ config, store, secrets, clock }: Tools): Trace {
+  const pullSources = Object.entries(config.sources).flatMap(([name, { consumption }]) =>
     consumption === "pull" ? [name] : [],
   );
-  return new Trace({
-    store,
-    settings: {
-      destinationOf: destinationOf(config),
-      destinations,
-      sources,
-      isRelayEnabled: inbox.relay.enabled,
-    },
-    hiddenPaths: admin.redactPayloadPaths.map(parseJsonPath),
-    secrets,
-    pullSources,
-    clock,
-  });
+  const hiddenPaths = config.admin.redactPayloadPaths.map(parseJsonPath);
+  return new Trace({ store, settings: settingsOf(config), hiddenPaths, secrets, pullSources, clock });
 }
 
 /**
@@ -35,22 +28,7 @@ export function createTrace({
  *
  * @param longestWaitMs for a long count; by default a moment, then the last one is shown
  */
-export function createOverview(
-  { config, store, secrets, clock }: Pick<RoleContext, "config" | "store" | "secrets" | "clock">,
-  longestWaitMs?: number,
-): Overview {
-  const { sources, destinations, inbox, admin } = config;
-  return new Overview({
-    store,
-    settings: {
-      destinations,
-      sources,
-      destinationOf: destinationOf(config),
-      isRelayEnabled: inbox.relay.enabled,
-      hidesReasons: admin.redactPayloadPaths.length > 0,
-    },
-    longestWaitMs,
-    secrets,
-    clock,
-  });
+export function createOverview({ config, store, secrets, clock }: Tools, longestWaitMs?: number): Overview {
+  const settings = { ...settingsOf(config), hidesReasons: config.admin.redactPayloadPaths.length > 0 };
+  return new Overview({ store, settings, longestWaitMs, secrets, clock });
 }

@@ -1,24 +1,23 @@
-import { createStore } from "../../roles/database.ts";
+import type { Command } from "commander";
 import { renamedKeys } from "../config/checks/sections.ts";
 import { didYouMean } from "../config/kinds.ts";
 import type { Config } from "../config/types.ts";
 import { type Audit, createAudit } from "../core/operations/audit.ts";
-import { createRedactor, type KnownSecrets } from "../core/redaction/redact.ts";
+import { createRedactor, type KnownSecrets, type Redact } from "../core/redaction/redact.ts";
 import { ConfigError, errorText } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
 import type { Store } from "../ports/store.ts";
 import { handleSignals } from "../runtime/shutdown.ts";
-import { systemClock } from "../time/clock.ts";
+import { type Clock, systemClock } from "../time/clock.ts";
 import type { CommandIo } from "./io.ts";
-import { type Prepared, prepare } from "./run.ts";
+import type { Prepared } from "./run.ts";
 
-interface DatabaseCommand {
-  /** `--config` */
-  readonly file: string | undefined;
+/** What a command does with the database of the configuration. */
+export interface DatabaseWork {
   /** Checks the arguments against the configuration, before it connects. @throws ConfigError */
-  readonly check?: (config: Config) => void;
-  /** Whether a signal aborts the work, which then reports how far it came; else it ends the process. */
-  readonly endsOnSignal: boolean;
+  readonly check?: ((config: Config) => void) | undefined;
+  /** Whether a signal aborts the work, which then reports how far it came; by default it ends the process. */
+  readonly endsOnSignal?: boolean;
   /** Checks the tables and does the work. @returns what is printed, after the log */
   readonly work: (tools: DatabaseTools) => Promise<string>;
 }
@@ -27,20 +26,38 @@ interface DatabaseTools {
   readonly config: Config;
   readonly store: Store;
   readonly secrets: KnownSecrets;
+  readonly redact: Redact;
   readonly audit: Audit;
+  readonly clock: Clock;
   readonly log: Log;
   /** Aborts on a signal. */
   readonly signal: AbortSignal;
 }
 
 /**
+ * The action of a command that works on the database of the configuration.
+ *
+ * @param plan is given the options, those before the command's name included
+ */
+export function databaseAction<O>(io: CommandIo, plan: (options: O, command: Command) => DatabaseWork) {
+  return async (...given: readonly unknown[]): Promise<void> => {
+    const command = given.at(-1) as Command;
+    const options = command.optsWithGlobals<O & { readonly config?: string }>();
+    await onDatabase(io, options.config, plan(options, command));
+  };
+}
+
+/**
  * Runs a command on the database of the configuration, once it is reachable.
  *
+ * @param file `--config`
  * @throws ConfigError for a bad configuration, StoreError when no database answers, or what the work throws; after a
  *   signal that is printed instead, and the exit code is 1
  */
-export async function onDatabase(io: CommandIo, command: DatabaseCommand): Promise<void> {
-  const prepared = prepare({ env: io.env, file: command.file, roles: [], once: false });
+export async function onDatabase(io: CommandIo, file: string | undefined, command: DatabaseWork): Promise<void> {
+  // Imported late: `svc --version` should load no database driver.
+  const { prepare } = await import("./run.ts");
+  const prepared = prepare({ env: io.env, file, roles: [], once: false });
   command.check?.(prepared.config);
   if (!command.endsOnSignal) return runCommand(prepared, io, command, new AbortController().signal);
   const { log, flush } = prepared.running;
@@ -60,21 +77,23 @@ export async function onDatabase(io: CommandIo, command: DatabaseCommand): Promi
 }
 
 const EXIT_FAILURE = 1;
-/** Characters of a text in the audit log. */
+/** Characters of a text that is kept with a change; far above what the options admit. */
 const LONGEST_NOTE = 2000;
 
 async function runCommand(
   { config, running, secrets }: Prepared,
   { stdout }: CommandIo,
-  { work }: DatabaseCommand,
+  { work }: DatabaseWork,
   signal: AbortSignal,
 ): Promise<void> {
   const { log, flush } = running;
+  const { createStore } = await import("../../roles/database.ts");
   const store = await createStore(config, systemClock, log);
   try {
     await store.waitUntilReady(config.database.startupTimeoutMs, signal);
-    const audit = createAudit({ store: store.operations, redact: createRedactor(secrets, LONGEST_NOTE), log });
-    const result = await work({ config, store, secrets, audit, log, signal });
+    const redact = createRedactor(secrets, LONGEST_NOTE);
+    const audit = createAudit({ store: store.operations, redact, log });
+    const result = await work({ config, store, secrets, redact, audit, clock: systemClock, log, signal });
     // The lines for people come last.
     flush();
     stdout.write(result);
@@ -105,14 +124,12 @@ export function requireDestination({ destinations }: Config, name: string, place
  *   {@link onDatabase}
  */
 export async function migrate(file: string | undefined, io: CommandIo): Promise<void> {
-  await onDatabase(io, {
-    file,
+  await onDatabase(io, file, {
     check({ database }) {
       if (renamedKeys(database).length === 0) return;
       const message = "the bundled migrations know only the default names: make the renamed tables and columns by hand";
       throw new ConfigError([{ path: "database", message }]);
     },
-    endsOnSignal: false,
     async work({ store }) {
       const applied = await store.schema.migrate();
       await store.schema.checkColumns();

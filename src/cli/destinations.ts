@@ -2,11 +2,10 @@ import type { Command } from "commander";
 import { DestinationControl, parsePauseDuration } from "../core/destinations/control.ts";
 import { parseReason } from "../core/finished/requests.ts";
 import type { DestinationOverview } from "../core/operations/shown.ts";
+import { type DatabaseWork, databaseAction, onDatabase, requireDestination } from "./database.ts";
 import { type Columns, type CommandIo, FILE_OPTION, operator, optionParser, plainText, textTable } from "./io.ts";
 
-interface DestinationOptions {
-  readonly config?: string;
-  readonly json?: boolean;
+interface PauseOptions {
   readonly reason: string;
   readonly for?: number;
 }
@@ -27,10 +26,15 @@ export function addDestinationCommands(program: Command, io: CommandIo): void {
     .description("show the state of every configured destination, and what waits for it")
     .option(...FILE_OPTION)
     .option("--json", "print what GET /admin/destinations answers with")
-    .action(async (_options: unknown, command: Command) => {
-      const { config: file, json = false } = command.optsWithGlobals<DestinationOptions>();
-      await listDestinations(file, json, io);
-    });
+    .action(
+      databaseAction(io, ({ json = false }: { readonly json?: boolean }) =>
+        withControl(null, async (control) => {
+          const rows = await control.list();
+          if (json) return `${JSON.stringify({ destinations: rows }, null, 2)}\n`;
+          return rows.length === 0 ? "no destinations are configured\n" : textTable(rows, COLUMNS);
+        }),
+      ),
+    );
 
   destinations
     .command("pause <name>")
@@ -42,24 +46,26 @@ export function addDestinationCommands(program: Command, io: CommandIo): void {
       optionParser(parsePauseDuration),
     )
     .option(...FILE_OPTION)
-    .action(async (name: string, _options: unknown, command: Command) => {
-      const { config: file, reason, for: forMs } = command.optsWithGlobals<DestinationOptions>();
-      await withControl(file, name, io, async (control) => {
-        await control.pause(name, { reason, forMs }, operator());
-        return `${name} is paused${forMs === undefined ? "" : ` for ${ageOf(forMs)}`}\n`;
-      });
-    });
+    .action(
+      databaseAction(io, ({ reason, for: forMs }: PauseOptions, { args: [name = ""] }) =>
+        withControl(name, async (control) => {
+          await control.pause(name, { reason, forMs }, operator());
+          return `${name} is paused${forMs === undefined ? "" : ` for ${ageOf(forMs)}`}\n`;
+        }),
+      ),
+    );
 
   destinations
     .command("resume <name>")
     .description("end the pause of a destination")
     .option(...FILE_OPTION)
-    .action(async (name: string, _options: unknown, command: Command) => {
-      const { config: file } = command.optsWithGlobals<DestinationOptions>();
-      await withControl(file, name, io, async (control) =>
-        (await control.resume(name, operator())) ? `${name} is resumed\n` : `${name} was not paused\n`,
-      );
-    });
+    .action(
+      databaseAction(io, (_options, { args: [name = ""] }) =>
+        withControl(name, async (control) =>
+          (await control.resume(name, operator())) ? `${name} is resumed\n` : `${name} was not paused\n`,
+        ),
+      ),
+    );
 }
 
 const EXAMPLES = `
@@ -76,14 +82,6 @@ Examples:
   svc destinations pause billing --reason "they migrate until noon" --for 2h
   svc destinations resume billing`;
 
-/** `svc destinations list`: works without the table of the destinations. */
-async function listDestinations(file: string | undefined, json: boolean, io: CommandIo): Promise<void> {
-  await withControl(file, null, io, async (control) => {
-    const destinations = await control.list();
-    return json ? `${JSON.stringify({ destinations }, null, 2)}\n` : tableOf(destinations);
-  });
-}
-
 /**
  * {@link stateSummary} of a destination, from the database.
  *
@@ -92,11 +90,12 @@ async function listDestinations(file: string | undefined, json: boolean, io: Com
  */
 export async function destinationState(file: string | undefined, name: string, io: CommandIo): Promise<string> {
   let text = "";
-  await withControl(file, null, io, async (control) => {
+  const work = withControl(null, async (control) => {
     const row = (await control.list()).find((each) => each.name === name);
     if (row !== undefined) text = stateSummary(row);
     return "";
   });
+  await onDatabase(io, file, work);
   return text;
 }
 
@@ -115,24 +114,18 @@ export function stateSummary(row: DestinationOverview): string {
 /** Characters of a reason on the line of one destination. */
 const LONGEST_REASON = 200;
 
-/** @param changed the destination that the work changes: it must be configured, and the table of the pauses there */
-async function withControl(
-  file: string | undefined,
-  changed: string | null,
-  io: CommandIo,
-  work: (control: DestinationControl) => Promise<string>,
-): Promise<void> {
-  // Imported late, as in every command: `svc --version` should load no database driver.
-  const { onDatabase, requireDestination } = await import("./database.ts");
-  await onDatabase(io, {
-    file,
+/**
+ * @param changed the destination that the work changes: it must be configured, and the table of the pauses there; null
+ *   for a read, which works without that table
+ */
+function withControl(changed: string | null, work: (control: DestinationControl) => Promise<string>): DatabaseWork {
+  return {
     check: (config) => changed !== null && requireDestination(config, changed, "destinations"),
-    endsOnSignal: false,
     async work({ config, store, audit, log }) {
       await store.schema.checkColumns(["outbox", "destinations"], { destinations: changed !== null });
       return work(new DestinationControl({ destinations: config.destinations, store, audit, log }));
     },
-  });
+  };
 }
 
 const COLUMNS: Columns<DestinationOverview> = [
@@ -146,10 +139,6 @@ const COLUMNS: Columns<DestinationOverview> = [
   ["last failure", ({ lastFailureAt }) => lastFailureAt?.toISOString() ?? "-"],
   ["last error", ({ lastError }) => plainText(lastError ?? "-", 60)],
 ];
-
-function tableOf(destinations: readonly DestinationOverview[]): string {
-  return destinations.length === 0 ? "no destinations are configured\n" : textTable(destinations, COLUMNS);
-}
 
 function stateText({ state, pause, breaker }: DestinationOverview): string {
   if (pause !== null) {

@@ -1,13 +1,14 @@
+import { once } from "node:events";
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
-import { createServer, type IncomingMessage, type Server } from "node:http";
+import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
 import { text } from "node:stream/consumers";
-import { fileURLToPath } from "node:url";
 import { inspectConfig } from "../config/load.ts";
 import type { Config } from "../config/types.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../dev/embeddedPostgres.ts";
 import { escapeControls } from "../model/text.ts";
+import { folderWith } from "./io.ts";
 import { prepare, serve } from "./run.ts";
 
 interface DevArguments {
@@ -158,15 +159,9 @@ routes:
 
 /** The path of the configuration's JSON Schema from `directory`. */
 function schemaPath(directory: string): string {
-  for (
-    let folder = path.dirname(fileURLToPath(import.meta.url));
-    folder !== path.dirname(folder);
-    folder = path.dirname(folder)
-  ) {
-    const schema = path.join(folder, "docs", "config.schema.json");
-    if (existsSync(schema)) return path.relative(directory, schema);
-  }
-  return "docs/config.schema.json";
+  const file = path.join("docs", "config.schema.json");
+  const folder = folderWith(file);
+  return folder === undefined ? "docs/config.schema.json" : path.relative(directory, path.join(folder, file));
 }
 
 /** The receiver of `svc dev`. */
@@ -191,9 +186,10 @@ async function startReceiver(preferredPort: number, print: (line: string) => unk
       () => res.destroy(),
     );
   });
-  await listen(server, preferredPort).catch((error: NodeJS.ErrnoException) => {
+  const listen = (port: number) => once(server.listen(port, "127.0.0.1"), "listening");
+  await listen(preferredPort).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== "EADDRINUSE") throw error;
-    return listen(server, 0);
+    return listen(0);
   });
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
@@ -203,16 +199,6 @@ async function startReceiver(preferredPort: number, print: (line: string) => unk
         server.closeAllConnections();
       }),
   };
-}
-
-function listen(server: Server, port: number): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once("error", reject);
-    server.listen(port, "127.0.0.1", () => {
-      server.off("error", reject);
-      resolve();
-    });
-  });
 }
 
 const LONGEST_BODY = 400;

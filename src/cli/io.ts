@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { hostname, userInfo } from "node:os";
 import { dirname, join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -69,6 +69,14 @@ export function repeatedOption<T>(parse: (text: string) => T): (text: string, be
   return (text, before = []) => [...before, optionParser(parse)(text)];
 }
 
+/** The parser of an option that is a whole number of at most six digits. */
+export const numberOption = (from: number, to: number): ((text: string) => number) =>
+  optionParser((text) => {
+    const value = Number(text);
+    if (/^\d{1,6}$/.test(text) && value >= from && value <= to) return value;
+    throw new Error(`a whole number from ${from} to ${to} is expected`);
+  });
+
 /** The columns of a table for people: title and cell of each, in order. */
 export type Columns<T> = readonly (readonly [title: string, cell: (row: T) => string])[];
 
@@ -111,14 +119,16 @@ export function lastWords(error: unknown): string {
   return escapeControls(secrets?.mask(message, false) ?? message);
 }
 
-/** The version in `package.json`, the nearest one above this file. */
-export const VERSION: string = (() => {
+/** The nearest folder above this file, which may be compiled, that has another one. */
+export function folderWith(file: string): string | undefined {
   for (let folder = dirname(fileURLToPath(import.meta.url)); ; folder = dirname(folder)) {
-    try {
-      const manifest: unknown = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
-      return String((manifest as { version?: unknown }).version);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== "ENOENT" || dirname(folder) === folder) throw error;
-    }
+    if (existsSync(join(folder, file))) return folder;
+    if (dirname(folder) === folder) return undefined;
   }
+}
+
+/** The version in `package.json`. */
+export const VERSION: string = (() => {
+  const manifest: unknown = JSON.parse(readFileSync(join(folderWith("package.json") ?? "/", "package.json"), "utf8"));
+  return String((manifest as { version?: unknown }).version);
 })();

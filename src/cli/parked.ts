@@ -1,22 +1,23 @@
 import type { Command } from "commander";
-import { createParked } from "../../roles/finishedRows.ts";
+import { createRowChanges } from "../../roles/finishedRows.ts";
 import { type Parked, parkedRowShown } from "../core/finished/parked.ts";
 import {
+  MOST_LISTED,
   type ParkedSelection,
-  parseLimit,
   parseMessageId,
   parsePattern,
   parseReason,
   parseText,
   saysWhichRows,
 } from "../core/finished/requests.ts";
-import { createRedactor } from "../core/redaction/redact.ts";
 import type { MessageId } from "../model/rows.ts";
 import type { ParkedRow } from "../ports/store.ts";
+import { type DatabaseWork, databaseAction } from "./database.ts";
 import {
   type Columns,
   type CommandIo,
   FILE_OPTION,
+  numberOption,
   operator,
   optionParser,
   plainText,
@@ -26,7 +27,6 @@ import {
 } from "./io.ts";
 
 interface ParkedCommandOptions extends ParkedSelection {
-  readonly config?: string;
   readonly id?: readonly MessageId[];
   readonly all?: boolean;
   readonly reason?: string;
@@ -46,42 +46,32 @@ export function addParkedCommands(program: Command, io: CommandIo): void {
     .addHelpText("after", EXAMPLES);
 
   selecting(parked.command("list").description("show parked rows in the order of delivery, without payloads"))
-    .option("--limit <n>", "most rows to show", optionParser(parseLimit), 50)
+    .option("--limit <n>", "most rows to show", numberOption(1, MOST_LISTED), 50)
     .option("--json", "one JSON object per line, for programs")
-    .action(async (_options: ParkedCommandOptions, command: Command) => {
-      const options = command.optsWithGlobals<ParkedCommandOptions>();
-      const { limit = 50, json = false } = options;
-      await withParked(options, io, async (parked) => {
-        // One more than is shown tells whether there are more.
-        const found = await parked.list(selectionOf(options), limit + 1);
-        const rows = found.slice(0, limit);
-        if (json) return rows.map((row) => `${JSON.stringify(parkedRowShown(row))}\n`).join("");
-        if (rows.length === 0) return "no parked row matches\n";
-        const more = found.length > limit ? `the first ${limit}; --limit shows more\n` : "";
-        return `${textTable(rows, COLUMNS)}${more}`;
-      });
-    });
+    .action(databaseAction(io, (options: ParkedCommandOptions) => withParked((rows) => listed(rows, options))));
 
   changing(
     parked.command("retry").description("retry the rows at once, with attempt 0; later rows of their keys follow"),
-  ).action(async (_options: ParkedCommandOptions, command: Command) => {
-    const options = command.optsWithGlobals<ParkedCommandOptions>();
-    requireSelection(command, options);
-    await withParked(options, io, async (parked, signal) => {
-      return `${rowsOf(await parked.retry(selectionOf(options), operator(), signal))} due again\n`;
-    });
-  });
+  ).action(
+    databaseAction(io, (options: ParkedCommandOptions, command) => {
+      const selection = requireSelection(command, options);
+      return withParked(
+        async (rows, signal) => `${rowsOf(await rows.retry(selection, operator(), signal))} due again\n`,
+      );
+    }),
+  );
 
   changing(parked.command("discard").description("make the rows dead; the next rows of their keys are delivered"))
     .requiredOption("--reason <text>", "why; kept in the row's last_error", optionParser(parseReason))
-    .action(async (_options: ParkedCommandOptions, command: Command) => {
-      const options = command.optsWithGlobals<ParkedCommandOptions>();
-      requireSelection(command, options);
-      const { reason = "" } = options;
-      await withParked(options, io, async (parked, signal) => {
-        return `${rowsOf(await parked.discard(selectionOf(options), operator(), reason, signal))} dead\n`;
-      });
-    });
+    .action(
+      databaseAction(io, (options: ParkedCommandOptions, command) => {
+        const selection = requireSelection(command, options);
+        const { reason = "" } = options;
+        return withParked(
+          async (rows, signal) => `${rowsOf(await rows.discard(selection, operator(), reason, signal))} dead\n`,
+        );
+      }),
+    );
 }
 
 const EXAMPLES = `
@@ -112,37 +102,32 @@ function changing(command: Command): Command {
     .option("--all", "every parked row");
 }
 
-function selectionOf({ id: ids, topic, key }: ParkedCommandOptions): ParkedSelection {
-  return { ids, topic, key };
+function requireSelection(command: Command, { id: ids, topic, key, all }: ParkedCommandOptions): ParkedSelection {
+  const selection = { ids, topic, key };
+  if (saysWhichRows(selection, all)) return selection;
+  const which = "--id, --topic or --key, or --all for every parked row, which goes with none of them";
+  return usageError(command, `say which rows: ${which}`);
 }
 
-function requireSelection(command: Command, options: ParkedCommandOptions): void {
-  if (!saysWhichRows(selectionOf(options), options.all)) {
-    usageError(
-      command,
-      "say which rows: --id, --topic or --key, or --all for every parked row, which goes with none of them",
-    );
-  }
+async function listed(parked: Parked, { topic, key, limit = 50, json = false }: ParkedCommandOptions): Promise<string> {
+  // One more than is shown tells whether there are more.
+  const found = await parked.list({ topic, key }, limit + 1);
+  const rows = found.slice(0, limit);
+  if (json) return rows.map((row) => `${JSON.stringify(parkedRowShown(row))}\n`).join("");
+  if (rows.length === 0) return "no parked row matches\n";
+  const more = found.length > limit ? `the first ${limit}; --limit shows more\n` : "";
+  return `${textTable(rows, COLUMNS)}${more}`;
 }
-
-/** Characters; far above what the options admit. */
-const LONGEST_NOTE = 2000;
 
 /** Works on the parked rows. A signal ends it between two batches, with exit code 1. */
-async function withParked(
-  { config: file }: ParkedCommandOptions,
-  io: CommandIo,
-  use: (parked: Parked, signal: AbortSignal) => Promise<string>,
-): Promise<void> {
-  const { onDatabase } = await import("./database.ts");
-  await onDatabase(io, {
-    file,
+function withParked(use: (parked: Parked, signal: AbortSignal) => Promise<string>): DatabaseWork {
+  return {
     endsOnSignal: true,
-    async work({ store, secrets, audit, log, signal }) {
-      await store.schema.checkColumns(["outbox", "history"]);
-      return use(createParked({ store, redact: createRedactor(secrets, LONGEST_NOTE), audit, log }), signal);
+    async work(tools) {
+      await tools.store.schema.checkColumns(["outbox", "history"]);
+      return use(createRowChanges(tools).parked, tools.signal);
     },
-  });
+  };
 }
 
 function rowsOf(count: number): string {

@@ -1,10 +1,10 @@
 import type { Command } from "commander";
-import { createReplay, createReplayJobs } from "../../roles/finishedRows.ts";
-import type { Config } from "../config/types.ts";
+import { createRowChanges } from "../../roles/finishedRows.ts";
 import type { Replay, ReplayPreview } from "../core/finished/replay.ts";
 import type { HeldJob, JobShown, ReplayJobs } from "../core/finished/replayJobs.ts";
 import {
   hasFilter,
+  MOST_PER_SECOND,
   NO_FILTER,
   parseFinishedState,
   parseInstant,
@@ -12,14 +12,15 @@ import {
   parseText,
   type ReplayRequest,
 } from "../core/finished/requests.ts";
-import { createRedactor } from "../core/redaction/redact.ts";
-import { StoreError } from "../model/errors.ts";
+import { withoutTable } from "../model/errors.ts";
 import type { MessageId } from "../model/rows.ts";
 import type { FinishedRow, FinishedState } from "../ports/finishedRows.ts";
+import { type DatabaseWork, databaseAction, requireDestination } from "./database.ts";
 import {
   type Columns,
   type CommandIo,
   FILE_OPTION,
+  numberOption,
   operator,
   optionParser,
   plainText,
@@ -29,7 +30,6 @@ import {
 } from "./io.ts";
 
 interface ReplayOptions {
-  readonly config?: string;
   readonly state?: FinishedState;
   readonly id?: readonly MessageId[];
   readonly topic?: readonly string[];
@@ -65,19 +65,21 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
     )
     .option("--to <name>", "deliver them to this destination from now on", optionParser(parseText))
     .option("--dry-run", "count the rows and show some of them; change nothing")
-    .option("--per-second <count>", "most rows in a second", optionParser(parsePerSecond))
+    .option("--per-second <count>", "most rows in a second", numberOption(1, MOST_PER_SECOND))
     .option("--resume <id>", "go on with an interrupted or failed replay", optionParser(parseMessageId))
     .option("--jobs", "list the replays, newest first")
     .addHelpText("after", EXAMPLES)
-    .action(async (_options: ReplayOptions, command: Command) => {
-      const options = command.optsWithGlobals<ReplayOptions>();
-      const { state, id: ids, topic: topics, destination, createdAfter, createdBefore, to: toDestination } = options;
-      const request = { state, ids, topics, destination, createdAfter, createdBefore, toDestination };
-      if (options.jobs === true) return await listJobs(options.config, io);
-      if (options.resume !== undefined) return await resumeJob(options, options.resume, io);
-      if (!hasFilter(request)) usageError(command, `${NO_FILTER} ${FILTERS}`);
-      await replay(options, request, io);
-    });
+    .action(
+      databaseAction(io, (options: ReplayOptions, command) => {
+        const { state, id: ids, topic: topics, destination, createdAfter, createdBefore, to: toDestination } = options;
+        const request = { state, ids, topics, destination, createdAfter, createdBefore, toDestination };
+        if (options.jobs === true)
+          return withJobs(async ({ jobs }) => textTable(await jobs.list(MOST_JOBS), JOB_COLUMNS));
+        if (options.resume !== undefined) return resumeJob(options.resume, io);
+        if (!hasFilter(request)) usageError(command, `${NO_FILTER} ${FILTERS}`);
+        return replay(request, options, io);
+      }),
+    );
 }
 
 const FILTERS = "The filters are --state, --id, --topic, --destination, --created-after and --created-before.";
@@ -97,57 +99,43 @@ Examples:
   svc replay --id 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f               this one row`;
 
 /** Moves the rows or, in a dry run, shows them. A signal ends it between two batches, with exit code 1. */
-async function replay(
-  {
-    config: file,
-    dryRun = false,
-    perSecond = null,
-  }: Omit<ReplayOptions, "perSecond"> & { readonly perSecond?: number | null },
-  request: ReplayRequest,
-  io: CommandIo,
-): Promise<void> {
+function replay(request: ReplayRequest, { dryRun = false, perSecond }: ReplayOptions, io: CommandIo): DatabaseWork {
   const { destination, toDestination } = request;
-  const { requireDestination } = await import("./database.ts");
-  await withJobs(file, io, {
-    check: (config) => {
+  return {
+    check(config) {
       if (destination !== undefined) requireDestination(config, destination, "--destination");
       if (toDestination !== undefined) requireDestination(config, toDestination, "--to");
     },
-    async work({ jobs, rows, signal }) {
+    ...withJobs(async ({ jobs, rows, signal }) => {
       if (dryRun) return previewText(await rows.preview(request, SAMPLE_SIZE, signal));
       let held: HeldJob;
       try {
-        held = await jobs.start(request, operator(), perSecond, signal);
+        held = await jobs.start(request, operator(), perSecond ?? null, signal);
       } catch (error) {
-        if (!(error instanceof StoreError && error.code === "schema") || perSecond !== null) throw error;
+        if (perSecond !== undefined) throw error;
+        withoutTable(error);
         // Without the table of the jobs nothing can go on later.
         return movedText((await rows.run(request, operator(), signal)).moved);
       }
       return await execute(jobs, held, signal, io);
-    },
-  });
+    }),
+  };
 }
 
 /** Goes on with a job, unless another process executes it. */
-async function resumeJob({ config: file }: ReplayOptions, id: string, io: CommandIo): Promise<void> {
-  await withJobs(file, io, {
-    async work({ jobs, signal }) {
-      const job = await jobs.get(id);
-      if (job === undefined) throw new Error(`there is no replay ${id}: svc replay --jobs lists them`);
-      await jobs.resume(id, operator());
-      const held = await jobs.take(id);
-      if (held === undefined) {
-        throw new Error(
-          `the replay ${id} is ${(await jobs.get(id))?.state}: only one that is interrupted, failed, or left by a process that died a minute ago can go on`,
-        );
-      }
-      return await execute(jobs, held, signal, io);
-    },
+function resumeJob(id: string, io: CommandIo): DatabaseWork {
+  return withJobs(async ({ jobs, signal }) => {
+    const job = await jobs.get(id);
+    if (job === undefined) throw new Error(`there is no replay ${id}: svc replay --jobs lists them`);
+    await jobs.resume(id, operator());
+    const held = await jobs.take(id);
+    if (held === undefined) {
+      throw new Error(
+        `the replay ${id} is ${(await jobs.get(id))?.state}: only one that is interrupted, failed, or left by a process that died a minute ago can go on`,
+      );
+    }
+    return await execute(jobs, held, signal, io);
   });
-}
-
-async function listJobs(file: string | undefined, io: CommandIo): Promise<void> {
-  await withJobs(file, io, { work: async ({ jobs }) => textTable(await jobs.list(MOST_JOBS), JOB_COLUMNS) });
 }
 
 interface JobTools {
@@ -156,29 +144,22 @@ interface JobTools {
   readonly signal: AbortSignal;
 }
 
-async function withJobs(
-  file: string | undefined,
-  io: CommandIo,
-  { check, work }: { readonly check?: (config: Config) => void; readonly work: (tools: JobTools) => Promise<string> },
-): Promise<void> {
-  const { onDatabase } = await import("./database.ts");
-  await onDatabase(io, {
-    file,
-    ...(check === undefined ? {} : { check }),
+function withJobs(work: (tools: JobTools) => Promise<string>): DatabaseWork {
+  return {
     endsOnSignal: true,
-    async work({ config, store, secrets, audit, log, signal }) {
+    async work(tools) {
+      const { config, store, signal } = tools;
       await store.schema.checkColumns(["outbox", "history"]);
-      const rows = createReplay({ config, store, audit, log });
-      const redact = createRedactor(secrets, LONGEST_REASON);
+      const { jobs, replay: rows } = createRowChanges(tools);
       try {
-        return await work({ jobs: createReplayJobs({ store, audit, redact, log }, rows), rows, signal });
+        return await work({ jobs, rows, signal });
       } catch (error) {
-        if (!(error instanceof StoreError && error.code === "schema")) throw error;
+        withoutTable(error);
         const table = `${config.database.operationsTablePrefix}job`;
         throw new Error(`the table ${table} cannot be used: see docs/status.md, "Tables"`, { cause: error });
       }
     },
-  });
+  };
 }
 
 /** @throws Error that has the command which goes on, when the signal aborts or the database fails */
@@ -241,14 +222,6 @@ const BAR_WIDTH = 30;
 const REDRAWN_MS = 200;
 const LINE_MS = 10_000;
 const MOST_JOBS = 50;
-const LONGEST_REASON = 2000;
-const MOST_PER_SECOND = 100_000;
-
-function parsePerSecond(text: string): number {
-  const value = /^\d{1,6}$/.test(text) ? Number(text) : 0;
-  if (value >= 1 && value <= MOST_PER_SECOND) return value;
-  throw new Error(`a whole number from 1 to ${MOST_PER_SECOND} is expected`);
-}
 
 function movedText(moved: number): string {
   return `${rowsOf(moved)} moved to pending\n`;

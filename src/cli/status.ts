@@ -1,15 +1,14 @@
-import { type Command, InvalidArgumentError } from "commander";
+import type { Command } from "commander";
 import { createOverview } from "../../roles/trace.ts";
 import { MOST_DEAD } from "../core/operations/overview.ts";
 import type { OverviewShown } from "../core/operations/shown.ts";
-import { mayPass, StoreError } from "../model/errors.ts";
+import { mayPass, withoutTable } from "../model/errors.ts";
 import type { AuditEntry } from "../ports/operationsStore.ts";
-import { systemClock } from "../time/clock.ts";
 import { sleep } from "../time/wait.ts";
-import { type Columns, type CommandIo, FILE_OPTION, lastWords, plainText, textTable } from "./io.ts";
+import { type DatabaseWork, databaseAction } from "./database.ts";
+import { type Columns, type CommandIo, FILE_OPTION, lastWords, numberOption, plainText, textTable } from "./io.ts";
 
 interface StatusOptions {
-  readonly config?: string;
   readonly json?: boolean;
   readonly watch?: boolean;
   readonly lines?: number;
@@ -30,37 +29,25 @@ Reads the database of the configuration: no process need run. Rates are those of
 
 Exit codes: 0 printed, whatever it shows, 2 configuration or usage error, 1 anything else.`,
     )
-    .action(async (_options: StatusOptions, command: Command) => {
-      await status(command.optsWithGlobals<StatusOptions>(), io);
-    });
+    .action(databaseAction(io, (options: StatusOptions) => status(options, io)));
   program
     .command("audit")
     .description("show what operators did: replays, retries, discards, pauses, resumes")
     .option(...FILE_OPTION)
-    .option("-n, --lines <count>", "how many entries, the newest (default: 50)", parseLines)
+    .option("-n, --lines <count>", "how many entries, the newest (default: 50)", numberOption(1, MOST_LINES))
     .option("--json", "an entry a line as JSON")
-    .action(async (_options: StatusOptions, command: Command) => {
-      await audit(command.optsWithGlobals<StatusOptions>(), io);
-    });
+    .action(databaseAction(io, audit));
 }
 
 const LINES_BY_DEFAULT = 50;
 const MOST_LINES = 1000;
 
-function parseLines(text: string): number {
-  const lines = /^\d{1,4}$/.test(text) ? Number(text) : 0;
-  if (lines >= 1 && lines <= MOST_LINES) return lines;
-  throw new InvalidArgumentError(`A whole number from 1 to ${MOST_LINES} is expected.`);
-}
-
-async function status({ config: file, json = false, watch = false }: StatusOptions, io: CommandIo): Promise<void> {
-  const { onDatabase } = await import("./database.ts");
-  await onDatabase(io, {
-    file,
+function status({ json = false, watch = false }: StatusOptions, io: CommandIo): DatabaseWork {
+  return {
     endsOnSignal: watch,
-    async work({ config, store, secrets, signal }) {
-      await store.schema.checkColumns(["outbox", "destinations"]);
-      const overview = createOverview({ config, store, secrets, clock: systemClock }, LONGEST_COUNT_MS);
+    async work(tools) {
+      await tools.store.schema.checkColumns(["outbox", "destinations"]);
+      const overview = createOverview(tools, LONGEST_COUNT_MS);
       const show = async () => {
         const shown = await overview.read(RATE_MINUTES);
         return json ? `${JSON.stringify(shown)}\n` : statusText(shown);
@@ -73,10 +60,10 @@ async function status({ config: file, json = false, watch = false }: StatusOptio
           if (!mayPass(error)) throw error;
           io.stderr.write(`${lastWords(error)}: waiting for the database\n`);
         }
-        await sleep(WATCH_INTERVAL_MS, signal);
+        await sleep(WATCH_INTERVAL_MS, tools.signal);
       }
     },
-  });
+  };
 }
 
 const RATE_MINUTES = 5;
@@ -187,17 +174,11 @@ const destinationColumns = (at: Date): Columns<OverviewShown["destinations"][num
   ["last error", ({ lastError }) => plainText(lastError ?? "", 60)],
 ];
 
-async function audit({ config: file, lines = LINES_BY_DEFAULT, json = false }: StatusOptions, io: CommandIo) {
-  const { onDatabase } = await import("./database.ts");
-  await onDatabase(io, {
-    file,
-    endsOnSignal: false,
+function audit({ lines = LINES_BY_DEFAULT, json = false }: StatusOptions): DatabaseWork {
+  return {
     async work({ config, store }) {
-      let entries: readonly AuditEntry[];
-      try {
-        entries = await store.operations.audit(null, lines);
-      } catch (error) {
-        if (!(error instanceof StoreError && error.code === "schema")) throw error;
+      const entries = await store.operations.audit(null, lines).catch(withoutTable);
+      if (entries === undefined) {
         const table = `${config.database.operationsTablePrefix}audit`;
         throw new Error(`the table ${table} cannot be read: see docs/status.md, "Tables"`);
       }
@@ -206,7 +187,7 @@ async function audit({ config: file, lines = LINES_BY_DEFAULT, json = false }: S
         ? oldestFirst.map((entry) => `${JSON.stringify(entry)}\n`).join("")
         : textTable(oldestFirst, AUDIT_COLUMNS);
     },
-  });
+  };
 }
 
 const AUDIT_COLUMNS: Columns<AuditEntry> = [

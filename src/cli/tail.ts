@@ -1,12 +1,13 @@
 import type { Command } from "commander";
 import { tail } from "../core/trace/tail.ts";
-import { StoreError } from "../model/errors.ts";
+import { withoutTable } from "../model/errors.ts";
 import type { HistoryEntry } from "../ports/historyStore.ts";
 import { pause } from "../time/wait.ts";
-import { type CommandIo, lastWords, optionParser, plainText } from "./io.ts";
+import { type DatabaseWork, databaseAction } from "./database.ts";
+import { type CommandIo, FILE_OPTION, lastWords, numberOption, plainText } from "./io.ts";
+import { factsOf } from "./trace.ts";
 
 interface TailCommandOptions {
-  readonly config?: string;
   readonly lines?: number;
   readonly json?: boolean;
 }
@@ -16,13 +17,11 @@ export function addTailCommand(program: Command, io: CommandIo): void {
   program
     .command("tail")
     .description("show failed attempts and operators' actions of all replicas as they come, until Ctrl-C")
-    .option("-c, --config <file>", "configuration file (default: SVC_CONFIG_FILE, else /etc/svc/svc.yml)")
-    .option("-n, --lines <number>", "how many of the latest come first; 10 by default", optionParser(parseLines))
+    .option(...FILE_OPTION)
+    .option("-n, --lines <number>", "how many of the latest come first; 10 by default", numberOption(0, MOST_LINES))
     .option("--json", "one JSON object per line")
     .addHelpText("after", EXAMPLES)
-    .action(async (_options: TailCommandOptions, command: Command) => {
-      await follow(command.optsWithGlobals<TailCommandOptions>(), io);
-    });
+    .action(databaseAction(io, (options: TailCommandOptions) => follow(options, io)));
 }
 
 const EXAMPLES = `
@@ -37,15 +36,8 @@ Examples:
 const LINES_BY_DEFAULT = 10;
 const MOST_LINES = 1000;
 
-function parseLines(text: string): number {
-  if (/^\d{1,4}$/.test(text) && Number(text) <= MOST_LINES) return Number(text);
-  throw new Error(`a whole number from 0 to ${MOST_LINES} is expected`);
-}
-
-async function follow({ config: file, lines = LINES_BY_DEFAULT, json = false }: TailCommandOptions, io: CommandIo) {
-  const { onDatabase } = await import("./database.ts");
-  await onDatabase(io, {
-    file,
+function follow({ lines = LINES_BY_DEFAULT, json = false }: TailCommandOptions, io: CommandIo): DatabaseWork {
+  return {
     endsOnSignal: true,
     async work({ config, store, secrets, signal }) {
       await store.schema.checkColumns(["outbox"]);
@@ -58,25 +50,18 @@ async function follow({ config: file, lines = LINES_BY_DEFAULT, json = false }: 
           io.stdout.write(secrets.mask(json ? `${JSON.stringify(shown)}\n` : lineOf(shown), false));
         }
       } catch (error) {
-        if (!(error instanceof StoreError && error.code === "schema")) throw error;
+        withoutTable(error);
         const { historyTableName } = config.database;
         throw new Error(`the table ${historyTableName} cannot be read: see docs/trace.md, "What is kept"`);
       }
       return "";
     },
-  });
+  };
 }
 
 function lineOf(entry: Omit<HistoryEntry, "sequence">): string {
-  const { at, event, id, attempt, actor, destination, code, status, durationMs, reason } = entry;
-  const about = [
-    ...(attempt === null ? [] : [`attempt ${attempt}`]),
-    ...(destination === null ? [] : [`to ${destination}`]),
-    ...(actor === null ? [] : [`by ${actor}`]),
-    ...(durationMs === null ? [] : [`${durationMs} ms`]),
-    ...[code, status].filter((each) => each !== null),
-  ].join(", ");
-  const line = `${at.toISOString()}  ${event.padEnd(EVENT_WIDTH)}  ${id}  ${about}${reason === null ? "" : `: ${reason}`}`;
+  const { at, event, id, reason } = entry;
+  const line = `${at.toISOString()}  ${event.padEnd(EVENT_WIDTH)}  ${id}  ${factsOf(entry)}${reason === null ? "" : `: ${reason}`}`;
   return `${plainText(line, MOST_SHOWN)}\n`;
 }
 

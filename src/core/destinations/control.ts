@@ -13,7 +13,7 @@ interface DestinationControlOptions {
   readonly log: Log;
 }
 
-export interface PauseRequest {
+interface PauseRequest {
   readonly reason: string;
   /** Ends by itself after this time; undefined for never. */
   readonly forMs: number | undefined;

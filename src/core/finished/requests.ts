@@ -165,17 +165,13 @@ export interface ParkedSelection {
 
 export const MOST_LISTED = 10_000;
 
+/** The fastest replay, in rows a second. */
+export const MOST_PER_SECOND = 100_000;
+
 /** @throws Error with what is expected */
 export function parsePattern(text: string): string {
   compileTopicPattern(parseText(text));
   return text;
-}
-
-/** @throws Error with what is expected */
-export function parseLimit(text: string): number {
-  const limit = /^\d{1,5}$/.test(text) ? Number(text) : 0;
-  if (limit >= 1 && limit <= MOST_LISTED) return limit;
-  throw new Error(`a whole number from 1 to ${MOST_LISTED} is expected`);
 }
 
 /** Whether a change selects rows: by a filter or by `all`, not both. @param all null and false count as absent */

@@ -14,11 +14,6 @@ interface EventStreamOptions {
   readonly maxClients?: number;
 }
 
-interface Client {
-  readonly res: ServerResponse;
-  readonly end: NodeJS.Timeout | undefined;
-}
-
 const INTERVAL_MS = 3000;
 const HEARTBEAT_MS = 15_000;
 const MAX_CLIENTS = 64;
@@ -32,7 +27,8 @@ const MAX_BUFFERED_BYTES = 4_194_304;
 export class EventStream implements Service {
   readonly name = "admin events";
   readonly #options: Required<EventStreamOptions>;
-  readonly #clients = new Map<ServerResponse, Client>();
+  /** Each with the timer of its end. */
+  readonly #clients = new Map<ServerResponse, NodeJS.Timeout | undefined>();
   /** The newest event, for clients that join between two reads. */
   #last: string | undefined;
   #next: NodeJS.Timeout | undefined;
@@ -50,7 +46,7 @@ export class EventStream implements Service {
 
   async stop(): Promise<void> {
     this.#isStopped = true;
-    for (const { res } of this.#clients.values()) res.end();
+    for (const res of this.#clients.keys()) res.end();
     this.#pause();
   }
 
@@ -75,8 +71,7 @@ export class EventStream implements Service {
       res.end();
       return;
     }
-    const end = endsInMs === undefined ? undefined : setTimeout(() => res.end(), endsInMs);
-    this.#clients.set(res, { res, end });
+    this.#clients.set(res, endsInMs === undefined ? undefined : setTimeout(() => res.end(), endsInMs));
     res.once("close", () => this.#left(res));
     res.write(this.#last ?? ": connected\n\n");
     if (this.#clients.size > 1) return;
@@ -85,7 +80,7 @@ export class EventStream implements Service {
   }
 
   #left(res: ServerResponse): void {
-    clearTimeout(this.#clients.get(res)?.end);
+    clearTimeout(this.#clients.get(res));
     this.#clients.delete(res);
     if (this.#clients.size === 0) this.#pause();
   }
@@ -117,7 +112,7 @@ export class EventStream implements Service {
   }
 
   #send(text: string): void {
-    for (const { res } of this.#clients.values()) {
+    for (const res of this.#clients.keys()) {
       if (res.writableLength > MAX_BUFFERED_BYTES) res.destroy();
       else res.write(text);
     }

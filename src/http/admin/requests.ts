@@ -3,7 +3,7 @@ import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import { ParkedInterruptedError } from "../../core/finished/parked.ts";
 import { NoOverrideError, ReplayInterruptedError } from "../../core/finished/replay.ts";
 import { jsonText } from "../../core/receipt/jsonDocument.ts";
-import { errorText, StoppingError, StoreError } from "../../model/errors.ts";
+import { errorText, StoppingError, StoreError, withoutTable } from "../../model/errors.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { type AnswerError, admit, type BodyLimits } from "../body.ts";
@@ -120,21 +120,6 @@ export function parsed<T>(
   }
 }
 
-/** Checks the name of a destination: a misspelt one would mean no row. @throws Error that names the field */
-export function requireDestination(
-  field: "destination" | "toDestination",
-  name: string | undefined,
-  destinations: readonly string[],
-): void {
-  if (name === undefined || destinations.includes(name)) return;
-  const known = knownNames(destinations);
-  throw new Error(`"${field}" is ${JSON.stringify(name)}; the name of a destination is expected (${known})`);
-}
-
-export function knownNames(names: readonly string[]): string {
-  return names.length === 0 ? "there are none" : `there are ${names.join(", ")}`;
-}
-
 /** A request that is valid and cannot be served; the message is the answer. */
 export class Refusal extends Error {
   override readonly name = "Refusal";
@@ -144,6 +129,13 @@ export class Refusal extends Error {
     super(message);
     this.status = status;
   }
+}
+
+/** Works on a table that may be missing. @throws Refusal with the message when it is */
+export async function onTable(message: string, work: () => Promise<object>): Promise<object> {
+  const result = await work().catch(withoutTable);
+  if (result === undefined) throw new Refusal(501, message);
+  return result;
 }
 
 /**

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import { parseBy, requireObject, single } from "../../core/finished/requests.ts";
+import type { Audit } from "../../core/operations/audit.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { parsed, parseOptionalBody } from "../admin/requests.ts";
@@ -23,16 +24,9 @@ interface ConsoleRouteOptions {
   readonly limits: BodyLimits;
   readonly clock: Clock;
   readonly log: Log;
-  /** What the console may show besides the admin routes. */
-  readonly features: { readonly showsPayloads: boolean };
-  readonly audit: { add(entry: AuditEntry): Promise<void> };
-}
-
-interface AuditEntry {
-  readonly actor: string;
-  readonly action: "sign-in" | "sign-out";
-  readonly target: string;
-  readonly detail: string;
+  /** `admin.showPayloads` */
+  readonly showsPayloads: boolean;
+  readonly audit: Audit;
 }
 
 const CONTENT_SECURITY_POLICY = [
@@ -81,7 +75,7 @@ function sendAsset(req: IncomingMessage, res: ServerResponse, asset: Asset, cach
 }
 
 function sessionRoutes(options: ConsoleRouteOptions, describe: ReturnType<typeof describeConsole>): readonly Route[] {
-  const { auth, sessions, limits, clock, log, features, audit } = options;
+  const { auth, sessions, limits, clock, log, showsPayloads, audit } = options;
   const verifier = auth === undefined ? null : createVerifier(auth, clock);
   const tries = new FailedTries(clock);
   const headerName = credentialHeaderNames(auth)[0] ?? null;
@@ -93,15 +87,18 @@ function sessionRoutes(options: ConsoleRouteOptions, describe: ReturnType<typeof
     by: session?.by ?? null,
     csrfToken: session === undefined ? null : (sessions?.csrfToken(session) ?? null),
     endsAt: session === undefined || sessions === undefined ? null : new Date(sessions.endsAt(session)).toISOString(),
-    showsPayloads: features.showsPayloads,
+    showsPayloads,
   });
   const answer = (res: ServerResponse, session: Session | undefined): void => {
     res.setHeader("Cache-Control", "no-store");
     sendJson(res, 200, shown(session));
   };
-  const refuse = (res: ServerResponse, address: string, reason: string): void => {
+  const noteRefusal = (address: string, reason: string): void => {
     tries.add(address);
     log.warn({ reason, address }, "a sign-in to the console was refused");
+  };
+  const refuse = (res: ServerResponse, address: string, reason: string): void => {
+    noteRefusal(address, reason);
     if (verifier !== null) res.setHeader("WWW-Authenticate", verifier.challenge);
     sendError(res, 401, reason);
   };
@@ -122,10 +119,7 @@ function sessionRoutes(options: ConsoleRouteOptions, describe: ReturnType<typeof
       return sendError(res, 429, `Too many failed sign-ins: try again in ${wait} s`);
     }
     const byHeaders = hasCredentials(req.headers, auth);
-    const onRefused = (_req: unknown, reason: string): void => {
-      tries.add(address);
-      log.warn({ reason, address }, "a sign-in to the console was refused");
-    };
+    const onRefused = (_req: unknown, reason: string): void => noteRefusal(address, reason);
     const body = await admit(req, res, { limits, verifier: byHeaders ? verifier : null, onRefused });
     if (body === null) return;
     const request = parsed(res, () => parseSignIn(body));

@@ -11,7 +11,7 @@ import {
   type RouteDescription,
   unauthorized,
 } from "./answers.ts";
-import { BY } from "./replays.ts";
+import { BY } from "./changes.ts";
 import { bool, exampleOf, nullable, object, request, TEXT, TIME_OR_NULL } from "./schemas.ts";
 
 const SESSION = object({

@@ -1,8 +1,7 @@
 import { MESSAGE_STATES } from "../../core/trace/trace.ts";
 import type { Counter } from "../../ports/operationsStore.ts";
-import { MESSAGES_QUERY } from "../admin/messages.ts";
-import { AUDIT_QUERY, FAILURES_QUERY, LIMIT_QUERY, OVERVIEW_QUERY } from "../admin/operations.ts";
 import { describeQuery } from "../admin/query.ts";
+import { AUDIT_QUERY, FAILURES_QUERY, LIMIT_QUERY, MESSAGES_QUERY, OVERVIEW_QUERY } from "../admin/reads.ts";
 import { ERRORS } from "../respond.ts";
 import { error, INVALID_QUERY, inPath, json, plain, RETRY_AFTER, STORAGE_FAILED } from "./answers.ts";
 import {

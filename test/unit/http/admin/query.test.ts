@@ -1,8 +1,12 @@
 import { describe, expect, test } from "@jest/globals";
-import { MESSAGES_QUERY } from "../../../../src/http/admin/messages.ts";
-import { AUDIT_QUERY, FAILURES_QUERY, OVERVIEW_QUERY } from "../../../../src/http/admin/operations.ts";
-import { PARKED_QUERY } from "../../../../src/http/admin/parked.ts";
 import { describeQuery, readQuery } from "../../../../src/http/admin/query.ts";
+import {
+  AUDIT_QUERY,
+  FAILURES_QUERY,
+  MESSAGES_QUERY,
+  OVERVIEW_QUERY,
+  PARKED_QUERY,
+} from "../../../../src/http/admin/reads.ts";
 
 const QUERIES = { MESSAGES_QUERY, AUDIT_QUERY, FAILURES_QUERY, OVERVIEW_QUERY, PARKED_QUERY };
 

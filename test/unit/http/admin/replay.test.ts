@@ -1,9 +1,10 @@
 import { describe, expect, test } from "@jest/globals";
 import type { DestinationControl } from "../../../../src/core/destinations/control.ts";
+import type { MessageActions } from "../../../../src/core/finished/messageActions.ts";
 import { ReplayInterruptedError } from "../../../../src/core/finished/replay.ts";
+import type { ReplayJobs } from "../../../../src/core/finished/replayJobs.ts";
 import type { ReplayRequest } from "../../../../src/core/finished/requests.ts";
 import type { Overview } from "../../../../src/core/operations/overview.ts";
-import type { JobControl, MessageControl } from "../../../../src/http/admin/replayJobs.ts";
 import { adminRoutes } from "../../../../src/http/admin/routes.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
@@ -28,12 +29,13 @@ async function start(
         asked.push(request);
         return run(request);
       },
-      destinations: ["shop", "audit"],
     },
-    destinations: {} as DestinationControl,
+    run: (change) => change(new AbortController().signal),
+    destinations: { names: ["shop", "audit"] } as unknown as DestinationControl,
     parked: { list: async () => [], retry: async () => 0, discard: async () => 0 },
-    jobs: {} as JobControl,
-    messages: {} as MessageControl,
+    jobs: {} as ReplayJobs,
+    runner: { execute: () => {}, look: () => {} },
+    messages: {} as MessageActions,
     overview: {} as Overview,
     operations: { audit: async () => [] },
     trace: { list: async () => ({ messages: [], cursor: null }), timeline: async () => undefined },
