@@ -313,18 +313,6 @@ export function createPreparation(options: SourceOptions): Prepare {
   const expiryOf = createExpiry(settings, onUnreadable);
   const scheduleOf = createSchedule(settings, onUnreadable);
 
-  async function runStage(
-    messageId: MessageId,
-    body: string,
-    { eventType, idempotencyKey }: Attributes,
-    headers: Headers,
-    refusable: boolean,
-  ): Promise<SourceStageOutcome> {
-    if (stage === undefined) return UNCHANGED;
-    const timestamp = new Date(clock.now()).toISOString();
-    return stage(body, { messageId, source, eventType, idempotencyKey, timestamp, headers }, refusable);
-  }
-
   return async (message, id, refusable) => {
     const { correlationId, properties, position } = message;
     const event = cloudEvents ? readEvent(message) : message;
@@ -351,7 +339,16 @@ export function createPreparation(options: SourceOptions): Prepare {
       return { kind: "rejected", rejection: "extraction_failed", reason: extraction.reason, attributes, mayPassLater };
     }
     const { attributes } = extraction;
-    const transformed = await runStage(id, text, attributes, headers, refusable);
+    let transformed = UNCHANGED;
+    if (stage !== undefined) {
+      const { eventType, idempotencyKey } = attributes;
+      const timestamp = new Date(clock.now()).toISOString();
+      transformed = await stage(
+        text,
+        { messageId: id, source, eventType, idempotencyKey, timestamp, headers },
+        refusable,
+      );
+    }
     if (transformed.kind === "unavailable") return transformed;
     if (transformed.kind === "rejected") {
       return { kind: "rejected", rejection: "transform_failed", reason: transformed.reason, attributes };

@@ -114,7 +114,7 @@ export function unauthorized(access: Access | undefined, errorAnswer = error): r
   return [errorAnswer(401, description, "missing Authorization header", "Error", challenge)];
 }
 
-/** The answers of every route that reads a body; see `admission.ts`. @param maxBytes the route's own cap */
+/** The answers of every route that reads a body; see `body.ts`. @param maxBytes the route's own cap */
 export function bodyAnswers(maxBytes: number | undefined, errorAnswer = error): readonly Answer[] {
   const { undecodable, unsupportedEncoding, overloaded } = ERRORS;
   return [
