@@ -188,8 +188,8 @@ interface RequestQueue {
 }
 
 /**
- * Keeps kafkajs 2.2.4 from setting a timer with a negative delay after each answer while nothing waits: newer versions
- * of Node report it on stderr (TimeoutNegativeWarning).
+ * Keeps kafkajs 2.2.4 from checking every millisecond, on each connection, for requests that wait when none does. The
+ * timer of that check has a negative delay, which newer versions of Node report on stderr (TimeoutNegativeWarning).
  */
 function quietRequestQueue(): void {
   const queue: RequestQueue = createRequire(import.meta.url)("kafkajs/src/network/requestQueue").prototype;

@@ -21,73 +21,57 @@ export function createKafkaSource(
   tools: SourceTools,
   times: GroupTimes = GROUP_TIMES,
 ): Source {
-  return new KafkaSource(config, tools, times);
-}
+  const { log, clock } = tools;
+  const stopping = new AbortController();
+  const backoff = new Backoff(tools.random);
+  let session: GroupSession | undefined;
+  let fault = "the source has not been started";
+  let running: Promise<void> | undefined;
 
-class KafkaSource implements Source {
-  readonly name: string;
-  readonly #config: KafkaSourceConfig;
-  readonly #tools: SourceTools;
-  readonly #times: GroupTimes;
-  readonly #stopping = new AbortController();
-  readonly #backoff: Backoff;
-  #session: GroupSession | undefined;
-  #fault = "the source has not been started";
-  #loop: Promise<void> | undefined;
-
-  constructor(config: KafkaSourceConfig, tools: SourceTools, times: GroupTimes) {
-    this.name = `kafka.${tools.name}`;
-    this.#config = config;
-    this.#tools = tools;
-    this.#times = times;
-    this.#backoff = new Backoff(tools.random);
-  }
-
-  async start(): Promise<void> {
-    if (this.#stopping.signal.aborted) return;
-    this.#fault = "";
-    this.#loop ??= this.#run();
-  }
-
-  async stop(cutoff: AbortSignal): Promise<void> {
-    this.#fault = "the source was stopped";
-    this.#stopping.abort();
-    await this.#session?.stop(cutoff);
-    await this.#loop;
-  }
-
-  async check(): Promise<void> {
-    const reason = this.#problem();
-    if (reason === undefined) return;
-    const { topics, groupId, bootstrapServers } = this.#config;
-    throw new Error(`not consuming ${topics.join(", ")} as group ${groupId} from ${bootstrapServers}: ${reason}`);
-  }
-
-  #problem(): string | undefined {
-    if (this.#session === undefined || this.#stopping.signal.aborted) return this.#fault;
-    // Until it is a member again, the last fault says more.
-    const { joinedAt, problem } = this.#session;
-    return joinedAt === undefined ? this.#fault || problem : problem;
-  }
-
-  async #run(): Promise<void> {
-    const { log, clock } = this.#tools;
-    for (let attempt = 0; !this.#stopping.signal.aborted; attempt++) {
-      const session = new GroupSession(this.#config, this.#tools, this.#times, attempt);
-      this.#session = session;
+  const run = async (): Promise<void> => {
+    for (let attempt = 0; !stopping.signal.aborted; attempt++) {
+      const current = new GroupSession(config, tools, times, attempt);
+      session = current;
       try {
-        await session.run();
+        await current.run();
       } catch (error) {
         const { code, text } = kafkaFault(error);
-        const { joinedAt } = session;
-        this.#session = undefined;
-        if (this.#stopping.signal.aborted) return;
-        this.#fault = text;
-        if (joinedAt !== undefined && clock.monotonic() - joinedAt > STABLE_MS) this.#backoff.reset();
-        const retryMs = this.#backoff.next();
+        const { joinedAt } = current;
+        session = undefined;
+        if (stopping.signal.aborted) return;
+        fault = text;
+        if (joinedAt !== undefined && clock.monotonic() - joinedAt > STABLE_MS) backoff.reset();
+        const retryMs = backoff.next();
         log.warn({ code, reason: text, retryMs }, "the Kafka source does not consume");
-        await pause(retryMs, this.#stopping.signal);
+        await pause(retryMs, stopping.signal);
       }
     }
-  }
+  };
+
+  const problem = (): string | undefined => {
+    if (session === undefined || stopping.signal.aborted) return fault;
+    // Until it is a member again, the last fault says more.
+    return session.joinedAt === undefined ? fault || session.problem : session.problem;
+  };
+
+  return {
+    name: `kafka.${tools.name}`,
+    async start() {
+      if (stopping.signal.aborted) return;
+      fault = "";
+      running ??= run();
+    },
+    async stop(cutoff) {
+      fault = "the source was stopped";
+      stopping.abort();
+      await session?.stop(cutoff);
+      await running;
+    },
+    async check() {
+      const reason = problem();
+      if (reason === undefined) return;
+      const { topics, groupId, bootstrapServers } = config;
+      throw new Error(`not consuming ${topics.join(", ")} as group ${groupId} from ${bootstrapServers}: ${reason}`);
+    },
+  };
 }

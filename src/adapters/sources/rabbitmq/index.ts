@@ -18,121 +18,97 @@ const STEADY_MS = 5000;
  * `check`.
  */
 export function createRabbitmqSource(config: RabbitmqSourceConfig, tools: SourceTools): Source {
-  return new RabbitmqSource(config, tools);
-}
-
-class RabbitmqSource implements Source {
-  readonly name: string;
-  readonly #config: RabbitmqSourceConfig;
-  readonly #tools: SourceTools;
-  readonly #backoff: Backoff;
-  readonly #stopping = new AbortController();
-  #running: Promise<void> | undefined;
-  #connection: AmqpConnection | null = null;
-  #consumption: Consumption | null = null;
+  const { log, clock, intake, refusedRetryMs = REFUSED_RETRY_MS } = tools;
+  const { queueName } = config;
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  const backoff = new Backoff(tools.random);
+  let running: Promise<void> | undefined;
+  let current: { readonly connection: AmqpConnection; readonly consumption: Consumption } | undefined;
   /** True until it has consumed the queue: asked once, since the broker logs an error for the answer. */
-  #asksForStream = true;
-  #fault = new RabbitmqFault("other", "the source has not been started");
+  let asksForStream = true;
+  let fault = new RabbitmqFault("other", "the source has not been started");
 
-  constructor(config: RabbitmqSourceConfig, tools: SourceTools) {
-    this.name = `rabbitmq.${tools.name}`;
-    this.#config = config;
-    this.#tools = tools;
-    this.#backoff = new Backoff(tools.random);
-  }
-
-  async start(): Promise<void> {
-    if (this.#stopping.signal.aborted) return;
-    this.#running ??= this.#run();
-  }
-
-  async stop(cutoff: AbortSignal): Promise<void> {
-    this.#stopping.abort(new StoppingError());
-    await untilAborted(this.#running, cutoff);
-    // Its insert still completes, but nobody waits for it; the connection is closed.
-    if (cutoff.aborted) this.#cutOff(cutoff.reason);
-    this.#fault = new RabbitmqFault("closed", "the source is stopped");
-  }
-
-  async check(): Promise<void> {
-    if (this.#consumption?.isConsuming) return;
-    throw this.#consumption?.over.aborted ? this.#consumption.over.reason : this.#fault;
-  }
-
-  #cutOff(reason: unknown): void {
-    this.#consumption?.abort(reason);
-    this.#connection?.destroy();
-  }
-
-  async #run(): Promise<void> {
-    const target = this.#target();
-    const { signal } = this.#stopping;
+  const run = async (): Promise<void> => {
+    const target = targetOf();
     if (target === null) return;
-    this.#fault = new RabbitmqFault("other", `the source connects to ${target.name}`);
+    fault = new RabbitmqFault("other", `the source connects to ${target.name}`);
     while (!signal.aborted) {
-      const fault = await this.#consume(target);
+      const ended = await consume(target);
       if (signal.aborted) return;
-      this.#fault = fault;
-      const waitMs = this.#backoff.next();
-      this.#tools.log.warn(
-        { broker: target.name, queue: this.#config.queueName, reason: fault.message, retryMs: waitMs },
+      fault = ended;
+      const retryMs = backoff.next();
+      log.warn(
+        { broker: target.name, queue: queueName, reason: ended.message, retryMs },
         "the source does not consume, retrying",
       );
-      await pause(waitMs, signal);
+      await pause(retryMs, signal);
     }
-  }
+  };
 
-  #target(): AmqpTarget | null {
-    const { log } = this.#tools;
+  const targetOf = (): AmqpTarget | null => {
     try {
-      const target = parseAmqpUri(this.#config.connectionUrl);
+      const target = parseAmqpUri(config.connectionUrl);
       if (target.ignored.length > 0)
         log.warn({ parameters: target.ignored }, "parameters of connectionUrl that mean nothing here");
       return target;
     } catch (error) {
-      this.#fault = faultOf("connectionUrl", error);
-      log.error({ reason: this.#fault.message }, "the source cannot consume");
+      fault = faultOf("connectionUrl", error);
+      log.error({ reason: fault.message }, "the source cannot consume");
       return null;
     }
-  }
+  };
 
-  /**
-   * Consumes on one connection, until it ends.
-   *
-   * @returns what ended it
-   */
-  async #consume(target: AmqpTarget): Promise<RabbitmqFault> {
-    const { intake, clock, log, refusedRetryMs = REFUSED_RETRY_MS } = this.#tools;
-    const stopping = this.#stopping.signal;
+  /** Consumes on one connection, until it ends. @returns what ended it */
+  const consume = async (target: AmqpTarget): Promise<RabbitmqFault> => {
     let connection: AmqpConnection;
     try {
-      connection = await openConnection(target, stopping);
+      connection = await openConnection(target, signal);
     } catch (error) {
       return faultOf(`cannot connect to ${target.name}`, error);
     }
-    const consumption = new Consumption(connection, this.#config, intake, refusedRetryMs);
-    this.#connection = connection;
-    this.#consumption = consumption;
-    const end = eitherAborts(stopping, consumption.over);
+    const consumption = new Consumption(connection, config, intake, refusedRetryMs);
+    current = { connection, consumption };
+    const end = eitherAborts(signal, consumption.over);
     const since = clock.monotonic();
     try {
-      await Promise.race([consumption.open(this.#asksForStream), end]);
-      this.#asksForStream = !consumption.isConsuming;
-      if (consumption.isConsuming)
-        log.info({ broker: target.name, queue: this.#config.queueName }, "the source consumes");
+      await Promise.race([consumption.open(asksForStream), end]);
+      asksForStream = !consumption.isConsuming;
+      if (consumption.isConsuming) log.info({ broker: target.name, queue: queueName }, "the source consumes");
       await end;
     } catch (error) {
       consumption.abort(error);
     }
-    const fault = faultOf("the source stops", consumption.over.reason);
-    if (fault.code === "not_found") this.#asksForStream = true;
+    const ended = faultOf("the source stops", consumption.over.reason);
+    if (ended.code === "not_found") asksForStream = true;
     await consumption.finish();
     await connection.close();
-    if (consumption.hasAcknowledged || clock.monotonic() - since > STEADY_MS) this.#backoff.reset();
-    this.#connection = null;
-    this.#consumption = null;
-    return fault;
-  }
+    if (consumption.hasAcknowledged || clock.monotonic() - since > STEADY_MS) backoff.reset();
+    current = undefined;
+    return ended;
+  };
+
+  return {
+    name: `rabbitmq.${tools.name}`,
+    async start() {
+      if (!signal.aborted) running ??= run();
+    },
+    async stop(cutoff) {
+      stopping.abort(new StoppingError());
+      await untilAborted(running, cutoff);
+      if (cutoff.aborted) {
+        // Its insert still completes, but nobody waits for it; the connection is closed.
+        current?.consumption.abort(cutoff.reason);
+        current?.connection.destroy();
+      }
+      fault = new RabbitmqFault("closed", "the source is stopped");
+    },
+    async check() {
+      const consumption = current?.consumption;
+      if (consumption?.isConsuming) return;
+      throw consumption?.over.aborted ? consumption.over.reason : fault;
+    },
+  };
 }
 
 function eitherAborts(one: AbortSignal, other: AbortSignal): Promise<void> {
