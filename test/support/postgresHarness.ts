@@ -1,3 +1,4 @@
+import { afterAll } from "@jest/globals";
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
 import type { PoolOptions } from "../../src/adapters/stores/postgres/pool.ts";
 import type { TableNames } from "../../src/adapters/stores/sql/names.ts";
@@ -73,13 +74,34 @@ export function postgresStore(
   return createPostgresStore({ ...connectionTo(database), poolSize: 4, names, routing: ROUTING }, clock, log);
 }
 
-/** The shared suite's harness on a database of its own; fails at its end when a connection was left. */
-export async function openPostgres(): Promise<StoreHarness> {
+/**
+ * Opens the shared suite's harness, each on a database of its own, which fails at its end when a connection was left. Their tables are made
+ * once, in a database that the others are copies of. Call it at the top level of the file or of a `describe` block.
+ */
+export function postgresHarnesses(): () => Promise<StoreHarness> {
+  let template: Promise<TestDatabase> | undefined;
+  afterAll(async () => {
+    await (await template)?.drop();
+  });
+  return async () => {
+    template ??= migratedDatabase();
+    return await openPostgres((await template).name);
+  };
+}
+
+async function migratedDatabase(): Promise<TestDatabase> {
   const database = await createDatabase();
+  const store = postgresStore(database);
+  await store.schema.migrate();
+  await store.close();
+  return database;
+}
+
+async function openPostgres(template: string): Promise<StoreHarness> {
+  const database = await createDatabase(template);
   const clock = new ManualClock();
   const stores = [postgresStore(database, DEFAULT_NAMES, clock)];
   const [store] = stores as [Store];
-  await store.schema.migrate();
   await store.schema.checkColumns();
   return {
     store,
