@@ -49,23 +49,19 @@ export function addExplainCommand(program: Command, io: CommandIo): void {
     .action(async (name: string, _options: ExplainOptions, command: Command) => {
       const options = command.optsWithGlobals<ExplainOptions>();
       const { config } = loadConfig({ env: io.env, file: options.config, readFile: io.readFile });
-      const { delivered, destination, lines } = explainTopic(config, {
+      const { destination, lines } = explainTopic(config, {
         topic: name,
         key: options.key ?? null,
         aggregateType: options.aggregateType ?? null,
         payload: options.payload === undefined ? null : await readInput(command, "--payload", options.payload, io),
       });
-      const state =
-        options.state === true && destination !== undefined ? [await stateLine(options, destination, io)] : [];
+      const showsState = options.state === true && destination !== undefined;
+      const state = showsState ? [line("state", await destinationState(options.config, destination, io))] : [];
       const width = Math.max(...lines.map(({ label }) => label.length));
       for (const { label, text } of [...lines, ...state])
         io.stdout.write(`${label.padEnd(width)}  ${escapeControls(text)}\n`);
-      if (!delivered) io.setExitCode(EXIT_NOT_DELIVERED);
+      if (destination === undefined) io.setExitCode(EXIT_NOT_DELIVERED);
     });
-}
-
-async function stateLine(options: ExplainOptions, destination: string, io: CommandIo) {
-  return { label: "state", text: await destinationState(options.config, destination, io) };
 }
 
 const EXAMPLES = `
@@ -86,9 +82,7 @@ interface ExplainedRow {
 }
 
 interface TopicExplanation {
-  /** False when no route matches: such a row goes dead. */
-  readonly delivered: boolean;
-  /** Where it goes; undefined when no route matches. */
+  /** Where it goes; undefined when no route matches: such a row goes dead. */
   readonly destination: string | undefined;
   readonly lines: readonly ExplainedLine[];
 }
@@ -106,15 +100,10 @@ function explainTopic(config: Pick<Config, "routes" | "destinations" | "outbox">
   if (first === undefined || destination === undefined) {
     const patterns = config.routes.map((route) => JSON.stringify(route.topicPattern)).join(", ");
     const tried = patterns === "" ? "there are no routes" : `none matches, of ${patterns}`;
-    return {
-      delivered: false,
-      destination: undefined,
-      lines: [topic, line("route", `${tried}: a row with this topic goes dead`)],
-    };
+    return { destination: undefined, lines: [topic, line("route", `${tried}: a row with this topic goes dead`)] };
   }
   const name = first.route.destination;
   return {
-    delivered: true,
     destination: name,
     lines: [
       topic,

@@ -38,19 +38,14 @@ interface Code {
   readonly expires: number;
 }
 
-interface SessionOptions {
-  readonly auth: InboundAuth;
-  readonly clock: Pick<Clock, "now">;
-}
-
 /** Makes, reads and ends the sessions of this process's credentials. */
 export class Sessions {
   readonly #signer: () => Signer;
-  readonly #clock: SessionOptions["clock"];
+  readonly #clock: Pick<Clock, "now">;
   /** Sessions that were signed out here and used codes, with the time at which they end by themselves. */
   readonly #spent = new Map<string, number>();
 
-  constructor({ auth, clock }: SessionOptions) {
+  constructor({ auth, clock }: { readonly auth: InboundAuth; readonly clock: Pick<Clock, "now"> }) {
     this.#signer = madeOf(credentialsOf(auth), () => signer(auth));
     this.#clock = clock;
   }
@@ -131,16 +126,10 @@ export function createSignInCode(auth: InboundAuth, by: string | null, now: numb
   return signer(auth).seal("code", code);
 }
 
-interface Signer {
-  mac(purpose: string, text: string): string;
-  isMac(received: string, purpose: string, text: string): boolean;
-  seal(purpose: string, value: object): string;
-  /** @returns undefined for what this key has not sealed for the purpose */
-  open<T>(purpose: string, text: string | undefined): T | undefined;
-}
+type Signer = ReturnType<typeof signer>;
 
 /** Signs with the newest of the credentials; what another one of them signed still opens. */
-function signer(auth: InboundAuth): Signer {
+function signer(auth: InboundAuth) {
   // Keys of their own: what signs sessions can never be taken for a signature of a request.
   const keys = secretsOf(auth).map((secret) =>
     createHmac("sha256", secret).update(`svc console ${auth.kind}`).digest(),
@@ -153,10 +142,11 @@ function signer(auth: InboundAuth): Signer {
   return {
     mac,
     isMac,
-    seal(purpose, value) {
+    seal(purpose: string, value: object): string {
       const text = Buffer.from(JSON.stringify(value), "utf8").toString("base64url");
       return `${text}.${mac(purpose, text)}`;
     },
+    /** @returns undefined for what this key has not sealed for the purpose */
     open<T>(purpose: string, sealed: string | undefined): T | undefined {
       const [text = "", signature = ""] = (sealed ?? "").split(".");
       if (!isMac(signature, purpose, text)) return undefined;

@@ -1,3 +1,4 @@
+import { describeQuery } from "../admin/query.ts";
 import { ACCEPTED_ENCODINGS } from "../body.ts";
 import type { Access } from "../credentials.ts";
 import { ERRORS, tooLargeMessage } from "../respond.ts";
@@ -84,12 +85,26 @@ export const STORAGE_FAILED = error(500, "The database failed: try again.", ERRO
 
 export const invalidBody = (reason: string, errorAnswer = error): Answer =>
   errorAnswer(400, "The body is not a valid request.", `Invalid request: ${reason}`, "InvalidRequest");
-export const INVALID_QUERY = error(
+const INVALID_QUERY = error(
   400,
   "A query parameter is not valid.",
   'Invalid request: the query parameter "limit": ...',
   "InvalidRequest",
 );
+
+/** A route that reads the database with the parameters of a query. @param refusals besides those of every such route */
+export const queried = (
+  summary: string,
+  description: string,
+  query: Parameters<typeof describeQuery>[0],
+  answer: Answer,
+  ...refusals: readonly Answer[]
+): RouteDescription => ({
+  summary,
+  description,
+  parameters: describeQuery(query),
+  answers: [answer, INVALID_QUERY, ...refusals, STORAGE_FAILED],
+});
 
 /** The answers to a change in batches that was interrupted. @param done how many rows were changed before */
 export function interrupted(member: "moved" | "changed", done: Schema): readonly Answer[] {

@@ -2,17 +2,16 @@ import { PAUSE_DURATION } from "../../core/destinations/control.ts";
 import { BY_PATTERN, LONGEST_BY, LONGEST_REASON, MOST_PER_SECOND } from "../../core/finished/requests.ts";
 import { DESTINATION_STATES } from "../../ports/destinationStore.ts";
 import { JOB_STATES } from "../../ports/jobStore.ts";
-import { describeQuery } from "../admin/query.ts";
 import { PARKED_QUERY, TOPIC_PATTERN } from "../admin/reads.ts";
 import { ERRORS } from "../respond.ts";
 import {
   type Answer,
   error,
-  INVALID_QUERY,
   inPath,
   interrupted,
   invalidBody,
   json,
+  queried,
   RETRY_AFTER,
   type RouteDescription,
   STORAGE_FAILED,
@@ -21,6 +20,7 @@ import {
 import {
   bool,
   count,
+  countOrNull,
   exampleOf,
   integer,
   list,
@@ -111,8 +111,6 @@ const RATE = object({
   perSecond: [{ type: "number", exclusiveMinimum: 0 }, 50],
   taken: [{ type: "number", minimum: 0, description: "Deliveries granted in the last whole second, begun or not." }, 0],
 });
-
-const countOrNull = (description: string): Schema => nullable("integer", { minimum: 0, description });
 
 const DESTINATION = object({
   name: [TEXT, "billing"],
@@ -248,17 +246,12 @@ const parkedRequest = (members: Readonly<Record<string, Schema>> = {}): Schema =
 /** Describes the list of parked rows and what operators decide on them. */
 export function describeParked(maxBytes: number) {
   return {
-    admin_parked_list: {
-      summary: "Show parked outbox rows",
-      description:
-        "Rows that failed for good on a route with `onExhausted: park`, in the order of delivery; no payloads.",
-      parameters: describeQuery(PARKED_QUERY),
-      answers: [
-        json(200, "The first parked rows that match.", object({ rows: list(PARKED_ROW) })),
-        INVALID_QUERY,
-        STORAGE_FAILED,
-      ],
-    },
+    admin_parked_list: queried(
+      "Show parked outbox rows",
+      "Rows that failed for good on a route with `onExhausted: park`, in the order of delivery; no payloads.",
+      PARKED_QUERY,
+      json(200, "The first parked rows that match.", object({ rows: list(PARKED_ROW) })),
+    ),
     admin_parked_retry: {
       summary: "Retry parked outbox rows",
       description:

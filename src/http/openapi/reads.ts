@@ -1,12 +1,12 @@
 import { MESSAGE_STATES } from "../../core/trace/trace.ts";
 import type { Counter } from "../../ports/operationsStore.ts";
-import { describeQuery } from "../admin/query.ts";
 import { AUDIT_QUERY, FAILURES_QUERY, LIMIT_QUERY, MESSAGES_QUERY, OVERVIEW_QUERY } from "../admin/reads.ts";
 import { ERRORS } from "../respond.ts";
-import { error, INVALID_QUERY, inPath, json, plain, RETRY_AFTER, STORAGE_FAILED } from "./answers.ts";
+import { error, inPath, json, plain, queried, RETRY_AFTER, STORAGE_FAILED } from "./answers.ts";
 import {
   bool,
   count,
+  countOrNull,
   exampleOf,
   integer,
   list,
@@ -27,7 +27,6 @@ const ID = "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f";
 const REASON = "POST https://billing.example/hook was answered 503: not today";
 
 const COUNT_OR_NULL = nullable("integer", { minimum: 0 });
-const countOrNull = (description: string): Schema => ({ ...COUNT_OR_NULL, description });
 const MS_OR_NULL = nullable("number", { minimum: 0 });
 
 const minutes = (...counters: readonly Counter[]): Schema => ({
@@ -210,19 +209,14 @@ const TIMELINE = object({
 
 /** What the admin routes show: messages, the whole installation, what operators did, the configuration. */
 export const READS = {
-  admin_messages: {
-    summary: "Find messages",
-    description:
-      "Messages that match every parameter, newest first. One request reads for about a third of a second: a page may have fewer " +
+  admin_messages: queried(
+    "Find messages",
+    "Messages that match every parameter, newest first. One request reads for about a third of a second: a page may have fewer " +
       "messages than `limit`, or none, and still a `cursor` with which the search goes on.",
-    parameters: describeQuery(MESSAGES_QUERY),
-    answers: [
-      json(200, "A page of messages.", MESSAGE_PAGE),
-      INVALID_QUERY,
-      error(404, "The cursor is not that of a page.", ERRORS.noCursor),
-      STORAGE_FAILED,
-    ],
-  },
+    MESSAGES_QUERY,
+    json(200, "A page of messages.", MESSAGE_PAGE),
+    error(404, "The cursor is not that of a page.", ERRORS.noCursor),
+  ),
   admin_message: {
     summary: "Show what happened to a message, and why it waits",
     description:
@@ -231,49 +225,39 @@ export const READS = {
     parameters: [inPath("id", "Id of the message.", UUID)],
     answers: [json(200, "The message.", TIMELINE), error(404, "No such message.", ERRORS.noMessage), STORAGE_FAILED],
   },
-  admin_overview: {
-    summary: "Show the whole installation at a glance",
-    description:
-      "Replicas alive, backlog and figures by the minute. What takes long to count is counted in the background.",
-    parameters: describeQuery(OVERVIEW_QUERY),
-    answers: [json(200, "The overview.", OVERVIEW), INVALID_QUERY, STORAGE_FAILED],
-  },
-  admin_failures: {
-    summary: "Show dead and parked rows by reason",
-    description:
-      "Of the rows that died last, and the first parked ones: rows whose reasons differ in numbers and ids only are one group.",
-    parameters: describeQuery(FAILURES_QUERY),
-    answers: [
-      json(
-        200,
-        "The groups, the largest first.",
-        object({
-          groups: [list(FAILURES), []],
-          rowsRead: [count("Rows that were read."), 0],
-          isComplete: [bool("False: there are more rows than were read."), true],
-        }),
-      ),
-      INVALID_QUERY,
-      STORAGE_FAILED,
-    ],
-  },
-  admin_blocked_keys: {
-    summary: "Show the keys that wait behind a failed row",
-    description: "Those whose retry is due first, then those behind parked rows.",
-    parameters: describeQuery(LIMIT_QUERY),
-    answers: [json(200, "The keys.", object({ keys: [list(BLOCKED_KEY), []] })), INVALID_QUERY, STORAGE_FAILED],
-  },
-  admin_audit: {
-    summary: "Show what operators did",
-    description: "Newest first, of the last 90 days.",
-    parameters: describeQuery(AUDIT_QUERY),
-    answers: [
-      json(200, "A page of entries.", object({ entries: [list(AUDIT_ENTRY), []], cursor: TEXT_OR_NULL })),
-      INVALID_QUERY,
-      error(501, "The table of the audit log cannot be read.", ERRORS.noAuditTable),
-      STORAGE_FAILED,
-    ],
-  },
+  admin_overview: queried(
+    "Show the whole installation at a glance",
+    "Replicas alive, backlog and figures by the minute. What takes long to count is counted in the background.",
+    OVERVIEW_QUERY,
+    json(200, "The overview.", OVERVIEW),
+  ),
+  admin_failures: queried(
+    "Show dead and parked rows by reason",
+    "Of the rows that died last, and the first parked ones: rows whose reasons differ in numbers and ids only are one group.",
+    FAILURES_QUERY,
+    json(
+      200,
+      "The groups, the largest first.",
+      object({
+        groups: [list(FAILURES), []],
+        rowsRead: [count("Rows that were read."), 0],
+        isComplete: [bool("False: there are more rows than were read."), true],
+      }),
+    ),
+  ),
+  admin_blocked_keys: queried(
+    "Show the keys that wait behind a failed row",
+    "Those whose retry is due first, then those behind parked rows.",
+    LIMIT_QUERY,
+    json(200, "The keys.", object({ keys: [list(BLOCKED_KEY), []] })),
+  ),
+  admin_audit: queried(
+    "Show what operators did",
+    "Newest first, of the last 90 days.",
+    AUDIT_QUERY,
+    json(200, "A page of entries.", object({ entries: [list(AUDIT_ENTRY), []], cursor: TEXT_OR_NULL })),
+    error(501, "The table of the audit log cannot be read.", ERRORS.noAuditTable),
+  ),
   admin_config: {
     summary: "Show the configuration in effect",
     description: "As `svc config print` shows it: YAML with the origin of each value, secrets masked.",

@@ -65,6 +65,7 @@ export const integer = (description: string): Schema => ({ type: "integer", desc
 export const bool = (description: string): Schema => ({ type: "boolean", description });
 /** A whole number from 0. */
 export const count = (description: string): Schema => ({ type: "integer", minimum: 0, description });
+export const countOrNull = (description: string): Schema => nullable("integer", { minimum: 0, description });
 /** A whole number from 1. */
 export const upTo = (maximum: number): Schema => ({ type: "integer", minimum: 1, maximum });
 export const TEXT: Schema = { type: "string" };
