@@ -103,7 +103,11 @@ function reportTo({ name, type, help, labels, buckets = [] }: ServiceMetric, reg
   return reporting((of, value) => histogram.observe(of, value));
 
   function labelsOf(given: readonly unknown[]): Record<string, string> {
-    return Object.fromEntries(labelNames.map((label, index) => [label, String(given[index])]));
+    // Several calls a message: a loop takes half as long as an object from entries.
+    const of: Record<string, string> = {};
+    let index = 0;
+    for (const label of labelNames) of[label] = String(given[index++]);
+    return of;
   }
 
   function reporting(record: (of: Record<string, string>, value: number) => void): Report {
