@@ -1,5 +1,5 @@
 import { v4 as uuidv4 } from "uuid";
-import { BacklogGauges } from "../src/core/delivery/backlogGauges.ts";
+import { createBacklogGauges } from "../src/core/delivery/backlogGauges.ts";
 import { createDelivery } from "../src/core/delivery/deliver.ts";
 import { Poller } from "../src/core/delivery/poller.ts";
 import { parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
@@ -92,7 +92,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
       onError: typeof failure === "string" ? onError(failure) : failure,
       clock,
     });
-  const backlog = new BacklogGauges({
+  const backlog = createBacklogGauges({
     store: store.outbox,
     destinations: Object.keys(config.destinations),
     metrics,

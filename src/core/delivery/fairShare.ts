@@ -154,10 +154,7 @@ export class FairShare {
   forget(destination: string): void {
     const state = this.#states.get(destination);
     if (state === undefined) return;
-    state.window = 1;
-    state.failures = 0;
-    state.cutOff = 0;
-    state.lastWasSlow = false;
+    state.startAgain();
     state.lastQuickAt = this.#clock.monotonic();
   }
 
@@ -292,63 +289,59 @@ export class FairShare {
   #stateOf(destination: string, now: number): State {
     let state = this.#states.get(destination);
     if (state === undefined) {
-      const wasUnhealthy = this.#wasUnhealthy(destination);
-      state = {
-        destination,
-        slots: new Set(),
-        window: 1,
-        failures: 0,
-        cutOff: 0,
-        isProven: false,
-        lastWasSlow: wasUnhealthy,
-        isSuspected: wasUnhealthy,
-        lastQuickAt: Number.NEGATIVE_INFINITY,
-        deniedAt: Number.NEGATIVE_INFINITY,
-        lastBegin: Number.NEGATIVE_INFINITY,
-        lastEndedAt: now,
-        second: 0,
-        ended: 0,
-        endedBefore: 0,
-      };
+      state = new State(destination, now, this.#wasUnhealthy(destination));
       this.#states.set(destination, state);
     } else if (state.slots.size === 0 && now - Math.max(state.lastEndedAt, state.deniedAt) > FORGOTTEN_AFTER_MS) {
       // Its history is outdated. While it only waits for its turn, nothing shows that it has recovered.
-      state.window = 1;
-      state.failures = 0;
-      state.cutOff = 0;
+      state.startAgain();
       state.isProven = false;
-      state.lastWasSlow = false;
     }
     return state;
   }
 }
 
-interface State {
+/** What is known of a destination. */
+class State {
   readonly destination: string;
   /** In the order in which they began. */
-  readonly slots: Set<Slot>;
+  readonly slots = new Set<Slot>();
   /** Most slots that it has shown to need. */
-  window: number;
+  window = 1;
   /** Share of the last deliveries that failed. */
-  failures: number;
+  failures = 0;
   /** Share of the last answers that had to be cut off. */
-  cutOff: number;
+  cutOff = 0;
   /** One of its deliveries has succeeded. */
-  isProven: boolean;
+  isProven = false;
   lastWasSlow: boolean;
   /** It was unhealthy before this process started, and none of its deliveries has ended since. */
   isSuspected: boolean;
   /** When it last had to wait for its turn; cleared once it takes or passes it. Monotonic ms. */
-  deniedAt: number;
+  deniedAt = Number.NEGATIVE_INFINITY;
   /** When a delivery last ended that did not take long; while the last one took long, only those that succeed count. */
-  lastQuickAt: number;
+  lastQuickAt = Number.NEGATIVE_INFINITY;
   /** The number of its last delivery among all that began. */
-  lastBegin: number;
+  lastBegin = Number.NEGATIVE_INFINITY;
   lastEndedAt: number;
   /** Monotonic second of the last end of a delivery; how many ended in it, and in the one before. */
-  second: number;
-  ended: number;
-  endedBefore: number;
+  second = 0;
+  ended = 0;
+  endedBefore = 0;
+
+  constructor(destination: string, now: number, wasUnhealthy: boolean) {
+    this.destination = destination;
+    this.lastEndedAt = now;
+    this.lastWasSlow = wasUnhealthy;
+    this.isSuspected = wasUnhealthy;
+  }
+
+  /** Its history says nothing any more. */
+  startAgain(): void {
+    this.window = 1;
+    this.failures = 0;
+    this.cutOff = 0;
+    this.lastWasSlow = false;
+  }
 }
 
 function countEnd(state: State, now: number): void {

@@ -204,6 +204,7 @@ export class Poller {
     const claim = async () => {
       this.#scopes.noteLeftOut();
       const result = await this.#claim(this.#options.batchSize, this.#scopes.usual());
+      // It may have changed while the claim ran.
       this.#scopes.noteLeftOut();
       return result;
     };

@@ -65,11 +65,10 @@ export interface MessageFields {
   header(lowerCaseName: string): string | undefined;
 }
 
-/** What `messageFields` reads of a row; one without `headers` has none. */
-type FieldSource = Pick<DeliverableRow, "topic" | "key" | "aggregateType" | "payload"> & { readonly headers?: Headers };
-
 /** The fields of one outbox row: its columns, and `payload` as stored (transforms change only the delivered body). */
-export function messageFields(row: FieldSource): MessageFields {
+export function messageFields(
+  row: Pick<DeliverableRow, "topic" | "key" | "aggregateType" | "payload"> & { readonly headers?: Headers },
+): MessageFields {
   let parsed: { readonly document: unknown } | undefined;
   return {
     topic: row.topic,

@@ -73,12 +73,10 @@ interface Selection {
 export class Replay {
   readonly #options: ReplayOptions;
   readonly #batchSize: number;
-  readonly #wait: ReplayOptions["wait"];
 
   constructor(options: ReplayOptions) {
     this.#options = options;
     this.#batchSize = options.batchSize ?? DEFAULT_BATCH_SIZE;
-    this.#wait = options.wait;
   }
 
   /**
@@ -92,13 +90,10 @@ export class Replay {
     this.#require(request);
     const { audit, log } = this.#options;
     const filter = loggedFilter(request);
-    const note = (end: string) =>
-      audit.add({
-        actor: by,
-        action: "replay",
-        target: null,
-        detail: `${moved} rows of ${JSON.stringify(filter)}${end}`,
-      });
+    const note = (end: string) => {
+      const detail = `${moved} rows of ${JSON.stringify(filter)}${end}`;
+      return audit.add({ actor: by, action: "replay", target: null, detail });
+    };
     let moved = 0;
     try {
       for await (const batch of this.moves(request, by, {}, signal)) moved += batch.moved;
@@ -131,11 +126,11 @@ export class Replay {
     signal: AbortSignal,
   ): AsyncGenerator<{ readonly moved: number; readonly position: string | null }> {
     this.#require(request);
-    const { store, onMoved } = this.#options;
+    const { store, onMoved, wait } = this.#options;
     const pace = new ReplayPace({
       untried: (ids) => this.persistently(() => store.untried(ids), signal),
       batchSize: this.#batchSize,
-      wait: this.#wait,
+      wait,
     });
     // Slices of a quarter of a second.
     const slice =
@@ -149,7 +144,7 @@ export class Replay {
         pace.moved(ids);
         if (moved > 0) onMoved();
         yield { moved, position: part.at(-1)?.sequence ?? null };
-        if (perSecond !== null) await this.#wait((part.length / perSecond) * 1000, signal);
+        if (perSecond !== null) await wait((part.length / perSecond) * 1000, signal);
         signal.throwIfAborted();
       }
     }
@@ -259,7 +254,7 @@ export class Replay {
         return await statement();
       } catch (error) {
         if (!mayPass(error)) throw error;
-        await this.#wait(waitMs, signal);
+        await this.#options.wait(waitMs, signal);
       }
     }
     signal.throwIfAborted();

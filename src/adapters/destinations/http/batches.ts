@@ -30,7 +30,10 @@ export class Batches implements Pick<Destination, "publish"> {
       const reason = "the body is not JSON, as a batch needs: leave batch out, or transform it";
       return Promise.reject(httpError("message_invalid", reason, { isPermanent: true }));
     }
-    return new Promise((resolve, reject) => this.#add(new Member(message, text, signal, resolve, reject)));
+    return new Promise((resolve, reject) => {
+      const onEnd = (error: unknown) => (error === undefined ? resolve() : reject(error));
+      this.#add(new Member(message, text, signal, onEnd));
+    });
   }
 
   /** Sends what waits. */
@@ -133,27 +136,20 @@ class Member {
   readonly signal: AbortSignal;
   onAbort: () => void = () => {};
   hasEnded = false;
-  readonly #resolve: () => void;
-  readonly #reject: (error: unknown) => void;
+  readonly #onEnd: (error: unknown) => void;
   readonly #listener = () => {
     this.end(this.signal.reason);
     this.onAbort();
   };
 
-  constructor(
-    message: OutboundMessage,
-    text: string,
-    signal: AbortSignal,
-    resolve: () => void,
-    reject: (error: unknown) => void,
-  ) {
+  /** @param onEnd called once, as {@link end} */
+  constructor(message: OutboundMessage, text: string, signal: AbortSignal, onEnd: (error: unknown) => void) {
     this.message = message;
     this.text = text;
     // With the comma, line break or last bracket behind it.
     this.bytes = Buffer.byteLength(text) + 1;
     this.signal = signal;
-    this.#resolve = resolve;
-    this.#reject = reject;
+    this.#onEnd = onEnd;
     signal.addEventListener("abort", this.#listener, { once: true });
   }
 
@@ -162,8 +158,7 @@ class Member {
     if (this.hasEnded) return;
     this.hasEnded = true;
     this.signal.removeEventListener("abort", this.#listener);
-    if (error === undefined) this.#resolve();
-    else this.#reject(error);
+    this.#onEnd(error);
   }
 }
 

@@ -164,17 +164,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
       return;
     }
     this.#phase = "waiting for the answer";
-    this.#exchange = {
-      controller,
-      status: 0,
-      informational: 0,
-      tokenRefused: false,
-      retryAfter: undefined,
-      body: [],
-      bodyBytes: 0,
-      complete: false,
-      swept: false,
-    };
+    this.#exchange = new Exchange(controller);
   }
 
   onResponseStart(
@@ -324,21 +314,25 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
 }
 
 /** One request and its answer so far. */
-interface Exchange {
+class Exchange {
   readonly controller: Dispatcher.DispatchController;
   /** 0 before the final status. */
-  status: number;
+  status = 0;
   /** Number of 1xx answers. */
-  informational: number;
+  informational = 0;
   /** Answered 401; the publish is repeated with another token when this exchange has ended. */
-  tokenRefused: boolean;
+  tokenRefused = false;
   retryAfter: string | string[] | undefined;
-  readonly body: Buffer[];
-  bodyBytes: number;
+  readonly body: Buffer[] = [];
+  bodyBytes = 0;
   /** The body has ended properly. */
-  complete: boolean;
+  complete = false;
   /** At the last sweep only the rest of the body was missing. */
-  swept: boolean;
+  swept = false;
+
+  constructor(controller: Dispatcher.DispatchController) {
+    this.controller = controller;
+  }
 }
 
 /** The bytes as text; the streaming decoder drops a character that the end cuts. */

@@ -74,12 +74,12 @@ const METADATA_ADDRESSES: ReadonlySet<string> = new Set(
 export function refusalOf(address: string, policy: AddressPolicy): string | undefined {
   if (!ipaddr.isValid(address)) return `${address} is not an IP address`;
   for (const reached of reachedAddresses(ipaddr.parse(address))) {
-    if (!policy.allowMetadata && METADATA_ADDRESSES.has(reached.toNormalizedString())) {
+    const isMetadata = METADATA_ADDRESSES.has(reached.toNormalizedString());
+    if (isMetadata && !policy.allowMetadata) {
       return `${address} is a cloud metadata address; allowMetadataAddress: true on the destination permits it`;
     }
     const range = privateRange(reached);
-    const permittedMetadata = policy.allowMetadata && METADATA_ADDRESSES.has(reached.toNormalizedString());
-    if (policy.blockPrivate && range !== undefined && !permittedMetadata) {
+    if (policy.blockPrivate && range !== undefined && !isMetadata) {
       return `${address} is a private address (${range}) and http.blockPrivateAddresses is true`;
     }
   }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { BacklogGauges } from "../../../../src/core/delivery/backlogGauges.ts";
+import { createBacklogGauges } from "../../../../src/core/delivery/backlogGauges.ts";
 import { ManualClock, recordingMetrics } from "../../../support/recorders.ts";
 
 const BACKLOG = {
@@ -15,7 +15,7 @@ function setup() {
   const clock = new ManualClock();
   const { metrics, calls } = recordingMetrics();
   const asked: boolean[] = [];
-  const gauges = new BacklogGauges({
+  const gauges = createBacklogGauges({
     store: {
       async backlog(request) {
         asked.push(request?.totalsOnly ?? false);
