@@ -240,22 +240,22 @@ some_slow AS MATERIALIZED (
   };
 
   /** @param and a further condition on the candidates, with its `parameters` */
-  const claims = (and: string, parameters: readonly string[]): UnscopedClaims<Statement> => {
+  const claims = (and: string, parameters: string): UnscopedClaims<Statement> => {
     const filtered = ({ ctes, condition }: CandidateFilter) => ({ ctes, condition: `${condition}${and}` });
     return {
       // The limit is a literal, as it is always the same.
-      claimInOrder: perLimit((limit) => byIndex("outbox.claim", parameters)(claim(LOWEST_AGAIN, filtered(ALL), limit))),
+      claimInOrder: perLimit((limit) =>
+        byIndex(`outbox.claim(${parameters})`)(claim(LOWEST_AGAIN, filtered(ALL), limit)),
+      ),
       claimPastBlockedKeys: perLimit((limit) =>
-        byIndex(
-          "outbox.claim past blocked keys",
-          parameters,
-        )(claim("$1::bigint", filtered(withoutSomeBlockedKeys), limit)),
+        byIndex(`outbox.claim past blocked keys(${parameters})`)(
+          claim("$1::bigint", filtered(withoutSomeBlockedKeys), limit),
+        ),
       ),
       /** From the mark, over a front of rows behind blocked keys. */
-      sweepPastBlockedKeys: byIndex(
-        "outbox.sweep past blocked keys",
-        parameters,
-      )(claim("$1::bigint", filtered(withoutBlockedKeys), "$2::int")),
+      sweepPastBlockedKeys: byIndex(`outbox.sweep past blocked keys(${parameters})`)(
+        claim("$1::bigint", filtered(withoutBlockedKeys), "$2::int"),
+      ),
     };
   };
 
@@ -272,7 +272,7 @@ some_slow AS MATERIALIZED (
    * this process.
    */
   const inScope = (which: ClaimScope["which"]): ScopedClaims<Statement> => {
-    const parameters = [...WITHOUT_SOME_PARAMETERS, "destinations", "exceptKeys"];
+    const parameters = `${WITHOUT_SOME_PARAMETERS}, destinations, exceptKeys`;
     const goesThere = (row: string, destinations = "$10"): string =>
       `${destinationIn(row)} ${which === "only" ? "= ANY" : "<> ALL"} (${destinations}::text[])`;
     const filter = (firstCandidate: string): CandidateFilter => ({
@@ -292,7 +292,7 @@ some_slow AS MATERIALIZED (
     const sweepFrom = (firstCandidate: string): Statement => {
       const { ctes, condition } = filter(firstCandidate);
       const inPart = { ctes, condition: `\n    AND o.${c.sequence} < $12::bigint${condition}` };
-      return byIndex(`outbox.sweep ${which} some destinations`, [...parameters, "to"], { onePlan: true })(
+      return byIndex(`outbox.sweep ${which} some destinations(${parameters}, to)`, { onePlan: true })(
         claim(firstCandidate, inPart, "$2::int"),
       );
     };
@@ -301,12 +301,12 @@ some_slow AS MATERIALIZED (
       const ofLate = `
     AND o.${c.sequence} < $12::bigint AND o.${c.attempt} > 0
     AND o.${c.scheduledAt} <= now() AND o.${c.scheduledAt} > now() - $13::bigint * interval '1 millisecond'`;
-      return byIndex(`outbox.claim retries ${which} some destinations`, [...parameters, "to", "withinMs"], {
+      return byIndex(`outbox.claim retries ${which} some destinations(${parameters}, to, withinMs)`, {
         onePlan: true,
       })(claim(LOWEST_AGAIN, { ctes, condition: `${ofLate}${condition}` }, "$2::int", c.scheduledAt));
     };
     const claimUpTo = (limit: string): Statement =>
-      byIndex(`outbox.claim ${which} some destinations`, parameters, { onePlan: true })(
+      byIndex(`outbox.claim ${which} some destinations(${parameters})`, { onePlan: true })(
         claim("$1::bigint", filter("$1::bigint"), limit),
       );
     const claimOfAny = claimUpTo("$2::int");
@@ -316,13 +316,13 @@ some_slow AS MATERIALIZED (
       sweep: sweepFrom(LOWEST_AGAIN),
       sweepOn: sweepFrom("$1::bigint"),
       claimRetries: retries(),
-      dueBehind: dueBehind(` ${which} some destinations`, `\n  AND ${goesThere("o", "$3")}`, ["destinations"]),
+      dueBehind: dueBehind(` ${which} some destinations`, `\n  AND ${goesThere("o", "$3")}`, ", destinations"),
     };
   };
 
-  /** @param and a further condition on the rows, with `more` parameters */
-  const dueBehind = (ofWhat: string, and: string, more: readonly string[]): Statement =>
-    byIndex(`outbox.due rows${ofWhat}`, ["from", "limit", ...more])`
+  /** @param and a further condition on the rows, with `more` parameters, each after a comma */
+  const dueBehind = (ofWhat: string, and: string, more: string): Statement =>
+    byIndex(`outbox.due rows${ofWhat}(from, limit${more})`)`
 SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence FROM ${table} o
 WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} > $1::bigint${and}
 ORDER BY o.${c.sequence} LIMIT $2::int`;
@@ -336,9 +336,9 @@ ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(lowWater)}`
     withoutSome: claims(withoutQuarantined, WITHOUT_SOME_PARAMETERS),
     only: inScope("only"),
     except: inScope("except"),
-    dueBehind: dueBehind("", "", []),
+    dueBehind: dueBehind("", "", ""),
 
-    trial: statement("outbox.trial claim", ["ids"])`
+    trial: statement("outbox.trial claim(ids)")`
 UPDATE ${table} SET ${c.state} = 'processing', ${c.claimToken} = gen_random_uuid(), ${c.claimedAt} = now(), ${c.updatedAt} = now(),
   ${c.leaseExpiresAt} = now()
 WHERE ${c.id} = ANY (ARRAY(
@@ -349,19 +349,19 @@ WHERE ${c.id} = ANY (ARRAY(
      * From the newest mark, at a fraction of planning a claim, ten times a second while idle. Ordered, so that the
      * planner takes the index. A claim detects when the table has gone back.
      */
-    due: statement("outbox.due", [
-      "lowWater",
-    ])`SELECT (${anyDue("$1", `least(${newestMark("$1")}, (${unparkedBelow(newestMark("$1"))}))`)}) AS answer`,
+    due: statement(
+      "outbox.due(lowWater)",
+    )`SELECT (${anyDue("$1", `least(${newestMark("$1")}, (${unparkedBelow(newestMark("$1"))}))`)}) AS answer`,
 
     /** From a cursor on, which replaces the newest mark in `lowWater`: not of what is set back below it. */
-    dueFrom: statement("outbox.due from a cursor", ["lowWater"])`SELECT (${anyDue("$1", newestMark("$1"))}) AS answer`,
+    dueFrom: statement("outbox.due from a cursor(lowWater)")`SELECT (${anyDue("$1", newestMark("$1"))}) AS answer`,
 
-    mayHaveChanged: statement("outbox.changed", ["seen"])`SELECT (${mayHaveChanged(names, "$1")}) AS answer`,
+    mayHaveChanged: statement("outbox.changed(seen)")`SELECT (${mayHaveChanged(names, "$1")}) AS answer`,
 
     end: byIndex("outbox.end")`
 SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.state} = 'pending'`,
 
-    pendingBehind: byIndex("outbox.pending row behind others", ["from", "rows"])`
+    pendingBehind: byIndex("outbox.pending row behind others(from, rows)")`
 SELECT o.${c.sequence}::bigint AS sequence FROM ${table} o
 WHERE o.${c.state} = 'pending' AND o.${c.sequence} >= $1::bigint ORDER BY o.${c.sequence} OFFSET $2::int LIMIT 1`,
 
@@ -385,8 +385,8 @@ WHERE o.${c.state} = 'pending' AND o.${c.sequence} >= $1::bigint ORDER BY o.${c.
 }
 
 /** Parameters of every claim, in the order of their numbers. */
-const CLAIM_PARAMETERS = ["from", "limit", "maxBytes", "token", "leaseMs", "claimTimeoutMs", "lowWater", "heldTokens"];
-const WITHOUT_SOME_PARAMETERS = [...CLAIM_PARAMETERS, "quarantined"];
+const CLAIM_PARAMETERS = "from, limit, maxBytes, token, leaseMs, claimTimeoutMs, lowWater, heldTokens";
+const WITHOUT_SOME_PARAMETERS = `${CLAIM_PARAMETERS}, quarantined`;
 
 interface CandidateFilter {
   readonly ctes: string;

@@ -4,7 +4,7 @@ import { msOf } from "./fragments.ts";
 import { arraysOf, byIndex, type Statement } from "./statement.ts";
 
 /** They read and write a few rows: a longer wait is for a session that holds a row without need. */
-const short = (name: string, parameters: readonly string[]) => byIndex(name, parameters, { timeoutMs: 10_000 });
+const short = (declaration: string) => byIndex(declaration, { timeoutMs: 10_000 });
 
 /**
  * Every statement about destinations.
@@ -48,7 +48,7 @@ RETURNING 1 AS changed`;
   const openings = `CASE WHEN d.${c.breakerState} = 'closed' AND ${wasStable} THEN 1 ELSE least(d.${c.openings}, 1000000) + 1 END`;
 
   return {
-    states: short("destinations.states", [])`
+    states: short("destinations.states")`
 SELECT d.${c.name} AS name, CASE WHEN ${isPaused("t.now")} THEN ${msOf(`d.${c.pausedAt}`)} END AS paused_at,
   ${msOf(`d.${c.pausedUntil}`)} AS paused_until, d.${c.pausedBy} AS paused_by, d.${c.pauseReason} AS pause_reason,
   d.${c.breakerState} AS breaker_state, d.${c.openings} AS openings, d.${c.breakerReason} AS breaker_reason,
@@ -59,14 +59,14 @@ SELECT d.${c.name} AS name, CASE WHEN ${isPaused("t.now")} THEN ${msOf(`d.${c.pa
   CASE d.${c.rateSecond} WHEN ${second} THEN d.${c.rateTakenBefore} WHEN ${justBefore} THEN d.${c.rateTaken} ELSE 0 END AS taken_per_second
 FROM ${table} d, ${clock} ORDER BY d.${c.name}`,
 
-    pause: short("destinations.pause", ["name", "by", "reason", "forMs"])`
+    pause: short("destinations.pause(name, by, reason, forMs)")`
 INSERT INTO ${table} (${c.name}, ${c.pausedAt}, ${c.pausedUntil}, ${c.pausedBy}, ${c.pauseReason})
 SELECT $1, t.now, t.now + ${milliseconds("$4")}, $2, $3 FROM ${clock}
 ON CONFLICT (${c.name}) DO UPDATE
 SET ${c.pausedAt} = clock_timestamp(), ${c.pausedUntil} = clock_timestamp() + ${milliseconds("$4")},
   ${c.pausedBy} = EXCLUDED.${c.pausedBy}, ${c.pauseReason} = EXCLUDED.${c.pauseReason}`,
 
-    resume: short("destinations.resume", ["name"])(
+    resume: short("destinations.resume(name)")(
       changeExisting(
         `${c.pausedAt} = NULL, ${c.pausedUntil} = NULL, ${c.pausedBy} = NULL, ${c.pauseReason} = NULL`,
         isPaused("clock_timestamp()"),
@@ -74,7 +74,7 @@ SET ${c.pausedAt} = clock_timestamp(), ${c.pausedUntil} = clock_timestamp() + ${
     ),
 
     /** `savedUs`: most unused time; `mostAheadUs`: furthest ahead of the clock. */
-    takeFromRate: short("destinations.take from rate", ["name", "tokens", "costUs", "savedUs", "mostAheadUs"])`
+    takeFromRate: short("destinations.take from rate(name, tokens, costUs, savedUs, mostAheadUs)")`
 INSERT INTO ${table} AS d (${c.name}, ${c.rateNextAt}, ${c.rateSecond}, ${c.rateTaken})
 SELECT $1, ${fullBucket} + ${microseconds("$3")}, ${second}, $2::bigint FROM ${clock}
 ON CONFLICT (${c.name}) DO UPDATE
@@ -86,7 +86,7 @@ SET (${c.rateNextAt}, ${c.rateSecond}, ${c.rateTaken}, ${c.rateTakenBefore}) = (
   FROM ${clock})
 RETURNING greatest(date_part('epoch', d.${c.rateNextAt} - clock_timestamp()) * 1000, 0) AS wait_ms`,
 
-    open: short("destinations.open", ["name", "probe", "reason", "firstMs", "mostMs", "atLeastMs", "stableAfterMs"])`
+    open: short("destinations.open(name, probe, reason, firstMs, mostMs, atLeastMs, stableAfterMs)")`
 INSERT INTO ${table} AS d (${c.name}, ${c.breakerState}, ${c.openings}, ${c.breakerReason}, ${c.openedAt}, ${c.openUntil})
 SELECT $1, 'open', 1, $3, t.now, ${openUntil("1")} FROM ${clock}
 WHERE $2::uuid IS NULL OR EXISTS (SELECT FROM ${table} e WHERE e.${c.name} = $1)
@@ -96,7 +96,7 @@ SET ${c.breakerState} = 'open', ${c.breakerReason} = $3, ${noProbe}, (${c.openin
 WHERE ($2::uuid IS NULL AND d.${c.breakerState} = 'closed') OR (${isProbed})
 RETURNING date_part('epoch', d.${c.openUntil} - d.${c.openedAt}) * 1000 AS open_ms`,
 
-    takeProbe: short("destinations.take probe", ["name", "probe", "leaseMs"])(
+    takeProbe: short("destinations.take probe(name, probe, leaseMs)")(
       changeExisting(
         `${c.breakerState} = 'half-open', ${c.probeToken} = $2::uuid, ${c.probeAt} = clock_timestamp(),
   ${c.probeUntil} = clock_timestamp() + ${milliseconds("$3")}`,
@@ -105,7 +105,7 @@ RETURNING date_part('epoch', d.${c.openUntil} - d.${c.openedAt}) * 1000 AS open_
       ),
     ),
 
-    renewProbe: short("destinations.renew probe", ["name", "probe", "leaseMs"])(
+    renewProbe: short("destinations.renew probe(name, probe, leaseMs)")(
       changeExisting(
         `${c.probeAt} = clock_timestamp(), ${c.probeUntil} = clock_timestamp() + ${milliseconds("$3")}`,
         isProbed,
@@ -113,7 +113,7 @@ RETURNING date_part('epoch', d.${c.openUntil} - d.${c.openedAt}) * 1000 AS open_
     ),
 
     /** How often it has opened is kept: it may open again soon. */
-    close: short("destinations.close", ["name", "probe"])(
+    close: short("destinations.close(name, probe)")(
       changeExisting(
         `${c.breakerState} = 'closed', ${c.closedAt} = clock_timestamp(), ${c.openedAt} = NULL, ${c.openUntil} = NULL,
   ${c.breakerReason} = NULL, ${noProbe}`,
@@ -121,7 +121,7 @@ RETURNING date_part('epoch', d.${c.openUntil} - d.${c.openedAt}) * 1000 AS open_
       ),
     ),
 
-    returnProbe: short("destinations.return probe", ["name", "probe", "waitMs"])(
+    returnProbe: short("destinations.return probe(name, probe, waitMs)")(
       changeExisting(
         `${c.breakerState} = 'open', ${noProbe}, (${c.openedAt}, ${c.openUntil}) = (
   SELECT t.now, t.now + ${milliseconds("$3")} FROM ${clock})`,
@@ -129,7 +129,7 @@ RETURNING date_part('epoch', d.${c.openUntil} - d.${c.openedAt}) * 1000 AS open_
       ),
     ),
 
-    report: short("destinations.report", Object.keys(REPORT))`
+    report: short(`destinations.report(${Object.keys(REPORT).join(", ")})`)`
 INSERT INTO ${table} AS d (${c.name}, ${c.lastSuccessAt}, ${c.lastFailureAt}, ${c.lastError}, ${c.slowAt})
 SELECT r.name, t.now - ${milliseconds("r.succeeded")}, t.now - ${milliseconds("r.failed")}, r.error, CASE WHEN r.slow THEN t.now END
 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::boolean[]) AS r(name, succeeded, failed, error, slow), ${clock}

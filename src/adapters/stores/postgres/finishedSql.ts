@@ -11,7 +11,7 @@ import { msOf, overrideOf } from "./fragments.ts";
 import { forget, noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
-const FILTER = ["finishedUntil", "topics", "createdAfter", "createdBefore", "state"];
+const FILTER = "finishedUntil, topics, createdAfter, createdBefore, state";
 
 export function replayStatements(names: TableNames): WithHistory<ReplayStatements<Statement>> {
   return { plain: replay(names, false), noting: replay(names, true) };
@@ -34,11 +34,12 @@ function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statemen
   AND ($4::timestamptz IS NULL OR ${createdAt} < $4::timestamptz)
   AND ($5::text IS NULL OR ${state} = $5::text)`;
 
-  const overrides = c.destinationOverride === null ? [] : [c.destinationOverride];
-  const moveParameters = ["finishedUntil", "ids", ...(isNoting ? ["by", "note"] : []), ...overrides.map(() => "to")];
+  const override = c.destinationOverride;
+  const noted = isNoting ? ", by, note" : "";
   // An operator wants it delivered although it has expired.
   const renewed = c.expiresAt === null ? "" : `, ${c.expiresAt} = NULL`;
-  const redirected = overrides.map((column) => `, ${column} = coalesce($${moveParameters.length}::text, o.${column})`);
+  const to = isNoting ? "$5" : "$3";
+  const redirected = override === null ? "" : `, ${override} = coalesce(${to}::text, o.${override})`;
 
   return {
     begin: byIndex("replay.begin")`
@@ -49,7 +50,7 @@ SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US
      * Rows after the sequence `from` up to `last`. The limit bounds the rows read, not those that match. Without a
      * match one row has only `looked_at` and `last`.
      */
-    page: byIndex("replay.page", [...FILTER, "from", "last", "limit"])`
+    page: byIndex(`replay.page(${FILTER}, from, last, limit)`)`
 WITH page AS MATERIALIZED (
   SELECT ${columns}, o.${c.createdAt} AS created, o.${c.updatedAt} AS updated
   FROM ${table} o
@@ -62,7 +63,7 @@ FROM (SELECT count(*)::int AS looked_at, max(sequence) AS last FROM page) n
 LEFT JOIN page w ON ${matches("w.topic", "w.created", "w.updated", "w.state")}
 ORDER BY w.sequence`,
 
-    find: byIndex("replay.find", [...FILTER, "ids"])`
+    find: byIndex(`replay.find(${FILTER}, ids)`)`
 SELECT ${columns}, ${msOf(`o.${c.createdAt}`)} AS created_at
 FROM ${table} o
 WHERE o.${c.id} = ANY ($6::uuid[]) AND ${finishedById}
@@ -77,7 +78,7 @@ ORDER BY o.${c.sequence}`,
      * and leaves it as not due by its own clock. It must also differ from `created_at`, by which claims find rows below
      * their mark: NULL, which an owner's table may allow, differs from nothing.
      */
-    move: byIndex("replay.move", moveParameters)`
+    move: byIndex(`replay.move(finishedUntil, ids${noted}${override === null ? "" : ", to"})`)`
 WITH still_finished AS MATERIALIZED (
   SELECT o.${c.id} AS id
   FROM ${table} o
@@ -88,14 +89,14 @@ WITH still_finished AS MATERIALIZED (
 moved AS (
   UPDATE ${table} o
   SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = now(), ${c.updatedAt} = now(), ${c.lastError} = NULL,
-      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${redirected.join("")}${renewed}
+      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${redirected}${renewed}
   FROM still_finished f
   WHERE o.${c.id} = f.id
   RETURNING o.${c.id} AS id
 )${isNoting ? noteAction(names, "replayed", "moved", "$3", "$4") : ""}
 SELECT count(*)::int AS moved FROM moved`,
 
-    untried: byIndex("replay.untried", ["ids"])`
+    untried: byIndex("replay.untried(ids)")`
 SELECT count(*)::int AS untried FROM ${table} o
 WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending' AND o.${c.attempt} = 0`,
 
@@ -121,13 +122,13 @@ function retention(names: TableNames, forgotten: string): RetentionStatements<St
   const { sent, dead, inbox } = finishedRows(names, { text: (literal) => `'${literal}'`, uuidType: "uuid" });
 
   return {
-    outboxByAge: byIndex("retention.outbox by age", ["bound"])(
+    outboxByAge: byIndex("retention.outbox by age(bound)")(
       `${newest("'sent'", sent, olderThan(sent), "")} UNION ALL ${newest("'dead'", dead, olderThan(dead), "")}`,
     ),
-    outboxByCount: byIndex("retention.outbox by count", ["bound"], { timeoutMs: COUNT_TIMEOUT_MS })(
+    outboxByCount: byIndex("retention.outbox by count(bound)", { timeoutMs: COUNT_TIMEOUT_MS })(
       `${newest("'sent'", sent, "", KEPT)} UNION ALL ${newest("'dead'", dead, "", KEPT)}`,
     ),
-    inboxByAge: byIndex("retention.inbox by age", ["bound"])(newest("NULL", inbox, olderThan(inbox), "")),
+    inboxByAge: byIndex("retention.inbox by age(bound)")(newest("NULL", inbox, olderThan(inbox), "")),
 
     batches: {
       sent: batches("sent", sent, forgotten),
@@ -144,13 +145,13 @@ function retention(names: TableNames, forgotten: string): RetentionStatements<St
 
 function batches(of: string, rows: FinishedRows, forgotten: string) {
   return {
-    remove: byIndex(`retention.delete ${of} rows`, BATCH)(deleteBatch(rows, forgotten)),
-    next: byIndex(`retention.next of ${of} rows`, RANGE)(next(rows)),
+    remove: byIndex(`retention.delete ${of} rows(${BATCH})`)(deleteBatch(rows, forgotten)),
+    next: byIndex(`retention.next of ${of} rows(${RANGE})`)(next(rows)),
   };
 }
 
-const RANGE = ["fromTime", "fromTie", "untilTime", "untilTie"];
-const BATCH = ["limit", ...RANGE];
+const RANGE = "fromTime, fromTie, untilTime, untilTie";
+const BATCH = `limit, ${RANGE}`;
 const KEPT = " OFFSET $1::bigint";
 
 function olderThan(rows: FinishedRows): string {

@@ -13,21 +13,21 @@ export function historyStatements(names: TableNames): HistoryStatements<Statemen
   h.${c.durationMs} AS duration_ms, h.${c.reason} AS reason FROM ${table} h`;
   const newestLast = (from: string): string => `SELECT n.* FROM (${from}) n ORDER BY n.sequence::bigint`;
   return {
-    trial: statement("history.trial", ["id"])`
+    trial: statement("history.trial(id)")`
 WITH seen AS (SELECT count(*) AS entries FROM ${table} h WHERE h.${c.outboxId} = $1::uuid),
 deleted AS (DELETE FROM ${table} h WHERE h.${c.outboxId} = $1::uuid)
 INSERT INTO ${table} (${entryColumns(names)})
 SELECT $1::uuid, 'sent', 1, '', '', '', '', s.entries, '' FROM seen s`,
 
-    of: byIndex("history.of a row", ["id", "limit"])(
+    of: byIndex("history.of a row(id, limit)")(
       newestLast(`${entries} WHERE h.${c.outboxId} = $1::uuid ORDER BY h.${c.id} DESC LIMIT $2::int`),
     ),
-    newest: byIndex("history.newest", ["limit"])(newestLast(`${entries} ORDER BY h.${c.id} DESC LIMIT $1::int`)),
-    since: byIndex("history.since", ["after", "limit"])(
+    newest: byIndex("history.newest(limit)")(newestLast(`${entries} ORDER BY h.${c.id} DESC LIMIT $1::int`)),
+    since: byIndex("history.since(after, limit)")(
       `${entries} WHERE h.${c.id} > $1::bigint ORDER BY h.${c.id} LIMIT $2::int`,
     ),
 
-    deleteOrphans: byIndex("history.delete orphans", ["after", "limit"])`
+    deleteOrphans: byIndex("history.delete orphans(after, limit)")`
 WITH page AS MATERIALIZED (
   SELECT h.${c.id} AS id, h.${c.outboxId} AS outbox_id FROM ${table} h WHERE h.${c.id} > $1::bigint ORDER BY h.${c.id} LIMIT $2::int
 ),
@@ -53,7 +53,7 @@ const ENTRY = {
   notedReasons: "reason",
 } as const satisfies Record<string, keyof NewEntry>;
 const ENTRY_TYPES = ["uuid", "text", "int", "text", "text", "text", "text", "int", "text"];
-export const ENTRY_PARAMETERS = Object.keys(ENTRY);
+export const ENTRY_PARAMETERS = Object.keys(ENTRY).join(", ");
 
 /**
  * Adds the entries of settled rows.

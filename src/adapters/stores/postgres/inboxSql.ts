@@ -177,19 +177,19 @@ ORDER BY ${front.position} LIMIT 1) IS NOT NULL`;
   const unlessKnown = `\nON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
 
   return {
-    insert: statement("inbox.insert", INSERT_PARAMETERS)(insert(true, unlessKnown)),
-    insertMixed: statement("inbox.insert of several kinds", INSERT_PARAMETERS)(insert(false, unlessKnown)),
+    insert: statement(`inbox.insert(${INSERT_PARAMETERS})`)(insert(true, unlessKnown)),
+    insertMixed: statement(`inbox.insert of several kinds(${INSERT_PARAMETERS})`)(insert(false, unlessKnown)),
     /** Fails where the key is there. */
-    insertNew: statement("inbox.insert of a new key", INSERT_PARAMETERS)(insert(true, "")),
+    insertNew: statement(`inbox.insert of a new key(${INSERT_PARAMETERS})`)(insert(true, "")),
 
     /** The same with a schedule or an expiry for some; an expiry counts where the table has a column for it. */
     timed: {
-      insert: statement("inbox.insert with times", TIMED_PARAMETERS)(insert(false, unlessKnown, true)),
-      insertNew: statement("inbox.insert of a new key with times", TIMED_PARAMETERS)(insert(false, "", true)),
+      insert: statement(`inbox.insert with times(${TIMED_PARAMETERS})`)(insert(false, unlessKnown, true)),
+      insertNew: statement(`inbox.insert of a new key with times(${TIMED_PARAMETERS})`)(insert(false, "", true)),
     },
 
     /** Which of the rows are there, and of which only the key is. */
-    present: byIndex("inbox.present", ["ids", "sources", "idempotencyKeys"])`
+    present: byIndex("inbox.present(ids, sources, idempotencyKeys)")`
 SELECT r.id::text AS id, r.is_stored FROM (
   SELECT r.id, (SELECT true FROM ${inbox} i WHERE i.${c.id} = r.id LIMIT 1) AS is_stored,
     (SELECT true FROM ${inbox} i WHERE i.${c.source} = r.source::${types.inboxSource}
@@ -197,22 +197,22 @@ SELECT r.id::text AS id, r.is_stored FROM (
   FROM unnest($1::uuid[], $2::text[], $3::text[]) AS r(id, source, key)
 ) r WHERE r.is_stored OR r.is_known`,
 
-    relay: byIndex("inbox.relay", RELAY_PARAMETERS)(relay(false)),
-    relayNamed: byIndex("inbox.relay of named rows", [...RELAY_PARAMETERS, "ids"])(relay(true)),
+    relay: byIndex(`inbox.relay(${RELAY_PARAMETERS})`)(relay(false)),
+    relayNamed: byIndex(`inbox.relay of named rows(${RELAY_PARAMETERS}, ids)`)(relay(true)),
 
     /**
      * True also where the clock is behind `clock`, having been set back. Ordered, for the planner to take the index.
      */
-    waits: statement("inbox.waits", ["newest", "clock", "sources"])`
+    waits: statement("inbox.waits(newest, clock, sources)")`
 SELECT ${waits(ORDINARY)} OR ${waits(PUT_OFF)} OR now() < ${timeOf("$2::bigint")} AS answer`,
 
     /** The rows that a relay pass would move, without some rows and the others of their keys. */
-    waiting: statement("inbox.waiting", ["limit", "sources", "lowWater", "without", "ownKeySources"])`
+    waiting: statement("inbox.waiting(limit, sources, lowWater, without, ownKeySources)")`
 WITH${lowWaterOf("$3")}
 SELECT w.id, w.source FROM ((${waiting(ORDINARY)}) UNION ALL (${waiting(PUT_OFF)})) w
 ORDER BY w.position, w.created_at, w.id LIMIT $1::int`,
 
-    markDead: byIndex("inbox.mark dead", ["id", "reason"])`
+    markDead: byIndex("inbox.mark dead(id, reason)")`
 UPDATE ${inbox} SET ${c.state} = 'dead', ${c.processedAt} = now(), ${c.lastError} = $2
 WHERE ${c.id} = $1::uuid AND ${c.state} = 'pending'
 RETURNING ${c.id} AS id`,
@@ -222,7 +222,7 @@ RETURNING ${c.id} AS id`,
      * reads no further back than `lowWater` requires, and never up to now: a clock that is set back slightly gives no
      * receipt a time below it. See `markRead`.
      */
-    mark: byIndex("inbox.mark", ["lowWater", "afterHighest", "lastRead", "awaited", "sources"])`
+    mark: byIndex("inbox.mark(lowWater, afterHighest, lastRead, awaited, sources)")`
 WITH${lowWaterOf("$1")}
 ${markRead(inbox, {
   lowest: `least(${[ORDINARY, PUT_OFF]
@@ -234,14 +234,14 @@ ${markRead(inbox, {
   atMost: positionOf("now() - interval '2 seconds'"),
 })}`,
 
-    oldestPending: byIndex("inbox.oldest pending", ["lowWater", "sources"])`
+    oldestPending: byIndex("inbox.oldest pending(lowWater, sources)")`
 WITH${lowWaterOf("$1")}
 SELECT extract(epoch FROM now() - w.position) * 1000 AS oldest_ms
 FROM ((${oldest(ORDINARY)}) UNION ALL (${oldest(PUT_OFF)})) w
 ORDER BY w.position LIMIT 1`,
 
     /** Waiting rows of other sources, which no mark holds, among the first `limit` waiting rows */
-    unrelayed: byIndex("inbox.unrelayed", ["sources", "limit"])`
+    unrelayed: byIndex("inbox.unrelayed(sources, limit)")`
 SELECT w.source, count(*)::int AS count FROM (
   SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int) w
 WHERE w.source <> ALL ($1::text[]) GROUP BY w.source ORDER BY w.source`,
@@ -269,18 +269,7 @@ export type InboxStatements = ReturnType<typeof inboxStatements>;
 /** SQLSTATE of ln(0), which no trigger raises by accident. */
 export const NOT_ALL_MADE = "2201E";
 
-const INSERT_PARAMETERS = [
-  "ids",
-  "idempotencyKeys",
-  "aggregateIds",
-  "eventTypes",
-  "payloads",
-  "correlationIds",
-  "headers",
-  "source",
-  "state",
-  "consumption",
-  "lastError",
-];
-const TIMED_PARAMETERS = [...INSERT_PARAMETERS, "delayMs", "publishedMs", "notBeforeMs", "expiresMs", "liveMs"];
-const RELAY_PARAMETERS = ["limit", "sources", "rules", "maxAttempts", "droppedNames", "droppedPattern", "lowWater"];
+const INSERT_PARAMETERS = `ids, idempotencyKeys, aggregateIds, eventTypes, payloads, correlationIds, headers,
+  source, state, consumption, lastError`;
+const TIMED_PARAMETERS = `${INSERT_PARAMETERS}, delayMs, publishedMs, notBeforeMs, expiresMs, liveMs`;
+const RELAY_PARAMETERS = "limit, sources, rules, maxAttempts, droppedNames, droppedPattern, lowWater";

@@ -63,7 +63,7 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
   };
   const database = {
     pool,
-    ping: statement("ping", [], { timeoutMs: 3000 })("SELECT 1"),
+    ping: statement("ping", { timeoutMs: 3000 })("SELECT 1"),
     destinations: destinationStatements(all),
     history,
     journal: journalStatements(all),

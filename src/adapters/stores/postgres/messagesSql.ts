@@ -40,26 +40,25 @@ export function messageStatements(names: TableNames, routing: Routing = NO_ROUTI
     name: string,
     table: string,
     columns: { readonly id: string; readonly payload: string },
-  ): Statement => byIndex(name, ["ids", "mostBytes"])`
+  ): Statement => byIndex(`${name}(ids, mostBytes)`)`
 SELECT p.id, CASE WHEN p.bytes <= $2::int THEN p.payload END AS payload, CASE WHEN p.bytes > $2::int THEN 1 ELSE 0 END AS is_too_large
 FROM (SELECT r.${columns.id} AS id, r.${columns.payload}::text AS payload, octet_length(r.${columns.payload}::text) AS bytes
   FROM ${table} r WHERE r.${columns.id} = ANY ($1::uuid[])) p`;
 
   return {
-    inboxRow: byIndex("messages.inbox row", ["id", "withPayload"])`
+    inboxRow: byIndex("messages.inbox row(id, withPayload)")`
 SELECT ${msOf("now()")} AS now, ${inboxColumns}, CASE WHEN $2::boolean THEN i.${i.payload}::text END AS payload FROM ${inbox} i WHERE i.${i.id} = $1::uuid`,
-    outboxRow: byIndex("messages.outbox row", ["id", "withPayload"])`
+    outboxRow: byIndex("messages.outbox row(id, withPayload)")`
 SELECT ${msOf("now()")} AS now, ${outboxColumns}, CASE WHEN $2::boolean THEN o.${o.payload}::text END AS payload FROM ${outbox} o WHERE o.${o.id} = $1::uuid`,
 
     inboxPayloads: payloads("messages.inbox payloads", inbox, i),
     outboxPayloads: payloads("messages.outbox payloads", outbox, o),
 
-    byIdempotencyKey: byIndex("messages.by idempotency key", [
-      "sources",
-      "key",
-    ])`SELECT i.${i.id} AS id FROM ${inbox} i WHERE i.${i.source} = ANY ($1::text[]) AND i.${i.idempotencyKey} = $2::text`,
+    byIdempotencyKey: byIndex(
+      "messages.by idempotency key(sources, key)",
+    )`SELECT i.${i.id} AS id FROM ${inbox} i WHERE i.${i.source} = ANY ($1::text[]) AND i.${i.idempotencyKey} = $2::text`,
 
-    rowBefore: byIndex("messages.row before", ["id"])`
+    rowBefore: byIndex("messages.row before(id)")`
 SELECT b.* FROM ${outbox} r CROSS JOIN LATERAL (
   SELECT ${outboxColumns} FROM ${outbox} o
   WHERE o.${o.key} = r.${o.key} AND o.${o.key} IS NOT NULL AND o.${o.state} IN ('pending', 'processing') AND o.${o.sequence} < r.${o.sequence}
@@ -69,18 +68,8 @@ SELECT b.* FROM ${outbox} r CROSS JOIN LATERAL (
 WHERE r.${o.id} = $1::uuid`,
 
     outboxPage: byIndex(
-      "messages.outbox page",
-      [
-        "before",
-        "limit",
-        "key",
-        "topic",
-        "destination",
-        "quotedCorrelationId",
-        "state",
-        "createdAfter",
-        "createdBefore",
-      ],
+      `messages.outbox page(before, limit, key, topic, destination, quotedCorrelationId, state, createdAfter,
+        createdBefore)`,
       { timeoutMs: PAGE_TIMEOUT_MS },
     )`
 WITH page AS MATERIALIZED (
@@ -100,20 +89,8 @@ SELECT n.looked_at, n.last, m.* FROM (SELECT count(*)::int AS looked_at, min(seq
 LEFT JOIN matching m ON true ORDER BY m.sequence DESC`,
 
     inboxPage: byIndex(
-      "messages.inbox page",
-      [
-        "beforeTime",
-        "beforeId",
-        "limit",
-        "source",
-        "aggregateId",
-        "correlationId",
-        "state",
-        "createdAfter",
-        "createdBefore",
-        "isUnrelayed",
-        "pullSources",
-      ],
+      `messages.inbox page(beforeTime, beforeId, limit, source, aggregateId, correlationId, state, createdAfter,
+        createdBefore, isUnrelayed, pullSources)`,
       { timeoutMs: PAGE_TIMEOUT_MS },
     )`
 WITH page AS MATERIALIZED (

@@ -18,7 +18,7 @@ export function operationsStatements(names: TableNames): OperationsStatements<St
   ORDER BY o.${o.scheduledAt} LIMIT $1::int)`;
 
   return {
-    beat: byIndex("operations.beat", ["name", "version", "roles", "upMs", "figures"], options)`
+    beat: byIndex("operations.beat(name, version, roles, upMs, figures)", options)`
 WITH seen AS (
   INSERT INTO ${process} (name, version, roles, started_at, seen_at)
   VALUES ($1, $2, $3, now() - $4::bigint * interval '1 millisecond', now())
@@ -43,28 +43,28 @@ FROM jsonb_to_recordset($5::jsonb) AS c(kind text, name text, "minutesAgo" int, 
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 ON CONFLICT (minute, kind, name) DO UPDATE SET ${each((counter) => `${counter} = f.${counter} + EXCLUDED.${counter}`)}`,
 
-    leave: byIndex("operations.leave", ["name"], options)`DELETE FROM ${process} WHERE name = $1`,
+    leave: byIndex("operations.leave(name)", options)`DELETE FROM ${process} WHERE name = $1`,
 
-    processes: byIndex("operations.processes", [], options)`
+    processes: byIndex("operations.processes", options)`
 SELECT name, version, roles, ${msOf("started_at")} AS started_at, ${msOf("seen_at")} AS seen_at
 FROM ${process} WHERE seen_at > now() - interval '1 minute' ORDER BY name`,
 
-    figures: byIndex("operations.figures", ["minutes"], options)`
+    figures: byIndex("operations.figures(minutes)", options)`
 SELECT ${msOf("minute")} AS minute, kind, name, ${each((counter) => counter)}
 FROM ${figures} WHERE minute >= date_trunc('minute', now()) - $1::int * interval '1 minute' ORDER BY minute, kind, name`,
 
-    addAudit: byIndex("operations.add to the audit log", ["actor", "action", "target", "detail"], options)`
+    addAudit: byIndex("operations.add to the audit log(actor, action, target, detail)", options)`
 INSERT INTO ${audit} (actor, action, target, detail) VALUES ($1, $2, $3, $4)`,
 
-    audit: byIndex("operations.audit log", ["before", "limit"], options)`
+    audit: byIndex("operations.audit log(before, limit)", options)`
 SELECT a.id::text AS id, ${msOf("a.at")} AS at, actor, action, target, detail
 FROM ${audit} a WHERE $1::bigint IS NULL OR a.id < $1::bigint ORDER BY a.id DESC LIMIT $2::int`,
 
-    deadRows: byIndex("operations.dead rows", ["limit"], options)`
+    deadRows: byIndex("operations.dead rows(limit)", options)`
 SELECT o.${o.id} AS id, o.${o.topic}::text AS topic, ${overrideOf(o, "o")} AS destination_override, ${msOf(`o.${o.updatedAt}`)} AS updated_at, left(o.${o.lastError}, 300) AS last_error
 FROM ${outbox} o WHERE o.${o.state} = 'dead' ORDER BY o.${o.updatedAt} DESC, o.${o.sequence} DESC LIMIT $1::int`,
 
-    blockedKeys: byIndex("operations.blocked keys", ["limit", "behindLimit"], options)`
+    blockedKeys: byIndex("operations.blocked keys(limit, behindLimit)", options)`
 SELECT b.id, b.key, b.topic, b.destination_override, b.attempt, CASE WHEN b.scheduled_at = ${PARKED_AT} THEN 1 ELSE 0 END AS is_parked,
   ${msOf("b.scheduled_at")} AS scheduled_at, b.last_error,
   (SELECT count(*) FROM (
@@ -72,7 +72,7 @@ SELECT b.id, b.key, b.topic, b.destination_override, b.attempt, CASE WHEN b.sche
       AND r.${o.sequence} > b.sequence LIMIT $2::int) behind)::int AS rows_behind
 FROM (${blocked(`o.${o.scheduledAt} > now() AND o.${o.scheduledAt} < ${PARKED_AT}`)} UNION ALL ${blocked(`o.${o.scheduledAt} = ${PARKED_AT}`)}) b`,
 
-    inboxBacklog: byIndex("operations.inbox backlog", ["pullSources", "limit"], options)`
+    inboxBacklog: byIndex("operations.inbox backlog(pullSources, limit)", options)`
 SELECT p.source, count(*)::int AS pending, date_part('epoch', now() - min(p.created_at)) * 1000 AS age_ms
 FROM ((
     SELECT i.${i.source} AS source, i.${i.createdAt} AS created_at FROM ${inbox} i

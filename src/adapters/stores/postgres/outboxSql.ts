@@ -69,7 +69,7 @@ SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS clos
     ...claims,
 
     /** The low-water mark: the lowest sequence that is unfinished and not parked; see `markRead`. */
-    mark: byIndex("outbox.mark", ["lowWater", "afterHighest", "lastRead", "awaited"])`
+    mark: byIndex("outbox.mark(lowWater, afterHighest, lastRead, awaited)")`
 WITH${lowWaterPastParked("$1")}
 ${markRead(table, {
   position: c.sequence,
@@ -80,7 +80,7 @@ ${markRead(table, {
 
     /** Skips locked rows: waiting would delay all renewals. Rows are found once, and then by id, as in `settle`. */
     // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
-    renew: byIndex("outbox.renew", ["tokens", "leaseMs", "claimTimeoutMs", "lowWater"], { timeoutMs: 4000 })`
+    renew: byIndex("outbox.renew(tokens, leaseMs, claimTimeoutMs, lowWater)", { timeoutMs: 4000 })`
 WITH${lowWaterPastParked("$4")}
 UPDATE ${table} o
 SET ${c.leaseExpiresAt} = least(now() + $2::bigint * interval '1 millisecond',
@@ -98,43 +98,48 @@ RETURNING o.${c.id} AS id`,
      * A delay below 0 parks the row, a null reason keeps the last one; when every row was sent the lists from the
      * states on are empty. Returns one row: null when every claim was closed, else the ids that were.
      */
-    settle: byIndex("outbox.settle", SETTLE_PARAMETERS, { lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS })(settle("")),
-    settleNoting: byIndex("outbox.settle with history", [...SETTLE_PARAMETERS, ...ENTRY_PARAMETERS], {
+    settle: byIndex(`outbox.settle(${SETTLE_PARAMETERS})`, { lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS })(settle("")),
+    settleNoting: byIndex(`outbox.settle with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`, {
       lockTimeoutMs: NOTING_LOCK_TIMEOUT_MS,
-    })(settle("", `,\nnoted AS (${noteSettled(names, "SELECT id FROM closed", SETTLE_PARAMETERS.length + 1)})`)),
+    })(
+      settle(
+        "",
+        `,\nnoted AS (${noteSettled(names, "SELECT id FROM closed", SETTLE_PARAMETERS.split(", ").length + 1)})`,
+      ),
+    ),
 
     whenLocked: {
-      settle: byIndex("outbox.settle of unlocked rows", SETTLE_PARAMETERS, {
+      settle: byIndex(`outbox.settle of unlocked rows(${SETTLE_PARAMETERS})`, {
         lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS,
       })(
         settle(`
   AND o.${c.id} = ANY (ARRAY(SELECT f.${c.id} FROM ${table} f WHERE f.${c.id} = ANY ($1::uuid[]) FOR NO KEY UPDATE OF f SKIP LOCKED))`),
       ),
-      underClaim: byIndex("outbox.rows under claims", ["ids", "tokens"])`
+      underClaim: byIndex("outbox.rows under claims(ids, tokens)")`
 SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(id, token) ON o.${c.id} = s.id
 WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
     },
 
     /** Rows are found once, and then by id, as in `settle`. Parameters as in `expired`. */
-    reclaim: byIndex("outbox.reclaim", ["limit", "claimTimeoutMs", "lowWater"], { timeoutMs: 4000 })`
+    reclaim: byIndex("outbox.reclaim(limit, claimTimeoutMs, lowWater)", { timeoutMs: 4000 })`
 WITH${lowWaterPastParked("$3")}
 ${toPending} AND t.${c.id} = ANY (ARRAY(${expired}
   FOR NO KEY UPDATE OF o SKIP LOCKED))
 RETURNING t.${c.id} AS id`,
-    expired: byIndex("outbox.expired", ["limit", "claimTimeoutMs", "lowWater"], {
+    expired: byIndex("outbox.expired(limit, claimTimeoutMs, lowWater)", {
       timeoutMs: 4000,
     })`WITH${lowWaterPastParked("$3")}${expired}`,
     /** Of named rows whose claim has expired. */
-    reclaimNamed: byIndex("outbox.reclaim of named rows", ["ids"], {
+    reclaimNamed: byIndex("outbox.reclaim of named rows(ids)", {
       timeoutMs: 4000,
     })`${toPending} AND t.${c.id} = ANY ($1::uuid[]) AND coalesce(t.${c.leaseExpiresAt} < now(), true) RETURNING t.${c.id} AS id`,
 
-    backlogTotals: statement("outbox.backlog", ["lowWater"])`
+    backlogTotals: statement("outbox.backlog(lowWater)")`
 WITH${lowWaterOf("$1")}
 ${totals(`SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${aboveLowWater("o")}`)}`,
 
     /** At least one row, one per destination with unfinished rows; each with the totals. Reads every topic. */
-    backlog: statement("outbox.backlog by destination", ["lowWater"])`
+    backlog: statement("outbox.backlog by destination(lowWater)")`
 WITH${lowWaterOf("$1")},
 unfinished AS MATERIALIZED (
   SELECT ${destinationIn("o")} AS destination, count(*) AS pending, 0 AS processing, 0 AS blocked,
@@ -178,7 +183,7 @@ const NOTING_LOCK_TIMEOUT_MS = 500;
 
 const MAX_INTEGER = 2 ** 31 - 1;
 
-const SETTLE_PARAMETERS = ["ids", "tokens", "states", "attempts", "delays", "reasons"];
+const SETTLE_PARAMETERS = "ids, tokens, states, attempts, delays, reasons";
 
 const ALL_SENT = { states: [], attempts: [], delays: [], reasons: [] };
 
@@ -222,7 +227,7 @@ changed AS (
 SELECT count(*)::int AS changed FROM changed`;
 
   const discard = (name: string, condition: string): Statement =>
-    byIndex(name, ["ids", "before", "whole", ...(isNoting ? ["by", "note"] : [])])(
+    byIndex(`${name}(ids, before, whole${isNoting ? ", by, note" : ""})`)(
       change(
         `${c.state} = 'dead', ${c.lastError} = CASE WHEN $2::text IS NULL THEN $3::text ELSE concat($2::text, ': ' || o.${c.lastError}) END`,
         noteAction(names, "discarded", "changed", "$4", "$5"),
@@ -232,7 +237,7 @@ SELECT count(*)::int AS changed FROM changed`;
 
   return {
     /** Null means any. */
-    list: byIndex("parked.list", ["from", "limit", "ids", "key"])`
+    list: byIndex("parked.list(from, limit, ids, key)")`
 WITH parked AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.sequence} AS sequence
   FROM ${table} o
@@ -246,20 +251,14 @@ FROM first f JOIN ${table} o ON o.${c.id} = f.id
 ORDER BY o.${c.sequence}`,
 
     /** See `replay.move` for why it sets each of these columns. */
-    retry: byIndex(
-      "parked.retry",
-      isNoting ? ["ids", "by"] : ["ids"],
-    )(
+    retry: byIndex(`parked.retry(ids${isNoting ? ", by" : ""})`)(
       change(
         `${c.attempt} = 0, ${c.scheduledAt} = now(), ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`,
         noteAction(names, "retried", "changed", "$2", "NULL"),
       ),
     ),
 
-    hasten: byIndex(
-      "parked.hasten",
-      isNoting ? ["ids", "by"] : ["ids"],
-    )(
+    hasten: byIndex(`parked.hasten(ids${isNoting ? ", by" : ""})`)(
       change(
         `${c.scheduledAt} = now()`,
         noteAction(names, "retried", "changed", "$2", "NULL"),

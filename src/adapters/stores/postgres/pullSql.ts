@@ -121,19 +121,19 @@ LEFT JOIN claimed r ON true
 ORDER BY r.created, r.id`;
 
   return {
-    claim: byIndex("pull.claim", CLAIM_PARAMETERS)(claim("")),
-    claimWithoutSome: byIndex("pull.claim", [...CLAIM_PARAMETERS, "quarantined"])(
+    claim: byIndex(`pull.claim(${CLAIM_PARAMETERS})`)(claim("")),
+    claimWithoutSome: byIndex(`pull.claim(${CLAIM_PARAMETERS}, quarantined)`)(
       claim(`
     AND i.${c.id} <> ALL ($8::uuid[]) AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (
       SELECT x.${c.aggregateId} FROM ${table} x WHERE x.${c.id} = ANY ($8::uuid[]) AND x.${c.aggregateId} IS NOT NULL))`),
     ),
 
-    availableRows: byIndex("pull.available rows", ["source", "limit", "quarantined"])`
+    availableRows: byIndex("pull.available rows(source, limit, quarantined)")`
 SELECT i.${c.id} AS id FROM ${table} i
 WHERE ${available} AND i.${c.id} <> ALL ($3::uuid[])
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int`,
 
-    trial: statement("pull.trial claim", ["ids", "maxAttempts"])`
+    trial: statement("pull.trial claim(ids, maxAttempts)")`
 UPDATE ${table} i
 SET ${c.state} = CASE WHEN coalesce(i.${c.attempt}, 0) >= $2::int THEN 'dead' ELSE i.${c.state} END,
     ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = gen_random_uuid(), ${c.claimedAt} = now(), ${c.leaseExpiresAt} = now()
@@ -141,15 +141,15 @@ WHERE i.${c.id} = ANY (ARRAY(
   SELECT w.${c.id} FROM ${table} w WHERE w.${c.id} = ANY ($1::uuid[]) AND ${waiting("w")}
   FOR NO KEY UPDATE OF w SKIP LOCKED))`,
 
-    held: byIndex("pull.held", ["source", "token"])`
+    held: byIndex("pull.held(source, token)")`
 SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id}`,
 
-    available: byIndex("pull.available", ["source"])`
+    available: byIndex("pull.available(source)")`
 SELECT i.${c.id} AS id FROM ${table} i
 WHERE ${available}
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
 
-    acknowledge: byIndex("pull.acknowledge", ["source", "token", "ids"])(
+    acknowledge: byIndex("pull.acknowledge(source, token, ids)")(
       inOrder(`
   UPDATE ${table} i
   SET ${c.state} = 'processed', ${c.processedAt} = now(), ${unclaimed}
@@ -158,7 +158,7 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
     ),
 
     /** Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. */
-    extend: byIndex("pull.extend", ["source", "token", "ids", "leaseMs"])`
+    extend: byIndex("pull.extend(source, token, ids, leaseMs)")`
 WITH held AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${free("i")} AS lapsed
   FROM ${table} i
@@ -176,7 +176,7 @@ changed AS (
 )
 SELECT id FROM changed ORDER BY created_at, id`,
 
-    release: byIndex("pull.release", ["source", "token", "ids"])(
+    release: byIndex("pull.release(source, token, ids)")(
       inOrder(`
   UPDATE ${table} i
   SET ${c.attempt} = greatest(i.${c.attempt} - 1, 0), ${unclaimed}
@@ -188,7 +188,7 @@ SELECT id FROM changed ORDER BY created_at, id`,
      * A null reason keeps the last one; `releaseOthers` releases the rows behind. `held` locks the whole claim, so that
      * no row of it is closed meanwhile.
      */
-    reject: byIndex("pull.reject", ["source", "token", "ids", "maxAttempts", "delayMs", "reason", "releaseOthers"])`
+    reject: byIndex("pull.reject(source, token, ids, maxAttempts, delayMs, reason, releaseOthers)")`
 WITH held AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, coalesce(i.${c.attempt}, 0) >= $4::int AS spent,
     ${named} AS named
@@ -237,4 +237,4 @@ function inOrder(update: string): string {
   return `WITH changed AS (${update}\n)\nSELECT id FROM changed ORDER BY created_at, id`;
 }
 
-const CLAIM_PARAMETERS = ["source", "limit", "maxBytes", "token", "leaseMs", "maxAttempts", "withReason"];
+const CLAIM_PARAMETERS = "source, limit, maxBytes, token, leaseMs, maxAttempts, withReason";

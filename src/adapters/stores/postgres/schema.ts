@@ -196,7 +196,7 @@ function remedies({ name }: CheckedTable): Remedies {
 }
 
 /** Only a table can forbid NULL itself; a view shows none of that. */
-const COLUMNS: Statement = statement("schema.columns", ["table"])`
+const COLUMNS: Statement = statement("schema.columns(table)")`
 WITH RECURSIVE types AS (
   SELECT a.attname, a.atttypid AS declared, a.atttypid AS type, a.atttypmod AS modifier, a.attnotnull AS forbidden, c.relkind
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
@@ -211,12 +211,12 @@ SELECT d.attname::text AS name, CASE t.typtype WHEN 'e' THEN 'enum' ELSE t.typna
 FROM types d JOIN pg_type t ON t.oid = d.type
 WHERE t.typtype <> 'd'`;
 
-const RIGHTS: Statement = statement("schema.rights", ["table"])`
+const RIGHTS: Statement = statement("schema.rights(table)")`
 SELECT has_table_privilege(to_regclass($1), 'SELECT') AS select, has_table_privilege(to_regclass($1), 'INSERT') AS insert,
   has_table_privilege(to_regclass($1), 'UPDATE') AS update`;
 
 /** At least one row for an existing relation. */
-const INDEXES: Statement = statement("schema.indexes", ["table"])`
+const INDEXES: Statement = statement("schema.indexes(table)")`
 SELECT c.relkind IN ('r', 'p') AS is_table, i.indisunique AND i.indimmediate AS unique, i.indpred IS NULL AS whole,
   CASE WHEN i.indexrelid IS NOT NULL THEN ARRAY(
     SELECT a.attname::text FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Socket } from "node:net";
 import type pg from "pg";
-import { joined, type Values } from "../sql/rows.ts";
+import { joined, signature, type Values } from "../sql/rows.ts";
 
 export interface Statement {
   readonly name: string;
@@ -25,14 +25,14 @@ export interface Statement {
 type Options = Pick<Statement, "timeoutMs" | "lockTimeoutMs" | "onePlan">;
 type Template = (text: string | TemplateStringsArray, ...parts: readonly string[]) => Statement;
 
-/** A statement by its name and the names of `$1`, `$2` and so on; its SQL follows as a template. */
-export function statement(name: string, parameters: readonly string[] = [], options: Options = {}): Template {
-  return (text, ...parts) => ({ ...options, name, parameters, text: joined(text, parts) });
+/** A statement by its {@link signature}, with the names of `$1`, `$2` and so on; its SQL follows as a template. */
+export function statement(declaration: string, options: Options = {}): Template {
+  return (text, ...parts) => ({ ...options, ...signature(declaration), text: joined(text, parts) });
 }
 
 /** The same for a statement that must find its rows by the indexes made for it; see {@link BY_INDEX}. */
-export function byIndex(name: string, parameters: readonly string[] = [], options: Options = {}): Template {
-  return (text, ...parts) => ({ ...statement(name, parameters, options)(text, ...parts), byIndex: true });
+export function byIndex(declaration: string, options: Options = {}): Template {
+  return (text, ...parts) => ({ ...statement(declaration, options)(text, ...parts), byIndex: true });
 }
 
 /**

@@ -129,7 +129,7 @@ export class PostgresWake {
 const ANNOUNCE_INTERVAL_MS = 50;
 /** A database that hangs must not delay the stop for a hint. */
 const NOTIFY_TIMEOUT_MS = 3000;
-const NOTIFY: Statement = statement("outbox.wake", ["channel"], { timeoutMs: NOTIFY_TIMEOUT_MS })(
+const NOTIFY: Statement = statement("outbox.wake(channel)", { timeoutMs: NOTIFY_TIMEOUT_MS })(
   "SELECT pg_notify($1, '')",
 );
 /** A database slower than this is tried again; until then polling finds everything. */

@@ -26,6 +26,16 @@ export function joined(text: string | TemplateStringsArray, parts: readonly (str
   return typeof text === "string" ? text : text.reduce((sql, piece, n) => `${sql}${parts[n - 1]}${piece}`);
 }
 
+/**
+ * The parts of a statement's signature.
+ *
+ * @param text its name for errors and logs, and its parameters, such as `outbox.due rows(from, limit)`
+ */
+export function signature(text: string): { readonly name: string; readonly parameters: readonly string[] } {
+  const [, name = text, parameters = ""] = /^([^(]*)\((.*)\)$/s.exec(text) ?? [];
+  return { name, parameters: parameters.split(/,\s*/).filter((each) => each !== "") };
+}
+
 export function idsOf(rows: readonly Row[]): MessageId[] {
   return rows.map((row) => row.id as MessageId);
 }

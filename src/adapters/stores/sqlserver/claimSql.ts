@@ -107,23 +107,10 @@ FROM @claimed n JOIN ${table} o ${BY_ID.read} ON o.${c.sequence} = n.sequence AN
 WHERE o.${c.claimToken} = @token
 ORDER BY o.${c.sequence};`;
 
-  const claimParameters = {
-    from: "bigint",
-    limit: "int",
-    maxBytes: "bigint",
-    token: "uuid",
-    leaseMs: "ms",
-    heldTokens: "list",
-  } as const;
+  const claimParameters = "from bigint, limit int, maxBytes bigint, token uuid, leaseMs ms, heldTokens list";
 
-  const claims = (
-    and: string,
-    parameters: typeof claimParameters | (typeof claimParameters & { readonly quarantined: "list" }),
-  ): UnscopedClaims<Statement> => {
-    const inOrder: Statement = statement(
-      "outbox.claim",
-      parameters,
-    )(
+  const claims = (and: string, parameters: string): UnscopedClaims<Statement> => {
+    const inOrder: Statement = statement(`outbox.claim(${parameters})`)(
       claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
 FROM ${table} o ${TO_CHANGE}
 WHERE ${isDue} AND o.${c.sequence} >= @from${and}
@@ -134,10 +121,7 @@ ORDER BY o.${c.sequence}`),
      * Leaves out the rows of a key behind one in backoff, or one that has been in delivery for a second. The scan takes
      * no locks: each row that it found behind a blocked key would stay locked.
      */
-    const pastBlockedKeys: Statement = statement(
-      "outbox.claim past blocked keys",
-      parameters,
-    )(
+    const pastBlockedKeys: Statement = statement(`outbox.claim past blocked keys(${parameters})`)(
       claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
 FROM ${table} o ${TO_READ}
 WHERE ${isDue} AND o.${c.sequence} >= @from${and}
@@ -197,22 +181,15 @@ WHERE ${isDue} AND o.${c.sequence} >= @from AND o.${c.sequence} < @to${and}
     ORDER BY b.${c.sequence}
   ) k WHERE k.is_blocked = 1)
 ORDER BY o.${order}`;
-    const parameters = {
-      ...claimParameters,
-      to: "bigint",
-      quarantined: "list",
-      destinations: "list",
-      exceptKeys: "list",
-    } as const;
-    const inOrder: Statement = statement(
-      `outbox.claim ${which} some destinations`,
-      parameters,
-    )(claim(positions("", c.sequence), `${destinationsGiven}${keysGiven}`));
+    const parameters = `${claimParameters}, to bigint, quarantined list, destinations list, exceptKeys list`;
+    const inOrder: Statement = statement(`outbox.claim ${which} some destinations(${parameters})`)(
+      claim(positions("", c.sequence), `${destinationsGiven}${keysGiven}`),
+    );
     return {
       claim: () => inOrder,
       sweep: inOrder,
       sweepOn: inOrder,
-      claimRetries: statement(`outbox.claim retries ${which} some destinations`, { ...parameters, withinMs: "ms" })(
+      claimRetries: statement(`outbox.claim retries ${which} some destinations(${parameters}, withinMs ms)`)(
         claim(
           positions(
             `
@@ -222,11 +199,9 @@ ORDER BY o.${order}`;
           `${destinationsGiven}${keysGiven}`,
         ),
       ),
-      dueBehind: statement(`outbox.due rows ${which} some destinations`, {
-        from: "bigint",
-        limit: "int",
-        destinations: "list",
-      })(dueBehind(`\n  AND ${goesThere("o")}`, destinationsGiven)),
+      dueBehind: statement(`outbox.due rows ${which} some destinations(from bigint, limit int, destinations list)`)(
+        dueBehind(`\n  AND ${goesThere("o")}`, destinationsGiven),
+      ),
     };
   };
 
@@ -238,13 +213,13 @@ ORDER BY o.${c.sequence};`;
 
   return {
     ...claims("", claimParameters),
-    withoutSome: claims(withoutSome, { ...claimParameters, quarantined: "list" }),
+    withoutSome: claims(withoutSome, `${claimParameters}, quarantined list`),
     only: inScope("only"),
     except: inScope("except"),
 
-    dueBehind: statement("outbox.due rows", { from: "bigint", limit: "int" })(dueBehind()),
+    dueBehind: statement("outbox.due rows(from bigint, limit int)")(dueBehind()),
 
-    trial: statement("outbox.trial claim", { ids: "list" })`
+    trial: statement("outbox.trial claim(ids list)")`
 ${BATCH}
 ${NOW}
 ${NAMED_IDS}
@@ -260,14 +235,14 @@ ROLLBACK TRANSACTION;`,
 ${NOW}
 SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue}) THEN 1 ELSE 0 END AS answer;`,
 
-    dueFrom: statement("outbox.due from a cursor", { from: "bigint" })`
+    dueFrom: statement("outbox.due from a cursor(from bigint)")`
 ${NOW}
 SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue} AND o.${c.sequence} >= @from) THEN 1 ELSE 0 END AS answer;`,
 
     end: statement("outbox.end")`
 SELECT COALESCE(MAX(o.${c.sequence}), 0) + 1 AS [end] FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'pending';`,
 
-    pendingBehind: statement("outbox.pending row behind others", { from: "bigint", rows: "int" })`
+    pendingBehind: statement("outbox.pending row behind others(from bigint, rows int)")`
 SELECT CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_READ}
 WHERE o.${c.state} = N'pending' AND o.${c.sequence} >= @from ORDER BY o.${c.sequence} OFFSET @rows ROWS FETCH NEXT 1 ROWS ONLY;`,
 

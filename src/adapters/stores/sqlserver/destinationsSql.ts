@@ -4,8 +4,7 @@ import { BATCH, NOW } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** They read and write a few rows: a longer wait is for a session that holds a row without need. */
-const short = (name: string, parameters: Statement["parameters"] = {}) =>
-  statement(name, parameters, { timeoutMs: 10_000 });
+const short = (declaration: string) => statement(declaration, { timeoutMs: 10_000 });
 
 /**
  * Every statement about destinations.
@@ -64,7 +63,7 @@ SELECT d.${c.name} AS name, CASE WHEN ${isPaused} THEN d.${c.pausedAt} END AS pa
   ${takenBefore} AS taken_per_second
 FROM ${table} d ORDER BY d.${c.name};`,
 
-    pause: short("destinations.pause", { name: "text", by: "text", reason: "text", forMs: "bigint" })(
+    pause: short("destinations.pause(name text, by text, reason text, forMs bigint)")(
       behindLock(
         `IF @found = 0 ${makeRow}
 UPDATE d
@@ -73,7 +72,7 @@ FROM ${table} d WHERE d.${c.name} = @name;`,
       ),
     ),
 
-    resume: short("destinations.resume", { name: "text" })(
+    resume: short("destinations.resume(name text)")(
       changeExisting(
         `${c.pausedAt} = NULL, ${c.pausedUntil} = NULL, ${c.pausedBy} = NULL, ${c.pauseReason} = NULL`,
         isPaused,
@@ -81,13 +80,9 @@ FROM ${table} d WHERE d.${c.name} = @name;`,
     ),
 
     /** `@savedUs`: most unused time; `@mostAheadUs`: furthest ahead of the clock. Returns the wait. */
-    takeFromRate: short("destinations.take from rate", {
-      name: "text",
-      tokens: "bigint",
-      costUs: "bigint",
-      savedUs: "bigint",
-      mostAheadUs: "bigint",
-    })`${behindLock(
+    takeFromRate: short(
+      "destinations.take from rate(name text, tokens bigint, costUs bigint, savedUs bigint, mostAheadUs bigint)",
+    )`${behindLock(
       `IF @found = 0 ${makeRow}
 ${SECOND}
 DECLARE @start datetimeoffset(7) = (SELECT ${start} FROM ${table} d WHERE d.${c.name} = @name);
@@ -100,15 +95,10 @@ FROM ${table} d WHERE d.${c.name} = @name;`,
 SELECT CASE WHEN @next > @now THEN ${microsecondsFrom("@now", "@next")} / 1000.0 ELSE 0 END AS wait_ms;`,
 
     /** `@probe` NULL opens a closed breaker, and makes its row. */
-    open: short("destinations.open", {
-      name: "text",
-      probe: "uuid",
-      reason: "text",
-      firstMs: "bigint",
-      mostMs: "bigint",
-      atLeastMs: "bigint",
-      stableAfterMs: "bigint",
-    })`${behindLock(
+    open: short(
+      `destinations.open(name text, probe uuid, reason text, firstMs bigint, mostMs bigint, atLeastMs bigint,
+        stableAfterMs bigint)`,
+    )`${behindLock(
       `IF @found = 0 AND @probe IS NULL ${makeRow}
 DECLARE @openings int = COALESCE((
   SELECT CASE WHEN d.${c.breakerState} = N'closed' AND ${wasStable} THEN 1 WHEN d.${c.openings} < 1000000 THEN d.${c.openings} + 1 ELSE d.${c.openings} END
@@ -124,7 +114,7 @@ ${change(
     )}
 SELECT CASE WHEN @changed = 1 THEN @openMs END AS open_ms;`,
 
-    takeProbe: short("destinations.take probe", { name: "text", probe: "uuid", leaseMs: "bigint" })(
+    takeProbe: short("destinations.take probe(name text, probe uuid, leaseMs bigint)")(
       changeExisting(
         `${c.breakerState} = N'half-open', ${c.probeToken} = @probe, ${c.probeAt} = @now,
   ${c.probeUntil} = ${addMilliseconds("@leaseMs", "@now")}`,
@@ -133,12 +123,12 @@ SELECT CASE WHEN @changed = 1 THEN @openMs END AS open_ms;`,
       ),
     ),
 
-    renewProbe: short("destinations.renew probe", { name: "text", probe: "uuid", leaseMs: "bigint" })(
+    renewProbe: short("destinations.renew probe(name text, probe uuid, leaseMs bigint)")(
       changeExisting(`${c.probeAt} = @now, ${c.probeUntil} = ${addMilliseconds("@leaseMs", "@now")}`, isProbed),
     ),
 
     /** How often it has opened is kept: it may open again soon. */
-    close: short("destinations.close", { name: "text", probe: "uuid" })(
+    close: short("destinations.close(name text, probe uuid)")(
       changeExisting(
         `${c.breakerState} = N'closed', ${c.closedAt} = @now, ${c.openedAt} = NULL, ${c.openUntil} = NULL,
   ${c.breakerReason} = NULL, ${noProbe}`,
@@ -146,7 +136,7 @@ SELECT CASE WHEN @changed = 1 THEN @openMs END AS open_ms;`,
       ),
     ),
 
-    returnProbe: short("destinations.return probe", { name: "text", probe: "uuid", waitMs: "bigint" })(
+    returnProbe: short("destinations.return probe(name text, probe uuid, waitMs bigint)")(
       changeExisting(
         `${c.breakerState} = N'open', ${noProbe}, ${c.openedAt} = @now, ${c.openUntil} = ${addMilliseconds("@waitMs", "@now")}`,
         isProbed,
@@ -154,7 +144,7 @@ SELECT CASE WHEN @changed = 1 THEN @openMs END AS open_ms;`,
     ),
 
     /** `@rows`: JSON array of `ReportValues`. */
-    report: short("destinations.report", { rows: "list" })`${BATCH}
+    report: short("destinations.report(rows list)")`${BATCH}
 DECLARE @reports TABLE (name nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY, succeeded bigint NULL, failed bigint NULL,
   error nvarchar(2000) NULL, slow bit NOT NULL);
 INSERT INTO @reports (name, succeeded, failed, error, slow)

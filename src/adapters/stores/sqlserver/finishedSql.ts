@@ -35,13 +35,7 @@ function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statemen
   const columns = `o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key} AS [key],
   o.${c.state} AS state, o.${c.attempt} AS attempt, o.${c.createdAt} AS created_at, LEFT(o.${c.lastError}, 200) AS last_error`;
 
-  const filterParameters = {
-    finishedUntil: "text",
-    topics: "list",
-    createdAfter: "text",
-    createdBefore: "text",
-    state: "text",
-  } as const;
+  const filterParameters = "finishedUntil text, topics list, createdAfter text, createdBefore text, state text";
 
   /** Null means any. */
   const filter = `DECLARE @until datetimeoffset(7) = ${timeOf("@finishedUntil")};
@@ -58,6 +52,7 @@ INSERT INTO @wanted (topic) SELECT t.topic FROM OPENJSON(@topics) WITH (topic nv
   AND (@before IS NULL OR o.${c.createdAt} < @before)
   AND (@state IS NULL OR o.${c.state} = @state)`;
 
+  const noted = isNoting ? ", by longText, note longText" : "";
   const override = c.destinationOverride;
   // An operator wants it delivered although it has expired.
   const renewed = c.expiresAt === null ? "" : `, ${c.expiresAt} = NULL`;
@@ -72,7 +67,7 @@ FROM ${table} o WHERE ${finished};`,
      * Rows after the sequence `@from` up to `@last`. The limit bounds the rows read, not those that match. Answers with
      * how many were read and the sequence of the last of them, and with those that match.
      */
-    page: statement("replay.page", { ...filterParameters, from: "bigint", last: "bigint", limit: "int" })`${BATCH}
+    page: statement(`replay.page(${filterParameters}, from bigint, last bigint, limit int)`)`${BATCH}
 ${filter}
 DECLARE @page TABLE (sequence bigint, id uniqueidentifier, PRIMARY KEY (sequence, id));
 INSERT INTO @page (sequence, id)
@@ -87,7 +82,7 @@ WHERE ${finished} AND ${matches}
 ORDER BY n.sequence, n.id
 ${ONE_BY_ONE};`,
 
-    find: statement("replay.find", { ...filterParameters, ids: "list" })`${BATCH}
+    find: statement(`replay.find(${filterParameters}, ids list)`)`${BATCH}
 ${filter}
 ${NAMED_IDS}
 SELECT ${columns}
@@ -103,12 +98,7 @@ ${ONE_BY_ONE};`,
      * Claims skip the rows of a batch until its commit. A claim that finds only the later rows, because the commit fell
      * into its scan, then reads the earlier ones, and leaves the later.
      */
-    move: statement("replay.move", {
-      finishedUntil: "text",
-      ids: "list",
-      ...(isNoting ? { by: "longText", note: "longText" } : {}),
-      ...(c.destinationOverride === null ? {} : { to: "text" as const }),
-    })`${BATCH}
+    move: statement(`replay.move(finishedUntil text, ids list${noted}${override === null ? "" : ", to text"})`)`${BATCH}
 ${NOW}
 DECLARE @changed TABLE (id uniqueidentifier NOT NULL);
 DECLARE @until datetimeoffset(7) = ${timeOf("@finishedUntil")};
@@ -124,7 +114,7 @@ ${ONE_BY_ONE};
 ${isNoting ? `${noteAction(names, "replayed", "@note")}\n${COMMIT}` : ""}
 SELECT COUNT(*) AS moved FROM @changed;`,
 
-    untried: statement("replay.untried", { ids: "list" })`${BATCH}
+    untried: statement("replay.untried(ids list)")`${BATCH}
 ${NAMED_IDS}
 SELECT COUNT(*) AS untried
 FROM @named n JOIN ${table} o ${BY_ID.read} ON o.${c.id} = n.id
@@ -149,20 +139,18 @@ function retention(names: TableNames, forgotten: string): RetentionStatements<St
   });
 
   return {
-    outboxByAge: statement("retention.outbox by age", { bound: "bigint" })`${AGE_BOUND}
+    outboxByAge: statement("retention.outbox by age(bound bigint)")`${AGE_BOUND}
 ${newestTooOld("N'sent'", sent)}
 UNION ALL
 ${newestTooOld("N'dead'", dead)};`,
 
-    outboxByCount: statement(
-      "retention.outbox by count",
-      { bound: "bigint" },
-      { timeoutMs: COUNT_TIMEOUT_MS },
-    )`${newestPastKept("N'sent'", sent)}
+    outboxByCount: statement("retention.outbox by count(bound bigint)", {
+      timeoutMs: COUNT_TIMEOUT_MS,
+    })`${newestPastKept("N'sent'", sent)}
 UNION ALL
 ${newestPastKept("N'dead'", dead)};`,
 
-    inboxByAge: statement("retention.inbox by age", { bound: "bigint" })`${AGE_BOUND}
+    inboxByAge: statement("retention.inbox by age(bound bigint)")`${AGE_BOUND}
 ${newestTooOld("NULL", inbox)};`,
 
     batches: {
@@ -181,13 +169,13 @@ ${newestTooOld("NULL", inbox)};`,
 
 function batches(of: string, rows: FinishedRows, forgotten: string) {
   return {
-    remove: statement(`retention.delete ${of} rows`, BATCH_PARAMETERS)(deleteBatch(rows, forgotten)),
-    next: statement(`retention.next of ${of} rows`, RANGE_PARAMETERS)(next(rows)),
+    remove: statement(`retention.delete ${of} rows(${BATCH_PARAMETERS})`)(deleteBatch(rows, forgotten)),
+    next: statement(`retention.next of ${of} rows(${RANGE_PARAMETERS})`)(next(rows)),
   };
 }
 
-const RANGE_PARAMETERS = { fromTime: "text", fromTie: "text", untilTime: "text", untilTie: "text" } as const;
-const BATCH_PARAMETERS = { limit: "int", ...RANGE_PARAMETERS } as const;
+const RANGE_PARAMETERS = "fromTime text, fromTie text, untilTime text, untilTie text";
+const BATCH_PARAMETERS = `limit int, ${RANGE_PARAMETERS}`;
 
 /** In days and the rest of a day: DATEADD takes a number of 32 bits, which is 24 days in milliseconds. */
 const AGE_BOUND = `${NOW}

@@ -12,7 +12,7 @@ export function historyStatements(names: TableNames): HistoryStatements<Statemen
   h.${c.durationMs} AS duration_ms, h.${c.reason} AS reason FROM ${table} h`;
   const newestLast = (from: string): string => `SELECT n.* FROM (${from}) n ORDER BY CONVERT(bigint, n.sequence);`;
   return {
-    trial: statement("history.trial", { id: "uuid" })`
+    trial: statement("history.trial(id uuid)")`
 ${BATCH}
 ${BEGIN}
 DELETE FROM ${table} WHERE ${c.outboxId} = @id;
@@ -20,18 +20,17 @@ INSERT INTO ${table} (${entryColumns(names)})
 SELECT @id, N'sent', 1, N'', N'', N'', N'', (SELECT COUNT(*) FROM ${table} h WHERE h.${c.outboxId} = @id), N'';
 ROLLBACK TRANSACTION;`,
 
-    of: statement("history.of a row", { id: "uuid", limit: "int" })(
+    of: statement("history.of a row(id uuid, limit int)")(
       newestLast(`SELECT TOP (@limit) ${entries} WHERE h.${c.outboxId} = @id ORDER BY h.${c.id} DESC`),
     ),
-    newest: statement("history.newest", { limit: "int" })(
+    newest: statement("history.newest(limit int)")(
       newestLast(`SELECT TOP (@limit) ${entries} ORDER BY h.${c.id} DESC`),
     ),
-    since: statement("history.since", {
-      after: "bigint",
-      limit: "int",
-    })`SELECT TOP (@limit) ${entries} WHERE h.${c.id} > @after ORDER BY h.${c.id};`,
+    since: statement(
+      "history.since(after bigint, limit int)",
+    )`SELECT TOP (@limit) ${entries} WHERE h.${c.id} > @after ORDER BY h.${c.id};`,
 
-    deleteOrphans: statement("history.delete orphans", { after: "bigint", limit: "int" })`
+    deleteOrphans: statement("history.delete orphans(after bigint, limit int)")`
 ${BATCH}
 DECLARE @page TABLE (id bigint NOT NULL PRIMARY KEY, outbox_id uniqueidentifier NOT NULL);
 INSERT INTO @page (id, outbox_id)
@@ -46,7 +45,7 @@ SELECT @deleted AS deleted, COUNT(*) AS found, CONVERT(nvarchar(20), MAX(p.id)) 
 }
 
 /** The parameter of {@link noteSettled}. */
-export const ENTRY_PARAMETERS = { entries: "longText" } as const;
+export const ENTRY_PARAMETERS = "entries longText";
 
 /** Adds the entries of `@entries`, a JSON array, whose rows are in `@closed`. */
 export function noteSettled(names: TableNames): string {

@@ -1,6 +1,7 @@
 import { EXPIRED } from "../../../model/rows.ts";
 import { EMPTY_TOPIC } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
+import { signature } from "../sql/rows.ts";
 import {
   BATCH,
   BY_ID,
@@ -140,7 +141,7 @@ ORDER BY n.position, n.created_at, n.id;`;
      * batches: the insert waits for a key that another one is storing. A key stored between the check and the insert is
      * a unique violation.
      */
-    insert: statement("inbox.insert", { rows: "longText", texts: "bytes", latest: "bigint" })`
+    insert: statement("inbox.insert(rows longText, texts bytes, latest bigint)")`
 ${BATCH}
 ${NOW}
 DECLARE @ahead bigint = @latest - ${microsecondsOf("@now")};
@@ -165,7 +166,7 @@ ORDER BY r.turn;
 SELECT ${microsecondsOf("MAX(s.created_at)")} AS latest FROM @stored s;
 SELECT s.id FROM @stored s;`,
 
-    candidates: perSourceCount("inbox.relay candidates", { limit: "int", ownKeySources: "list" }, (count) =>
+    candidates: perSourceCount("inbox.relay candidates(limit int, ownKeySources list)", (count) =>
       candidates(
         `SELECT TOP (@limit) i.${c.id}
 FROM ${inbox} i ${TO_CHANGE}
@@ -175,17 +176,14 @@ ORDER BY ${inOrder}`,
       ),
     ),
 
-    namedCandidates: perSourceCount(
-      "inbox.relay candidates of named rows",
-      { ids: "list", ownKeySources: "list" },
-      (count) =>
-        candidates(
-          `SELECT i.${c.id}
+    namedCandidates: perSourceCount("inbox.relay candidates of named rows(ids list, ownKeySources list)", (count) =>
+      candidates(
+        `SELECT i.${c.id}
 FROM @named m JOIN ${inbox} i ${BY_ID.take} ON i.${c.id} = m.id
 WHERE ${waitsForRelay} AND ${isDue}`,
-          count,
-          NAMED_IDS,
-        ),
+        count,
+        NAMED_IDS,
+      ),
     ),
 
     /**
@@ -196,7 +194,7 @@ WHERE ${waitsForRelay} AND ${isDue}`,
      * The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a
      * message from being relayed twice. Identities follow the order of the insert. Only marked rows are inserted.
      */
-    relay: statement("inbox.relay", { rows: "longText", texts: "bytes", maxAttempts: "int", ownKeySources: "list" })`
+    relay: statement("inbox.relay(rows longText, texts bytes, maxAttempts int, ownKeySources list)")`
 ${BATCH}
 ${NOW}
 ${OWN_KEY_SOURCES}
@@ -222,7 +220,6 @@ SELECT m.id FROM @marked m;`,
 
     waits: perSourceCount(
       "inbox.waits",
-      {},
       (count) => `
 ${NOW}
 SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_READ} WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)})
@@ -234,8 +231,7 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_READ} WHERE ${waitsForRel
      * `@ownKeySources` (JSON arrays), and the source names.
      */
     waiting: perSourceCount(
-      "inbox.waiting",
-      { limit: "int", without: "list", ownKeySources: "list" },
+      "inbox.waiting(limit int, without list, ownKeySources list)",
       (count) => `
 ${NOW}
 ${OWN_KEY_SOURCES}
@@ -250,7 +246,7 @@ ORDER BY ${inOrder};`,
     ),
 
     /** A row that the outbox table refuses. */
-    markDead: statement("inbox.mark dead", { id: "uuid", reason: "longText" })`
+    markDead: statement("inbox.mark dead(id uuid, reason longText)")`
 ${BATCH}
 DECLARE @marked TABLE (id uniqueidentifier NOT NULL);
 UPDATE i
@@ -262,7 +258,6 @@ SELECT b.id FROM @marked b;`,
 
     oldestPending: perSourceCount(
       "inbox.oldest pending",
-      {},
       (count) => `
 ${NOW}
 SELECT TOP (1) DATEDIFF_BIG(millisecond,
@@ -273,7 +268,7 @@ ORDER BY ${inOrder};`,
     ),
 
     /** Waiting rows of other sources: `@sources`, JSON array; `@limit`, most rows to read. */
-    unrelayed: statement("inbox.unrelayed", { sources: "list", limit: "int" })`
+    unrelayed: statement("inbox.unrelayed(sources list, limit int)")`
 DECLARE @relayed TABLE (source nvarchar(4000) COLLATE ${BINARY} NOT NULL);
 INSERT INTO @relayed (source) SELECT n.source FROM OPENJSON(@sources) WITH (source nvarchar(4000) '$') n;
 SELECT w.source, COUNT(*) AS count
@@ -318,15 +313,12 @@ export function sourceNames(count: number): readonly string[] {
  * A statement for each number of sources, which is constant in a process. With one parameter per source the condition
  * is part of the index scan: a join with a list would lock rows of other sources.
  */
-function perSourceCount(
-  name: string,
-  parameters: Statement["parameters"],
-  textFor: (count: number) => string,
-): (count: number) => Statement {
+function perSourceCount(declaration: string, textFor: (count: number) => string): (count: number) => Statement {
+  const { name, parameters } = signature(declaration);
   const made = new Map<number, Statement>();
   return (count) => {
-    const sources = sourceNames(count).map((source) => [source, "text"] as const);
-    const found = made.get(count) ?? statement(name, { ...parameters, ...Object.fromEntries(sources) })(textFor(count));
+    const sources = sourceNames(count).map((source) => `${source} text`);
+    const found = made.get(count) ?? statement(`${name}(${[...parameters, ...sources].join(", ")})`)(textFor(count));
     made.set(count, found);
     return found;
   };

@@ -61,7 +61,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
   };
   const database = {
     pool,
-    ping: statement("ping", {}, { timeoutMs: 3000 })("SELECT 1 AS answer;"),
+    ping: statement("ping", { timeoutMs: 3000 })("SELECT 1 AS answer;"),
     destinations: destinationStatements(all),
     history,
     journal: journalStatements(all),

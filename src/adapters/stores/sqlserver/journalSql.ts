@@ -12,14 +12,14 @@ export function journalStatements(names: TableNames): JournalStatements<Statemen
   const { inboxTable: inbox, inbox: i, journal: c } = names;
   const timeoutMs = JOURNAL_TIMEOUT_MS;
   const columns = [c.at, c.source, c.outcome, c.idempotencyKey, c.correlationId, c.messageId, c.replica].join(", ");
-  const newest = (name: string, parameter: Statement["parameters"], condition: string): Statement =>
-    statement(name, { ...parameter, limit: "int" }, { timeoutMs })`
+  const newest = (declaration: string, condition: string): Statement =>
+    statement(declaration, { timeoutMs })`
 SELECT TOP (@limit) j.${c.at} AS at, j.${c.source} AS source, j.${c.outcome} AS outcome, j.${c.idempotencyKey} AS idempotency_key,
   j.${c.correlationId} AS correlation_id, j.${c.messageId} AS message_id, j.${c.replica} AS replica
 FROM ${table} j WHERE ${condition} ORDER BY j.${c.id} DESC;`;
   return {
     // A duplicate's key is in the inbox: its first message is found by the index of the keys.
-    add: statement("journal.add", { rows: "longText", texts: "bytes" }, { timeoutMs })`
+    add: statement("journal.add(rows longText, texts bytes)", { timeoutMs })`
 ${BATCH}
 ${NOW}
 DECLARE @new TABLE (turn int NOT NULL PRIMARY KEY, age int NOT NULL, outcome nvarchar(20) NOT NULL, replica nvarchar(400) NOT NULL,
@@ -37,7 +37,7 @@ SELECT DATEADD(millisecond, -r.age, @now), ${textOf("source", "nvarchar(4000)")}
 FROM @new r
 ORDER BY r.turn;`,
 
-    deleteOld: statement("journal.delete old", { limit: "int" }, { timeoutMs })`
+    deleteOld: statement("journal.delete old(limit int)", { timeoutMs })`
 ${BATCH}
 ${NOW}
 DELETE j
@@ -45,17 +45,15 @@ FROM ${table} j
 WHERE j.${c.id} IN (SELECT TOP (@limit) p.${c.id} FROM ${table} p ORDER BY p.${c.id}) AND j.${c.at} < DATEADD(hour, -24, @now);
 SELECT @@ROWCOUNT AS deleted;`,
 
-    duplicatesOf: newest("journal.duplicates of a message", { id: "uuid" }, `j.${c.messageId} = @id`),
-    countDuplicates: statement("journal.count duplicates", { id: "uuid" }, { timeoutMs })`
+    duplicatesOf: newest("journal.duplicates of a message(id uuid, limit int)", `j.${c.messageId} = @id`),
+    countDuplicates: statement("journal.count duplicates(id uuid)", { timeoutMs })`
 SELECT COUNT(*) AS count FROM (SELECT TOP (${MOST_COUNTED}) j.${c.id} FROM ${table} j WHERE j.${c.messageId} = @id) n;`,
     byIdempotencyKey: newest(
-      "journal.by idempotency key",
-      { text: "text", outcome: "text" },
+      "journal.by idempotency key(text text, outcome text, limit int)",
       `j.${c.idempotencyKey} = @text AND j.${c.outcome} = @outcome`,
     ),
     byCorrelationId: newest(
-      "journal.by correlation id",
-      { text: "text", outcome: "text" },
+      "journal.by correlation id(text text, outcome text, limit int)",
       `j.${c.correlationId} = @text AND j.${c.outcome} = @outcome`,
     ),
 

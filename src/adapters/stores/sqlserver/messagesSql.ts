@@ -48,25 +48,25 @@ export function messageStatements(names: TableNames, routing: Routing = NO_ROUTI
     name: string,
     table: string,
     columns: { readonly id: string; readonly payload: string },
-  ): Statement => statement(name, { ids: "list", mostBytes: "int" })`
+  ): Statement => statement(`${name}(ids list, mostBytes int)`)`
 SELECT r.${columns.id} AS id, CASE WHEN DATALENGTH(r.${columns.payload}) <= @mostBytes THEN r.${columns.payload} END AS payload,
   CASE WHEN DATALENGTH(r.${columns.payload}) > @mostBytes THEN 1 ELSE 0 END AS is_too_large
 FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n JOIN ${table} r ON r.${columns.id} = n.id;`;
 
   return {
-    inboxRow: statement("messages.inbox row", { id: "uuid", withPayload: "bit" })`${NOW}
+    inboxRow: statement("messages.inbox row(id uuid, withPayload bit)")`${NOW}
 SELECT @now AS now, ${inboxColumns}, CASE WHEN @withPayload = 1 THEN i.${i.payload} END AS payload FROM ${inbox} i WHERE i.${i.id} = @id;`,
-    outboxRow: statement("messages.outbox row", { id: "uuid", withPayload: "bit" })`${NOW}
+    outboxRow: statement("messages.outbox row(id uuid, withPayload bit)")`${NOW}
 SELECT @now AS now, ${outboxColumns}, CASE WHEN @withPayload = 1 THEN o.${o.payload} END AS payload FROM ${outbox} o WHERE o.${o.id} = @id;`,
 
     inboxPayloads: payloads("messages.inbox payloads", inbox, i),
     outboxPayloads: payloads("messages.outbox payloads", outbox, o),
 
-    byIdempotencyKey: statement("messages.by idempotency key", { sources: "list", key: "text" })`
+    byIdempotencyKey: statement("messages.by idempotency key(sources list, key text)")`
 SELECT i.${i.id} AS id
 FROM OPENJSON(@sources) WITH (name nvarchar(400) '$') s JOIN ${inbox} i ON i.${i.source} = s.name AND i.${i.idempotencyKey} = @key;`,
 
-    rowBefore: statement("messages.row before", { id: "uuid" })`${NOW}
+    rowBefore: statement("messages.row before(id uuid)")`${NOW}
 SELECT TOP (1) ${outboxColumns}
 FROM ${outbox} r JOIN ${outbox} o ${TO_READ} ON o.${o.key} = r.${o.key} AND o.${o.sequence} < r.${o.sequence}
 WHERE r.${o.id} = @id AND o.${o.key} IS NOT NULL AND o.${o.state} IN (N'pending', N'processing')
@@ -74,18 +74,8 @@ WHERE r.${o.id} = @id AND o.${o.key} IS NOT NULL AND o.${o.state} IN (N'pending'
 ORDER BY o.${o.sequence};`,
 
     outboxPage: statement(
-      "messages.outbox page",
-      {
-        before: "bigint",
-        limit: "int",
-        key: "longText",
-        topic: "longText",
-        destination: "longText",
-        quotedCorrelationId: "longText",
-        state: "text",
-        createdAfter: "text",
-        createdBefore: "text",
-      },
+      `messages.outbox page(before bigint, limit int, key longText, topic longText, destination longText,
+        quotedCorrelationId longText, state text, createdAfter text, createdBefore text)`,
       { timeoutMs: PAGE_TIMEOUT_MS },
     )`${BATCH}
 DECLARE @page TABLE (id uniqueidentifier NOT NULL, sequence bigint NOT NULL);
@@ -104,20 +94,8 @@ LEFT JOIN (
 ) m ON 1 = 1 ORDER BY m.place DESC;`,
 
     inboxPage: statement(
-      "messages.inbox page",
-      {
-        beforeTime: "text",
-        beforeId: "uuid",
-        limit: "int",
-        source: "longText",
-        aggregateId: "longText",
-        correlationId: "longText",
-        state: "text",
-        createdAfter: "text",
-        createdBefore: "text",
-        isUnrelayed: "bit",
-        pullSources: "list",
-      },
+      `messages.inbox page(beforeTime text, beforeId uuid, limit int, source longText, aggregateId longText,
+        correlationId longText, state text, createdAfter text, createdBefore text, isUnrelayed bit, pullSources list)`,
       { timeoutMs: PAGE_TIMEOUT_MS },
     )`${BATCH}
 DECLARE @time datetimeoffset(7) = ${timeOf("@beforeTime")};

@@ -22,8 +22,7 @@ export function operationsStatements(names: TableNames): OperationsStatements<St
   return {
     // Counts last: after a fault of what comes before, the same counts come again.
     beat: statement(
-      "operations.beat",
-      { name: "text", version: "text", roles: "text", upMs: "bigint", figures: "longText" },
+      "operations.beat(name text, version text, roles text, upMs bigint, figures longText)",
       options,
     )`${BATCH}
 ${NOW}
@@ -50,37 +49,36 @@ WHEN MATCHED THEN UPDATE SET ${each((counter) => `${counter} = f.${counter} + c.
 WHEN NOT MATCHED THEN INSERT (minute, kind, name, ${each((counter) => counter)}) VALUES (c.minute, c.kind, c.name, ${each((counter) => `c.${counter}`)});
 ${COMMIT}`,
 
-    leave: statement("operations.leave", { name: "text" }, options)`DELETE FROM ${process} WHERE name = @name;`,
+    leave: statement("operations.leave(name text)", options)`DELETE FROM ${process} WHERE name = @name;`,
 
-    processes: statement("operations.processes", {}, options)`${NOW}
+    processes: statement("operations.processes", options)`${NOW}
 SELECT p.name, p.version, p.roles, p.started_at, p.seen_at FROM ${process} p WHERE p.seen_at > DATEADD(minute, -1, @now) ORDER BY p.name;`,
 
-    figures: statement("operations.figures", { minutes: "int" }, options)`${NOW}
+    figures: statement("operations.figures(minutes int)", options)`${NOW}
 SELECT f.minute, f.kind, f.name, ${each((counter) => `f.${counter}`)}
 FROM ${figures} f WHERE f.minute >= DATEADD(minute, -@minutes, ${minute("@now")}) ORDER BY f.minute, f.kind, f.name;`,
 
     addAudit: statement(
-      "operations.add to the audit log",
-      { actor: "text", action: "text", target: "text", detail: "longText" },
+      "operations.add to the audit log(actor text, action text, target text, detail longText)",
       options,
     )`
 INSERT INTO ${audit} (actor, action, target, detail) VALUES (@actor, @action, @target, @detail);`,
 
-    audit: statement("operations.audit log", { before: "bigint", limit: "int" }, options)`
+    audit: statement("operations.audit log(before bigint, limit int)", options)`
 SELECT TOP (@limit) CONVERT(nvarchar(20), a.id) AS id, a.at, a.actor, a.action, a.target, a.detail
 FROM ${audit} a WHERE @before IS NULL OR a.id < @before ORDER BY a.id DESC;`,
 
-    deadRows: statement("operations.dead rows", { limit: "int" }, options)`
+    deadRows: statement("operations.dead rows(limit int)", options)`
 SELECT TOP (@limit) o.${o.id} AS id, o.${o.topic} AS topic, ${overrideOf(o, "o")} AS destination_override, o.${o.updatedAt} AS updated_at, LEFT(o.${o.lastError}, 300) AS last_error
 FROM ${outbox} o ${TO_READ} WHERE o.${o.state} = N'dead' ORDER BY o.${o.updatedAt} DESC, o.${o.sequence} DESC;`,
 
-    blockedKeys: statement("operations.blocked keys", { limit: "int", behindLimit: "int" }, options)`${NOW}
+    blockedKeys: statement("operations.blocked keys(limit int, behindLimit int)", options)`${NOW}
 SELECT b.id, b.[key], b.topic, b.destination_override, b.attempt, CASE WHEN b.scheduled_at = ${PARKED_AT} THEN 1 ELSE 0 END AS is_parked, b.scheduled_at, b.last_error,
   (SELECT COUNT(*) FROM (SELECT TOP (@behindLimit) r.${o.sequence} AS sequence FROM ${outbox} r ${TO_READ}
     WHERE r.${o.key} = b.[key] AND r.${o.key} IS NOT NULL AND r.${o.state} IN (N'pending', N'processing') AND r.${o.sequence} > b.sequence) behind) AS rows_behind
 FROM (${blocked(`o.${o.scheduledAt} > @now AND o.${o.scheduledAt} < ${PARKED_AT}`)} UNION ALL ${blocked(`o.${o.scheduledAt} = ${PARKED_AT}`)}) b;`,
 
-    inboxBacklog: statement("operations.inbox backlog", { pullSources: "list", limit: "int" }, options)`${NOW}
+    inboxBacklog: statement("operations.inbox backlog(pullSources list, limit int)", options)`${NOW}
 SELECT p.source, COUNT(*) AS pending, DATEDIFF_BIG(millisecond, MIN(p.created_at), @now) AS age_ms
 FROM (SELECT t.* FROM (SELECT TOP (@limit) i.${i.source} AS source, i.${i.createdAt} AS created_at FROM ${inbox} i ${TO_READ}
     WHERE i.${i.state} = N'pending' AND i.${i.consumption} = N'push' ORDER BY i.${i.createdAt}, i.${i.id}) t

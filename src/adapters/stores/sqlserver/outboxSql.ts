@@ -28,7 +28,7 @@ import {
 import { ENTRY_PARAMETERS, entryValues, noteAction, noteSettled } from "./historySql.ts";
 import { type Statement, statement } from "./statement.ts";
 
-const SETTLE_PARAMETERS = { rows: "longText", texts: "bytes" } as const;
+const SETTLE_PARAMETERS = "rows longText, texts bytes";
 const SETTLED_TEXTS = ["reason"] as const;
 
 /**
@@ -107,7 +107,7 @@ SELECT id FROM @closed;`;
      * entries before the rows, against the order in which they are settled.
      */
     // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
-    renew: statement("outbox.renew", { tokens: "list", leaseMs: "ms", claimTimeoutMs: "ms" }, { timeoutMs: 4000 })`
+    renew: statement("outbox.renew(tokens list, leaseMs ms, claimTimeoutMs ms)", { timeoutMs: 4000 })`
 ${BATCH}
 ${NOW}
 DECLARE @held TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, token uniqueidentifier NOT NULL);
@@ -131,12 +131,12 @@ SELECT id FROM @renewed;`,
      * The state is compared with a variable, which matches no filtered index: rows are found by id. For `@rows` and
      * `@texts` see {@link textBatch}; a delay below 0 parks the row, a null reason keeps the last one.
      */
-    settle: statement("outbox.settle", SETTLE_PARAMETERS)(settle("")),
-    settleNoting: statement("outbox.settle with history", { ...SETTLE_PARAMETERS, ...ENTRY_PARAMETERS })(
+    settle: statement(`outbox.settle(${SETTLE_PARAMETERS})`)(settle("")),
+    settleNoting: statement(`outbox.settle with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`)(
       settle(noteSettled(names)),
     ),
 
-    reclaim: statement("outbox.reclaim", { limit: "int", claimTimeoutMs: "ms" }, { timeoutMs: 4000 })`
+    reclaim: statement("outbox.reclaim(limit int, claimTimeoutMs ms)", { timeoutMs: 4000 })`
 ${BATCH}
 ${NOW}
 DECLARE @expired TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
@@ -150,11 +150,11 @@ FROM ${table} o ${BY_ID.take} JOIN @expired e ON o.${c.sequence} = e.sequence AN
 WHERE ${hasExpired};
 SELECT id FROM @reclaimed;`,
 
-    expired: statement("outbox.expired", { limit: "int", claimTimeoutMs: "ms" }, { timeoutMs: 4000 })`
+    expired: statement("outbox.expired(limit int, claimTimeoutMs ms)", { timeoutMs: 4000 })`
 ${NOW}
 SELECT TOP (@limit) o.${c.id} AS id FROM ${table} o ${TO_READ} WHERE ${hasExpired};`,
 
-    reclaimNamed: statement("outbox.reclaim of named rows", { ids: "list", claimTimeoutMs: "ms" }, { timeoutMs: 4000 })`
+    reclaimNamed: statement("outbox.reclaim of named rows(ids list, claimTimeoutMs ms)", { timeoutMs: 4000 })`
 ${BATCH}
 ${NOW}
 ${NAMED_IDS}
@@ -242,12 +242,7 @@ ${isNoting ? `${noted}\n${COMMIT}` : ""}
 SELECT COUNT(*) AS changed FROM @changed;`;
 
   const discard = (name: string, condition: string): Statement =>
-    statement(name, {
-      ids: "list",
-      before: "longText",
-      whole: "longText",
-      ...(isNoting ? { by: "longText", note: "longText" } : {}),
-    })(
+    statement(`${name}(ids list, before longText, whole longText${isNoting ? ", by longText, note longText" : ""})`)(
       change(
         `${c.state} = N'dead', ${c.lastError} = CASE WHEN @before IS NULL THEN @whole ELSE CONCAT(@before, N': ' + o.${c.lastError}) END`,
         noteAction(names, "discarded", "@note"),
@@ -257,7 +252,7 @@ SELECT COUNT(*) AS changed FROM @changed;`;
 
   return {
     /** `@ids`: JSON array; null means any. Keys are compared letter for letter, whatever the collation. */
-    list: statement("parked.list", { from: "bigint", limit: "int", ids: "list", key: "longText" })`${BATCH}
+    list: statement("parked.list(from bigint, limit int, ids list, key longText)")`${BATCH}
 ${NAMED_IDS}
 SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key} AS [key],
   o.${c.attempt} AS attempt, o.${c.updatedAt} AS updated_at, LEFT(o.${c.lastError}, 200) AS last_error
@@ -267,11 +262,11 @@ WHERE ${isParked} AND o.${c.sequence} > @from
   AND (@key IS NULL OR (o.${c.key} IS NOT NULL AND CONCAT(@key, N'.') = CONCAT(o.${c.key}, N'.') COLLATE Latin1_General_100_BIN2))
 ORDER BY o.${c.sequence};`,
 
-    retry: statement("parked.retry", { ids: "list", ...(isNoting ? { by: "longText" } : {}) })(
+    retry: statement(`parked.retry(ids list${isNoting ? ", by longText" : ""})`)(
       change(`${c.attempt} = 0, ${c.scheduledAt} = @now`, noteAction(names, "retried", "NULL")),
     ),
 
-    hasten: statement("parked.hasten", { ids: "list", ...(isNoting ? { by: "longText" } : {}) })(
+    hasten: statement(`parked.hasten(ids list${isNoting ? ", by longText" : ""})`)(
       change(
         `${c.scheduledAt} = @now`,
         noteAction(names, "retried", "NULL"),

@@ -133,4 +133,4 @@ export class SqlServerPool implements StatementRunner<Statement> {
 
 const CONTENTION_TRIES = 4;
 const ASK_TIMEOUT_MS = 3000;
-const ASK: Statement = statement("ping", {}, { timeoutMs: ASK_TIMEOUT_MS })("SELECT 1 AS answer;");
+const ASK: Statement = statement("ping", { timeoutMs: ASK_TIMEOUT_MS })("SELECT 1 AS answer;");

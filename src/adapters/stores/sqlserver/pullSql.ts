@@ -116,7 +116,7 @@ FROM (
 ) h
 ${ONE_BY_ONE};`;
 
-  const ofAClaim = { source: "text", token: "uuid", ids: "list" } as const;
+  const ofAClaim = "source text, token uuid, ids list";
 
   /**
    * One claim of up to `@limit` rows and `@maxBytes` payload characters; for busy aggregates, stops and open rows see
@@ -202,15 +202,8 @@ FROM @changed n JOIN ${table} i ${BY_ID.read} ON i.${c.id} = n.id
 WHERE i.${c.claimToken} = @token
 ORDER BY n.created_at, n.id
 ${ONE_BY_ONE};`;
-  const claimParameters = {
-    source: "text",
-    token: "uuid",
-    limit: "int",
-    maxBytes: "bigint",
-    leaseMs: "ms",
-    maxAttempts: "int",
-    withReason: "bit",
-  } as const;
+  const claimParameters =
+    "source text, token uuid, limit int, maxBytes bigint, leaseMs ms, maxAttempts int, withReason bit";
   const withoutSome = `
   AND NOT EXISTS (SELECT 1 FROM OPENJSON(@quarantined) WITH (id uniqueidentifier '$') x WHERE x.id = i.${c.id})
   AND NOT EXISTS (
@@ -218,15 +211,15 @@ ${ONE_BY_ONE};`;
     WHERE b.${c.aggregateId} = i.${c.aggregateId})`;
 
   return {
-    claim: statement("pull.claim", claimParameters)(claim("")),
-    claimWithoutSome: statement("pull.claim", { ...claimParameters, quarantined: "list" })(claim(withoutSome)),
+    claim: statement(`pull.claim(${claimParameters})`)(claim("")),
+    claimWithoutSome: statement(`pull.claim(${claimParameters}, quarantined list)`)(claim(withoutSome)),
 
-    availableRows: statement("pull.available rows", { source: "text", limit: "int", quarantined: "list" })`${NOW}
+    availableRows: statement("pull.available rows(source text, limit int, quarantined list)")`${NOW}
 SELECT TOP (@limit) i.${c.id} AS id FROM ${table} i ${TO_READ}
 WHERE ${available}${withoutSome}
 ORDER BY i.${c.createdAt}, i.${c.id};`,
 
-    trial: statement("pull.trial claim", { ids: "list", maxAttempts: "int" })`${BATCH}
+    trial: statement("pull.trial claim(ids list, maxAttempts int)")`${BATCH}
 ${NOW}
 ${NAMED_IDS}
 BEGIN TRANSACTION;
@@ -238,25 +231,23 @@ WHERE i.${c.state} = N'pending'
 ${ONE_BY_ONE};
 ROLLBACK TRANSACTION;`,
 
-    held: statement("pull.held", {
-      source: "text",
-      token: "uuid",
-    })`SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id};`,
+    held: statement(
+      "pull.held(source text, token uuid)",
+    )`SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id};`,
 
-    available: statement("pull.available", { source: "text" })`${NOW}
+    available: statement("pull.available(source text)")`${NOW}
 SELECT TOP (1) i.${c.id} AS id FROM ${table} i ${TO_READ}
 WHERE ${available}
 ORDER BY i.${c.createdAt}, i.${c.id};`,
 
-    acknowledge: statement(
-      "pull.acknowledge",
-      ofAClaim,
-    )(close(`${c.state} = N'processed', ${c.processedAt} = SYSUTCDATETIME(), ${unclaimed}`)),
+    acknowledge: statement(`pull.acknowledge(${ofAClaim})`)(
+      close(`${c.state} = N'processed', ${c.processedAt} = SYSUTCDATETIME(), ${unclaimed}`),
+    ),
 
-    release: statement("pull.release", ofAClaim)(close(`${c.attempt} = ${uncounted}, ${unclaimed}`)),
+    release: statement(`pull.release(${ofAClaim})`)(close(`${c.attempt} = ${uncounted}, ${unclaimed}`)),
 
     /** Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. */
-    extend: statement("pull.extend", { ...ofAClaim, leaseMs: "ms" })`${BATCH}
+    extend: statement(`pull.extend(${ofAClaim}, leaseMs ms)`)`${BATCH}
 ${NOW}
 ${hold({ name: "lapsed", condition: free("i") })}
 ${stopsAmong("@held", "lapsed = 1")}
@@ -275,13 +266,9 @@ COMMIT TRANSACTION;
 SELECT id FROM @changed ORDER BY created_at, id;`,
 
     /** `@reason` null keeps the last one. Releases rows behind the first rejected one, unless `@releaseOthers` is 0. */
-    reject: statement("pull.reject", {
-      ...ofAClaim,
-      maxAttempts: "int",
-      delayMs: "ms",
-      reason: "longText",
-      releaseOthers: "bit",
-    })`${BATCH}
+    reject: statement(
+      `pull.reject(${ofAClaim}, maxAttempts int, delayMs ms, reason longText, releaseOthers bit)`,
+    )`${BATCH}
 ${NOW}
 ${hold({ name: "spent", condition: spent })}
 DECLARE @outcomes TABLE (id uniqueidentifier PRIMARY KEY, outcome nvarchar(10));

@@ -106,18 +106,17 @@ function withCapitals(text: string): string {
 }
 
 function migration(text: string): Statement {
-  return statement("migrate", {}, { timeoutMs: MIGRATION_TIMEOUT_MS })(text);
+  return statement("migrate", { timeoutMs: MIGRATION_TIMEOUT_MS })(text);
 }
 
-const LOCK: Statement = statement("migrate.lock", {}, { timeoutMs: MIGRATION_TIMEOUT_MS })`
+const LOCK: Statement = statement("migrate.lock", { timeoutMs: MIGRATION_TIMEOUT_MS })`
 DECLARE @result int;
 EXEC @result = sp_getapplock @Resource = N'svc migrations', @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = -1;
 SELECT @result AS result;`;
 
-const DEFAULT_SCHEMA: Statement = statement(
-  "migrate.default schema",
-  {},
-)("SELECT DB_NAME() AS [database], SCHEMA_NAME() AS [schema];");
+const DEFAULT_SCHEMA: Statement = statement("migrate.default schema")(
+  "SELECT DB_NAME() AS [database], SCHEMA_NAME() AS [schema];",
+);
 
 function remedies({ which, name }: CheckedTable): Remedies {
   return {
@@ -140,17 +139,17 @@ function remedies({ which, name }: CheckedTable): Remedies {
 const TEXTS = /^n?(var)?char$/;
 
 /** The server compares the names by the database's rules, mostly without letter case. */
-const COLUMNS: Statement = statement("schema.columns", { table: "text", columns: "list" })`
+const COLUMNS: Statement = statement("schema.columns(table text, columns list)")`
 SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS type, k.is_nullable AS nullable, k.max_length AS bytes
 FROM OPENJSON(@columns) WITH (name nvarchar(128) '$.name') c
 LEFT JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId');`;
 
-const RIGHTS: Statement = statement("schema.rights", { table: "text" })`
+const RIGHTS: Statement = statement("schema.rights(table text)")`
 SELECT HAS_PERMS_BY_NAME(@table, N'OBJECT', N'SELECT') AS [select], HAS_PERMS_BY_NAME(@table, N'OBJECT', N'INSERT') AS [insert],
   HAS_PERMS_BY_NAME(@table, N'OBJECT', N'UPDATE') AS [update];`;
 
 /** A row for each column of an index's key, in order; null for a name that is not among `@columns`. */
-const INDEXES: Statement = statement("schema.indexes", { table: "text", columns: "list" })`
+const INDEXES: Statement = statement("schema.indexes(table text, columns list)")`
 SELECT i.index_id, c.name, i.is_unique, i.has_filter
 FROM sys.indexes i
 JOIN sys.index_columns k ON k.object_id = i.object_id AND k.index_id = i.index_id

@@ -1,5 +1,5 @@
 import sql from "mssql";
-import { joined, type Row, type Values } from "../sql/rows.ts";
+import { joined, type Row, signature, type Values } from "../sql/rows.ts";
 
 /**
  * Parameter types. Text is `nvarchar`: a `varchar` is converted at each comparison, and a `max` type prevents an index
@@ -34,13 +34,25 @@ export interface Statement {
   readonly timeoutMs?: number;
 }
 
-/** A statement by its name and the types of its parameters; its SQL follows as a template. */
+/**
+ * A statement by its {@link signature}, each parameter with its type, as in `jobs.list(limit int)`. Its SQL follows as
+ * a template.
+ *
+ * @throws Error for a type that is not one of {@link TYPES}
+ */
 export function statement(
-  name: string,
-  parameters: Statement["parameters"] = {},
+  declaration: string,
   options: Pick<Statement, "timeoutMs"> = {},
 ): (text: string | TemplateStringsArray, ...parts: readonly (string | number)[]) => Statement {
-  return (text, ...parts) => ({ ...options, name, parameters, text: joined(text, parts) });
+  const { name, parameters } = signature(declaration);
+  const types = Object.fromEntries(parameters.map((parameter) => typed(name, parameter)));
+  return (text, ...parts) => ({ ...options, name, parameters: types, text: joined(text, parts) });
+}
+
+function typed(statement: string, declaration: string): readonly [name: string, type: ParameterType] {
+  const [name = "", type = ""] = declaration.split(" ");
+  if (!Object.hasOwn(TYPES, type)) throw new Error(`${statement}: the parameter ${name} has no known type: "${type}"`);
+  return [name, type as ParameterType];
 }
 
 const DEFAULT_REQUEST_TIMEOUT_MS = 60_000;
