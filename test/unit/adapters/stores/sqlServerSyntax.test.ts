@@ -249,9 +249,12 @@ describe("statements of the start", () => {
   test("with those of the work are all that the store has", () => {
     const sources = readdirSync(STORE).map((file) => readFileSync(new URL(file, STORE), "utf8"));
     const named = sources.flatMap((source) =>
-      [...source.matchAll(/(?:\bname: |\bstatement\(\s*)"(\w+\.[^"]+|ping|migrate)"/g)].map((match) => match[1]),
+      [...source.matchAll(/\b(statement|short|onJobs|perSourceCount)\(\s*["`](\w[^"`($]*)(?=["`(])/g)].map(
+        ([, maker, name]) => (maker === "onJobs" ? `jobs.${name}` : name),
+      ),
     );
     const checked = [...issued, ...statementsWith(DEFAULT_NAMES)].map(({ name }) => name);
+    expect(named.length).toBeGreaterThan(70);
     expect(named.filter((name) => !checked.includes(name as string))).toEqual([]);
   });
 
