@@ -115,7 +115,7 @@ describe("a destination with limits", () => {
     await startFleet(database, config, 3);
     await insertRows(database, "limited.a", 5000);
     await insertRows(database, "other.a", 2000);
-    await eventually(() => expect(other.requests).toHaveLength(2000), { timeoutMs: 10_000 });
+    await eventually(() => expect(other.requests).toHaveLength(2000), { timeoutMs: 20_000 });
     await eventually(() => expect(times.length).toBeGreaterThan(12 * perSecond), { timeoutMs: 30_000 });
 
     expect(usualPerSecond(times, 10)).toBeGreaterThanOrEqual(0.9 * perSecond);
@@ -204,7 +204,7 @@ describe("a destination with limits", () => {
     await second?.kill();
     await services.start({ database, config, roles: ["poller"] });
     await insertRows(database, "other.b", 1000);
-    await eventually(() => expect(other.requests).toHaveLength(2000), { timeoutMs: 10_000 });
+    await eventually(() => expect(other.requests).toHaveLength(2000), { timeoutMs: 20_000 });
     expect(limited.requests).toHaveLength(0);
 
     await database.query("UPDATE outbox_destination SET paused_at = NULL");
