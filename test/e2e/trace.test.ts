@@ -58,7 +58,8 @@ describe("why a message waits", () => {
     const { stdout, code } = await command(database, config, "trace", id);
     expect([code, stdout]).toEqual([0, expect.stringMatching(new RegExp(`^${id}  parked, 5 of 5 attempts failed`))]);
     expect(stdout).toContain("waits             parked: svc parked retry delivers it again");
-  });
+    // Each situation starts a command.
+  }, 180_000);
 
   test("is that no relay runs, where the configuration switches it off", async () => {
     const { service, database, config } = await quiet({ inbox: { relay: { enabled: false } } });
