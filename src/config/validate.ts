@@ -17,7 +17,15 @@ import type { Finding } from "./shape.ts";
 /** Timers of Node.js count in 32 bits: a longer wait would end at once. */
 export const MAX_MS = 2 ** 31 - 1;
 
-const ajv = new Ajv({ strict: true, strictRequired: false, allErrors: true, useDefaults: true, verbose: true });
+const ajv = new Ajv({
+  strict: true,
+  strictRequired: false,
+  allErrors: true,
+  useDefaults: true,
+  verbose: true,
+  // A configuration is validated once: optimizing the validator took longer than it runs.
+  code: { optimize: false },
+});
 ajv.addVocabulary(["secret", "url", "defaultText", "requiredAny", "whole"]);
 const KEYWORDS = {
   unit: { schemaType: "string", type: "number", validate: (_: "ms", ms: number) => ms <= MAX_MS },
@@ -39,9 +47,10 @@ ajv.addKeyword({
   // The member's errors have their places already.
   errors: "full",
   compile(kinds: Readonly<Record<string, SchemaNode>>, _parent, it) {
-    const members = new Map(Object.entries(kinds).map(([name, schema]) => [name, it.self.compile(schema)]));
     const validate: DataValidateFunction = (data: { readonly kind: string }, context?: DataValidationCxt) => {
-      const member = members.get(data.kind);
+      // Only the kinds that are configured are compiled, each once.
+      const schema = Object.hasOwn(kinds, data.kind) ? kinds[data.kind] : undefined;
+      const member = schema && it.self.compile(schema);
       const valid = member?.(data, context) === true;
       validate.errors = member?.errors ?? [];
       return valid;
@@ -49,8 +58,6 @@ ajv.addKeyword({
     return validate;
   },
 });
-
-const validateConfig = ajv.compile(configSchema);
 
 /**
  * Validates the shaped configuration and fills in the defaults.
@@ -60,6 +67,8 @@ const validateConfig = ajv.compile(configSchema);
  * @returns every problem of a single value, in the order of the schema
  */
 export function validate(data: object, unknownKeys: readonly KeyPath[]): Finding[] {
+  // Compiled at the first call: a command without a configuration does not wait for it.
+  const validateConfig = ajv.compile(configSchema);
   validateConfig(data);
   return (validateConfig.errors ?? [])
     .filter((error) => error.keyword !== "kinds")
