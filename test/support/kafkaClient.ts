@@ -9,6 +9,7 @@ import {
   startKafka,
   unique,
 } from "./brokers/index.ts";
+import { createTopics } from "./brokers/kafkaTools.ts";
 
 /** The user of the brokers that ask for one. */
 export const SASL_LOGIN = { username: "svc", password: "svc-secret" };
@@ -57,10 +58,7 @@ export async function makeTopic(kafka: Kafka, topic: string, numPartitions = 1, 
   await admin.connect();
   try {
     const configEntries = Object.entries(configuration).map(([name, value]) => ({ name, value: String(value) }));
-    await admin.createTopics({
-      topics: [{ topic, numPartitions, replicationFactor: 1, configEntries }],
-      waitForLeaders: true,
-    });
+    await createTopics(admin, [{ topic, numPartitions, replicationFactor: 1, configEntries }]);
   } finally {
     await admin.disconnect();
   }

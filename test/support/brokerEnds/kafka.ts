@@ -1,4 +1,5 @@
 import { type IHeaders, Kafka, type KafkaMessage, logLevel, Partitioners } from "kafkajs";
+import { createTopics } from "../brokers/kafkaTools.ts";
 import { type KafkaAddress, unique } from "../brokers/servers.ts";
 import { type ArrivedMessage, type BrokerEnd, inChunks, untilItPasses } from "./types.ts";
 
@@ -14,10 +15,10 @@ export async function kafkaEnd(server: KafkaAddress): Promise<BrokerEnd> {
   const [incoming, outgoing] = [unique("in"), unique("out")];
   const admin = kafka.admin();
   await admin.connect();
-  await admin.createTopics({
-    topics: [incoming, outgoing].map((topic) => ({ topic, numPartitions: PARTITIONS })),
-    waitForLeaders: true,
-  });
+  await createTopics(
+    admin,
+    [incoming, outgoing].map((topic) => ({ topic, numPartitions: PARTITIONS })),
+  );
   await admin.disconnect();
   const producer = kafka.producer({ createPartitioner: Partitioners.DefaultPartitioner });
   let isConnected = false;

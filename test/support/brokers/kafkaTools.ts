@@ -1,5 +1,6 @@
 import { spawn } from "node:child_process";
-import { Kafka, logLevel } from "kafkajs";
+import { type Admin, type ITopicConfig, Kafka, logLevel } from "kafkajs";
+import { eventually } from "../eventually.ts";
 import { runInContainer } from "./docker.ts";
 import { JAVA_OPTIONS } from "./kafka.ts";
 import { findKafka, type KafkaPrograms } from "./programs.ts";
@@ -7,15 +8,24 @@ import type { KafkaAddress } from "./types.ts";
 
 export type Codec = "gzip" | "snappy" | "lz4" | "zstd";
 
+/**
+ * Makes topics; settles when each partition has a leader. Not by `waitForLeaders`: right after the creation the broker
+ * may not know the topic yet, which ends that wait.
+ */
+export async function createTopics(admin: Admin, topics: ITopicConfig[]): Promise<void> {
+  await admin.createTopics({ topics, waitForLeaders: false });
+  await eventually(async () => {
+    const described = await admin.fetchTopicMetadata({ topics: topics.map(({ topic }) => topic) });
+    return described.topics.every(({ partitions }) => partitions.length > 0 && partitions.every((p) => p.leader >= 0));
+  });
+}
+
 /** Makes a topic; settles when its partitions can be written and read. */
 export async function createTopic(server: KafkaAddress, topic: string, partitions = 1): Promise<void> {
   const admin = new Kafka({ brokers: server.bootstrapServers.split(","), logLevel: logLevel.NOTHING }).admin();
   await admin.connect();
   try {
-    await admin.createTopics({
-      topics: [{ topic, numPartitions: partitions, replicationFactor: 1 }],
-      waitForLeaders: true,
-    });
+    await createTopics(admin, [{ topic, numPartitions: partitions, replicationFactor: 1 }]);
   } finally {
     await admin.disconnect();
   }
