@@ -32,7 +32,7 @@ export function overrideOf({ destinationOverride }: TableNames["outbox"], row: s
   return destinationOverride === null ? "NULL::text" : `nullif(${row}.${destinationOverride}::text, '')`;
 }
 
-/** A condition: it is no longer to be delivered. @param expiresAt the column; null where the table has none */
+/** A condition: the row has expired. @param expiresAt the column; null where the table has none */
 export const isExpired = (expiresAt: string | null, row: string): string =>
   expiresAt === null ? "false" : `coalesce(${row}.${expiresAt} <= now(), false)`;
 

@@ -1,4 +1,3 @@
-import type { MessageId } from "../../../model/rows.ts";
 import type {
   FinishedRow,
   ReplayFilter,
@@ -15,12 +14,10 @@ import {
   countOf,
   dateOf,
   isRefused,
+  listedRow,
   type Named,
-  numberOf,
   type Row,
-  routedRow,
   type StatementRunner,
-  textOf,
   type Values,
 } from "./rows.ts";
 
@@ -213,14 +210,5 @@ export function finishedRows(names: TableNames, { text, uuidType }: Dialect) {
 }
 
 function finishedRow(row: Row): FinishedRow {
-  return {
-    id: row.id as MessageId,
-    sequence: row.sequence as string,
-    ...routedRow(row),
-    key: textOf(row.key),
-    state: row.state as FinishedRow["state"],
-    attempt: numberOf(row.attempt, 0),
-    createdAt: dateOf(row.created_at),
-    lastError: row.last_error as string | null,
-  };
+  return { ...listedRow(row), state: row.state as FinishedRow["state"], createdAt: dateOf(row.created_at) };
 }

@@ -21,14 +21,12 @@ import {
   dateOf,
   idsOf,
   isRefused,
+  listedRow,
   type Named,
-  numberOf,
   oldestAgeMs,
   type Row,
-  routedRow,
   SHORT_REASON,
   type StatementRunner,
-  textOf,
   tryInParts,
   type Values,
 } from "./rows.ts";
@@ -301,13 +299,5 @@ function backlogOf(rows: readonly Row[]): OutboxBacklog {
 }
 
 function parkedRow(row: Row): ParkedRow {
-  return {
-    id: row.id as MessageId,
-    sequence: row.sequence as string,
-    ...routedRow(row),
-    key: textOf(row.key),
-    attempt: numberOf(row.attempt, 0),
-    parkedAt: dateOf(row.updated_at),
-    lastError: row.last_error as string | null,
-  };
+  return { ...listedRow(row), parkedAt: dateOf(row.updated_at) };
 }

@@ -76,6 +76,18 @@ export function routedRow(row: Row): RoutedRow {
   return { topic: textOf(row.topic), destinationOverride: textOf(row.destination_override) };
 }
 
+/** What finished and parked rows of the outbox are listed with. */
+export function listedRow(row: Row) {
+  return {
+    id: row.id as MessageId,
+    sequence: row.sequence as string,
+    ...routedRow(row),
+    key: textOf(row.key),
+    attempt: numberOf(row.attempt, 0),
+    lastError: row.last_error as string | null,
+  };
+}
+
 const NO_HEADERS: Headers = Object.freeze({});
 
 /**

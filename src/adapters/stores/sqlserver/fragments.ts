@@ -133,7 +133,7 @@ export function overrideOf({ destinationOverride }: TableNames["outbox"], row: s
   return destinationOverride === null ? "CONVERT(nvarchar(400), NULL)" : `NULLIF(${row}.${destinationOverride}, N'')`;
 }
 
-/** A condition: it is no longer to be delivered. @param expiresAt the column; null where the table has none */
+/** A condition: the row has expired. @param expiresAt the column; null where the table has none */
 export const isExpired = (expiresAt: string | null, row: string): string =>
   expiresAt === null ? "1 = 0" : `${row}.${expiresAt} <= @now`;
 
