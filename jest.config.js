@@ -2,7 +2,7 @@ import { availableParallelism } from "node:os";
 
 /** Jest over TypeScript as native ES modules; @swc/jest only strips types (TypeScript 7 has no compiler API to call). */
 export default {
-  testEnvironment: "node",
+  testEnvironment: "<rootDir>/test/support/plainContext.js",
   extensionsToTreatAsEsm: [".ts"],
   transform: {
     "^.+\\.ts$": [
@@ -15,8 +15,6 @@ export default {
   globalSetup: "<rootDir>/test/support/globalSetup.ts",
   globalTeardown: "<rootDir>/test/support/globalTeardown.ts",
   testTimeout: 60000,
-  // Jest's context makes each look at a global slow: of the grammar of T-SQL, which hashes with Math.imul, that was half of the time.
-  sandboxInjectedGlobals: ["Math"],
   // Most suites wait for a server most of the time.
   maxWorkers: availableParallelism() + 1,
   reporters: ["default", "<rootDir>/test/support/closingLine.js"],
