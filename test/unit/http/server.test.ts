@@ -1,4 +1,4 @@
-import { connect } from "node:net";
+import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import { HttpServer } from "../../../src/http/server.ts";
 import { eventually } from "../../support/eventually.ts";
@@ -161,16 +161,16 @@ describe("an HTTP server", () => {
   });
 
   test.each([["127.0.0.1"], ["::1"], ["[::1]"]])("listens on %s and on no other address", async (host) => {
-    await using http = await startHttp({ server: { host } });
-    const connected = (address: string) =>
-      new Promise((resolve) => {
-        const socket = connect(http.data.port, address);
-        socket.once("connect", () => resolve(true)).once("error", () => resolve(false));
-        socket.once("connect", () => socket.destroy());
-      });
+    // Another process may have the same port of another address: what counts is who answers.
+    const name = randomUUID();
+    await using http = await startHttp({ server: { host, listener: (_req, res) => res.end(name) } });
+    const answers = (address: string) =>
+      fetch(`http://${address.includes(":") ? `[${address}]` : address}:${http.data.port}/`)
+        .then(async (response) => (await response.text()) === name)
+        .catch(() => false);
     const own = host.replace(/[[\]]/g, "");
     for (const address of ["127.0.0.1", "127.0.0.2", "::1"]) {
-      expect([address, await connected(address)]).toEqual([address, address === own]);
+      expect([address, await answers(address)]).toEqual([address, address === own]);
     }
   });
 
