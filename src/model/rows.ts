@@ -206,12 +206,23 @@ export interface Expiry {
 
 /** Why a row that was not delivered in time is dead. */
 export const EXPIRED = "expired: it was not delivered in time";
+/** Why a row whose topic renders empty is dead, on the row and in the log. */
+export const EMPTY_TOPIC = "the topic template renders empty";
 
 /** What decides where an outbox row goes. */
 export interface RoutedRow {
   readonly topic: string | null;
   /** The destination to which an operator replayed it; null for where the routes send its topic. */
   readonly destinationOverride: string | null;
+}
+
+/** The name of the destination of a row; undefined where it has none. */
+export type DestinationOf = (row: RoutedRow) => string | undefined;
+
+/** Why a row has no destination. */
+export function nowhere({ topic, destinationOverride: name }: RoutedRow): string {
+  if (name === null) return `no route matches the topic ${JSON.stringify(topic)}`;
+  return `there is no destination ${JSON.stringify(name)}, to which the row was replayed: replay it to another one`;
 }
 
 /** An outbox row in its order. */

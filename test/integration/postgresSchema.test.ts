@@ -1,194 +1,15 @@
-import { readFileSync } from "node:fs";
-import path from "node:path";
 import { describe, expect, test } from "@jest/globals";
-import pg from "pg";
-import { migrationsDirectory } from "../../src/adapters/stores/sql/schema.ts";
 import type { ClaimedRow } from "../../src/model/rows.ts";
 import type { ClaimScope, Store } from "../../src/ports/store.ts";
 import { claimRequest, died, failed, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
-import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
-import { eventually } from "../support/eventually.ts";
+import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { freePort } from "../support/ports.ts";
-import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
+import { DEFAULT_NAMES, databaseCopies, postgresStore, withStoreOn } from "../support/postgresHarness.ts";
 import { recordingLog } from "../support/recorders.ts";
-import { MIGRATIONS, problemsOf, withStore } from "../support/schemaChecks.ts";
+import { problemsOf, withStore } from "../support/schemaChecks.ts";
 
 failOnLeaks();
-
-/** Runs `body` with a store on the database and closes it. */
-const withStoreOn = <T>(
-  database: TestDatabase,
-  names: typeof DEFAULT_NAMES,
-  body: (store: Store) => Promise<T>,
-): Promise<T> => withStore(postgresStore(database, names), body);
-
-describe("migrations", () => {
-  test("ten replicas that start at once apply each file once", async () => {
-    await using database = await createDatabase();
-    const stores = Array.from({ length: 10 }, () => postgresStore(database));
-
-    const applied = await Promise.all(stores.map((store) => store.schema.migrate()));
-
-    await Promise.all(stores.map((store) => store.close()));
-    expect(applied.flat().toSorted()).toEqual(MIGRATIONS.map(({ version, name }) => `${version} ${name}`).toSorted());
-    const history = await database.query(
-      "SELECT version::int, name FROM svc_migrations WHERE version > 0 ORDER BY version",
-    );
-    expect(history).toEqual(MIGRATIONS);
-  });
-
-  test("a second start finds nothing to do", async () => {
-    await using database = await createDatabase();
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
-
-    expect(await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).toEqual([]);
-  });
-
-  test("a file that was changed after it was applied stops the migration and changes nothing", async () => {
-    await using database = await createDatabase();
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
-    await database.query("UPDATE svc_migrations SET md5 = 'other' WHERE version = 1");
-
-    await expect(withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).rejects.toThrow(/MD5/i);
-  });
-
-  test("tables go into the schema that currentSchema names, and are used there", async () => {
-    await using database = await createDatabase();
-    await database.query('CREATE SCHEMA "Relay"');
-    const names = { ...DEFAULT_NAMES, schema: "Relay" };
-
-    await withStoreOn(database, names, async (store) => {
-      await store.schema.migrate();
-      await store.schema.checkColumns();
-      await store.inbox.insert([inboxRow()]);
-    });
-
-    expect(await database.query('SELECT count(*)::int AS n FROM "Relay".inbox')).toEqual([{ n: 1 }]);
-    expect(await database.query("SELECT to_regclass('public.inbox') AS t")).toEqual([{ t: null }]);
-  });
-
-  test("a schema that does not exist is named", async () => {
-    await using database = await createDatabase();
-
-    const failure = await withStoreOn(database, { ...DEFAULT_NAMES, schema: "nowhere" }, (store) =>
-      store.schema.migrate().catch((error: unknown) => error),
-    );
-
-    expect(problemsOf(failure)).toContain('"nowhere" does not exist');
-  });
-});
-
-describe("migrations of tables in use", () => {
-  /** Tables of the first release with rows in them. */
-  async function oldTables(database: TestDatabase): Promise<void> {
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
-    await database.query("DROP TABLE inbox, outbox");
-    for (const file of ["001.do.inbox.sql", "002.do.outbox.sql"]) {
-      await database.query(readFileSync(path.join(migrationsDirectory("postgresql"), file), "utf8"));
-    }
-    await database.query("DELETE FROM svc_migrations WHERE version > 2");
-    await database.query(
-      "INSERT INTO outbox (topic, payload, state) SELECT 't', '1', 'sent' FROM generate_series(1, 2000)",
-    );
-  }
-
-  const waitingIndexes = (database: TestDatabase) =>
-    database.query<{ pid: number }>(
-      `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'CREATE INDEX CONCURRENTLY%' AND wait_event_type = 'Lock'`,
-    );
-
-  /** Runs `body` while a migration waits for a transaction that has written to the outbox, which `commit` ends. */
-  async function whileMigrationWaits(
-    database: TestDatabase,
-    body: (migrating: Promise<readonly string[]>, commit: () => Promise<unknown>, store: Store) => Promise<void>,
-  ): Promise<void> {
-    const application = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
-    await application.connect();
-    try {
-      await withStoreOn(database, DEFAULT_NAMES, async (store) => {
-        await store.schema.checkColumns(["inbox", "outbox"]);
-        await application.query("BEGIN");
-        await application.query("INSERT INTO outbox (topic, key, payload) VALUES ('t', 'k', 'open')");
-        const migrating = store.schema.migrate();
-        migrating.catch(() => {});
-        await eventually(async () => expect(await waitingIndexes(database)).toHaveLength(1));
-        await body(migrating, () => application.query("COMMIT"), store);
-      });
-    } finally {
-      await application.end();
-    }
-  }
-
-  const invalid = (database: TestDatabase) =>
-    database.query("SELECT indexrelid::regclass::text AS name FROM pg_index WHERE NOT indisvalid");
-  const pending = MIGRATIONS.filter(({ version }) => version > 2).map(({ version, name }) => `${version} ${name}`);
-
-  test("hold up no writer, also while they wait for a transaction that has written before", async () => {
-    await using database = await createDatabase();
-    await oldTables(database);
-    await whileMigrationWaits(database, async (migrating, commit, store) => {
-      await database.query("SET lock_timeout = '10s'; INSERT INTO outbox (topic, key, payload) VALUES ('t', 'x', '2')");
-      await store.inbox.insert([inboxRow({ aggregateId: "a" })]);
-      expect(await store.inbox.relay(relayRequest())).toMatchObject({ relayed: 1 });
-      const { rows } = await store.outbox.claim(claimRequest());
-      expect(rows.map((row) => row.key)).toEqual(["x", "a"]);
-      expect((await store.outbox.settle(rows.map(sent))).closed.size).toBe(2);
-      await commit();
-      expect(await migrating).toEqual(pending);
-    });
-    expect(await invalid(database)).toEqual([]);
-    expect(await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).toEqual([]);
-  });
-
-  test("go on after one that was broken off, and leave no index unfinished", async () => {
-    await using database = await createDatabase();
-    await oldTables(database);
-    await whileMigrationWaits(database, async (migrating) => {
-      const [waiting] = await waitingIndexes(database);
-      await database.query("SELECT pg_terminate_backend($1)", [waiting?.pid]);
-      await expect(migrating).rejects.toThrow("migrate");
-    });
-    expect(await invalid(database)).toHaveLength(1);
-    expect(await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).toEqual(pending);
-    expect(await invalid(database)).toEqual([]);
-  });
-
-  test("leave a statement to the operator whose lock a long transaction keeps, and hold up no writer for it", async () => {
-    await using database = await createDatabase();
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
-    await database.query("ALTER TABLE outbox ALTER COLUMN headers SET NOT NULL");
-    await database.query("DELETE FROM svc_migrations WHERE version > 5");
-    const report = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
-    await report.connect();
-    await report.query("BEGIN; LOCK TABLE outbox IN ACCESS SHARE MODE");
-    const { log, lines } = recordingLog();
-
-    const applied = await withStore(postgresStore(database, DEFAULT_NAMES, undefined, log), (store) =>
-      store.schema.migrate(),
-    );
-    await report.end();
-
-    expect(applied).toEqual(pending.slice(3));
-    const [line] = lines.filter(({ level }) => level === "warn");
-    const statement = 'ALTER TABLE "public".outbox ALTER COLUMN headers DROP NOT NULL';
-    expect(line?.fields).toEqual({ statement });
-    await expect(
-      database.query("INSERT INTO outbox (topic, payload, headers) VALUES ('a', '1', NULL)"),
-    ).rejects.toThrow();
-    await database.query(statement);
-    await database.query("INSERT INTO outbox (topic, payload, headers) VALUES ('a', '1', NULL)");
-  });
-
-  test("of replicas that start at once run once", async () => {
-    await using database = await createDatabase();
-    await oldTables(database);
-    const stores = Array.from({ length: 4 }, () => postgresStore(database));
-    const applied = await Promise.all(stores.map((store) => store.schema.migrate()));
-    await Promise.all(stores.map((store) => store.close()));
-    expect(applied.flat()).toEqual(pending);
-  });
-});
+const openMigrated = databaseCopies();
 
 describe("the column check", () => {
   test("a missing table is named with what to do", async () => {
@@ -203,8 +24,7 @@ describe("the column check", () => {
   });
 
   test("every missing column comes with the statement that adds it, and the statement works", async () => {
-    await using database = await createDatabase();
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await using database = await openMigrated();
     await database.query("ALTER TABLE inbox DROP COLUMN headers, DROP COLUMN attempt");
     await database.query("ALTER TABLE outbox DROP COLUMN claim_token, DROP COLUMN sequence");
 
@@ -220,8 +40,7 @@ describe("the column check", () => {
   });
 
   test("an outbox need not have the column for overrides, which its statement adds", async () => {
-    await using database = await createDatabase();
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await using database = await openMigrated();
     await database.query("ALTER TABLE outbox DROP COLUMN destination_override");
     await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('a', 'k', '1'), ('b', 'k', '2')");
 
@@ -275,8 +94,7 @@ describe("the column check", () => {
   });
 
   test("an inbox need not be there for who only reads the outbox", async () => {
-    await using database = await createDatabase();
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await using database = await openMigrated();
     await database.query("DROP TABLE inbox");
     await database.query("INSERT INTO outbox (topic, payload) VALUES ('a', '1')");
 
@@ -290,8 +108,7 @@ describe("the column check", () => {
   });
 
   test("an inbox without the unique key on source and idempotency key is refused, and the statement mends it", async () => {
-    await using database = await createDatabase();
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await using database = await openMigrated();
     await database.query("ALTER TABLE inbox DROP CONSTRAINT inbox_source_idempotency_key_key");
     await database.query("CREATE UNIQUE INDEX ON inbox (source, idempotency_key) WHERE state = 'pending'");
 
@@ -305,8 +122,7 @@ describe("the column check", () => {
   });
 
   test("missing indexes and keys are warned of, with the statements that make them; then the claim goes by index", async () => {
-    await using database = await createDatabase();
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await using database = await openMigrated();
     await database.query("CREATE TABLE bare (LIKE outbox INCLUDING DEFAULTS INCLUDING IDENTITY)");
     const names = { ...DEFAULT_NAMES, outboxTable: "bare" };
     const check = async () => {
@@ -325,8 +141,7 @@ describe("the column check", () => {
   });
 
   test("renamed tables and columns are used under their own names", async () => {
-    await using database = await createDatabase();
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await using database = await openMigrated();
     await database.query("ALTER TABLE inbox RENAME TO messages_in");
     await database.query('ALTER TABLE messages_in RENAME COLUMN payload TO "Body"');
     await database.query("ALTER TABLE outbox RENAME TO messages_out");
@@ -359,7 +174,6 @@ const checkFailure = (database: TestDatabase) =>
 describe("types of columns", () => {
   /** The bundled tables with one column of another type, and what a fresh row has in it. */
   async function retyped(database: TestDatabase, column: string, type: string): Promise<void> {
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
     await database.query("CREATE EXTENSION IF NOT EXISTS citext").catch(() => {});
     await database.query("CREATE TYPE outbox_state AS ENUM ('pending', 'processing', 'sent', 'dead')");
     await database.query("CREATE TYPE kind AS ENUM ('orders', 'created')");
@@ -447,7 +261,7 @@ describe("types of columns", () => {
     ["sequence", "int", "1"],
     ["sequence", "numeric", "1"],
   ])("%s may be %s: it passes the check, and everything works", async (column, type, value) => {
-    await using database = await createDatabase();
+    await using database = await openMigrated();
     await retyped(database, column, type);
 
     await withStoreOn(database, DEFAULT_NAMES, async (store) => {
@@ -468,7 +282,7 @@ describe("types of columns", () => {
   ])(
     "%s may not be %s: with it something fails, and the statement that the check prints mends it",
     async (column, type, value) => {
-      await using database = await createDatabase();
+      await using database = await openMigrated();
       await retyped(database, column, type);
 
       const problems = problemsOf(await checkFailure(database));
@@ -490,8 +304,7 @@ describe("types of columns", () => {
   );
 
   test("a column without which a row would never be delivered may not allow NULL", async () => {
-    await using database = await createDatabase();
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await using database = await openMigrated();
     await database.query("ALTER TABLE outbox DROP CONSTRAINT outbox_pkey, ALTER COLUMN id DROP NOT NULL");
     await database.query("ALTER TABLE outbox ALTER COLUMN sequence DROP IDENTITY, ALTER COLUMN sequence DROP NOT NULL");
 
@@ -508,14 +321,13 @@ describe("types of columns", () => {
 
 describe("an owner's tables with other column types", () => {
   async function ownTables(database: TestDatabase, payload: string): Promise<void> {
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
     await database.query(`ALTER TABLE inbox ALTER COLUMN payload TYPE ${payload} USING payload::${payload}`);
     await database.query(`ALTER TABLE outbox ALTER COLUMN payload TYPE ${payload} USING payload::${payload}`);
     await database.query("ALTER TABLE outbox ALTER COLUMN headers DROP DEFAULT, ALTER COLUMN headers TYPE text");
   }
 
   test.each(["json", "jsonb"])("payloads go in and out of a %s column", async (type) => {
-    await using database = await createDatabase();
+    await using database = await openMigrated();
     await ownTables(database, type);
 
     const rows = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
@@ -530,7 +342,7 @@ describe("an owner's tables with other column types", () => {
   });
 
   test("a payload that the column cannot hold is refused alone; the rest of its batch is stored", async () => {
-    await using database = await createDatabase();
+    await using database = await openMigrated();
     await ownTables(database, "jsonb");
     const rows = Array.from({ length: 9 }, (_, n) =>
       inboxRow({ payload: n === 4 ? '{"nul":"\\u0000 secret"}' : "{}" }),
@@ -546,8 +358,7 @@ describe("an owner's tables with other column types", () => {
   });
 
   test("a message that the outbox table refuses becomes dead with the reason; the others are relayed in order", async () => {
-    await using database = await createDatabase();
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await using database = await openMigrated();
     await database.query("ALTER TABLE outbox ALTER COLUMN topic TYPE varchar(10)");
     const rows = Array.from({ length: 9 }, (_, n) => inboxRow({ eventType: n === 4 ? "much-too-long" : `t${n}` }));
 
@@ -567,8 +378,7 @@ describe("an owner's tables with other column types", () => {
   });
 
   test("a reason that does not fit the owner's last_error column does not keep the row from being settled", async () => {
-    await using database = await createDatabase();
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate());
+    await using database = await openMigrated();
     await database.query("ALTER TABLE outbox ALTER COLUMN last_error TYPE varchar(40)");
     await database.query("INSERT INTO outbox (topic, payload) VALUES ('a', '1'), ('b', '2')");
 
@@ -585,53 +395,5 @@ describe("an owner's tables with other column types", () => {
       { state: "dead" },
       { state: "sent" },
     ]);
-  });
-});
-
-describe("the wait for the database at start", () => {
-  test("ends with the last reason when no database answers in time", async () => {
-    await using database = await createDatabase();
-    const port = await freePort();
-    const store = postgresStore({ ...database, port });
-
-    await expect(store.waitUntilReady(300, new AbortController().signal)).rejects.toThrow(
-      /no database answered within 300 ms: .*ECONNREFUSED/,
-    );
-    await store.close();
-  });
-
-  test("ends at once when the process is told to stop", async () => {
-    await using database = await createDatabase();
-    const port = await freePort();
-    const store = postgresStore({ ...database, port });
-    const stopping = new AbortController();
-    const waiting = store.waitUntilReady(60_000, stopping.signal);
-
-    stopping.abort(new Error("stopping"));
-
-    await expect(waiting).rejects.toThrow("stopping");
-    await store.close();
-  });
-});
-
-describe("wakes between processes", () => {
-  test("a relay in one process wakes a poller in another", async () => {
-    await using database = await createDatabase();
-    const [one, other] = [postgresStore(database), postgresStore(database)];
-    let woken = (): void => {};
-    const listening = new Promise<void>((resolve) => {
-      woken = resolve;
-    });
-    await other.onOutboxWake(() => woken());
-    await listening;
-    const wake = new Promise<void>((resolve) => {
-      woken = resolve;
-    });
-
-    one.announceOutbox();
-
-    await wake;
-    await one.close();
-    await other.close();
   });
 });

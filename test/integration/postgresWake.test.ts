@@ -1,4 +1,4 @@
-import { expect, test } from "@jest/globals";
+import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
 import { PostgresWake } from "../../src/adapters/stores/postgres/wake.ts";
@@ -8,7 +8,7 @@ import { describeWithPgbouncer } from "../support/describeWithPgbouncer.ts";
 import { eventually } from "../support/eventually.ts";
 import { assertNoConnections, failOnLeaks } from "../support/leaks.ts";
 import { type PgbouncerOptions, SERVER_CONNECTIONS, startPgbouncer } from "../support/pgbouncer.ts";
-import { connectionTo } from "../support/postgresHarness.ts";
+import { connectionTo, postgresStore } from "../support/postgresHarness.ts";
 import { ManualClock, recordingLog } from "../support/recorders.ts";
 
 failOnLeaks();
@@ -86,6 +86,28 @@ describeWithPgbouncer("wakes behind PgBouncer", () => {
     },
     START_TIMEOUT_MS,
   );
+});
+
+describe("wakes between processes", () => {
+  test("a relay in one process wakes a poller in another", async () => {
+    await using database = await createDatabase();
+    const [one, other] = [postgresStore(database), postgresStore(database)];
+    let woken = (): void => {};
+    const listening = new Promise<void>((resolve) => {
+      woken = resolve;
+    });
+    await other.onOutboxWake(() => woken());
+    await listening;
+    const wake = new Promise<void>((resolve) => {
+      woken = resolve;
+    });
+
+    one.announceOutbox();
+
+    await wake;
+    await one.close();
+    await other.close();
+  });
 });
 
 /** The channels that the pooler's server connections listen on. */

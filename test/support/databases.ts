@@ -20,6 +20,8 @@ export interface TestDatabase extends AsyncDisposable {
   readonly directJdbcUrl: string;
   /** Runs one statement on a connection of the test's own and gives its rows. */
   query<Row extends pg.QueryResultRow = pg.QueryResultRow>(sql: string, params?: readonly unknown[]): Promise<Row[]>;
+  /** Ends the test's connections; the database stays, for {@link existingDatabase}. Safe to call twice. */
+  disconnect(): Promise<void>;
   /** Ends the test's connections and drops the database, ending whatever is still connected. Safe to call twice. */
   drop(): Promise<void>;
 }
@@ -36,14 +38,23 @@ export async function createDatabase(template?: string): Promise<TestDatabase> {
   const name = `svc_${randomUUID().replaceAll("-", "")}`;
   const from = template === undefined ? "" : ` TEMPLATE ${pg.escapeIdentifier(template)}`;
   await onServer(`CREATE DATABASE ${pg.escapeIdentifier(name)}${from}`);
+  return await existingDatabase(name);
+}
 
+/** A database that was made by {@link createDatabase}, with new connections. */
+export async function existingDatabase(name: string): Promise<TestDatabase> {
   const url = new URL(serverUrl());
   url.pathname = `/${name}`;
   const pool = new pg.Pool({ connectionString: url.href, application_name: TEST_APPLICATION_NAME, max: 4 });
   pool.on("error", () => {}); // An idle connection that a test cuts on purpose is no error of the test.
+  let disconnected: Promise<void> | undefined;
+  const disconnect = () => {
+    disconnected ??= pool.end();
+    return disconnected;
+  };
   let dropped: Promise<void> | undefined;
   const dropOnce = async () => {
-    await pool.end();
+    await disconnect();
     await onServer(`DROP DATABASE IF EXISTS ${pg.escapeIdentifier(name)} WITH (FORCE)`);
   };
   const drop = () => {
@@ -66,6 +77,7 @@ export async function createDatabase(template?: string): Promise<TestDatabase> {
     directJdbcUrl,
     query: async <Row extends pg.QueryResultRow>(sql: string, params: readonly unknown[] = []) =>
       (await pool.query<Row>(sql, [...params])).rows,
+    disconnect,
     drop,
     [Symbol.asyncDispose]: drop,
   };

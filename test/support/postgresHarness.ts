@@ -22,9 +22,10 @@ import {
   ROUTING,
   type StoreHarness,
 } from "../conformance/store/harness.ts";
-import { createDatabase, type TestDatabase } from "./databases.ts";
+import { createDatabase, existingDatabase, type TestDatabase } from "./databases.ts";
 import { assertNoConnections } from "./leaks.ts";
 import { ManualClock, silentLog } from "./recorders.ts";
+import { withStore } from "./schemaChecks.ts";
 
 export const DEFAULT_NAMES: TableNames = {
   schema: undefined,
@@ -74,22 +75,54 @@ export function postgresStore(
   return createPostgresStore({ ...connectionTo(database), poolSize: 4, names, routing: ROUTING }, clock, log);
 }
 
+/** Runs `body` with a store on the database and closes it. */
+export function withStoreOn<T>(
+  database: Reachable,
+  names: typeof DEFAULT_NAMES,
+  body: (store: Store) => Promise<T>,
+): Promise<T> {
+  return withStore(postgresStore(database, names), body);
+}
+
 /**
- * Opens the shared suite's harness, each on a database of its own, which fails at its end when a connection was left. Their tables are made
- * once, in a database that the others are copies of. Call it at the top level of the file or of a `describe` block.
+ * Opens the shared suite's harness, which fails at its end when a connection was left. A database whose test is over is emptied and used
+ * again: it costs a tenth of a new one. Call it at the top level of the file or of a `describe` block.
  */
 export function postgresHarnesses(): () => Promise<StoreHarness> {
+  const idle: string[] = [];
+  afterAll(async () => {
+    for (const name of idle) await (await existingDatabase(name)).drop();
+  });
+  return async () => {
+    const name = idle.pop();
+    return await openPostgres(name === undefined ? await migratedDatabase() : await existingDatabase(name), idle);
+  };
+}
+
+/**
+ * Opens databases that are copies of one, which is made for the first of them. Call it at the top level of the file or of a `describe`
+ * block.
+ *
+ * @param make makes the database to copy; the bundled tables when absent
+ */
+export function databaseCopies(make = migratedDatabase): () => Promise<TestDatabase> {
   let template: Promise<TestDatabase> | undefined;
   afterAll(async () => {
     await (await template)?.drop();
   });
+  const makeTemplate = async () => {
+    const database = await make();
+    await database.disconnect();
+    return database;
+  };
   return async () => {
-    template ??= migratedDatabase();
-    return await openPostgres((await template).name);
+    template ??= makeTemplate();
+    return await createDatabase((await template).name);
   };
 }
 
-async function migratedDatabase(): Promise<TestDatabase> {
+/** A database with the bundled tables. */
+export async function migratedDatabase(): Promise<TestDatabase> {
   const database = await createDatabase();
   const store = postgresStore(database);
   await store.schema.migrate();
@@ -97,8 +130,14 @@ async function migratedDatabase(): Promise<TestDatabase> {
   return database;
 }
 
-async function openPostgres(template: string): Promise<StoreHarness> {
-  const database = await createDatabase(template);
+/** Truncates the tables that were written to, and begins their sequences anew. */
+const EMPTY = `DO $$ DECLARE written text; BEGIN
+  SELECT string_agg(oid::regclass::text, ', ') INTO written FROM pg_class
+   WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND relname <> 'svc_migrations' AND pg_relation_size(oid) > 0;
+  IF written IS NOT NULL THEN EXECUTE 'TRUNCATE ' || written || ' RESTART IDENTITY'; END IF;
+END $$`;
+
+async function openPostgres(database: TestDatabase, idle: string[]): Promise<StoreHarness> {
   const clock = new ManualClock();
   const stores = [postgresStore(database, DEFAULT_NAMES, clock)];
   const [store] = stores as [Store];
@@ -173,8 +212,12 @@ async function openPostgres(template: string): Promise<StoreHarness> {
       for (const each of stores) await each.close();
       try {
         await assertNoConnections(database);
-      } finally {
+        await database.query(EMPTY);
+        await database.disconnect();
+        idle.push(database.name);
+      } catch (error) {
         await database.drop();
+        throw error;
       }
     },
   };

@@ -56,20 +56,25 @@ export function exerciseSchedule(open: () => Promise<StoreHarness>): void {
 
     const DELAY = 3_600_000;
     const DAY = 86_400_000;
-    test.each<[string, (now: number) => NewInboxRow["schedule"], number]>([
-      ["without a schedule", () => undefined, 0],
-      ["with a delay from its receipt", () => delay(DELAY), DELAY],
-      ["with the longest delay", () => delay(365 * DAY), 365 * DAY],
-      ["with a delay from its publication", (now) => ({ ...delay(DELAY), publishedAt: now - DELAY / 2 }), DELAY / 2],
-      ["received after its delay", (now) => ({ ...delay(DELAY), publishedAt: now - DAY }), 0],
-      ["published long ago", () => ({ ...delay(DELAY), publishedAt: 0 }), 0],
-      ["published in the future", (now) => ({ ...delay(DELAY), publishedAt: now + DAY }), DELAY],
-      ["not to be delivered before a time", (now) => ({ ...delay(0), notBefore: now + DAY }), DAY],
-      ["with a time that has come", (now) => ({ ...delay(0), notBefore: now - DAY }), 0],
-      ["with a time before the end of its delay", (now) => ({ ...delay(DAY), notBefore: now + DELAY }), DAY],
-      ["with a time after the end of its delay", (now) => ({ ...delay(DELAY), notBefore: now + DAY }), DAY],
-      ["for the last time there is", () => ({ ...delay(0), notBefore: LAST_MS }), LAST_MS - Date.now()],
-    ])("is due at its time: %s", async (_, scheduleAt, expectedInMs) => {
+    test.each<[string, (now: number) => NewInboxRow["schedule"], (now: number) => number]>([
+      ["without a schedule", () => undefined, () => 0],
+      ["with a delay from its receipt", () => delay(DELAY), () => DELAY],
+      ["with the longest delay", () => delay(365 * DAY), () => 365 * DAY],
+      [
+        "with a delay from its publication",
+        (now) => ({ ...delay(DELAY), publishedAt: now - DELAY / 2 }),
+        () => DELAY / 2,
+      ],
+      ["received after its delay", (now) => ({ ...delay(DELAY), publishedAt: now - DAY }), () => 0],
+      ["published long ago", () => ({ ...delay(DELAY), publishedAt: 0 }), () => 0],
+      ["published in the future", (now) => ({ ...delay(DELAY), publishedAt: now + DAY }), () => DELAY],
+      ["not to be delivered before a time", (now) => ({ ...delay(0), notBefore: now + DAY }), () => DAY],
+      ["with a time that has come", (now) => ({ ...delay(0), notBefore: now - DAY }), () => 0],
+      ["with a time before the end of its delay", (now) => ({ ...delay(DAY), notBefore: now + DELAY }), () => DAY],
+      ["with a time after the end of its delay", (now) => ({ ...delay(DELAY), notBefore: now + DAY }), () => DAY],
+      ["for the last time there is", () => ({ ...delay(0), notBefore: LAST_MS }), (now) => LAST_MS - now],
+    ])("is due at its time: %s", async (_, scheduleAt, dueIn) => {
+      const expectedInMs = dueIn(Date.now());
       await using harness = await open();
       const { inbox } = harness.store;
       const row = () => inboxRow({ schedule: scheduleAt(Date.now()) });

@@ -1,10 +1,20 @@
+import type { MessageId, Outcome } from "../../../model/rows.ts";
 import type { ClaimScope } from "../../../ports/store.ts";
-import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claims.ts";
+import {
+  attemptsOf,
+  type ClaimStatements,
+  delayOf,
+  type ScopedClaims,
+  STATE_AFTER,
+  type UnscopedClaims,
+} from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { Routing } from "../sql/routing.ts";
+import { isLockTimeout } from "./errors.ts";
 import { destinationOf, expiresInMs, msOf, overrideOf, PARKED_AT } from "./fragments.ts";
+import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
 import { history, isSameHistory, markBound, mayHaveChanged, newestMark, SEEN } from "./lowWater.ts";
-import { byIndex, perLimit, type Statement, statement } from "./statement.ts";
+import { byIndex, perLimit, type Statement, statement, uuidArray } from "./statement.ts";
 
 /** Conditions and expressions that the statements on the outbox share. */
 export function outboxParts(names: TableNames, payloadType: string, routing: Routing) {
@@ -96,9 +106,10 @@ type OutboxParts = ReturnType<typeof outboxParts>;
 /** Parked rows that a mark passes: finding them takes half a millisecond. */
 const PARKED_PASSED = 1000;
 
-/** The statements that claim outbox rows. */
+/** The statements that claim outbox rows, and close the claims with their outcomes. */
 export function claimStatements(names: TableNames, parts: OutboxParts): ClaimStatements<Statement> {
-  const { table, c, payloadText, destinationIn, isDue, holdsBackAs, againBelow, unparkedBelow, aboveLowWater } = parts;
+  const { table, c, payloadText, destinationIn, scheduledAtGivenBack, unclaimed } = parts;
+  const { isDue, holdsBackAs, againBelow, unparkedBelow, aboveLowWater } = parts;
 
   /** The columns of a claimed row, by the names that `claimedRow` reads. */
   const claimedColumns = [
@@ -331,6 +342,24 @@ ORDER BY o.${c.sequence} LIMIT $2::int`;
 (SELECT o.${c.sequence} FROM ${table} o WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${from}
 ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(lowWater)}`;
 
+  /** No addition may leave the range of the column: the row could never be settled. */
+  const attemptsPlus = (added: string): string =>
+    `CASE WHEN ${added} > 0 THEN least(greatest(coalesce(o.${c.attempt}, 0), 0)::bigint + ${added}, ${MAX_INTEGER}) ELSE o.${c.attempt} END`;
+
+  /** @param and a further condition on the rows @param noted a further part of the `WITH` */
+  const settle = (and: string, noted = ""): string => `
+WITH closed AS (
+UPDATE ${table} o
+SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.attempts")}, ${c.updatedAt} = now(), ${unclaimed},
+    ${c.scheduledAt} = CASE WHEN s.delay < 0 THEN ${PARKED_AT} WHEN s.delay IS NOT NULL THEN now() + s.delay * interval '1 millisecond'
+      WHEN s.state = 'pending' THEN ${scheduledAtGivenBack("o")} ELSE o.${c.scheduledAt} END,
+    ${c.lastError} = coalesce(s.reason, o.${c.lastError})
+FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS s(id, token, state, attempts, delay, reason)
+WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
+  AND (o.${c.state} || '') = 'processing'${and}
+RETURNING o.${c.id} AS id)${noted}
+SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count FROM closed`;
+
   return {
     ...claims("", CLAIM_PARAMETERS),
     withoutSome: claims(withoutQuarantined, WITHOUT_SOME_PARAMETERS),
@@ -365,6 +394,35 @@ SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.stat
 SELECT o.${c.sequence}::bigint AS sequence FROM ${table} o
 WHERE o.${c.state} = 'pending' AND o.${c.sequence} >= $1::bigint ORDER BY o.${c.sequence} OFFSET $2::int LIMIT 1`,
 
+    /**
+     * The state is compared as an expression, so that rows are found by id and not by the index of everything in
+     * flight.
+     *
+     * A delay below 0 parks the row, a null reason keeps the last one; when every row was sent the lists from the
+     * states on are empty. Returns one row: null when every claim was closed, else the ids that were.
+     */
+    settle: byIndex(`outbox.settle(${SETTLE_PARAMETERS})`, { lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS })(settle("")),
+    settleNoting: byIndex(`outbox.settle with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`, {
+      lockTimeoutMs: NOTING_LOCK_TIMEOUT_MS,
+    })(
+      settle(
+        "",
+        `,\nnoted AS (${noteSettled(names, "SELECT id FROM closed", SETTLE_PARAMETERS.split(", ").length + 1)})`,
+      ),
+    ),
+
+    whenLocked: {
+      settle: byIndex(`outbox.settle of unlocked rows(${SETTLE_PARAMETERS})`, {
+        lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS,
+      })(
+        settle(`
+  AND o.${c.id} = ANY (ARRAY(SELECT f.${c.id} FROM ${table} f WHERE f.${c.id} = ANY ($1::uuid[]) FOR NO KEY UPDATE OF f SKIP LOCKED))`),
+      ),
+      underClaim: byIndex("outbox.rows under claims(ids, tokens)")`
+SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(id, token) ON o.${c.id} = s.id
+WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
+    },
+
     dialect: {
       scanOf([result = []]) {
         const [counts, ...rows] = result;
@@ -380,6 +438,18 @@ WHERE o.${c.state} = 'pending' AND o.${c.sequence} >= $1::bigint ORDER BY o.${c.
           hasGoneBack: counts?.has_gone_back === true,
         };
       },
+      entryValues,
+      settleValues: (settlements) => ({
+        ids: uuidArray(settlements.map(({ id }) => id)),
+        tokens: uuidArray(settlements.map(({ claimToken }) => claimToken)),
+        ...(settlements.every(({ kind }) => kind === "sent") ? ALL_SENT : outcomesOf(settlements)),
+      }),
+      // No list of ids means that all were closed, or none.
+      closedOf([row], settlements) {
+        if (row?.closed) return row.closed as MessageId[];
+        return row?.count === "0" ? [] : settlements.map(({ id }) => id);
+      },
+      isLockTimeout,
     },
   };
 }
@@ -387,6 +457,8 @@ WHERE o.${c.state} = 'pending' AND o.${c.sequence} >= $1::bigint ORDER BY o.${c.
 /** Parameters of every claim, in the order of their numbers. */
 const CLAIM_PARAMETERS = "from, limit, maxBytes, token, leaseMs, claimTimeoutMs, lowWater, heldTokens";
 const WITHOUT_SOME_PARAMETERS = `${CLAIM_PARAMETERS}, quarantined`;
+
+const SETTLE_PARAMETERS = "ids, tokens, states, attempts, delays, reasons";
 
 interface CandidateFilter {
   readonly ctes: string;
@@ -400,3 +472,21 @@ const LOWEST_AGAIN = "least($1::bigint, (SELECT sequence FROM again))";
 
 /** Blocked keys that each claim reads, at a negligible cost. */
 const BLOCKED_KEYS_READ = 100;
+
+/** Far below the lease: one locked row must not keep the others until their leases have ended. */
+const SETTLE_LOCK_TIMEOUT_MS = 10_000;
+/** The history is not worth a longer wait; where a row is locked, the settlement without it waits on. */
+const NOTING_LOCK_TIMEOUT_MS = 500;
+
+const MAX_INTEGER = 2 ** 31 - 1;
+
+const ALL_SENT = { states: [], attempts: [], delays: [], reasons: [] };
+
+function outcomesOf(settlements: readonly Outcome[]) {
+  return {
+    states: settlements.map((settlement) => STATE_AFTER[settlement.kind]),
+    attempts: settlements.map(attemptsOf),
+    delays: settlements.map(delayOf),
+    reasons: settlements.map((settlement) => ("reason" in settlement ? settlement.reason : null)),
+  };
+}

@@ -30,6 +30,19 @@ export function isReadOnly(error: unknown): boolean {
   return sqlState(error) === "25006";
 }
 
+/** Whether a statement was not executed because of its preparation. 26000: unknown; 42P05: exists already. */
+export function isPreparationLost(error: unknown): boolean {
+  const { code } = error as { code?: unknown };
+  return code === "26000" || code === "42P05" || isPlanOutdated(error);
+}
+
+/** "cached plan must not change result type": a column of the table was altered. */
+export function isPlanOutdated(error: unknown): boolean {
+  const { code, routine } = error as { code?: unknown; routine?: unknown };
+  // The message comes in the server's language.
+  return code === "0A000" && routine === "RevalidateCachedQuery";
+}
+
 /** Whether a statement gave up waiting for a lock that another session holds. */
 export function isLockTimeout(error: unknown): boolean {
   return hasSqlState(error, LOCK_NOT_AVAILABLE);

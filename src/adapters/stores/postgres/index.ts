@@ -7,7 +7,8 @@ import { SqlInbox } from "../sql/inbox.ts";
 import { messageStore } from "../sql/messages.ts";
 import { quoteNames, type TableNames, withoutColumns } from "../sql/names.ts";
 import { operationsStore } from "../sql/operations.ts";
-import { parkedStore, SqlOutbox } from "../sql/outbox.ts";
+import { SqlOutbox } from "../sql/outbox.ts";
+import { parkedStore } from "../sql/parked.ts";
 import { SqlPull } from "../sql/pull.ts";
 import type { Routing } from "../sql/routing.ts";
 import { TableCheck } from "../sql/schema.ts";
@@ -17,16 +18,17 @@ import { destinationStatements } from "./destinationsSql.ts";
 import { isLockTimeout } from "./errors.ts";
 import { replayStatements, retentionStatements } from "./finishedSql.ts";
 import { historyStatements } from "./historySql.ts";
-import { PostgresInbox } from "./inbox.ts";
-import { inboxStatements } from "./inboxSql.ts";
 import { jobStatements } from "./jobsSql.ts";
 import { journalStatements } from "./journalSql.ts";
 import { PostgresLowWater } from "./lowWater.ts";
 import { messageStatements } from "./messagesSql.ts";
 import { operationsStatements } from "./operationsSql.ts";
-import { outboxStatements, parkedStatements } from "./outboxSql.ts";
+import { outboxStatements } from "./outboxSql.ts";
+import { parkedStatements } from "./parkedSql.ts";
 import { type PoolOptions, PostgresPool } from "./pool.ts";
 import { pullStatements } from "./pullSql.ts";
+import { PostgresReceipt } from "./receipt.ts";
+import { PostgresRelay } from "./relay.ts";
 import { columnTypes, migrate, schemaDialect } from "./schema.ts";
 import { statement } from "./statement.ts";
 import { PostgresWake } from "./wake.ts";
@@ -48,11 +50,10 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
   const check = new TableCheck(schemaDialect(pool), options.names, log);
   const facets = (types: ColumnTypes): Facets => {
     const names = withoutColumns(all, check.missing);
-    const inboxSql = inboxStatements(names, types);
     const outboxSql = outboxStatements(names, types.outboxPayload, options.routing);
-    const inbox = new PostgresInbox(pool, inboxSql, new PostgresLowWater(pool, inboxSql.mark, clock));
+    const receipt = new PostgresReceipt(pool, names, types);
     return {
-      inbox: new SqlInbox(inbox, clock),
+      inbox: new SqlInbox(pool, receipt, new PostgresRelay(pool, names, types, clock), clock),
       outbox: new SqlOutbox(pool, outboxSql, new PostgresLowWater(pool, outboxSql.mark, clock), history, clock),
       pull: new SqlPull(pool, pullStatements(names, types.inboxPayload), clock),
       messages: messageStore(pool, messageStatements(names, options.routing)),

@@ -5,8 +5,8 @@ import { atMost } from "../../../time/wait.ts";
 import { ASK_EVERY_MS, whileServed } from "../sql/readiness.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import type { Endpoint } from "./endpoints.ts";
-import { isFull, isLockTimeout, isReadOnly, toStoreError } from "./errors.ts";
-import { execute, isPlanOutdated, isPreparationLost, type Statement, socketOf, valuesInOrder } from "./statement.ts";
+import { isFull, isLockTimeout, isPlanOutdated, isPreparationLost, isReadOnly, toStoreError } from "./errors.ts";
+import { execute, runIn, type Statement, socketOf, valuesInOrder } from "./statement.ts";
 
 interface PostgresConnection {
   /** Tried in this order, from the one that worked last. Of several hosts those that take no writes are skipped. */
@@ -184,18 +184,25 @@ export class PostgresPool implements StatementRunner<Statement> {
     }
   }
 
-  /** Includes whatever the owner checks at the commit. */
-  async runAndRollBack(statement: Statement, values: Values): Promise<void> {
-    const { name, text } = statement;
+  /** As {@link transaction}, rolled back at its end; includes whatever the owner checks at the commit. */
+  async trial<T>(name: string, work: (client: pg.ClientBase) => Promise<T>): Promise<T> {
     const rolledBack = new StoreError("other", `${name}: rolled back`);
-    const trial = this.transaction(name, async (client) => {
-      await client.query(text, [...valuesInOrder(statement, values)]);
-      await client.query("SET CONSTRAINTS ALL IMMEDIATE");
-      throw rolledBack;
-    });
-    await trial.catch((error: unknown) => {
-      if (error !== rolledBack) throw error;
-    });
+    let result: Promise<T> | undefined;
+    try {
+      return await this.transaction(name, async (client) => {
+        result = work(client);
+        await result;
+        await client.query("SET CONSTRAINTS ALL IMMEDIATE");
+        throw rolledBack;
+      });
+    } catch (error) {
+      if (error !== rolledBack || result === undefined) throw error;
+      return await result;
+    }
+  }
+
+  async runAndRollBack(statement: Statement, values: Values): Promise<void> {
+    await this.trial(statement.name, (client) => runIn(client, statement, values));
   }
 
   /** A connection of its own outside the pool, for `LISTEN`. The caller ends it. */

@@ -107,6 +107,11 @@ export async function execute(
   return result.value;
 }
 
+/** Runs one statement of a transaction. @throws what the driver throws */
+export async function runIn(client: pg.ClientBase, statement: Statement, values: Values): Promise<pg.QueryResult> {
+  return await client.query(statement.text, [...valuesInOrder(statement, values)]);
+}
+
 /** The values of `$1`, `$2` and so on; others are ignored. @throws Error when a parameter has no value */
 export function valuesInOrder({ name, parameters = [] }: Statement, values: Values): readonly unknown[] {
   return parameters.map((parameter) => {
@@ -114,19 +119,6 @@ export function valuesInOrder({ name, parameters = [] }: Statement, values: Valu
     if (value === undefined) throw new Error(`${name}: no value for the parameter ${parameter}`);
     return value;
   });
-}
-
-/** Whether a statement was not executed because of its preparation. 26000: unknown; 42P05: exists already. */
-export function isPreparationLost(error: unknown): boolean {
-  const { code } = error as { code?: unknown };
-  return code === "26000" || code === "42P05" || isPlanOutdated(error);
-}
-
-/** "cached plan must not change result type": a column of the table was altered. */
-export function isPlanOutdated(error: unknown): boolean {
-  const { code, routine } = error as { code?: unknown; routine?: unknown };
-  // The message comes in the server's language.
-  return code === "0A000" && routine === "RevalidateCachedQuery";
 }
 
 /** The driver has no public way to break off a connection, or to batch its writes. */

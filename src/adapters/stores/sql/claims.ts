@@ -1,20 +1,24 @@
-import type { ClaimedRow, ClaimToken, MessageId } from "../../../model/rows.ts";
-import type { ClaimRequest, ClaimResult, ClaimScope } from "../../../ports/store.ts";
+import type { ClaimedRow, ClaimToken, MessageId, Outcome } from "../../../model/rows.ts";
+import type { ClaimRequest, ClaimResult, ClaimScope, SettledRows } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { OutboxHints, type ScopeHints, type SeenTable } from "./hints.ts";
+import { entriesOf, type NewEntry, type SqlHistory } from "./history.ts";
 import { higher, type LowWater, lower } from "./lowWaterMarks.ts";
 import {
   dateOf,
   headersOf,
   idsOf,
+  isRefused,
   numberOf,
   Quarantine,
   type Row,
   routedRow,
+  SHORT_REASON,
   type StatementRunner,
   TRIAL_ROWS,
   type TrialClaims,
   textOf,
+  tryInHalves,
   type Values,
 } from "./rows.ts";
 
@@ -37,7 +41,10 @@ export interface ScopedClaims<S> {
   readonly dueBehind: S;
 }
 
-/** The statements of claims, each from the sequence `from`, which is never below the current low-water mark. */
+/**
+ * The statements that claim rows, each from the sequence `from`, which is never below the current low-water mark, and
+ * that settle them.
+ */
 export interface ClaimStatements<S> extends UnscopedClaims<S> {
   /** The same without quarantined rows, and the others of their keys. */
   readonly withoutSome: UnscopedClaims<S>;
@@ -56,11 +63,28 @@ export interface ClaimStatements<S> extends UnscopedClaims<S> {
   readonly pendingBehind: S;
   /** The sequence behind the last pending row. */
   readonly end: S;
+  readonly settle: S;
+  /** The same, with the entries of {@link ClaimDialect.entryValues}. */
+  readonly settleNoting: S;
+  /** For a database whose settlements wait for locked rows only so long. */
+  readonly whenLocked?: {
+    /** The same as `settle`, of the rows that no other session has locked. */
+    readonly settle: S;
+    /** Which rows are still under their claims. */
+    readonly underClaim: S;
+  };
   readonly dialect: ClaimDialect;
 }
 
-export interface ClaimDialect {
+interface ClaimDialect {
   scanOf(results: readonly (readonly Row[])[], limit: number): ClaimScan;
+  settleValues(settlements: readonly Outcome[]): Values;
+  /** @param entries one at least */
+  entryValues(entries: readonly NewEntry[]): Values;
+  /** Reads the answer of `settle`: the rows whose claim was closed. */
+  closedOf(rows: readonly Row[], settlements: readonly Outcome[]): readonly MessageId[];
+  /** With `whenLocked`: whether a settlement has given up waiting for a lock. */
+  isLockTimeout?(error: unknown): boolean;
 }
 
 export interface ClaimScan {
@@ -80,23 +104,26 @@ export interface ClaimScan {
 }
 
 /**
- * Claims of outbox rows ("Claims and order" in the design): each begins at the low-water mark, or at a cursor past rows
- * that cannot be claimed now. After a claim that found nothing, an idle check comes first.
+ * Claims of outbox rows ("Claims and order" in the design), and their outcomes. Each claim begins at the low-water
+ * mark, or at a cursor past rows that cannot be claimed now. After a claim that found nothing, an idle check comes
+ * first.
  */
-export class OutboxClaims<S> {
-  readonly #runner: StatementRunner<S>;
-  readonly #sql: ClaimStatements<S>;
-  readonly #lowWater: LowWater;
+export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatements<S>> {
+  protected readonly runner: StatementRunner<S>;
+  protected readonly sql: Statements;
+  protected readonly lowWater: LowWater;
+  readonly #history: SqlHistory<S>;
   readonly #clock: Clock;
   readonly #quarantine: Quarantine;
   readonly hints: OutboxHints;
   /** The last claim of all rows found no due one. */
   #isIdle = false;
 
-  constructor(runner: StatementRunner<S>, sql: ClaimStatements<S>, lowWater: LowWater, clock: Clock) {
-    this.#runner = runner;
-    this.#sql = sql;
-    this.#lowWater = lowWater;
+  constructor(runner: StatementRunner<S>, sql: Statements, lowWater: LowWater, history: SqlHistory<S>, clock: Clock) {
+    this.runner = runner;
+    this.sql = sql;
+    this.lowWater = lowWater;
+    this.#history = history;
     this.#clock = clock;
     this.#quarantine = new Quarantine(clock);
     this.hints = new OutboxHints(clock);
@@ -104,9 +131,9 @@ export class OutboxClaims<S> {
   }
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
-    await this.#lowWater.refreshIfDue();
+    await this.lowWater.refreshIfDue();
     const { scope } = request;
-    if (scope === undefined && this.#isIdle && !(await this.#answers(this.#sql.due))) return NOTHING;
+    if (scope === undefined && this.#isIdle && !(await this.#answers(this.sql.due))) return NOTHING;
     try {
       return scope === undefined ? await this.#claimFromFront(request) : await this.#claimInScope(request, scope);
     } catch (error) {
@@ -116,7 +143,7 @@ export class OutboxClaims<S> {
   }
 
   get #mark(): string {
-    return this.#lowWater.marks.newest;
+    return this.lowWater.marks.newest;
   }
 
   /** Claims in order from the front; past the blocked keys where they hold back most of it. */
@@ -172,7 +199,7 @@ export class OutboxClaims<S> {
     const position = cursor === undefined || hints.needsEnd ? higher(await this.#end(), mark) : undefined;
     const end = position === undefined ? undefined : { position, readAt: this.#clock.monotonic() };
     const from = higher(cursor ?? mark, mark);
-    const { claim, sweep } = this.#sql[scope.which];
+    const { claim, sweep } = this.sql[scope.which];
     const statement = cursor === undefined ? sweep : claim(request.limit);
     const scan = await this.#scanScope(statement, request, scope, { from, to: LAST_POSITION });
     hints.claimed({
@@ -191,7 +218,7 @@ export class OutboxClaims<S> {
     if (due === undefined) return NOTHING;
     const startedAt = this.#clock.monotonic();
     const values = { ...due, withinMs: Math.ceil(due.withinMs) };
-    const scan = await this.#scanScope(this.#sql[scope.which].claimRetries, request, scope, values);
+    const scan = await this.#scanScope(this.sql[scope.which].claimRetries, request, scope, values);
     hints.retriesClaimed(startedAt, scan.more && scan.rows.length > 0);
     return resultOf(scan, request);
   }
@@ -208,9 +235,9 @@ export class OutboxClaims<S> {
       }
     }
     const { from } = due;
-    const [behind] = await this.#runner.run(this.#sql.pendingBehind, { from, rows: SWEPT_ROWS });
+    const [behind] = await this.runner.run(this.sql.pendingBehind, { from, rows: SWEPT_ROWS });
     const to = behind === undefined ? due.to : lower(String(behind.sequence), due.to);
-    const { sweep, sweepOn } = this.#sql[scope.which];
+    const { sweep, sweepOn } = this.sql[scope.which];
     const scan = await this.#scanScope(due.isFresh ? sweep : sweepOn, request, scope, { from, to });
     hints.swept({
       to,
@@ -224,7 +251,7 @@ export class OutboxClaims<S> {
 
   async #scanAll(name: keyof UnscopedClaims<S>, request: ClaimRequest, from: string): Promise<ClaimScan> {
     const quarantined = this.#quarantine.ids();
-    const claims = quarantined.length === 0 ? this.#sql : this.#sql.withoutSome;
+    const claims = quarantined.length === 0 ? this.sql : this.sql.withoutSome;
     const statement = name === "sweepPastBlockedKeys" ? claims[name] : claims[name](request.limit);
     const scan = await this.#scan(statement, request, { from, quarantined });
     this.#isIdle = scan.first === undefined;
@@ -242,18 +269,18 @@ export class OutboxClaims<S> {
 
   async #scan(statement: S, request: ClaimRequest, values: Values): Promise<ClaimScan> {
     const { limit, maxBytes, token, leaseMs, claimTimeoutMs, heldTokens } = request;
-    const results = await this.#runner.runAll(statement, {
+    const results = await this.runner.runAll(statement, {
       ...values,
       limit,
       maxBytes,
       token,
       leaseMs: Math.min(leaseMs, claimTimeoutMs),
       claimTimeoutMs,
-      lowWater: this.#lowWater.bound(),
+      lowWater: this.lowWater.bound(),
       heldTokens,
     });
-    const scan = this.#sql.dialect.scanOf(results, limit);
-    const { marks } = this.#lowWater;
+    const scan = this.sql.dialect.scanOf(results, limit);
+    const { marks } = this.lowWater;
     if (scan.hasGoneBack) marks.forget();
     const last = scan.rows.at(-1)?.sequence;
     if (last !== undefined) marks.saw(String(last));
@@ -261,36 +288,104 @@ export class OutboxClaims<S> {
   }
 
   async #end(): Promise<string> {
-    const [row] = await this.#runner.run(this.#sql.end);
+    const [row] = await this.runner.run(this.sql.end);
     return String(row?.end ?? this.#mark);
   }
 
   async #anyDueFrom(from: string): Promise<boolean> {
-    return await this.#answers(this.#sql.dueFrom, { from, lowWater: this.#lowWater.bound(from) });
+    return await this.#answers(this.sql.dueFrom, { from, lowWater: this.lowWater.bound(from) });
   }
 
   async #mayHaveChanged(seen: string): Promise<boolean> {
-    const { mayHaveChanged } = this.#sql;
+    const { mayHaveChanged } = this.sql;
     return mayHaveChanged === undefined || (await this.#answers(mayHaveChanged, { seen }));
   }
 
-  async #answers(statement: S, values: Values = { lowWater: this.#lowWater.bound() }): Promise<boolean> {
-    const [row] = await this.#runner.run(statement, values);
+  async #answers(statement: S, values: Values = { lowWater: this.lowWater.bound() }): Promise<boolean> {
+    const [row] = await this.runner.run(statement, values);
     return Boolean(row?.answer);
   }
 
   #trialClaims(scope: ClaimScope | undefined): TrialClaims {
-    const { dueBehind } = scope === undefined ? this.#sql : this.#sql[scope.which];
+    const { dueBehind } = scope === undefined ? this.sql : this.sql[scope.which];
     const destinations = scope?.destinations;
     let from = "0";
     return {
       nextPage: async () => {
-        const rows = await this.#runner.run(dueBehind, { from, limit: TRIAL_ROWS, destinations });
+        const rows = await this.runner.run(dueBehind, { from, limit: TRIAL_ROWS, destinations });
         from = String(rows.at(-1)?.sequence ?? from);
         return idsOf(rows);
       },
-      tryClaim: (ids: readonly MessageId[]) => this.#runner.runAndRollBack(this.#sql.trial, { ids }),
+      tryClaim: (ids: readonly MessageId[]) => this.runner.runAndRollBack(this.sql.trial, { ids }),
     };
+  }
+
+  /** Where the database refuses a row, settles the others; see {@link plainerThan} for that one. */
+  async settle(settlements: readonly Outcome[]): Promise<SettledRows> {
+    if (settlements.length === 0) return { closed: new Set(), refused: NONE_REFUSED };
+    let settled: SettledRows;
+    try {
+      settled = await this.#settleAll(settlements);
+    } catch (error) {
+      settled = await this.#settleInHalves(settlements, error);
+    }
+    for (const settlement of settlements) {
+      if (settlement.kind === "retry") this.hints.retryIn(settlement.delayMs, settlement);
+    }
+    return settled;
+  }
+
+  async #settleAll(settlements: readonly Outcome[]): Promise<SettledRows> {
+    const { whenLocked, dialect } = this.sql;
+    try {
+      return { closed: await this.#closeNoting(settlements), refused: NONE_REFUSED };
+    } catch (error) {
+      if (whenLocked === undefined || dialect.isLockTimeout?.(error) !== true) throw error;
+      const closed = await this.#close(whenLocked.settle, settlements);
+      const left = settlements.filter(({ id }) => !closed.has(id));
+      const held = idsOf(await this.runner.run(whenLocked.underClaim, dialect.settleValues(left)));
+      return { closed, refused: new Map(held.map((id) => [id, "another transaction holds the row"])) };
+    }
+  }
+
+  /** Most outcomes were sent and have no entry: then the statement is the plain one. */
+  async #closeNoting(settlements: readonly Outcome[]): Promise<ReadonlySet<MessageId>> {
+    const { settle, settleNoting, dialect } = this.sql;
+    const entries = entriesOf(settlements);
+    if (entries.length === 0) return await this.#close(settle, settlements);
+    const values = dialect.entryValues(entries);
+    return await this.#history.noting({ plain: settle, noting: settleNoting }, (statement) =>
+      this.#close(statement, settlements, values),
+    );
+  }
+
+  async #close(statement: S, settlements: readonly Outcome[], values: Values = {}): Promise<ReadonlySet<MessageId>> {
+    const { settleValues, closedOf } = this.sql.dialect;
+    const rows = await this.runner.run(statement, { ...settleValues(settlements), ...values });
+    return new Set(closedOf(rows, settlements));
+  }
+
+  async #settleInHalves(settlements: readonly Outcome[], failure: unknown): Promise<SettledRows> {
+    const closed = new Set<MessageId>();
+    const refused = new Map<MessageId, string>();
+    for await (const tried of tryInHalves(settlements, failure, (part) => this.#settleAll(part))) {
+      const part = tried.isRefused ? await this.#settlePlainer(tried.item, tried.error.message) : tried.result;
+      for (const id of part.closed) closed.add(id);
+      for (const [id, reason] of part.refused) refused.set(id, reason);
+    }
+    return { closed, refused };
+  }
+
+  /** A row that refuses every outcome keeps its claim. */
+  async #settlePlainer(settlement: Outcome, refusal: string): Promise<SettledRows> {
+    for (const plainer of plainerThan(settlement, refusal)) {
+      try {
+        return await this.#settleAll([plainer]);
+      } catch (error) {
+        if (!isRefused(error)) throw error;
+      }
+    }
+    return { closed: new Set(), refused: new Map([[settlement.id, refusal]]) };
   }
 }
 
@@ -333,3 +428,50 @@ function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
 
 /** The default of the bundled table's column. */
 const DEFAULT_MAX_ATTEMPTS = 5;
+
+const NONE_REFUSED: ReadonlyMap<MessageId, string> = new Map();
+
+/**
+ * What to store of an outcome that the database refuses, the most informative first: the same with a short reason, then
+ * `dead`. Nothing for a release: an unattempted row does not die of that.
+ */
+function plainerThan(settlement: Outcome, refusal: string): readonly Outcome[] {
+  const { id, claimToken, kind, record } = settlement;
+  if (kind === "release") return [];
+  const dead = (reason: string): Outcome => ({ id, claimToken, kind: "dead", attempted: false, reason, record });
+  return [
+    ...("reason" in settlement ? [{ ...settlement, reason: SHORT_REASON }] : []),
+    ...(kind === "dead" ? [] : [dead(`${WHAT_HAPPENED[kind]}, but the database refuses to store that: ${refusal}`)]),
+    dead(SHORT_REASON),
+    dead(""),
+  ];
+}
+
+const WHAT_HAPPENED = {
+  sent: "delivered",
+  retry: "failed, to be tried again",
+  park: "failed for good, to be parked",
+} as const;
+
+/** The state of a row after its settlement. */
+export const STATE_AFTER = {
+  sent: "sent",
+  retry: "pending",
+  park: "pending",
+  dead: "dead",
+  release: "pending",
+} as const;
+
+/** @returns the failed attempts that a settlement adds */
+export function attemptsOf(settlement: Outcome): number {
+  if (settlement.kind === "retry" || settlement.kind === "park") return 1;
+  return settlement.kind === "dead" && settlement.attempted ? 1 : 0;
+}
+
+const PARKED_DELAY = -1;
+
+/** @returns after how many ms the row is due again, {@link PARKED_DELAY}, or null where its time stays as it is */
+export function delayOf(settlement: Outcome): number | null {
+  if (settlement.kind === "park") return PARKED_DELAY;
+  return settlement.kind === "retry" ? Math.round(settlement.delayMs) : null;
+}

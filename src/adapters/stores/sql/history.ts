@@ -162,13 +162,14 @@ export interface NewEntry {
 
 /** @returns an entry for each outcome that has a record, in their order */
 export function entriesOf(settlements: readonly Outcome[]): readonly NewEntry[] {
-  return settlements.flatMap((settlement): NewEntry[] => {
+  const entries: NewEntry[] = [];
+  for (const settlement of settlements) {
     const { id, kind, record } = settlement;
-    if (record === undefined || kind === "release") return [];
-    return [
-      { id, event: kind, ...partsOf(record), reason: "reason" in settlement ? storable(settlement.reason) : null },
-    ];
-  });
+    if (record === undefined || kind === "release") continue;
+    const reason = "reason" in settlement ? storable(settlement.reason) : null;
+    entries.push({ id, event: kind, ...partsOf(record), reason });
+  }
+  return entries;
 }
 
 function partsOf({ attempt, destination, replica, code, status, durationMs }: AttemptRecord) {

@@ -1,13 +1,22 @@
 import type { InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { InboxStore, RelayRequest, RelayResult, UnrelayedRows } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { isRefused, oldestAgeMs, Quarantine, type Row, SHORT_REASON, tryInParts } from "./rows.ts";
+import {
+  idsOf,
+  isRefused,
+  type Named,
+  oldestAgeMs,
+  Quarantine,
+  type Row,
+  SHORT_REASON,
+  type StatementRunner,
+  type Tried,
+  tryInHalves,
+  tryInParts,
+} from "./rows.ts";
 
-/** Why a row whose topic renders empty is dead, on the row and in the log. */
-export const EMPTY_TOPIC = "the topic template renders empty";
-
-/** What the inbox of a database does in one transaction each; the database may refuse a row of it. */
-export interface InboxCommands {
+/** How a database stores received messages, in one transaction each; it may refuse a row of it. */
+export interface ReceiptCommands {
   /** @returns an outcome per row, in the order given */
   insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
   /**
@@ -17,19 +26,22 @@ export interface InboxCommands {
    * @throws StoreError when a row is refused
    */
   insertWhole(rows: readonly NewInboxRow[], isTrial: boolean): Promise<readonly InsertResult[]>;
+}
+
+/** How a database relays, in one transaction each; it may refuse a row of it. */
+export interface RelayCommands<S> {
+  /** `markDead` makes a pending row dead and returns it; nothing when it is pending no more. */
+  readonly sql: Named<S, "markDead" | "unrelayed">;
   /** Before each relay pass. @param isIdle the last one found nothing */
   prepareRelay(sources: readonly string[], isIdle: boolean): Promise<void>;
   /** Idle check: does any row of these sources wait for the relay? Costs a fraction of a relay pass. */
   anyWaits(sources: readonly string[]): Promise<boolean>;
-  relay(request: RelayRequest): Promise<Relayed>;
-  relayNamed(request: RelayRequest, ids: readonly MessageId[]): Promise<Relayed>;
+  /** @param named relays of these rows alone */
+  relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed>;
   /** The rows that a relay pass would move, with `id` and `source`, without some rows and the others of their keys. */
   waiting(request: RelayRequest, without: readonly MessageId[]): Promise<readonly Row[]>;
-  /** Makes a pending row dead. @returns false when it is pending no more */
-  markDead(id: MessageId, reason: string): Promise<boolean>;
   /** A row with `oldest_ms`; none when no row waits. */
   oldestPending(sources: readonly string[]): Promise<Row | undefined>;
-  unrelayed(sources: readonly string[], limit: number): Promise<readonly Row[]>;
 }
 
 export interface Relayed {
@@ -39,27 +51,35 @@ export interface Relayed {
   readonly candidates: number;
 }
 
-export class SqlInbox implements InboxStore {
-  readonly #commands: InboxCommands;
+export class SqlInbox<S> implements InboxStore {
+  readonly #runner: StatementRunner<S>;
+  readonly #receipt: ReceiptCommands;
+  readonly #relay: RelayCommands<S>;
   readonly #quarantine: Quarantine;
   /** The last relay pass found no waiting row. */
   #isIdle = false;
 
-  constructor(commands: InboxCommands, clock: Clock) {
-    this.#commands = commands;
+  constructor(runner: StatementRunner<S>, receipt: ReceiptCommands, relay: RelayCommands<S>, clock: Clock) {
+    this.#runner = runner;
+    this.#receipt = receipt;
+    this.#relay = relay;
     this.#quarantine = new Quarantine(clock);
   }
 
   async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
-    return await outcomesOf(rows, (part) => this.#commands.insert(part));
+    try {
+      return await this.#receipt.insert(rows);
+    } catch (error) {
+      return await outcomesOf(tryInHalves(rows, error, (part) => this.#receipt.insert(part)));
+    }
   }
 
   async insertAllOrNone(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
     try {
-      return await this.#commands.insertWhole(rows, false);
+      return await this.#receipt.insertWhole(rows, false);
     } catch (failure) {
       if (!isRefused(failure)) throw failure;
-      const outcomes = await outcomesOf(rows, (part) => this.#commands.insertWhole(part, true));
+      const outcomes = await outcomesOf(tryInParts(rows, (part) => this.#receipt.insertWhole(part, true)));
       // Each row would pass alone: the caller may try again.
       if (!outcomes.some(({ kind }) => kind === "refused")) throw failure;
       return outcomes;
@@ -69,11 +89,11 @@ export class SqlInbox implements InboxStore {
   async relay(request: RelayRequest): Promise<RelayResult> {
     const sources = Object.keys(request.topics);
     if (sources.length === 0) return NOTHING;
-    await this.#commands.prepareRelay(sources, this.#isIdle);
-    if (this.#isIdle && !(await this.#commands.anyWaits(sources))) return NOTHING;
+    await this.#relay.prepareRelay(sources, this.#isIdle);
+    if (this.#isIdle && !(await this.#relay.anyWaits(sources))) return NOTHING;
     if (this.#quarantine.ids().length > 0) return await this.#relayInParts(request);
     try {
-      const { relayed, dead, candidates } = await this.#commands.relay(request);
+      const { relayed, dead, candidates } = await this.#relay.relay(request);
       this.#isIdle = candidates === 0;
       return { relayed, dead, more: candidates >= request.limit };
     } catch (error) {
@@ -83,11 +103,11 @@ export class SqlInbox implements InboxStore {
   }
 
   async oldestPendingAgeMs(sources: readonly string[]): Promise<number | null> {
-    return sources.length === 0 ? null : oldestAgeMs(await this.#commands.oldestPending(sources));
+    return sources.length === 0 ? null : oldestAgeMs(await this.#relay.oldestPending(sources));
   }
 
   async unrelayed(sources: readonly string[], limit: number): Promise<readonly UnrelayedRows[]> {
-    const rows = await this.#commands.unrelayed(sources, limit);
+    const rows = await this.#runner.run(this.#relay.sql.unrelayed, { sources, limit });
     return rows.map(({ source, count }) => ({ source: String(source), count: Number(count) }));
   }
 
@@ -96,16 +116,11 @@ export class SqlInbox implements InboxStore {
    * the inbox table does not let become dead either is quarantined.
    */
   async #relayInParts(request: RelayRequest): Promise<RelayResult> {
-    const waiting = await this.#commands.waiting(request, this.#quarantine.ids());
+    const waiting = await this.#relay.waiting(request, this.#quarantine.ids());
     let relayed = 0;
     const dead: RelayResult["dead"][number][] = [];
     const quarantined: RelayResult["dead"][number][] = [];
-    const relay = (part: readonly Row[]) =>
-      this.#commands.relayNamed(
-        request,
-        part.map(({ id }) => id as MessageId),
-      );
-    for await (const tried of tryInParts(waiting, relay)) {
+    for await (const tried of tryInParts(waiting, (part) => this.#relay.relay(request, idsOf(part)))) {
       if (!tried.isRefused) {
         relayed += tried.result.relayed;
         dead.push(...tried.result.dead);
@@ -114,7 +129,7 @@ export class SqlInbox implements InboxStore {
       const [id, source] = [tried.item.id as MessageId, tried.item.source as string];
       const reason = `the outbox table refuses this message: ${tried.error.message}`;
       try {
-        if (await this.#markDead(id, reason)) dead.push({ id, source, reason });
+        if ((await this.#markDead(id, reason)).length > 0) dead.push({ id, source, reason });
       } catch (error) {
         if (!isRefused(error)) throw error;
         quarantined.push({ id, source, reason: error.message });
@@ -124,23 +139,21 @@ export class SqlInbox implements InboxStore {
     return { relayed, dead, refused: quarantined, more: waiting.length >= request.limit };
   }
 
-  async #markDead(id: MessageId, reason: string): Promise<boolean> {
+  async #markDead(id: MessageId, reason: string): Promise<readonly Row[]> {
+    const { markDead } = this.#relay.sql;
     try {
-      return await this.#commands.markDead(id, reason);
+      return await this.#runner.run(markDead, { id, reason });
     } catch (error) {
       if (!isRefused(error)) throw error;
-      return await this.#commands.markDead(id, SHORT_REASON);
+      return await this.#runner.run(markDead, { id, reason: SHORT_REASON });
     }
   }
 }
 
-/** The outcomes of rows of which the database may refuse some. @param insert inserts a part of them */
-async function outcomesOf(
-  rows: readonly NewInboxRow[],
-  insert: (part: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>,
-): Promise<readonly InsertResult[]> {
+/** The outcomes of rows of which the database refuses some. */
+async function outcomesOf(parts: AsyncIterable<Tried<NewInboxRow, readonly InsertResult[]>>) {
   const outcomes: InsertResult[] = [];
-  for await (const tried of tryInParts(rows, insert)) {
+  for await (const tried of parts) {
     if (!tried.isRefused) outcomes.push(...tried.result);
     else {
       const { message, code } = tried.error;
@@ -151,23 +164,3 @@ async function outcomesOf(
 }
 
 const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };
-
-/** What identifies a received message. */
-interface Keyed {
-  readonly source: string;
-  readonly idempotencyKey: string;
-}
-
-/**
- * An insert waits for the transaction that holds one of its keys. All batches of all processes insert their keys in
- * this order, so that two of them never wait for each other. Of two rows with one key the first stays first.
- */
-export function inKeyOrder<T extends Keyed>(rows: readonly T[]): readonly T[] {
-  return rows.toSorted((a, b) => byCodeUnits(a.source, b.source) || byCodeUnits(a.idempotencyKey, b.idempotencyKey));
-}
-
-/** The same in every process, whatever its locale. */
-function byCodeUnits(a: string, b: string): number {
-  if (a === b) return 0;
-  return a < b ? -1 : 1;
-}

@@ -137,7 +137,7 @@ export function isRefused(error: unknown): error is StoreError {
 }
 
 /** What became of a part of a batch: the statement's result, or the one item that the database refuses. */
-type Tried<T, R> =
+export type Tried<T, R> =
   | { readonly isRefused: false; readonly result: R }
   | { readonly isRefused: true; readonly item: T; readonly error: StoreError };
 
@@ -154,23 +154,28 @@ export async function* tryInParts<T, R>(
   items: readonly T[],
   attempt: (part: readonly T[]) => Promise<R>,
 ): AsyncGenerator<Tried<T, R>> {
-  const [first] = items;
-  if (first === undefined) return;
+  if (items.length === 0) return;
   let result: R;
   try {
     result = await attempt(items);
   } catch (error) {
-    if (!isRefused(error)) throw error;
-    if (items.length === 1) {
-      yield { isRefused: true, item: first, error };
-      return;
-    }
-    const middle = Math.ceil(items.length / 2);
-    yield* tryInParts(items.slice(0, middle), attempt);
-    yield* tryInParts(items.slice(middle), attempt);
-    return;
+    return yield* tryInHalves(items, error, attempt);
   }
   yield { isRefused: false, result };
+}
+
+/** {@link tryInParts} behind the statement for the whole batch, which has failed. @throws also that failure */
+export async function* tryInHalves<T, R>(
+  items: readonly T[],
+  failure: unknown,
+  attempt: (part: readonly T[]) => Promise<R>,
+): AsyncGenerator<Tried<T, R>> {
+  const [first] = items;
+  if (!isRefused(failure) || first === undefined) throw failure;
+  if (items.length === 1) return yield { isRefused: true, item: first, error: failure };
+  const middle = Math.ceil(items.length / 2);
+  yield* tryInParts(items.slice(0, middle), attempt);
+  yield* tryInParts(items.slice(middle), attempt);
 }
 
 interface ChangedInParts<T, R> {
@@ -279,3 +284,23 @@ const QUARANTINE_MS = 30_000;
 const MAX_PAGES = 50;
 /** Most that one search finds: the next claim leaves these out and finds those behind them. */
 const MAX_REFUSED = 1000;
+
+/** What identifies a received message. */
+interface Keyed {
+  readonly source: string;
+  readonly idempotencyKey: string;
+}
+
+/**
+ * An insert waits for the transaction that holds one of its keys. All batches of all processes insert their keys in
+ * this order, so that two of them never wait for each other. Of two rows with one key the first stays first.
+ */
+export function inKeyOrder<T extends Keyed>(rows: readonly T[]): readonly T[] {
+  return rows.toSorted((a, b) => byCodeUnits(a.source, b.source) || byCodeUnits(a.idempotencyKey, b.idempotencyKey));
+}
+
+/** The same in every process, whatever its locale. */
+function byCodeUnits(a: string, b: string): number {
+  if (a === b) return 0;
+  return a < b ? -1 : 1;
+}

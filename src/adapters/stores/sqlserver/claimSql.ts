@@ -1,10 +1,21 @@
+import type { Outcome } from "../../../model/rows.ts";
 import type { ClaimScope } from "../../../ports/store.ts";
-import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claims.ts";
+import {
+  attemptsOf,
+  type ClaimStatements,
+  delayOf,
+  type ScopedClaims,
+  STATE_AFTER,
+  type UnscopedClaims,
+} from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { Routing } from "../sql/routing.ts";
+import { idsOf } from "../sql/rows.ts";
 import {
   BATCH,
+  BEGIN,
   BY_ID,
+  COMMIT,
   destinationOf,
   expiresInMs,
   hasCome,
@@ -13,17 +24,38 @@ import {
   NOW,
   ONE_BY_ONE,
   overrideOf,
+  PARKED_AT,
+  placeFrom,
+  placeNames,
+  placeTypes,
   TO_CHANGE,
   TO_READ,
+  textBatch,
+  textOf,
 } from "./fragments.ts";
+import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** The statements that claim outbox rows. @param names already quoted */
-export function claimStatements(names: TableNames, routing: Routing): ClaimStatements<Statement> {
+/** Conditions and expressions that the statements on the outbox share. @param names already quoted */
+export function outboxParts(names: TableNames, routing: Routing) {
   const table = names.outboxTable;
   const c = names.outbox;
   const destinationIn = (row: string): string => destinationOf(routing, c, row);
+  const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
+  /**
+   * `scheduled_at` of a claimed row that goes back unattempted: never ahead of its new `updated_at`, or later rows of
+   * its key would overtake it.
+   */
+  const scheduledAtGivenBack = `CASE WHEN o.${c.scheduledAt} > @now THEN @now ELSE o.${c.scheduledAt} END`;
   const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
+  return { table, c, destinationIn, unclaimed, scheduledAtGivenBack, isDue };
+}
+
+/** The statements that claim outbox rows, and close the claims with their outcomes. */
+export function claimStatements(
+  names: TableNames,
+  { table, c, destinationIn, unclaimed, scheduledAtGivenBack, isDue }: ReturnType<typeof outboxParts>,
+): ClaimStatements<Statement> {
   /**
    * For a pending row that is not a candidate: it is not scheduled ahead, so the later rows of its key wait for it. It
    * is due by a clock read after the candidates, or was due when it was inserted or replayed, whatever the clock did
@@ -211,6 +243,36 @@ SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS s
 WHERE ${isDue} AND o.${c.sequence} > @from${and}
 ORDER BY o.${c.sequence};`;
 
+  /** No addition may leave the range of the column: the row could never be settled. */
+  const attemptsPlus = (added: string): string => `CASE WHEN o.${c.attempt} > ${MAX_INT} - ${added} THEN ${MAX_INT}
+    WHEN o.${c.attempt} > 0 THEN o.${c.attempt} + ${added} ELSE ${added} END`;
+  /** @param noted a further statement, behind the change */
+  const settle = (noted: string): string => {
+    const [begin, end] = noted === "" ? ["", ""] : [BEGIN, `${noted}\n${COMMIT}`];
+    return `
+${BATCH}
+${NOW}
+DECLARE @processing nvarchar(20) = N'processing';
+DECLARE @settled TABLE (id uniqueidentifier NOT NULL, token uniqueidentifier NOT NULL, state nvarchar(20) NOT NULL, attempts int NOT NULL,
+  delay int NULL, ${SETTLED_TEXTS.map(placeTypes).join(", ")});
+DECLARE @closed TABLE (id uniqueidentifier NOT NULL);
+INSERT INTO @settled (id, token, state, attempts, delay, ${SETTLED_TEXTS.map(placeNames).join(", ")})
+SELECT j.id, j.token, j.state, j.attempts, j.delay, ${SETTLED_TEXTS.map(placeNames).join(", ")}
+FROM OPENJSON(@rows) WITH (id uniqueidentifier '$.id', token uniqueidentifier '$.token', state nvarchar(20) '$.state',
+  attempts int '$.attempts', delay int '$.delay', ${SETTLED_TEXTS.map(placeFrom).join(", ")}) j;
+${begin}
+UPDATE o
+SET ${c.state} = r.state, ${c.attempt} = ${attemptsPlus("r.attempts")}, ${c.updatedAt} = @now, ${unclaimed},
+  ${c.scheduledAt} = CASE WHEN r.delay < 0 THEN ${PARKED_AT} WHEN r.delay IS NOT NULL THEN DATEADD(millisecond, r.delay, @now)
+    WHEN r.state = N'pending' THEN ${scheduledAtGivenBack} ELSE o.${c.scheduledAt} END,
+  ${c.lastError} = COALESCE(${textOf("reason")}, o.${c.lastError})
+OUTPUT inserted.${c.id} INTO @closed (id)
+FROM ${table} o ${BY_ID.change} JOIN @settled r ON o.${c.id} = r.id
+WHERE o.${c.claimToken} = r.token AND o.${c.state} = @processing;
+${end}
+SELECT id FROM @closed;`;
+  };
+
   return {
     ...claims("", claimParameters),
     withoutSome: claims(withoutSome, `${claimParameters}, quarantined list`),
@@ -249,6 +311,15 @@ WHERE o.${c.state} = N'pending' AND o.${c.sequence} >= @from ORDER BY o.${c.sequ
     // Only a user with rights on the whole server can see who has changed rows since.
     mayHaveChanged: undefined,
 
+    /**
+     * The state is compared with a variable, which matches no filtered index: rows are found by id. For `@rows` and
+     * `@texts` see {@link textBatch}; a delay below 0 parks the row, a null reason keeps the last one.
+     */
+    settle: statement(`outbox.settle(${SETTLE_PARAMETERS})`)(settle("")),
+    settleNoting: statement(`outbox.settle with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`)(
+      settle(noteSettled(names)),
+    ),
+
     dialect: {
       scanOf([counts = [], rows = []], limit) {
         const [count] = counts;
@@ -262,6 +333,26 @@ WHERE o.${c.state} = N'pending' AND o.${c.sequence} >= @from ORDER BY o.${c.sequ
           first: first === null || first === undefined ? undefined : String(first),
         };
       },
+      entryValues,
+      settleValues: (settlements) => ({ ...textBatch(settlements.map(outcomeOf), SETTLED_TEXTS) }),
+      closedOf: idsOf,
     },
+  };
+}
+
+const SETTLE_PARAMETERS = "rows longText, texts bytes";
+const SETTLED_TEXTS = ["reason"] as const;
+
+const MAX_INT = 2 ** 31 - 1;
+
+function outcomeOf(settlement: Outcome) {
+  const delay = delayOf(settlement);
+  return {
+    id: settlement.id,
+    token: settlement.claimToken,
+    state: STATE_AFTER[settlement.kind],
+    attempts: attemptsOf(settlement),
+    delay: delay === null ? null : Math.min(delay, MAX_INT),
+    reason: "reason" in settlement ? settlement.reason : null,
   };
 }

@@ -8,7 +8,8 @@ import { noLowWater } from "../sql/lowWaterMarks.ts";
 import { messageStore } from "../sql/messages.ts";
 import { quoteNames, type TableNames, withoutColumns } from "../sql/names.ts";
 import { operationsStore } from "../sql/operations.ts";
-import { parkedStore, SqlOutbox } from "../sql/outbox.ts";
+import { SqlOutbox } from "../sql/outbox.ts";
+import { parkedStore } from "../sql/parked.ts";
 import { SqlPull } from "../sql/pull.ts";
 import type { Routing } from "../sql/routing.ts";
 import { TableCheck } from "../sql/schema.ts";
@@ -17,15 +18,16 @@ import { destinationStatements } from "./destinationsSql.ts";
 import type { PoolOptions } from "./endpoints.ts";
 import { replayStatements, retentionStatements } from "./finishedSql.ts";
 import { historyStatements } from "./historySql.ts";
-import { SqlServerInbox } from "./inbox.ts";
-import { inboxStatements } from "./inboxSql.ts";
 import { jobStatements } from "./jobsSql.ts";
 import { journalStatements } from "./journalSql.ts";
 import { messageStatements } from "./messagesSql.ts";
 import { operationsStatements } from "./operationsSql.ts";
-import { outboxStatements, parkedStatements } from "./outboxSql.ts";
+import { outboxStatements } from "./outboxSql.ts";
+import { parkedStatements } from "./parkedSql.ts";
 import { SqlServerPool } from "./pool.ts";
 import { pullStatements } from "./pullSql.ts";
+import { SqlServerReceipt } from "./receipt.ts";
+import { SqlServerRelay } from "./relay.ts";
 import { migrate, schemaDialect } from "./schema.ts";
 import { statement } from "./statement.ts";
 
@@ -49,7 +51,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
   const facets = (): Facets => {
     const names = withoutColumns(all, check.missing);
     return {
-      inbox: new SqlInbox(new SqlServerInbox(pool, inboxStatements(names)), clock),
+      inbox: new SqlInbox(pool, new SqlServerReceipt(pool, names), new SqlServerRelay(pool, names), clock),
       // Finished rows leave the filtered indexes with their commit, unless an open transaction keeps row versions.
       outbox: new SqlOutbox(pool, outboxStatements(names, options.routing), noLowWater(clock), history, clock),
       pull: new SqlPull(pool, pullStatements(names), clock),

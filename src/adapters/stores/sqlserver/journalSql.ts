@@ -3,7 +3,7 @@ import { JOURNAL_TIMEOUT_MS, type JournalStatements } from "../sql/journal.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { Values } from "../sql/rows.ts";
 import { BATCH, NOW, placeFrom, placeNames, placeTypes, textBatch, textOf } from "./fragments.ts";
-import { storedKey } from "./inbox.ts";
+import { storedKey } from "./receipt.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** Every statement on the journal, with the configured names woven in once. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { type ReceivedRow, renderHeaders, renderTopic } from "../../../../src/adapters/stores/sqlserver/inbox.ts";
+import { type ReceivedRow, renderHeaders, renderTopic } from "../../../../src/adapters/stores/sqlserver/relay.ts";
 import type { Headers, MessageId } from "../../../../src/model/rows.ts";
 
 const ADDED = { "x-correlation-id": "c", "x-inbox-id": "i", "x-source": "orders", "x-idempotency-key": "k" };

@@ -4,14 +4,16 @@ import { quoteNames, type TableNames, withoutColumns } from "../../../../src/ada
 import { destinationStatements } from "../../../../src/adapters/stores/sqlserver/destinationsSql.ts";
 import { replayStatements, retentionStatements } from "../../../../src/adapters/stores/sqlserver/finishedSql.ts";
 import { historyStatements } from "../../../../src/adapters/stores/sqlserver/historySql.ts";
-import { inboxStatements } from "../../../../src/adapters/stores/sqlserver/inboxSql.ts";
 import { jobStatements } from "../../../../src/adapters/stores/sqlserver/jobsSql.ts";
 import { journalStatements } from "../../../../src/adapters/stores/sqlserver/journalSql.ts";
 import { messageStatements } from "../../../../src/adapters/stores/sqlserver/messagesSql.ts";
 import { operationsStatements } from "../../../../src/adapters/stores/sqlserver/operationsSql.ts";
-import { outboxStatements, parkedStatements } from "../../../../src/adapters/stores/sqlserver/outboxSql.ts";
+import { outboxStatements } from "../../../../src/adapters/stores/sqlserver/outboxSql.ts";
+import { parkedStatements } from "../../../../src/adapters/stores/sqlserver/parkedSql.ts";
 import { type Executor, SqlServerPool } from "../../../../src/adapters/stores/sqlserver/pool.ts";
 import { pullStatements } from "../../../../src/adapters/stores/sqlserver/pullSql.ts";
+import { insertStatement } from "../../../../src/adapters/stores/sqlserver/receipt.ts";
+import { relayStatements } from "../../../../src/adapters/stores/sqlserver/relay.ts";
 import type { Statement } from "../../../../src/adapters/stores/sqlserver/statement.ts";
 import { ConfigError } from "../../../../src/model/errors.ts";
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../../src/model/rows.ts";
@@ -41,7 +43,7 @@ function statementsWith(names: TableNames): readonly Statement[] {
   const builders = [
     destinationStatements,
     historyStatements,
-    inboxStatements,
+    insertStatement,
     jobStatements,
     journalStatements,
     messageStatements,
@@ -49,6 +51,7 @@ function statementsWith(names: TableNames): readonly Statement[] {
     outboxStatements,
     parkedStatements,
     pullStatements,
+    relayStatements,
     replayStatements,
     retentionStatements,
   ];

@@ -1,13 +1,98 @@
-import { EXPIRED } from "../../../model/rows.ts";
-import { EMPTY_TOPIC } from "../sql/inbox.ts";
+import { StoreError } from "../../../model/errors.ts";
+import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../model/rows.ts";
+import type { RelayRequest } from "../../../ports/store.ts";
+import type { Clock } from "../../../time/clock.ts";
+import type { RelayCommands, Relayed } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
+import type { Row } from "../sql/rows.ts";
 import type { ColumnTypes } from "./columns.ts";
+import { hasSqlState } from "./errors.ts";
 import { isExpired } from "./fragments.ts";
-import { history, markBound, markRead } from "./lowWater.ts";
+import { history, markBound, markRead, PostgresLowWater } from "./lowWater.ts";
+import type { PostgresPool } from "./pool.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
-/** Every statement on the inbox, for these names and column types. */
-export function inboxStatements(names: TableNames, types: ColumnTypes) {
+/** The relay on PostgreSQL: one statement per pass. */
+export class PostgresRelay implements RelayCommands<Statement> {
+  readonly #pool: PostgresPool;
+  readonly sql: ReturnType<typeof relayStatements>;
+  readonly #lowWater: PostgresLowWater;
+
+  constructor(pool: PostgresPool, names: TableNames, types: ColumnTypes, clock: Clock) {
+    this.#pool = pool;
+    this.sql = relayStatements(names, types);
+    this.#lowWater = new PostgresLowWater(pool, this.sql.mark, clock);
+  }
+
+  async prepareRelay(sources: readonly string[], isIdle: boolean): Promise<void> {
+    await this.#lowWater.refreshIfDue(isIdle ? IDLE_READ_INTERVAL_MS : undefined, { sources });
+  }
+
+  async anyWaits(sources: readonly string[]): Promise<boolean> {
+    const values = { newest: this.#lowWater.marks.newest, clock: this.#lowWater.clock(), sources };
+    const [row] = await this.#pool.run(this.sql.waits, values);
+    return row?.answer === true;
+  }
+
+  async relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed> {
+    const { limit, topics, ownKeySources, maxAttempts, droppedHeaders } = request;
+    const { names, prefixes } = droppedHeaders;
+    const statement = named === undefined ? this.sql.relay : this.sql.relayNamed;
+    try {
+      const [row] = await this.#pool.run(statement, {
+        limit,
+        sources: Object.keys(topics),
+        rules: JSON.stringify({ topics, ownKeySources }),
+        maxAttempts,
+        droppedNames: names,
+        // Prefixes are header name characters; the only one that means something in a pattern is the dot.
+        droppedPattern:
+          prefixes.length === 0 ? "^$" : `^(${prefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`,
+        lowWater: this.#lowWater.bound(),
+        ids: named,
+      });
+      if (named === undefined && typeof row?.last === "string") this.#lowWater.marks.saw(row.last);
+      return relayedOf(row);
+    } catch (error) {
+      if (!hasSqlState(error, NOT_ALL_MADE)) throw error;
+      throw new StoreError(
+        "refused",
+        `${statement.name}: a trigger on the outbox table skips the row: it returns NULL before the insert`,
+      );
+    }
+  }
+
+  async waiting(request: RelayRequest, without: readonly MessageId[]): Promise<readonly Row[]> {
+    const { limit, topics, ownKeySources = [] } = request;
+    return await this.#pool.run(this.sql.waiting, {
+      limit,
+      sources: Object.keys(topics),
+      lowWater: this.#lowWater.bound(),
+      without,
+      ownKeySources: JSON.stringify(ownKeySources),
+    });
+  }
+
+  async oldestPending(sources: readonly string[]): Promise<Row | undefined> {
+    const [row] = await this.#pool.run(this.sql.oldestPending, { lowWater: this.#lowWater.bound(), sources });
+    return row;
+  }
+}
+
+/** New rows are behind the mark: only a row set back by hand, or slower than its slack, waits. */
+const IDLE_READ_INTERVAL_MS = 5000;
+
+function relayedOf(row: Row | undefined): Relayed {
+  const dead = (row?.dead ?? []) as { id: MessageId; source: string; expired: boolean }[];
+  return {
+    relayed: Number(row?.relayed ?? 0),
+    dead: dead.map(({ id, source, expired }) => ({ id, source, reason: expired ? EXPIRED : EMPTY_TOPIC })),
+    candidates: Number(row?.candidates ?? 0),
+  };
+}
+
+/** The statements of the relay, for these names and column types. */
+function relayStatements(names: TableNames, types: ColumnTypes) {
   const inbox = names.inboxTable;
   const outbox = names.outboxTable;
   const c = names.inbox;
@@ -134,31 +219,6 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source, 'expired', expired))
     FROM rendered WHERE topic = '' OR expired), '[]') AS dead`;
 
-  /**
-   * From the source ($8) on, each parameter is one value for all rows or an array. Values that all rows share are
-   * mostly the same, and as arrays cost an eighth of the statement. It returns only the number of rows stored.
-   *
-   * The rows of a batch have one time, read when the insert has its locks: almost nothing comes between it and the
-   * transaction's id, on which `mark` relies. The time at which the statement began may be minutes earlier, or later if
-   * the clock was set back, which would delay the row.
-   */
-  const insert = (shared: boolean, onConflict: string, isTimed = false): string => {
-    const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
-    const expires = isTimed ? c.expiresAt : null;
-    return `
-WITH received AS MATERIALIZED (SELECT clock_timestamp() AS at)
-INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
-  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt}, ${c.createdAt}, ${c.scheduledAt}${expires === null ? "" : `, ${expires}`})
-SELECT r.id, ${column(8, "source")}, r.idempotency_key, r.aggregate_id, r.event_type, r.payload::${types.inboxPayload}, ${column(9, "state")},
-  ${column(10, "consumption")}, r.correlation_id, r.headers::${types.inboxHeaders}, ${column(11, "last_error")},
-  CASE ${column(9, "state")} WHEN 'dead' THEN now() END, (SELECT at FROM received),
-  ${isTimed ? DUE : "(SELECT at FROM received)"}${expires === null ? "" : EXPIRES_AT}
-FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]${
-      shared ? "" : ", $8::text[], $9::text[], $10::text[], $11::text[]"
-    }${isTimed ? ", $12::text[], $13::text[], $14::text[], $15::text[], $16::text[]" : ""}) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
-      shared ? "" : ", source, state, consumption, last_error"
-    }${isTimed ? ", delay_ms, published_ms, not_before_ms, expires_ms, live_ms" : ""})${onConflict}`;
-  };
   const waits = (front: Front): string => `(SELECT i.${c.id} FROM ${inbox} i
 WHERE ${waitsForRelay} AND ${front.is}${hasCome(front, "now()")}
   AND i.${c.source} = ANY ($3::text[]) AND ${front.position} >= ${timeOf("$1::bigint")}
@@ -174,29 +234,8 @@ ORDER BY ${front.position} LIMIT 1) IS NOT NULL`;
     );
   const oldest = (front: Front): string =>
     firstDue(front, "1", ` AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})`, "1");
-  const unlessKnown = `\nON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
 
   return {
-    insert: statement(`inbox.insert(${INSERT_PARAMETERS})`)(insert(true, unlessKnown)),
-    insertMixed: statement(`inbox.insert of several kinds(${INSERT_PARAMETERS})`)(insert(false, unlessKnown)),
-    /** Fails where the key is there. */
-    insertNew: statement(`inbox.insert of a new key(${INSERT_PARAMETERS})`)(insert(true, "")),
-
-    /** The same with a schedule or an expiry for some; an expiry counts where the table has a column for it. */
-    timed: {
-      insert: statement(`inbox.insert with times(${TIMED_PARAMETERS})`)(insert(false, unlessKnown, true)),
-      insertNew: statement(`inbox.insert of a new key with times(${TIMED_PARAMETERS})`)(insert(false, "", true)),
-    },
-
-    /** Which of the rows are there, and of which only the key is. */
-    present: byIndex("inbox.present(ids, sources, idempotencyKeys)")`
-SELECT r.id::text AS id, r.is_stored FROM (
-  SELECT r.id, (SELECT true FROM ${inbox} i WHERE i.${c.id} = r.id LIMIT 1) AS is_stored,
-    (SELECT true FROM ${inbox} i WHERE i.${c.source} = r.source::${types.inboxSource}
-      AND i.${c.idempotencyKey} = r.key::${types.inboxIdempotencyKey} LIMIT 1) AS is_known
-  FROM unnest($1::uuid[], $2::text[], $3::text[]) AS r(id, source, key)
-) r WHERE r.is_stored OR r.is_known`,
-
     relay: byIndex(`inbox.relay(${RELAY_PARAMETERS})`)(relay(false)),
     relayNamed: byIndex(`inbox.relay of named rows(${RELAY_PARAMETERS}, ids)`)(relay(true)),
 
@@ -245,7 +284,7 @@ ORDER BY w.position LIMIT 1`,
 SELECT w.source, count(*)::int AS count FROM (
   SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int) w
 WHERE w.source <> ALL ($1::text[]) GROUP BY w.source ORDER BY w.source`,
-  } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>>>;
+  } as const satisfies Record<string, Statement>;
 }
 
 /** Rows that wait for the relay, in an order of their own. */
@@ -255,21 +294,7 @@ interface Front {
   readonly position: string;
 }
 
-/** See {@link Schedule}. NULL counts neither as the least nor as the greatest. */
-const DUE = `greatest((SELECT at FROM received),
-    least('epoch'::timestamptz + r.published_ms::bigint * interval '1 millisecond', (SELECT at FROM received)) + r.delay_ms::bigint * interval '1 millisecond',
-    'epoch'::timestamptz + r.not_before_ms::bigint * interval '1 millisecond')`;
-
-/** The earlier one of a time and a time to live. */
-const EXPIRES_AT = `,
-  least('epoch'::timestamptz + r.expires_ms::bigint * interval '1 millisecond', (SELECT at FROM received) + r.live_ms::bigint * interval '1 millisecond')`;
-
-export type InboxStatements = ReturnType<typeof inboxStatements>;
-
 /** SQLSTATE of ln(0), which no trigger raises by accident. */
-export const NOT_ALL_MADE = "2201E";
+const NOT_ALL_MADE = "2201E";
 
-const INSERT_PARAMETERS = `ids, idempotencyKeys, aggregateIds, eventTypes, payloads, correlationIds, headers,
-  source, state, consumption, lastError`;
-const TIMED_PARAMETERS = `${INSERT_PARAMETERS}, delayMs, publishedMs, notBeforeMs, expiresMs, liveMs`;
 const RELAY_PARAMETERS = "limit, sources, rules, maxAttempts, droppedNames, droppedPattern, lowWater";

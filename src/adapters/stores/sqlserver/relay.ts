@@ -1,7 +1,8 @@
-import { EXPIRED } from "../../../model/rows.ts";
-import { EMPTY_TOPIC } from "../sql/inbox.ts";
+import { EMPTY_TOPIC, EXPIRED, type Headers, type MessageId } from "../../../model/rows.ts";
+import type { RelayRequest } from "../../../ports/store.ts";
+import type { RelayCommands, Relayed } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
-import { signature } from "../sql/rows.ts";
+import { headersOf, type Row, signature, type Values } from "../sql/rows.ts";
 import {
   BATCH,
   BY_ID,
@@ -14,23 +15,157 @@ import {
   placeTypes,
   TO_CHANGE,
   TO_READ,
+  textBatch,
   textOf,
   timeOf,
 } from "./fragments.ts";
+import type { SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** Properties of a row to insert, and of a row to relay, that are texts. */
-export const INSERTED_TEXTS = [
-  "source",
-  "idempotencyKey",
-  "aggregateId",
-  "eventType",
-  "payload",
-  "correlationId",
-  "headers",
-  "lastError",
-] as const;
-export const RELAYED_TEXTS = ["topic", "headers"] as const;
+/** The relay on SQL Server: two statements per pass, in one transaction. */
+export class SqlServerRelay implements RelayCommands<Statement> {
+  readonly #pool: SqlServerPool;
+  readonly sql: ReturnType<typeof relayStatements>;
+
+  constructor(pool: SqlServerPool, names: TableNames) {
+    this.#pool = pool;
+    this.sql = relayStatements(names);
+  }
+
+  /** There are no low-water marks. */
+  async prepareRelay(): Promise<void> {}
+
+  async anyWaits(sources: readonly string[]): Promise<boolean> {
+    const [row] = await this.#pool.run(this.sql.waits(sources.length), sourceValues(sources));
+    return row?.answer === 1;
+  }
+
+  async relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed> {
+    const { candidates, namedCandidates } = this.sql;
+    const choose = (named === undefined ? candidates : namedCandidates)(sourcesOf(request).length);
+    const values = { ...(named === undefined ? { limit: request.limit } : { ids: named }), ...relayValues(request) };
+    return await this.#pool.transaction(this.sql.relay.name, async (transaction) => {
+      const [counts, chosen] = await transaction.runAll(choose, values);
+      const positions = Number(counts?.[0]?.positions ?? 0);
+      const rows = (chosen ?? []).map(receivedRow).map((row, position) => renderedRow(row, position, request));
+      if (rows.length === 0) return { candidates: positions, relayed: 0, dead: [] };
+      const marked = await transaction.run(this.sql.relay, {
+        ...textBatch(rows, RELAYED_TEXTS),
+        maxAttempts: request.maxAttempts,
+        ownKeySources: request.ownKeySources ?? [],
+      });
+      const ids = new Set(marked.map((row) => row.id));
+      const done = rows.filter((row) => ids.has(row.id));
+      const dead = done.filter((row) => row.dead !== DEAD.no);
+      return {
+        candidates: positions,
+        relayed: done.length - dead.length,
+        dead: dead.map(({ id, source, dead: why }) => ({
+          id,
+          source,
+          reason: why === DEAD.expired ? EXPIRED : EMPTY_TOPIC,
+        })),
+      };
+    });
+  }
+
+  async waiting(request: RelayRequest, without: readonly MessageId[]): Promise<readonly Row[]> {
+    const values = { limit: request.limit, without, ...relayValues(request) };
+    return await this.#pool.run(this.sql.waiting(sourcesOf(request).length), values);
+  }
+
+  async oldestPending(sources: readonly string[]): Promise<Row | undefined> {
+    const [row] = await this.#pool.run(this.sql.oldestPending(sources.length), sourceValues(sources));
+    return row;
+  }
+}
+
+function sourceValues(sources: readonly string[]): Values {
+  return Object.fromEntries(sourceNames(sources.length).map((name, n) => [name, sources[n]]));
+}
+
+const sourcesOf = ({ topics }: RelayRequest): readonly string[] => Object.keys(topics);
+
+function relayValues(request: RelayRequest): Values {
+  return { ...sourceValues(Object.keys(request.topics)), ownKeySources: request.ownKeySources ?? [] };
+}
+
+function receivedRow(row: Row): ReceivedRow {
+  return {
+    id: row.id as MessageId,
+    source: row.source as string,
+    eventType: row.event_type as string | null,
+    idempotencyKey: row.idempotency_key as string,
+    correlationId: row.correlation_id as string | null,
+    headers: headersOf(row.headers),
+    isExpired: row.is_expired === 1,
+  };
+}
+
+function renderedRow(row: ReceivedRow, position: number, { topics, droppedHeaders }: RelayRequest) {
+  const topic = renderTopic(topics[row.source] ?? [], row.eventType);
+  return {
+    position,
+    id: row.id,
+    source: row.source,
+    dead: deadReason(row, topic),
+    topic,
+    headers: JSON.stringify(renderHeaders(row, droppedHeaders)),
+  };
+}
+
+function deadReason({ isExpired }: ReceivedRow, topic: string): number {
+  if (isExpired) return DEAD.expired;
+  return topic === "" ? DEAD.emptyTopic : DEAD.no;
+}
+
+/** What the relay reads of an inbox row to make its outbox row; the payload goes from table to table. */
+export interface ReceivedRow {
+  readonly id: MessageId;
+  readonly source: string;
+  readonly eventType: string | null;
+  readonly idempotencyKey: string;
+  readonly correlationId: string | null;
+  readonly headers: Headers;
+  readonly isExpired: boolean;
+}
+
+/**
+ * The topic of a received message.
+ *
+ * @param pieces the source's topic template around each `{{ eventType }}`
+ * @param eventType null counts as an empty text
+ * @returns the rendered template, trimmed; may be empty
+ */
+export function renderTopic(pieces: readonly string[], eventType: string | null): string {
+  return pieces.join(eventType ?? "").trim();
+}
+
+/**
+ * The headers of a received message in the outbox: its own without the dropped ones and without a `content-type` other
+ * than JSON, and those that identify it, which win over received ones of the same name.
+ *
+ * @param dropped names and prefixes in lower case; received names match in any letter case
+ */
+export function renderHeaders(row: ReceivedRow, dropped: RelayRequest["droppedHeaders"]): Headers {
+  const kept = Object.entries(row.headers).filter(([name, value]) => travels(name.toLowerCase(), value, dropped));
+  const added = [
+    ["x-correlation-id", row.correlationId],
+    ["x-inbox-id", row.id],
+    ["x-source", row.source],
+    ["x-idempotency-key", row.idempotencyKey],
+  ].filter(([, value]) => value !== null);
+  // From entries, and not by assignment: a header may be called `__proto__`.
+  return Object.fromEntries([...kept, ...added]);
+}
+
+function travels(lowerCaseName: string, value: string, dropped: RelayRequest["droppedHeaders"]): boolean {
+  if (lowerCaseName === "content-type" && !/[/+]json/i.test(value)) return false;
+  return !dropped.names.includes(lowerCaseName) && !dropped.prefixes.some((prefix) => lowerCaseName.startsWith(prefix));
+}
+
+/** Properties of a row to relay that are texts. */
+const RELAYED_TEXTS = ["topic", "headers"] as const;
 
 const BINARY = "Latin1_General_100_BIN2";
 
@@ -39,12 +174,12 @@ const OWN_KEY_SOURCES = `DECLARE @own_key_sources TABLE (source nvarchar(4000) C
 INSERT INTO @own_key_sources (source) SELECT n.source FROM OPENJSON(@ownKeySources) WITH (source nvarchar(4000) '$') n;`;
 
 /**
- * Every statement on the inbox. States and consumptions are literals: a parameter would keep the optimizer from the
+ * The statements of the relay. States and consumptions are literals: a parameter would keep the optimizer from the
  * filtered indexes. `OUTPUT` goes into a table variable, as tables with triggers require.
  *
  * @param names already quoted
  */
-export function inboxStatements(names: TableNames) {
+export function relayStatements(names: TableNames) {
   const inbox = names.inboxTable;
   const outbox = names.outboxTable;
   const c = names.inbox;
@@ -128,44 +263,6 @@ WHERE NOT EXISTS (SELECT 1 FROM @stops s WHERE s.outbox_key = n.outbox_key
 ORDER BY n.position, n.created_at, n.id;`;
 
   return {
-    /**
-     * `@rows` and `@texts` (see {@link textBatch}): rows in the order of their keys, with `position` in the order of
-     * arrival, from 0; `@latest` the latest `created_at` of this process, in microseconds since 1970, null before the
-     * first. Returns two result sets: the new `latest`, then the ids stored.
-     *
-     * Each row is a microsecond younger than the one before, which is less than it takes to store a row: times order
-     * the rows, as a `uniqueidentifier` does not sort like its text. The server's clock may stop for milliseconds, so a
-     * batch is also younger than the last one of its process, unless the clock was set back.
-     *
-     * All batches insert their keys in one order, so that no two deadlock, and check them under the locks of other
-     * batches: the insert waits for a key that another one is storing. A key stored between the check and the insert is
-     * a unique violation.
-     */
-    insert: statement("inbox.insert(rows longText, texts bytes, latest bigint)")`
-${BATCH}
-${NOW}
-DECLARE @ahead bigint = @latest - ${microsecondsOf("@now")};
-DECLARE @stored TABLE (id uniqueidentifier NOT NULL, created_at datetimeoffset(7) NOT NULL);
-IF @ahead BETWEEN 0 AND 1000000 SET @now = DATEADD(microsecond, @ahead + 1, @now);
-INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
-  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.createdAt}, ${c.scheduledAt}, ${c.processedAt}${c.expiresAt === null ? "" : `, ${c.expiresAt}`})
-OUTPUT inserted.${c.id}, inserted.${c.createdAt} INTO @stored (id, created_at)
-SELECT r.id, ${textOf("source")}, ${textOf("idempotencyKey")}, ${textOf("aggregateId")},
-  ${textOf("eventType")}, ${textOf("payload")}, r.state, r.consumption,
-  ${textOf("correlationId")}, ${textOf("headers")}, ${textOf("lastError")},
-  ${RECEIVED}, ${DUE}, CASE WHEN r.state = N'dead' THEN @now END${c.expiresAt === null ? "" : EXPIRES_AT}
-FROM OPENJSON(@rows) WITH (turn int '$.turn', position int '$.position', id uniqueidentifier '$.id', state nvarchar(20) '$.state',
-  consumption nvarchar(20) '$.consumption', delay_seconds int '$.delaySeconds',
-  published_at nvarchar(40) '$.publishedAt', not_before nvarchar(40) '$.notBefore', expires_at nvarchar(40) '$.expiresAt', live_ms bigint '$.liveMs',
-  ${INSERTED_TEXTS.map(placeFrom).join(", ")}) r
-WHERE NOT EXISTS (
-  SELECT 1 FROM ${inbox} i WITH (READCOMMITTEDLOCK, FORCESEEK)
-  WHERE i.${c.source} = ${textOf("source", "nvarchar(4000)")}
-    AND i.${c.idempotencyKey} = ${textOf("idempotencyKey", "nvarchar(4000)")})
-ORDER BY r.turn;
-SELECT ${microsecondsOf("MAX(s.created_at)")} AS latest FROM @stored s;
-SELECT s.id FROM @stored s;`,
-
     candidates: perSourceCount("inbox.relay candidates(limit int, ownKeySources list)", (count) =>
       candidates(
         `SELECT TOP (@limit) i.${c.id}
@@ -284,28 +381,9 @@ ORDER BY w.source;`,
 }
 
 /** Why a relayed row is dead. */
-export const DEAD = { no: 0, emptyTopic: 1, expired: 2 } as const;
+const DEAD = { no: 0, emptyTopic: 1, expired: 2 } as const;
 
-/** A row's `created_at`. */
-const RECEIVED = "DATEADD(microsecond, r.position, @now)";
-
-/** See {@link Schedule}. */
-const DUE = `(SELECT MAX(e.at) FROM (VALUES (${RECEIVED}), (${timeOf("r.not_before")}),
-    (DATEADD(second, COALESCE(r.delay_seconds, 0), (SELECT MIN(p.at) FROM (VALUES (@now), (${timeOf("r.published_at")})) p (at))))) e (at))`;
-
-/**
- * The earlier one of a time and a time to live, which is added in days and the rest of a day: see {@link AGE_BOUND}.
- */
-const EXPIRES_AT = `,
-  (SELECT MIN(e.at) FROM (VALUES (${timeOf("r.expires_at")}),
-    (DATEADD(day, r.live_ms / 86400000, DATEADD(millisecond, r.live_ms % 86400000, @now)))) e (at))`;
-
-/** Since 1970, so that JavaScript numbers hold them. */
-function microsecondsOf(time: string): string {
-  return `DATEDIFF_BIG(microsecond, CONVERT(datetimeoffset(7), N'1970-01-01'), ${time})`;
-}
-
-export function sourceNames(count: number): readonly string[] {
+function sourceNames(count: number): readonly string[] {
   return Array.from({ length: count }, (_, n) => `source${n}`);
 }
 
@@ -323,5 +401,3 @@ function perSourceCount(declaration: string, textFor: (count: number) => string)
     return found;
   };
 }
-
-export type InboxStatements = ReturnType<typeof inboxStatements>;

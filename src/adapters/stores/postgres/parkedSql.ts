@@ -1,0 +1,82 @@
+import type { WithHistory } from "../sql/history.ts";
+import type { TableNames } from "../sql/names.ts";
+import type { ParkedStatements } from "../sql/parked.ts";
+import { msOf, overrideOf, PARKED_AT } from "./fragments.ts";
+import { noteAction } from "./historySql.ts";
+import { byIndex, type Statement } from "./statement.ts";
+
+/** Every statement on parked rows. */
+export function parkedStatements(names: TableNames): WithHistory<ParkedStatements<Statement>> {
+  return { plain: parked(names, false), noting: parked(names, true) };
+}
+
+function parked(names: TableNames, isNoting: boolean): ParkedStatements<Statement> {
+  const table = names.outboxTable;
+  const c = names.outbox;
+  const isParked = `o.${c.state} = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
+  /** Found by id, whatever the number of parked rows. */
+  const isParkedById = `(o.${c.state} || '') = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
+  const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
+
+  /** Rows are locked in the order of their sequence; a second statement finds them changed, and leaves them. */
+  const change = (set: string, noted: string, condition = isParkedById): string => `
+WITH still_parked AS MATERIALIZED (
+  SELECT o.${c.id} AS id
+  FROM ${table} o
+  WHERE o.${c.id} = ANY ($1::uuid[]) AND ${condition}
+  ORDER BY o.${c.sequence}
+  FOR NO KEY UPDATE OF o
+),
+changed AS (
+  UPDATE ${table} o
+  SET ${c.updatedAt} = now(), ${unclaimed}, ${set}
+  FROM still_parked p
+  WHERE o.${c.id} = p.id
+  RETURNING o.${c.id} AS id
+)${isNoting ? noted : ""}
+SELECT count(*)::int AS changed FROM changed`;
+
+  const discard = (name: string, condition: string): Statement =>
+    byIndex(`${name}(ids, before, whole${isNoting ? ", by, note" : ""})`)(
+      change(
+        `${c.state} = 'dead', ${c.lastError} = CASE WHEN $2::text IS NULL THEN $3::text ELSE concat($2::text, ': ' || o.${c.lastError}) END`,
+        noteAction(names, "discarded", "changed", "$4", "$5"),
+        condition,
+      ),
+    );
+
+  return {
+    /** Null means any. */
+    list: byIndex("parked.list(from, limit, ids, key)")`
+WITH parked AS MATERIALIZED (
+  SELECT o.${c.id} AS id, o.${c.sequence} AS sequence
+  FROM ${table} o
+  WHERE ${isParked} AND o.${c.sequence} > $1::bigint
+    AND ($3::uuid[] IS NULL OR o.${c.id} = ANY ($3::uuid[])) AND ($4::text IS NULL OR o.${c.key}::text = $4::text)
+),
+first AS MATERIALIZED (SELECT id FROM parked ORDER BY sequence LIMIT $2::int)
+SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key}::text AS key, o.${c.attempt} AS attempt,
+  ${msOf(`o.${c.updatedAt}`)} AS updated_at, left(o.${c.lastError}, 200) AS last_error
+FROM first f JOIN ${table} o ON o.${c.id} = f.id
+ORDER BY o.${c.sequence}`,
+
+    /** See `replay.move` for why it sets each of these columns. */
+    retry: byIndex(`parked.retry(ids${isNoting ? ", by" : ""})`)(
+      change(
+        `${c.attempt} = 0, ${c.scheduledAt} = now(), ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`,
+        noteAction(names, "retried", "changed", "$2", "NULL"),
+      ),
+    ),
+
+    hasten: byIndex(`parked.hasten(ids${isNoting ? ", by" : ""})`)(
+      change(
+        `${c.scheduledAt} = now()`,
+        noteAction(names, "retried", "changed", "$2", "NULL"),
+        `(o.${c.state} || '') = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > now() AND o.${c.scheduledAt} <> ${PARKED_AT}`,
+      ),
+    ),
+
+    discard: discard("parked.discard", isParkedById),
+    discardPending: discard("parked.discard pending", `(o.${c.state} || '') = 'pending'`),
+  };
+}

@@ -1,0 +1,235 @@
+import type { ClientBase } from "pg";
+import { StoreError } from "../../../model/errors.ts";
+import type { InsertResult, NewInboxRow } from "../../../model/rows.ts";
+import type { ReceiptCommands } from "../sql/inbox.ts";
+import type { TableNames } from "../sql/names.ts";
+import { inKeyOrder, type Row, type Values } from "../sql/rows.ts";
+import type { ColumnTypes } from "./columns.ts";
+import { hasSqlState, UNIQUE_VIOLATION } from "./errors.ts";
+import type { PostgresPool } from "./pool.ts";
+import { byIndex, runIn, type Statement, statement, textArray, uuidArray } from "./statement.ts";
+
+/** Receipt on PostgreSQL: one statement per batch. */
+export class PostgresReceipt implements ReceiptCommands {
+  readonly #pool: PostgresPool;
+  readonly #sql: ReturnType<typeof receiptStatements>;
+
+  constructor(pool: PostgresPool, names: TableNames, types: ColumnTypes) {
+    this.#pool = pool;
+    this.#sql = receiptStatements(names, types);
+  }
+
+  async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
+    if (rows.length === 0) return [];
+    const { statement, values } = this.#insertOf(rows);
+    const isPipelined = rows.length < PIPELINED_ROWS && bytesOf(values) < PIPELINED_BYTES;
+    const stored = await this.#pool.change({ ...statement, isPipelined }, values);
+    if (stored === rows.length) return rows.map(() => STORED);
+    return await this.#findOutcomes(rows);
+  }
+
+  async insertWhole(rows: readonly NewInboxRow[], isTrial: boolean): Promise<readonly InsertResult[]> {
+    if (rows.length === 0) return [];
+    const { statement, values } = this.#insertOf(rows);
+    const insert = async (client: ClientBase): Promise<readonly InsertResult[]> => {
+      const { rowCount } = await runIn(client, statement, values);
+      if (rowCount === rows.length) return rows.map(() => STORED);
+      const known = knownOutcomes((await runIn(client, this.#sql.present, keyValues(rows))).rows as Row[]);
+      const outcomes: InsertResult[] = [];
+      for (const row of rows) outcomes.push(known.get(row.id) ?? (await this.#insertNewIn(client, row)));
+      if (outcomes.includes(SKIPPED)) throw new StoreError("refused", SKIPPED.reason);
+      return outcomes;
+    };
+    const { name } = statement;
+    return await (isTrial ? this.#pool.trial(name, insert) : this.#pool.transaction(name, insert));
+  }
+
+  #insertOf(rows: readonly NewInboxRow[]): { readonly statement: Statement; readonly values: Values } {
+    if (rows.some(isTimed)) {
+      return { statement: this.#sql.timed.insert, values: insertValues(inKeyOrder(rows), false) };
+    }
+    const isAlike = rows.every((row) => SHARED.every((name) => row[name] === rows[0]?.[name]));
+    return {
+      statement: isAlike ? this.#sql.insert : this.#sql.insertMixed,
+      values: insertValues(inKeyOrder(rows), isAlike),
+    };
+  }
+
+  #insertNewOf(row: NewInboxRow): { readonly statement: Statement; readonly values: Values } {
+    const { timed, insertNew } = this.#sql;
+    return isTimed(row)
+      ? { statement: timed.insertNew, values: insertValues([row], false) }
+      : { statement: insertNew, values: insertValues([row], true) };
+  }
+
+  /** The outcomes of a batch that was not stored whole. */
+  async #findOutcomes(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
+    const known = knownOutcomes(await this.#pool.run(this.#sql.present, keyValues(rows)));
+    const outcomes: InsertResult[] = [];
+    for (const row of rows) outcomes.push(known.get(row.id) ?? (await this.#insertNew(row)));
+    return outcomes;
+  }
+
+  /**
+   * Inserts a row that was not stored, though its key is absent: a trigger skipped it or changed its key, or the row
+   * with the key was deleted since. Only the unique key proves a duplicate.
+   */
+  async #insertNew(row: NewInboxRow): Promise<InsertResult> {
+    try {
+      const { statement, values } = this.#insertNewOf(row);
+      const stored = await this.#pool.change(statement, values);
+      return stored > 0 ? STORED : SKIPPED;
+    } catch (error) {
+      if (hasSqlState(error, UNIQUE_VIOLATION)) return DUPLICATE;
+      throw error;
+    }
+  }
+
+  /** The same inside a transaction, which goes on behind a duplicate. */
+  async #insertNewIn(client: ClientBase, row: NewInboxRow): Promise<InsertResult> {
+    const { statement, values } = this.#insertNewOf(row);
+    await client.query("SAVEPOINT new_key");
+    try {
+      const { rowCount } = await runIn(client, statement, values);
+      return (rowCount ?? 0) > 0 ? STORED : SKIPPED;
+    } catch (error) {
+      if (!hasSqlState(error, UNIQUE_VIOLATION)) throw error;
+      await client.query("ROLLBACK TO SAVEPOINT new_key");
+      return DUPLICATE;
+    }
+  }
+}
+
+const STORED: InsertResult = { kind: "stored" };
+const DUPLICATE: InsertResult = { kind: "duplicate" };
+const SKIPPED = {
+  kind: "refused",
+  reason: "inbox.insert: a trigger on the inbox table skips the row: it returns NULL before the insert",
+  mayPassLater: true,
+} as const satisfies InsertResult;
+
+const keyValues = (rows: readonly NewInboxRow[]): Values => ({
+  ids: uuidArray(rows.map(({ id }) => id)),
+  sources: textArray(rows.map(({ source }) => source)),
+  idempotencyKeys: textArray(rows.map(({ idempotencyKey }) => idempotencyKey)),
+});
+
+/** @param present rows of `inbox.present`. Ids are new: a row that is there was stored just now */
+const knownOutcomes = (present: readonly Row[]): ReadonlyMap<unknown, InsertResult> =>
+  new Map(present.map(({ id, is_stored }) => [id, is_stored === true ? STORED : DUPLICATE]));
+
+/** The columns that the rows of a batch mostly have in common. */
+const SHARED = ["source", "state", "consumption", "lastError"] as const;
+
+function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
+  const column = (value: (row: NewInboxRow) => string | null): Buffer => textArray(rows.map(value));
+  return {
+    ids: uuidArray(rows.map((row) => row.id)),
+    idempotencyKeys: column((row) => row.idempotencyKey),
+    aggregateIds: column((row) => row.aggregateId),
+    eventTypes: column((row) => row.eventType),
+    payloads: column((row) => row.payload),
+    correlationIds: column((row) => row.correlationId),
+    headers: column(headersText()),
+    ...(rows.some(isTimed) ? timeValues(column) : {}),
+    ...Object.fromEntries(SHARED.map((name) => [name, isAlike ? rows[0]?.[name] : column((row) => row[name])])),
+  };
+}
+
+const isTimed = ({ schedule, expiry }: NewInboxRow): boolean => schedule !== undefined || expiry !== undefined;
+
+function timeValues(column: (value: (row: NewInboxRow) => string | null) => Buffer): Values {
+  const text = (ms: number | null | undefined) => (ms === null || ms === undefined ? null : String(ms));
+  return {
+    delayMs: column(({ schedule }) => text(schedule?.delayMs ?? 0)),
+    publishedMs: column(({ schedule }) => text(schedule?.publishedAt)),
+    notBeforeMs: column(({ schedule }) => text(schedule?.notBefore)),
+    expiresMs: column(({ expiry }) => text(expiry?.at)),
+    liveMs: column(({ expiry }) => text(expiry?.afterMs)),
+  };
+}
+
+/** The headers of a row as JSON. The messages of one request share theirs. */
+function headersText(): (row: NewInboxRow) => string {
+  let headers: NewInboxRow["headers"] | undefined;
+  let text = "";
+  return (row) => {
+    if (row.headers !== headers) [headers, text] = [row.headers, JSON.stringify(row.headers)];
+    return text;
+  };
+}
+
+/** Inserts below these sizes are pipelined on one connection; larger ones are worth a connection of their own. */
+const PIPELINED_ROWS = 64;
+const PIPELINED_BYTES = 512 * 1024;
+
+function bytesOf(values: Values): number {
+  return Object.values(values).reduce<number>((sum, value) => sum + (Buffer.isBuffer(value) ? value.length : 0), 0);
+}
+
+/** The statements that store received messages, for these names and column types. */
+function receiptStatements(names: TableNames, types: ColumnTypes) {
+  const inbox = names.inboxTable;
+  const c = names.inbox;
+  /**
+   * From the source ($8) on, each parameter is one value for all rows or an array. Values that all rows share are
+   * mostly the same, and as arrays cost an eighth of the statement. It returns only the number of rows stored.
+   *
+   * The rows of a batch have one time, read when the insert has its locks: almost nothing comes between it and the
+   * transaction's id, on which `mark` relies. The time at which the statement began may be minutes earlier, or later if
+   * the clock was set back, which would delay the row.
+   */
+  const insert = (shared: boolean, onConflict: string, isTimed = false): string => {
+    const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
+    const expires = isTimed ? c.expiresAt : null;
+    return `
+WITH received AS MATERIALIZED (SELECT clock_timestamp() AS at)
+INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
+  ${c.consumption}, ${c.correlationId}, ${c.headers}, ${c.lastError}, ${c.processedAt}, ${c.createdAt}, ${c.scheduledAt}${expires === null ? "" : `, ${expires}`})
+SELECT r.id, ${column(8, "source")}, r.idempotency_key, r.aggregate_id, r.event_type, r.payload::${types.inboxPayload}, ${column(9, "state")},
+  ${column(10, "consumption")}, r.correlation_id, r.headers::${types.inboxHeaders}, ${column(11, "last_error")},
+  CASE ${column(9, "state")} WHEN 'dead' THEN now() END, (SELECT at FROM received),
+  ${isTimed ? DUE : "(SELECT at FROM received)"}${expires === null ? "" : EXPIRES_AT}
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]${
+      shared ? "" : ", $8::text[], $9::text[], $10::text[], $11::text[]"
+    }${isTimed ? ", $12::text[], $13::text[], $14::text[], $15::text[], $16::text[]" : ""}) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
+      shared ? "" : ", source, state, consumption, last_error"
+    }${isTimed ? ", delay_ms, published_ms, not_before_ms, expires_ms, live_ms" : ""})${onConflict}`;
+  };
+  const unlessKnown = `\nON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING`;
+
+  return {
+    insert: statement(`inbox.insert(${INSERT_PARAMETERS})`)(insert(true, unlessKnown)),
+    insertMixed: statement(`inbox.insert of several kinds(${INSERT_PARAMETERS})`)(insert(false, unlessKnown)),
+    /** Fails where the key is there. */
+    insertNew: statement(`inbox.insert of a new key(${INSERT_PARAMETERS})`)(insert(true, "")),
+
+    /** The same with a schedule or an expiry for some; an expiry counts where the table has a column for it. */
+    timed: {
+      insert: statement(`inbox.insert with times(${TIMED_PARAMETERS})`)(insert(false, unlessKnown, true)),
+      insertNew: statement(`inbox.insert of a new key with times(${TIMED_PARAMETERS})`)(insert(false, "", true)),
+    },
+
+    /** Which of the rows are there, and of which only the key is. */
+    present: byIndex("inbox.present(ids, sources, idempotencyKeys)")`
+SELECT r.id::text AS id, r.is_stored FROM (
+  SELECT r.id, (SELECT true FROM ${inbox} i WHERE i.${c.id} = r.id LIMIT 1) AS is_stored,
+    (SELECT true FROM ${inbox} i WHERE i.${c.source} = r.source::${types.inboxSource}
+      AND i.${c.idempotencyKey} = r.key::${types.inboxIdempotencyKey} LIMIT 1) AS is_known
+  FROM unnest($1::uuid[], $2::text[], $3::text[]) AS r(id, source, key)
+) r WHERE r.is_stored OR r.is_known`,
+  } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>>>;
+}
+
+/** See {@link Schedule}. NULL counts neither as the least nor as the greatest. */
+const DUE = `greatest((SELECT at FROM received),
+    least('epoch'::timestamptz + r.published_ms::bigint * interval '1 millisecond', (SELECT at FROM received)) + r.delay_ms::bigint * interval '1 millisecond',
+    'epoch'::timestamptz + r.not_before_ms::bigint * interval '1 millisecond')`;
+
+/** The earlier one of a time and a time to live. */
+const EXPIRES_AT = `,
+  least('epoch'::timestamptz + r.expires_ms::bigint * interval '1 millisecond', (SELECT at FROM received) + r.live_ms::bigint * interval '1 millisecond')`;
+
+const INSERT_PARAMETERS = `ids, idempotencyKeys, aggregateIds, eventTypes, payloads, correlationIds, headers,
+  source, state, consumption, lastError`;
+const TIMED_PARAMETERS = `${INSERT_PARAMETERS}, delayMs, publishedMs, notBeforeMs, expiresMs, liveMs`;

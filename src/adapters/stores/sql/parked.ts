@@ -1,0 +1,70 @@
+import type { MessageId } from "../../../model/rows.ts";
+import type { ParkedRow, ParkedStore } from "../../../ports/store.ts";
+import { noteValues, type SqlHistory, type WithHistory } from "./history.ts";
+import {
+  countChanged,
+  countOf,
+  dateOf,
+  isRefused,
+  listedRow,
+  type Named,
+  type Row,
+  SHORT_REASON,
+  type StatementRunner,
+  type Values,
+} from "./rows.ts";
+
+/**
+ * The statements on parked rows. Those that change some answer `changed`. In the last error of a discarded row `before`
+ * goes before the old one; where it is null, `whole` replaces it. `discardPending` discards any pending row.
+ */
+export type ParkedStatements<S> = Named<S, "list" | "retry" | "hasten" | "discard" | "discardPending">;
+
+/** Parked rows in a SQL database. */
+export function parkedStore<S>(
+  runner: StatementRunner<S>,
+  statements: WithHistory<ParkedStatements<S>>,
+  history: SqlHistory<S>,
+): ParkedStore {
+  const change = (which: Exclude<keyof ParkedStatements<S>, "list">, values: Values): Promise<number> =>
+    history.noting(statements, async (sql) => countOf(await runner.run(sql[which], values), "changed"));
+  const discard = async (
+    which: "discard" | "discardPending",
+    ids: readonly MessageId[],
+    by: string,
+    reason: string,
+  ): Promise<number> => {
+    const note = noteValues(by, reason);
+    return await countChanged(ids, async (part) => {
+      const values = { ids: part, ...note };
+      try {
+        return await change(which, { ...values, before: `discarded by ${by}: ${reason}`, whole: null });
+      } catch (error) {
+        if (!isRefused(error) || part.length > 1) throw error;
+        // An owner's column may be too narrow for the reason.
+        return await change(which, { ...values, before: null, whole: SHORT_REASON });
+      }
+    });
+  };
+  return {
+    async list({ ids, key }, after, limit) {
+      const values = { from: after ?? "0", limit, ids: ids ?? null, key: key ?? null };
+      return (await runner.run(statements.plain.list, values)).map(parkedRow);
+    },
+
+    async retry(ids, by) {
+      return await countChanged(ids, (part) => change("retry", { ids: part, ...noteValues(by, null) }));
+    },
+
+    async hasten(ids, by) {
+      return await countChanged(ids, (part) => change("hasten", { ids: part, ...noteValues(by, null) }));
+    },
+
+    discard: (ids, by, reason) => discard("discard", ids, by, reason),
+    discardPending: (ids, by, reason) => discard("discardPending", ids, by, reason),
+  };
+}
+
+function parkedRow(row: Row): ParkedRow {
+  return { ...listedRow(row), parkedAt: dateOf(row.updated_at) };
+}

@@ -1,0 +1,207 @@
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import { describe, expect, test } from "@jest/globals";
+import pg from "pg";
+import { migrationsDirectory } from "../../src/adapters/stores/sql/schema.ts";
+import type { Store } from "../../src/ports/store.ts";
+import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
+import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { claimed } from "../support/looseTables.ts";
+import { DEFAULT_NAMES, databaseCopies, postgresStore, withStoreOn } from "../support/postgresHarness.ts";
+import { recordingLog } from "../support/recorders.ts";
+import { MIGRATIONS, problemsOf, withStore } from "../support/schemaChecks.ts";
+
+failOnLeaks();
+const openMigrated = databaseCopies();
+
+describe("migrations", () => {
+  test("ten replicas that start at once apply each file once", async () => {
+    await using database = await createDatabase();
+    const stores = Array.from({ length: 10 }, () => postgresStore(database));
+
+    const applied = await Promise.all(stores.map((store) => store.schema.migrate()));
+
+    await Promise.all(stores.map((store) => store.close()));
+    expect(applied.flat().toSorted()).toEqual(MIGRATIONS.map(({ version, name }) => `${version} ${name}`).toSorted());
+    const history = await database.query(
+      "SELECT version::int, name FROM svc_migrations WHERE version > 0 ORDER BY version",
+    );
+    expect(history).toEqual(MIGRATIONS);
+  });
+
+  test("a second start finds nothing to do", async () => {
+    await using database = await openMigrated();
+
+    expect(await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).toEqual([]);
+  });
+
+  test("a file that was changed after it was applied stops the migration and changes nothing", async () => {
+    await using database = await openMigrated();
+    await database.query("UPDATE svc_migrations SET md5 = 'other' WHERE version = 1");
+
+    await expect(withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).rejects.toThrow(/MD5/i);
+  });
+
+  test("tables go into the schema that currentSchema names, and are used there", async () => {
+    await using database = await createDatabase();
+    await database.query('CREATE SCHEMA "Relay"');
+    const names = { ...DEFAULT_NAMES, schema: "Relay" };
+
+    await withStoreOn(database, names, async (store) => {
+      await store.schema.migrate();
+      await store.schema.checkColumns();
+      await store.inbox.insert([inboxRow()]);
+    });
+
+    expect(await database.query('SELECT count(*)::int AS n FROM "Relay".inbox')).toEqual([{ n: 1 }]);
+    expect(await database.query("SELECT to_regclass('public.inbox') AS t")).toEqual([{ t: null }]);
+  });
+
+  test("a schema that does not exist is named", async () => {
+    await using database = await createDatabase();
+
+    const failure = await withStoreOn(database, { ...DEFAULT_NAMES, schema: "nowhere" }, (store) =>
+      store.schema.migrate().catch((error: unknown) => error),
+    );
+
+    expect(problemsOf(failure)).toContain('"nowhere" does not exist');
+  });
+});
+
+describe("migrations of tables in use", () => {
+  /** Tables of the first release with rows in them. */
+  async function oldTables(database: TestDatabase): Promise<void> {
+    await database.query("DROP TABLE inbox, outbox");
+    for (const file of ["001.do.inbox.sql", "002.do.outbox.sql"]) {
+      await database.query(readFileSync(path.join(migrationsDirectory("postgresql"), file), "utf8"));
+    }
+    await database.query("DELETE FROM svc_migrations WHERE version > 2");
+    await database.query(
+      "INSERT INTO outbox (topic, payload, state) SELECT 't', '1', 'sent' FROM generate_series(1, 2000)",
+    );
+  }
+
+  const waitingIndexes = (database: TestDatabase) =>
+    database.query<{ pid: number }>(
+      `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'CREATE INDEX CONCURRENTLY%' AND wait_event_type = 'Lock'`,
+    );
+
+  /** Runs `body` while a migration waits for a transaction that has written to the outbox, which `commit` ends. */
+  async function whileMigrationWaits(
+    database: TestDatabase,
+    body: (migrating: Promise<readonly string[]>, commit: () => Promise<unknown>, store: Store) => Promise<void>,
+  ): Promise<void> {
+    const application = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+    await application.connect();
+    try {
+      await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+        await store.schema.checkColumns(["inbox", "outbox"]);
+        await application.query("BEGIN");
+        await application.query("INSERT INTO outbox (topic, key, payload) VALUES ('t', 'k', 'open')");
+        const migrating = store.schema.migrate();
+        migrating.catch(() => {});
+        await eventually(async () => expect(await waitingIndexes(database)).toHaveLength(1));
+        await body(migrating, () => application.query("COMMIT"), store);
+      });
+    } finally {
+      await application.end();
+    }
+  }
+
+  const invalid = (database: TestDatabase) =>
+    database.query("SELECT indexrelid::regclass::text AS name FROM pg_index WHERE NOT indisvalid");
+  const pending = MIGRATIONS.filter(({ version }) => version > 2).map(({ version, name }) => `${version} ${name}`);
+
+  test("hold up no writer, also while they wait for a transaction that has written before", async () => {
+    await using database = await openMigrated();
+    await oldTables(database);
+    await whileMigrationWaits(database, async (migrating, commit, store) => {
+      await database.query("SET lock_timeout = '10s'; INSERT INTO outbox (topic, key, payload) VALUES ('t', 'x', '2')");
+      await store.inbox.insert([inboxRow({ aggregateId: "a" })]);
+      expect(await store.inbox.relay(relayRequest())).toMatchObject({ relayed: 1 });
+      const { rows } = await store.outbox.claim(claimRequest());
+      expect(rows.map((row) => row.key)).toEqual(["x", "a"]);
+      expect((await store.outbox.settle(rows.map(sent))).closed.size).toBe(2);
+      await commit();
+      expect(await migrating).toEqual(pending);
+    });
+    expect(await invalid(database)).toEqual([]);
+    expect(await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).toEqual([]);
+  });
+
+  test("go on after one that was broken off, and leave no index unfinished", async () => {
+    await using database = await openMigrated();
+    await oldTables(database);
+    await whileMigrationWaits(database, async (migrating) => {
+      const [waiting] = await waitingIndexes(database);
+      await database.query("SELECT pg_terminate_backend($1)", [waiting?.pid]);
+      await expect(migrating).rejects.toThrow("migrate");
+    });
+    expect(await invalid(database)).toHaveLength(1);
+    expect(await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).toEqual(pending);
+    expect(await invalid(database)).toEqual([]);
+  });
+
+  test("leave a statement to the operator whose lock a long transaction keeps, and hold up no writer for it", async () => {
+    await using database = await openMigrated();
+    await database.query("ALTER TABLE outbox ALTER COLUMN headers SET NOT NULL");
+    await database.query("DELETE FROM svc_migrations WHERE version > 5");
+    const report = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+    await report.connect();
+    await report.query("BEGIN; LOCK TABLE outbox IN ACCESS SHARE MODE");
+    const { log, lines } = recordingLog();
+
+    const applied = await withStore(postgresStore(database, DEFAULT_NAMES, undefined, log), (store) =>
+      store.schema.migrate(),
+    );
+    await report.end();
+
+    expect(applied).toEqual(pending.slice(3));
+    const [line] = lines.filter(({ level }) => level === "warn");
+    const statement = 'ALTER TABLE "public".outbox ALTER COLUMN headers DROP NOT NULL';
+    expect(line?.fields).toEqual({ statement });
+    await expect(
+      database.query("INSERT INTO outbox (topic, payload, headers) VALUES ('a', '1', NULL)"),
+    ).rejects.toThrow();
+    await database.query(statement);
+    await database.query("INSERT INTO outbox (topic, payload, headers) VALUES ('a', '1', NULL)");
+  });
+
+  test("of replicas that start at once run once", async () => {
+    await using database = await openMigrated();
+    await oldTables(database);
+    const stores = Array.from({ length: 4 }, () => postgresStore(database));
+    const applied = await Promise.all(stores.map((store) => store.schema.migrate()));
+    await Promise.all(stores.map((store) => store.close()));
+    expect(applied.flat()).toEqual(pending);
+  });
+});
+
+describe("the bundled outbox", () => {
+  test("takes NULL for no headers", async () => {
+    await using database = await openMigrated();
+    await withStore(postgresStore(database, DEFAULT_NAMES), async (store) => {
+      await database.query("INSERT INTO outbox (topic, payload, headers) VALUES ('a', '1', NULL)");
+      expect(await claimed(store)).toMatchObject([{ headers: {} }]);
+    });
+  });
+
+  test("is migrated and written to beside a transaction that keeps it open", async () => {
+    await using database = await openMigrated();
+    await withStore(postgresStore(database, DEFAULT_NAMES), async (store) => {
+      await database.query("DELETE FROM svc_migrations WHERE version > 5");
+      const reader = new pg.Client({ connectionString: database.url });
+      await reader.connect();
+      await reader.query("BEGIN; SELECT FROM outbox");
+      // Both would wait until the reader has ended, which it does not.
+      const [migrated] = await Promise.all([
+        store.schema.migrate(),
+        database.query("INSERT INTO outbox (topic, payload) VALUES ('a', '1')"),
+      ]);
+      expect(migrated).toEqual(MIGRATIONS.slice(5).map(({ version, name }) => `${version} ${name}`));
+      await reader.end();
+    });
+  });
+});

@@ -1,0 +1,344 @@
+import { describe, expect, test } from "@jest/globals";
+import type { ClaimToken, MessageId } from "../../src/model/rows.ts";
+import type { RetentionRange } from "../../src/ports/finishedRows.ts";
+import type { PullClaimResult } from "../../src/ports/pullStore.ts";
+import { claimRequest, inboxRow, relayRequest } from "../conformance/store/harness.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { claimed, lowerKeys, refuse, skipInserts, useLooseTables } from "../support/looseTables.ts";
+import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
+import { withStore } from "../support/schemaChecks.ts";
+
+failOnLeaks();
+const { withTables } = useLooseTables();
+
+/** Whatever an owner's table and triggers let in or turn away is the fault of one row, and stays with it. */
+
+describe("a row that a trigger refuses", () => {
+  test("is not stored, and the others of its commit are", async () => {
+    await withTables(async (store, database) => {
+      await refuse(database, "INSERT", "inbox", "NEW.event_type = 'bad'");
+      const rows = Array.from({ length: 9 }, (_, n) => inboxRow({ eventType: n === 4 ? "bad" : "good" }));
+
+      const outcomes = await store.inbox.insert(rows);
+
+      expect(outcomes.map(({ kind }) => kind)).toEqual(rows.map((_, n) => (n === 4 ? "refused" : "stored")));
+    });
+  });
+
+  test("at the relay is dead with the reason, and the others are relayed", async () => {
+    await withTables(async (store, database) => {
+      await refuse(database, "INSERT", "outbox", "NEW.topic = 'bad'");
+      await store.inbox.insert(Array.from({ length: 20 }, (_, n) => inboxRow({ eventType: n === 3 ? "bad" : "good" })));
+
+      const result = await store.inbox.relay(relayRequest({ topics: { orders: ["", ""] } }));
+
+      expect(result.relayed).toBe(19);
+      expect(result.dead).toMatchObject([{ reason: expect.stringContaining("not this one") }]);
+    });
+  });
+
+  test("at the relay is dead also where the reason does not fit in its column", async () => {
+    await withTables(async (store, database) => {
+      await refuse(database, "INSERT", "outbox", "NEW.topic = 'bad'");
+      await database.query("ALTER TABLE inbox ALTER COLUMN last_error TYPE varchar(20)");
+      await store.inbox.insert([inboxRow({ eventType: "bad", aggregateId: "a" }), inboxRow({ aggregateId: "a" })]);
+
+      const result = await store.inbox.relay(relayRequest({ topics: { orders: ["", ""] } }));
+
+      expect(result).toMatchObject({ relayed: 1, dead: [{ reason: expect.stringContaining("not this one") }] });
+      const dead = await database.query("SELECT last_error FROM inbox WHERE state = 'dead'");
+      expect(dead).toEqual([{ last_error: "reason not storable" }]);
+    });
+  });
+
+  test("at the relay, also as a dead row, is named and left out for a while; its aggregate waits, the others are relayed", async () => {
+    await withTables(async (store, database) => {
+      const rows = Array.from({ length: 250 }, (_, n) =>
+        inboxRow({ eventType: n < 120 ? "bad" : "good", aggregateId: n < 120 || n === 249 ? "a" : null }),
+      );
+      await store.inbox.insert(rows);
+      await refuse(database, "UPDATE", "inbox", "NEW.event_type = 'bad'");
+      const request = relayRequest({ topics: { orders: ["", ""] } });
+
+      const passes = [];
+      for (let n = 0; n < 4; n += 1) passes.push(await store.inbox.relay(request));
+
+      const first = { id: rows[0]?.id, source: "orders", reason: expect.stringContaining("not this one") };
+      expect(passes.flatMap(({ refused }) => refused ?? [])).toEqual([first]);
+      expect(passes.reduce((sum, { relayed }) => sum + relayed, 0)).toBe(129);
+      const waiting = await database.query("SELECT FROM inbox WHERE state = 'pending' AND event_type = 'good'");
+      expect(waiting).toHaveLength(1);
+    });
+  });
+
+  test("at the relay holds back no source with keys of its own, whatever aggregate it has", async () => {
+    await withTables(async (store, database) => {
+      const row = (source: string, eventType: string) => inboxRow({ source, eventType, aggregateId: "a" });
+      await refuse(database, "UPDATE", "inbox", "NEW.event_type = 'bad'");
+      await store.inbox.insert([row("open", "bad")]);
+      await store.inbox.insert([row("open", "good"), row("own", "good"), row("orders", "good")]);
+      const topics = { open: ["", ""], own: ["", ""], orders: ["", ""] };
+      const request = relayRequest({ topics, ownKeySources: ["own", "open"] });
+
+      expect((await store.inbox.relay(request)).relayed).toBe(2);
+      await store.inbox.insert([row("open", "good"), row("own", "good"), row("orders", "good")]);
+      expect((await store.inbox.relay(request)).relayed).toBe(2);
+
+      const waiting = await database.query("SELECT source FROM inbox WHERE state = 'pending' AND event_type = 'good'");
+      expect(waiting).toEqual([{ source: "open" }, { source: "open" }]);
+    });
+  });
+
+  test("by a row policy is told from a missing right", async () => {
+    await withTables(async (_, database) => {
+      const role = `svc_${database.name}`;
+      await database.query(`CREATE ROLE "${role}" LOGIN PASSWORD '${database.password}'`);
+      try {
+        await database.query(`GRANT SELECT, INSERT ON inbox TO "${role}"`);
+        await database.query("ALTER TABLE inbox ENABLE ROW LEVEL SECURITY");
+        await database.query("CREATE POLICY readable ON inbox FOR SELECT USING (true)");
+        await database.query("CREATE POLICY good ON inbox FOR INSERT WITH CHECK (event_type = 'good')");
+        await withStore(postgresStore({ ...database, user: role }, DEFAULT_NAMES), async (limited) => {
+          const rows = ["good", "bad", "good"].map((eventType) => inboxRow({ eventType }));
+          const outcomes = await limited.inbox.insert(rows);
+          expect(outcomes.map(({ kind }) => kind)).toEqual(["stored", "refused", "stored"]);
+          await expect(limited.outbox.claim(claimRequest())).rejects.toMatchObject({ code: "schema" });
+        });
+      } finally {
+        await database.query(`REVOKE ALL ON inbox FROM "${role}"`);
+        await database.query(`DROP ROLE "${role}"`);
+      }
+    });
+  });
+
+  test("at its claim is named and left out for a while; the others are claimed, but for those of its key", async () => {
+    await withTables(async (store, database) => {
+      await refuse(database, "UPDATE", "outbox", "NEW.state = 'processing' AND NEW.topic = 'bad'");
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 'bad', '1' FROM generate_series(1, 151)");
+      await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('bad', 'k', '1')");
+      await database.query(
+        "INSERT INTO outbox (topic, key, payload) SELECT 'later', 'k', '1' FROM generate_series(1, 120)",
+      );
+      await database.query("INSERT INTO outbox (topic, payload) VALUES ('good', '1'), ('good', '2')");
+
+      const first = await store.outbox.claim(claimRequest());
+      const second = await store.outbox.claim(claimRequest());
+
+      expect(first.rows).toEqual([]);
+      expect(first.refused).toHaveLength(152);
+      expect(first.refused?.[0]?.reason).toMatch(/not this one.*P0001/);
+      expect(second.rows.map(({ topic }) => topic)).toEqual(["good", "good"]);
+
+      await database.query("DROP TRIGGER refuse ON outbox");
+      expect((await store.outbox.claim(claimRequest())).rows).toEqual([]);
+    });
+  });
+
+  test("at its claim keeps no other from being claimed, however many of them are in front", async () => {
+    await withTables(async (store, database) => {
+      await refuse(database, "UPDATE", "outbox", "NEW.state = 'processing' AND NEW.topic = 'bad'");
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 'bad', '1' FROM generate_series(1, 1010)");
+      await database.query("INSERT INTO outbox (topic, payload) VALUES ('good', '1')");
+
+      const claims = [];
+      for (let n = 0; n < 3; n += 1) claims.push(await store.outbox.claim(claimRequest()));
+
+      expect(claims.map(({ refused = [] }) => refused.length)).toEqual([1000, 10, 0]);
+      expect(claims[2]?.rows.map(({ topic }) => topic)).toEqual(["good"]);
+    });
+  });
+
+  test("at the claim of every row is the table's fault: no row suffers for it, and the claim says so", async () => {
+    await withTables(async (store, database) => {
+      await refuse(database, "UPDATE", "outbox", "NEW.state = 'processing'");
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 'a', '1' FROM generate_series(1, 9)");
+      await expect(store.outbox.claim(claimRequest())).rejects.toThrow("not this one");
+      await database.query("DROP TRIGGER refuse ON outbox");
+      expect(await claimed(store)).toHaveLength(9);
+    });
+  });
+
+  test("at the commit of its claim is found too", async () => {
+    await withTables(async (store, database) => {
+      await database.query(
+        `CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN IF NEW.topic = 'bad' THEN RAISE EXCEPTION 'too late'; END IF; RETURN NULL; END $$`,
+      );
+      await database.query("INSERT INTO outbox (topic, payload) VALUES ('bad', '1'), ('good', '2')");
+      await database.query(
+        "CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON outbox DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()",
+      );
+      expect((await store.outbox.claim(claimRequest())).refused).toHaveLength(1);
+      expect((await claimed(store)).map(({ topic }) => topic)).toEqual(["good"]);
+    });
+  });
+
+  test("when it is taken back or renewed keeps no other from it", async () => {
+    await withTables(async (store, database) => {
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 9) n");
+      const claims = [
+        await store.outbox.claim(claimRequest({ limit: 3 })),
+        await store.outbox.claim(claimRequest({ limit: 6 })),
+      ];
+      await refuse(database, "UPDATE", "outbox", "OLD.topic = 't2'");
+
+      const tokens = claims.map(({ rows }) => rows[0]?.claimToken as ClaimToken);
+      const renewed = await store.outbox.renew(tokens, { leaseMs: 1, claimTimeoutMs: 60_000 });
+      expect(renewed).toEqual(new Set(claims[1]?.rows.map(({ id }) => id)));
+      await database.query("ALTER TABLE outbox DISABLE TRIGGER refuse");
+      await database.query("UPDATE outbox SET lease_expires_at = now() - interval '1 second'");
+      await database.query("ALTER TABLE outbox ENABLE TRIGGER refuse");
+
+      expect(await store.outbox.reclaim(100, 60_000)).toBe(8);
+      await expect(store.outbox.reclaim(100, 60_000)).rejects.toThrow("not this one");
+      expect(await claimed(store)).toHaveLength(8);
+    });
+  });
+
+  test("at a pull claim is left out for a while, and keeps no other from being acknowledged", async () => {
+    await withTables(async (store, database) => {
+      const rows = Array.from({ length: 12 }, (_, n) =>
+        inboxRow({ consumption: "pull", eventType: `t${n}`, aggregateId: n === 0 || n === 11 ? "a" : null }),
+      );
+      await store.inbox.insert(rows);
+      await refuse(
+        database,
+        "UPDATE",
+        "inbox",
+        "NEW.event_type = 't0' OR (NEW.event_type = 't5' AND NEW.state = 'processed')",
+      );
+      const request = { ...claimRequest({ limit: 5 }), source: "orders", maxAttempts: 5 };
+      const types = (claim: PullClaimResult) => claim.rows.map(({ eventType }) => eventType);
+
+      const first = await store.pull.claim(request);
+      expect(types(first)).toEqual(["t1", "t2", "t3", "t4", "t5"]);
+      const { source, token } = request;
+      expect(await store.pull.acknowledge({ source, token, ids: null })).toHaveLength(4);
+
+      const second = await store.pull.claim({ ...request, limit: 100, token: claimRequest().token });
+      expect(types(second)).toEqual(["t6", "t7", "t8", "t9", "t10"]);
+    });
+  });
+
+  test("when a pull client rejects it stays under the claim, and the others go back", async () => {
+    await withTables(async (store, database) => {
+      const rows = ["a", "a", "a", "b", "b", null].map((aggregateId, n) =>
+        inboxRow({ consumption: "pull", eventType: `t${n}`, aggregateId }),
+      );
+      await store.inbox.insert(rows);
+      const request = { ...claimRequest(), source: "orders", maxAttempts: 5 };
+      expect((await store.pull.claim(request)).rows).toHaveLength(6);
+      await refuse(database, "UPDATE", "inbox", "NEW.event_type IN ('t1', 't3')");
+      const { source, token } = request;
+      const options = { delayMs: 0, reason: "no", maxAttempts: 5 };
+      const idsAt = (...places: number[]) => places.map((place) => rows[place]?.id);
+
+      // Of an aggregate whose first row is named, the one behind it that is refused stays where it is too.
+      const named = await store.pull.reject({ source, token, ids: [rows[0]?.id as MessageId] }, options);
+      expect(named).toEqual({ retried: idsAt(0), dead: [], released: [] });
+      const all = await store.pull.reject({ source, token, ids: null }, options);
+      expect({ ...all, retried: all.retried.toSorted() }).toEqual({
+        retried: idsAt(2, 4, 5).toSorted(),
+        dead: [],
+        released: [],
+      });
+      await expect(store.pull.reject({ source, token, ids: null }, options)).rejects.toThrow("not this one");
+    });
+  });
+
+  test("when it is deleted is passed over, whatever their number, and the others are deleted", async () => {
+    await withTables(async (store, database) => {
+      await database.query(
+        "INSERT INTO outbox (topic, payload, state, updated_at) SELECT 't' || n, '1', 'sent', now() - n * interval '1 hour' FROM generate_series(1, 250) n",
+      );
+      await refuse(
+        database,
+        "DELETE",
+        "outbox",
+        "OLD.topic IN ('t20', 't19', 't1') OR substr(OLD.topic, 2)::int > 100",
+      );
+      const [plan] = await store.retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 0 });
+      let rest: RetentionRange | null = plan ?? null;
+      let deleted = 0;
+      const refusals: string[] = [];
+      while (rest !== null) {
+        const batch: Awaited<ReturnType<typeof store.retention.deleteBatch>> = await store.retention.deleteBatch(
+          rest,
+          10,
+        );
+        deleted += batch.deleted;
+        if (batch.refusal !== undefined) refusals.push(batch.refusal);
+        rest = batch.rest;
+      }
+      expect({ deleted, refused: refusals.length }).toEqual({ deleted: 97, refused: 153 });
+    });
+  });
+
+  test("at its replay stays as it is, and the others are moved", async () => {
+    await withTables(async (store, database) => {
+      await database.query(
+        "INSERT INTO outbox (topic, payload, state) SELECT 't' || n, '1', 'sent' FROM generate_series(1, 9) n",
+      );
+      await refuse(database, "UPDATE", "outbox", "OLD.topic = 't5'");
+      const scope = await store.replay.begin();
+      const { rows } = await store.replay.page(scope, {}, null, 100);
+
+      expect(
+        await store.replay.move(
+          scope,
+          rows.map(({ id }) => id),
+          "alice",
+        ),
+      ).toBe(8);
+      const [refused] = rows.filter(({ topic }) => topic === "t5").map(({ id }) => id);
+      await expect(store.replay.move(scope, [refused as MessageId], "alice")).rejects.toThrow("not this one");
+    });
+  });
+});
+
+describe("rows that are stored all or none", () => {
+  const stored = { kind: "stored" };
+
+  test.each(["refuses", "skips"])("are none where a trigger %s one, which is named", async (how) => {
+    await withTables(async (store, database) => {
+      const condition = "NEW.event_type = 'bad'";
+      if (how === "refuses") await refuse(database, "INSERT", "inbox", condition);
+      else await skipInserts(database, "inbox", condition);
+      const rows = ["good", "bad", "good", "bad", "good"].map((eventType) => inboxRow({ eventType }));
+      const outcomes = await store.inbox.insertAllOrNone(rows);
+      expect(outcomes.map(({ kind }) => kind)).toEqual(["stored", "refused", "stored", "refused", "stored"]);
+      expect(outcomes[1]).toMatchObject({ mayPassLater: true });
+      expect(await database.query("SELECT id FROM inbox")).toEqual([]);
+
+      await database.query(`DROP TRIGGER ${how === "refuses" ? "refuse" : "skip"} ON inbox`);
+      expect(await store.inbox.insertAllOrNone(rows)).toEqual(rows.map(() => stored));
+      expect(await database.query("SELECT DISTINCT xmin FROM inbox")).toHaveLength(1);
+    });
+  });
+
+  test("are none where the commit refuses one", async () => {
+    await withTables(async (store, database) => {
+      await database.query(
+        `CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN IF NEW.event_type = 'bad' THEN RAISE EXCEPTION 'not this one'; END IF; RETURN NULL; END $$`,
+      );
+      await database.query(
+        `CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON inbox DEFERRABLE INITIALLY DEFERRED
+         FOR EACH ROW EXECUTE FUNCTION at_commit()`,
+      );
+      const rows = ["good", "bad"].map((eventType) => inboxRow({ eventType }));
+      expect((await store.inbox.insertAllOrNone(rows)).map(({ kind }) => kind)).toEqual(["stored", "refused"]);
+      expect(await database.query("SELECT id FROM inbox")).toEqual([]);
+    });
+  });
+
+  test("count as stored where they are duplicates, also of a key that a trigger has changed", async () => {
+    await withTables(async (store, database) => {
+      await lowerKeys(database);
+      const old = inboxRow({ idempotencyKey: "K-1" });
+      expect(await store.inbox.insert([old])).toEqual([stored]);
+      const rows = [{ ...old, id: inboxRow({}).id }, inboxRow({ idempotencyKey: "K-2" })];
+      expect(await store.inbox.insertAllOrNone(rows)).toEqual([{ kind: "duplicate" }, stored]);
+    });
+  });
+});

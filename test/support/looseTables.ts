@@ -1,0 +1,73 @@
+import type { ClaimedRow } from "../../src/model/rows.ts";
+import type { Store } from "../../src/ports/store.ts";
+import { claimRequest } from "../conformance/store/harness.ts";
+import type { TestDatabase } from "./databases.ts";
+import { DEFAULT_NAMES, databaseCopies, migratedDatabase, withStoreOn } from "./postgresHarness.ts";
+
+/** A database with the bundled tables, without the constraints that a table of an owner's own need not have. */
+async function looseTables(): Promise<TestDatabase> {
+  const database = await migratedDatabase();
+  for (const table of ["inbox", "outbox"]) {
+    const columns = await database.query<{ name: string }>(
+      `SELECT attname AS name FROM pg_attribute WHERE attrelid = $1::regclass AND attnum > 0 AND attnotnull
+         AND attname NOT IN ('id', 'sequence')`,
+      [table],
+    );
+    for (const { name } of columns) await database.query(`ALTER TABLE ${table} ALTER COLUMN ${name} DROP NOT NULL`);
+  }
+  return database;
+}
+
+/** Databases with such tables, and what gives one of them to a body, with a store on it. Call it at the top level of the file. */
+export function useLooseTables() {
+  const open = databaseCopies(looseTables);
+  const withTables = async <T>(body: (store: Store, database: TestDatabase) => Promise<T>): Promise<T> => {
+    await using database = await open();
+    return await withStoreOn(database, DEFAULT_NAMES, (store) => body(store, database));
+  };
+  return { open, withTables };
+}
+
+/** A trigger that raises an error where its condition on `NEW` (or `OLD`) holds. */
+export async function refuse(
+  database: TestDatabase,
+  when: string,
+  table: string,
+  condition: string,
+  more = "",
+): Promise<void> {
+  await database.query(
+    `CREATE FUNCTION refuse_${table}() RETURNS trigger LANGUAGE plpgsql AS $$
+     BEGIN
+       IF ${condition} THEN RAISE EXCEPTION 'not this one' ${more}; END IF;
+       RETURN coalesce(NEW, OLD);
+     END $$`,
+  );
+  await database.query(
+    `CREATE TRIGGER refuse BEFORE ${when} ON ${table} FOR EACH ROW EXECUTE FUNCTION refuse_${table}()`,
+  );
+}
+
+/** A trigger that skips new rows where its condition on `NEW` holds, without an error. */
+export async function skipInserts(database: TestDatabase, table: string, condition: string): Promise<void> {
+  await database.query(
+    `CREATE FUNCTION skip_${table}() RETURNS trigger LANGUAGE plpgsql AS $$
+     BEGIN IF ${condition} THEN RETURN NULL; END IF; RETURN NEW; END $$`,
+  );
+  await database.query(`CREATE TRIGGER skip BEFORE INSERT ON ${table} FOR EACH ROW EXECUTE FUNCTION skip_${table}()`);
+}
+
+/** A trigger that writes the idempotency keys of new messages in lower case. */
+export async function lowerKeys(database: TestDatabase): Promise<void> {
+  await database.query(
+    `CREATE FUNCTION lower_key() RETURNS trigger LANGUAGE plpgsql AS $$
+     BEGIN NEW.idempotency_key := lower(NEW.idempotency_key); RETURN NEW; END $$`,
+  );
+  await database.query("CREATE TRIGGER lower_key BEFORE INSERT ON inbox FOR EACH ROW EXECUTE FUNCTION lower_key()");
+}
+
+export const states = (database: TestDatabase) =>
+  database.query("SELECT topic, state, last_error FROM outbox ORDER BY sequence");
+
+export const claimed = async (store: Store): Promise<readonly ClaimedRow[]> =>
+  (await store.outbox.claim(claimRequest())).rows;
