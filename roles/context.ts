@@ -2,7 +2,7 @@ import type { Config } from "../src/config/types.ts";
 import type { Audit } from "../src/core/operations/audit.ts";
 import type { Tally } from "../src/core/operations/heartbeat.ts";
 import type { Redact } from "../src/core/redaction/redact.ts";
-import type { BodyBudget } from "../src/http/body.ts";
+import type { BodyBudget } from "../src/http/exchange.ts";
 import type { Route } from "../src/http/routes.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Metrics } from "../src/ports/metrics.ts";

@@ -1,8 +1,8 @@
 import { destinationKindOf } from "../src/adapters/kinds.ts";
 import type { Config, DestinationConfig } from "../src/config/types.ts";
 import { compileCloudEvents } from "../src/core/delivery/cloudEvents.ts";
-import { createRetryPolicy, type DeliveryTarget } from "../src/core/delivery/deliver.ts";
-import { compileDestinationOf, compileRoutes, type DestinationOf } from "../src/core/delivery/routes.ts";
+import { compileDestinationOf, compileRoutes, type DeliveryTarget } from "../src/core/delivery/deliver.ts";
+import { createRetryPolicy } from "../src/core/delivery/failure.ts";
 import {
   type Address,
   compileAddress,
@@ -12,6 +12,7 @@ import {
   parseRoutingKeyTemplate,
 } from "../src/core/delivery/template.ts";
 import { createDeliveryStage } from "../src/core/transform/transform.ts";
+import type { DestinationOf } from "../src/model/rows.ts";
 import type { AddressColumn } from "../src/ports/kinds.ts";
 import type { RoleContext } from "./context.ts";
 

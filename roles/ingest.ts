@@ -30,29 +30,27 @@ import { closer, type RoleContext, type RoleParts } from "./context.ts";
 export async function ingestRole(context: RoleContext): Promise<RoleParts> {
   const { config, store, clock, log, metrics, bodies, wakes } = context;
   const pull = pullParts(context);
-  const waking =
-    (insert: InboxStore["insert"]): InboxStore["insert"] =>
-    async (rows) => {
-      const outcomes = await insert(rows);
-      wakes.relay();
-      pull.onStored(rows);
-      return outcomes;
-    };
-  const insertRows = waking((rows) => store.inbox.insert(rows));
-  const insertAllOrNone = waking((rows) => store.inbox.insertAllOrNone(rows));
-  const batcher = new ReceiptBatcher({ insert: insertRows, insertAllOrNone }, log);
+  const onStored = (rows: readonly NewInboxRow[]): void => {
+    wakes.relay();
+    pull.onStored(rows);
+  };
+  const batcher = new ReceiptBatcher(store.inbox, log, { onStored });
   const journal = journalOf(context);
   const sources = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];
     const receiver = createReceiver({
       ...sourceOptions(context, source, settings, journal),
-      insert: (row) => batcher.add(row),
-      insertRequest: (rows, isAtomic) => batcher.addRequest(rows, isAtomic),
+      batcher,
       requestTimeoutMs: config.server.requestTimeoutMs,
     });
     return [{ settings, receiver }];
   });
-  const { workers, health } = await brokerSources(context, insertRows, journal);
+  const insert: InboxStore["insert"] = async (rows) => {
+    const outcomes = await store.inbox.insert(rows);
+    onStored(rows);
+    return outcomes;
+  };
+  const { workers, health } = await brokerSources(context, insert, journal);
   return {
     routes: [...inboxRoutes({ inbox: config.inbox, sources, budget: bodies, clock, metrics }), ...pull.routes],
     waiters: pull.waiters,

@@ -4,7 +4,7 @@ import { Health } from "../src/core/health.ts";
 import { createAudit } from "../src/core/operations/audit.ts";
 import { Heartbeat, Tally, tallyDestinations } from "../src/core/operations/heartbeat.ts";
 import { createRedactor } from "../src/core/redaction/redact.ts";
-import { BodyBudget } from "../src/http/body.ts";
+import { BodyBudget } from "../src/http/exchange.ts";
 import { processRoutes } from "../src/http/processRoutes.ts";
 import { createApps, type Route } from "../src/http/routes.ts";
 import { HttpServer } from "../src/http/server.ts";

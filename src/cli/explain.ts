@@ -3,8 +3,7 @@ import { addressingOf } from "../../roles/destinations.ts";
 import { destinationKindOf } from "../adapters/kinds.ts";
 import { loadConfig } from "../config/load.ts";
 import type { Config, DestinationConfig, RouteConfig, TransformConfig } from "../config/types.ts";
-import { COLUMN_MAX_ATTEMPTS, MAX_RETRY_DELAY_MS } from "../core/delivery/deliver.ts";
-import { compileTopicPattern } from "../core/delivery/routes.ts";
+import { COLUMN_MAX_ATTEMPTS, MAX_RETRY_DELAY_MS } from "../core/delivery/failure.ts";
 import {
   type MessageFields,
   messageFields,
@@ -14,6 +13,7 @@ import {
 } from "../core/delivery/template.ts";
 import { maskUrls } from "../model/secret.ts";
 import { escapeControls } from "../model/text.ts";
+import { compileTopicPattern } from "../model/topicPattern.ts";
 import { destinationState } from "./destinations.ts";
 import { type CommandIo, FILE_OPTION, readInput } from "./io.ts";
 

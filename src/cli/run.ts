@@ -1,6 +1,5 @@
 import { createStore, prepareStore } from "../../roles/database.ts";
 import { retentions } from "../../roles/finishedRows.ts";
-import { startProcess } from "../../roles/wire.ts";
 import { openSourcesNotice } from "../config/checks/entries.ts";
 import { readFileFromDisk } from "../config/file.ts";
 import { loadConfig } from "../config/load.ts";
@@ -13,7 +12,6 @@ import { createRedactor, KnownSecrets } from "../core/redaction/redact.ts";
 import { ConfigError, type ConfigProblem, errorText, StoppingError } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
 import { createLog, parseLogLevel, type RunningLog } from "../runtime/log.ts";
-import { createMetrics } from "../runtime/metrics.ts";
 import { SecretFiles } from "../runtime/secretFiles.ts";
 import { handleSignals } from "../runtime/shutdown.ts";
 import { systemClock } from "../time/clock.ts";
@@ -115,6 +113,8 @@ export async function serve(prepared: Prepared, atEnd: () => Promise<void> = asy
     log,
   });
   try {
+    // Commands prepare themselves as a start does, but have no use for its servers and metrics.
+    const { startProcess } = await import("../../roles/wire.ts");
     const service = await startProcess({
       config,
       configText,
@@ -201,6 +201,7 @@ async function sweep(config: Config, log: Log, stopping: AbortSignal): Promise<v
   try {
     await prepareStore(store, config, new Set(["retention"]), log, stopping);
     // Nobody scrapes this process.
+    const { createMetrics } = await import("../runtime/metrics.ts");
     const { metrics } = createMetrics({ version: VERSION, roles: ["retention"], processMetrics: false });
     for (const { table, retention } of retentions({ config, store, clock: systemClock, metrics, log }, stopping)) {
       if (stopping.aborted) break;

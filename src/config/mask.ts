@@ -1,6 +1,5 @@
-import { isCredentialHeader } from "../core/receipt/headers.ts";
 import type { SchemaNode } from "../model/schema.ts";
-import { maskUrl, maskUrls, passwordsInUrl, passwordsInUrls, Secret } from "../model/secret.ts";
+import { isCredentialHeader, maskUrl, maskUrls, passwordsInUrl, passwordsInUrls, Secret } from "../model/secret.ts";
 import { rootSchema } from "./schema/index.ts";
 
 const CREDENTIAL_NAME =

@@ -1,13 +1,13 @@
 import { isIP } from "node:net";
 import { Ajv, type ErrorObject } from "ajv";
 import type { DataValidateFunction, DataValidationCxt } from "ajv/dist/types/index.js";
-import { compileTopicPattern } from "../core/delivery/routes.ts";
 import { hasDotSegment, parseAddressTemplate, parseRoutingKeyTemplate, topicParts } from "../core/delivery/template.ts";
 import { parseJsonPath } from "../core/receipt/jsonPath.ts";
 import { parseListPath } from "../core/receipt/requestBatch.ts";
 import { compileExpression } from "../core/transform/expression.ts";
 import type { SchemaNode, Syntax } from "../model/schema.ts";
-import { parseDuration } from "../model/text.ts";
+import { HTTP_HEADER_NAME, parseDuration } from "../model/text.ts";
+import { compileTopicPattern } from "../model/topicPattern.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
 import { didYouMean, nearestName } from "./kinds.ts";
 import { found } from "./mask.ts";
@@ -170,7 +170,7 @@ const CHECKS: Readonly<Record<Syntax, SyntaxCheck>> = {
     /^[a-z][a-z0-9_]{0,62}$/,
     "lower-case letters, digits and _, a letter first, at most 63 characters",
   ),
-  headerName: pattern(/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/, "a header name without spaces and colons"),
+  headerName: pattern(HTTP_HEADER_NAME, "a header name without spaces and colons"),
   httpUrl,
   proxy,
   urlPath,

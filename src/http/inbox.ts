@@ -2,17 +2,17 @@ import { isUtf8 } from "node:buffer";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { type Provider, providerOf } from "../adapters/sources/http/kind.ts";
 import type { InboundAuth } from "../adapters/sources/http/schema.ts";
-import { CORRELATION_HEADER, correlationId, credentialHeaders } from "../core/receipt/headers.ts";
+import { CORRELATION_HEADER, correlationId } from "../core/receipt/attributes.ts";
 import { REJECTION_METRICS, type ReceivedMessage, type Receiver } from "../core/receipt/receive.ts";
-import { type BatchForm, splitBatch } from "../core/receipt/requestBatch.ts";
-import type { Headers } from "../model/rows.ts";
+import { type BatchForm, type SplitBatch, splitBatch } from "../core/receipt/requestBatch.ts";
+import type { Headers, Receipt } from "../model/rows.ts";
+import { isCredentialHeader } from "../model/secret.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../time/clock.ts";
-import { answerBatch, answerReceipt, answerUnsplit, createFormOf } from "./batch.ts";
-import { admit, type BodyBudget } from "./body.ts";
+import { createFormOf } from "./batch.ts";
 import { accessOf, createVerifier, credentialHeaderNames } from "./credentials.ts";
+import { admit, type BodyBudget, ERRORS, send, sendError, sendJson, tooManyMessage } from "./exchange.ts";
 import { type DescribedSource, describeReceive } from "./openapi/sources.ts";
-import { send } from "./respond.ts";
 import { type Route, type RouteHandler, route, sourceIds } from "./routes.ts";
 import { answerHandshake, createWebhook } from "./webhook.ts";
 
@@ -91,15 +91,17 @@ function receiveHandler(
 
     const given = req.headers["x-correlation-id"];
     const form = typeof json === "string" ? undefined : formOf(req);
-    const isPassing = receiver.passes(
-      () => receivedHeaders(req.rawHeaders, omitsNone),
-      (headers) => ({
-        body: form === undefined ? body : NO_BODY,
-        headers,
-        correlationId: typeof given === "string" ? headerText(given) : undefined,
-      }),
-    );
-    if (!isPassing) return answerReceipt(res, { kind: "filtered" });
+    if (receiver.filter !== undefined) {
+      const all = receivedHeaders(req.rawHeaders, omitsNone);
+      if (!receiver.filter(all)) {
+        receiver.drop(() => ({
+          body: form === undefined ? body : NO_BODY,
+          headers: all,
+          correlationId: typeof given === "string" ? headerText(given) : undefined,
+        }));
+        return answerReceipt(res, { kind: "filtered" });
+      }
+    }
 
     const correlation = correlationId(given);
     res.setHeader(CORRELATION_HEADER, correlation);
@@ -138,6 +140,82 @@ const NO_BODY = Buffer.alloc(0);
 const EVENT_TYPE = "application/cloudevents+json";
 const omitsNone = (): boolean => false;
 
+/** What one message gets when it is sent alone. */
+interface Answer {
+  readonly status: number;
+  readonly body: object;
+}
+
+/** Answers for a message that came alone. */
+function answerReceipt(res: ServerResponse, receipt: Receipt): void {
+  answer(res, receiptAnswer(receipt));
+}
+
+function answer(res: ServerResponse, { status, body }: Answer): void {
+  // A full queue of transforms empties within seconds.
+  if (status === 503) res.setHeader("Retry-After", 1);
+  sendJson(res, status, body);
+}
+
+/** The answer to a receipt (spec, the status table of the route). */
+function receiptAnswer(receipt: Receipt): Answer {
+  switch (receipt.kind) {
+    case "stored":
+      return { status: 202, body: { messageId: receipt.id } };
+    case "filtered":
+      return { status: 202, body: { status: "filtered" } };
+    case "duplicate":
+      return { status: 200, body: { status: "duplicate" } };
+    case "rejected":
+      return REJECTION_ANSWERS[receipt.rejection](receipt.reason);
+    case "unavailable":
+      return { status: 500, body: { error: ERRORS.storageFailed } };
+    case "busy":
+      return { status: 503, body: { error: ERRORS.transformUnavailable } };
+    case "withheld":
+      return { status: 424, body: { error: WITHHELD } };
+  }
+}
+
+const WITHHELD = "not stored: another item of this batch was refused";
+
+const REJECTION_ANSWERS = {
+  invalid_json: () => ({ status: 400, body: { error: "Invalid JSON" } }),
+  extraction_failed: (reason: string) => ({ status: 400, body: { error: reason } }),
+  unstorable: (reason: string) => ({ status: 400, body: { error: reason } }),
+  transform_failed: (reason: string) => ({ status: 422, body: { error: `Transform failed: ${reason}` } }),
+} as const;
+
+/**
+ * Answers for all messages of a request. The status is for a sender that reads nothing else: after a 2xx none is worth
+ * sending again, after a 500 or 503 all are, since those that are stored become duplicates.
+ *
+ * @param isAtomic all are stored or none
+ */
+function answerBatch(res: ServerResponse, receipts: readonly Receipt[], isAtomic: boolean): void {
+  const answers = receipts.map(receiptAnswer);
+  const items = answers.map(({ status, body }) => ({ status, body }));
+  const failed = answers.findIndex(({ status }) => status >= 500);
+  const refused = answers.findIndex(({ status }) => status === 400 || status === 422);
+  const isNoneTaken = refused >= 0 && (isAtomic || answers.every(({ status }) => status >= 400));
+  const decisive = answers[failed >= 0 ? failed : refused];
+  if (decisive !== undefined && (failed >= 0 || isNoneTaken)) {
+    const { error } = decisive.body as { readonly error: string };
+    answer(res, { ...decisive, body: { error: failed >= 0 ? error : `item ${refused}: ${error}`, items } });
+  } else if (refused >= 0) sendJson(res, 207, { items });
+  else sendJson(res, answers.some(({ status }) => status === 202) ? 202 : 200, { items });
+}
+
+/** Answers a request whose body holds no batch. @param maxItems `batch.maxItems` */
+function answerUnsplit(
+  res: ServerResponse,
+  split: Exclude<SplitBatch, { readonly kind: "messages" }>,
+  maxItems: number,
+): void {
+  if (split.kind === "too_many") sendError(res, 413, tooManyMessage(maxItems));
+  else sendError(res, 400, split.kind === "no_list" ? split.reason : "Invalid JSON");
+}
+
 /**
  * Which received headers of an HTTP source are neither stored nor shown to transforms.
  *
@@ -147,10 +225,10 @@ const omitsNone = (): boolean => false;
 export function headersNotStored(auth: InboundAuth | undefined, further: readonly string[]): (name: string) => boolean {
   // The correlation id has a column of its own, and what is stored has been decoded.
   const own = [...credentialHeaderNames(auth), ...further, CORRELATION_HEADER, "content-encoding"];
-  const omits = credentialHeaders(own);
+  const names = new Set(own.map((name) => name.toLowerCase()));
   // Twilio's `I-Twilio-Idempotency-Token` only looks like a credential.
   const kept = auth?.kind === "provider" ? keyHeadersOf(providerOf(auth.provider)) : [];
-  return (name) => omits(name) && (!kept.includes(name) || own.some((each) => each.toLowerCase() === name));
+  return (name) => names.has(name) || (isCredentialHeader(name) && !kept.includes(name));
 }
 
 function keyHeadersOf({ idempotencyKey }: Provider): readonly string[] {

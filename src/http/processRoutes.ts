@@ -1,7 +1,7 @@
 import { type Health, LIVENESS } from "../core/health.ts";
+import { JSON_TYPE, send, sendJson, TEXT_TYPE } from "./exchange.ts";
 import { json, plain } from "./openapi/answers.ts";
 import { type DocumentOptions, openApiDocument } from "./openapi/document.ts";
-import { JSON_TYPE, send, sendJson, TEXT_TYPE } from "./respond.ts";
 import { type Route, type RouteHandler, route } from "./routes.ts";
 
 const PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8";

@@ -3,9 +3,8 @@ import express, { type ErrorRequestHandler, type Express, type RequestHandler } 
 import { errorText } from "../model/errors.ts";
 import { OPERATIONS, type OperationId, type OperationPath, pathPattern } from "../model/routes.ts";
 import type { Log } from "../ports/runtime.ts";
-import { announcesTooMuch } from "./body.ts";
+import { announcesTooMuch, ERRORS, sendError, tooLargeMessage } from "./exchange.ts";
 import type { RouteDescription } from "./openapi/answers.ts";
-import { ERRORS, sendError, tooLargeMessage } from "./respond.ts";
 
 /** @param parameters the decoded values of `{name}` in the path */
 export type RouteHandler = (

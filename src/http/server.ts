@@ -3,7 +3,7 @@ import type { AddressInfo, Socket } from "node:net";
 import { errorText } from "../model/errors.ts";
 import type { Log, Service } from "../ports/runtime.ts";
 import { withTimeout } from "../time/wait.ts";
-import { ERRORS, JSON_TYPE, LINGER_MS, sendError } from "./respond.ts";
+import { ERRORS, JSON_TYPE, LINGER_MS, sendError } from "./exchange.ts";
 
 export interface HttpServerOptions {
   /** Name in logs, such as `http` or `http-management`. */
@@ -411,7 +411,7 @@ const FAULTS: Readonly<Record<string, Fault>> = {
   ERR_HTTP_REQUEST_TIMEOUT: { status: "408 Request Timeout", error: "The request did not come in time" },
 };
 
-/** Answers what is not a request, and ends the connection so that the answer arrives: see `respond.ts`. */
+/** Answers what is not a request, and ends the connection so that the answer arrives: see {@link send}. */
 function endWith(socket: Socket, { status, error }: Fault): void {
   const body = JSON.stringify({ error });
   const head = `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: ${JSON_TYPE}\r\nContent-Length: ${Buffer.byteLength(body)}`;

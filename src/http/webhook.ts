@@ -13,7 +13,7 @@ import {
 import type { InboundAuth, ProviderAuth } from "../adapters/sources/http/schema.ts";
 import { madeOf } from "../model/secret.ts";
 import type { Clock } from "../time/clock.ts";
-import { JSON_TYPE, send, TEXT_TYPE } from "./respond.ts";
+import { JSON_TYPE, send, TEXT_TYPE } from "./exchange.ts";
 
 /** What an HTTP source does besides receiving messages, because its sender is a provider of webhooks. */
 interface Webhook {

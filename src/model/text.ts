@@ -20,6 +20,15 @@ export function encodedHeaderValue(lowerCaseName: string, value: string): string
   return BLANK_AROUND.test(value) || value.startsWith(ENCODED) ? extended(value) : value;
 }
 
+/** Header names of HTTP are tokens (RFC 9110, section 5.6.2). */
+export const HTTP_HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+const ASCII_TEXT = /^[\t\x20-\x7e]*$/;
+
+/** A header value as HTTP sends it: text outside ASCII becomes UTF-8, one character per octet. */
+export function httpHeaderOctets(value: string): string {
+  return ASCII_TEXT.test(value) ? value : Buffer.from(value, "utf8").toString("latin1");
+}
+
 /**
  * A header name with the characters that the wire does not allow as percent-encoded UTF-8.
  *

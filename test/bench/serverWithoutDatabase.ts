@@ -1,6 +1,6 @@
 import { httpPlan } from "../../src/core/receipt/attributes.ts";
 import { createReceiver } from "../../src/core/receipt/receive.ts";
-import { BodyBudget } from "../../src/http/body.ts";
+import { BodyBudget } from "../../src/http/exchange.ts";
 import { inboxRoutes } from "../../src/http/inbox.ts";
 import { createApps } from "../../src/http/routes.ts";
 import { HttpServer } from "../../src/http/server.ts";
@@ -16,8 +16,10 @@ const receiver = createReceiver({
   source: "bench",
   settings: { consumption: "push" },
   attributes: httpPlan(paths),
-  insert: async () => ({ kind: "stored" }),
-  insertRequest: async (rows) => rows.map(() => ({ kind: "stored" })),
+  batcher: {
+    add: async () => ({ kind: "stored" }),
+    addRequest: async (rows) => rows.map(() => ({ kind: "stored" })),
+  },
   clock: systemClock,
   metrics,
   log,

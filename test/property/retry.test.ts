@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { createRetryPolicy, hasAttemptsLeft } from "../../src/core/delivery/deliver.ts";
+import { createRetryPolicy, hasAttemptsLeft } from "../../src/core/delivery/failure.ts";
 import { settings } from "./settings.ts";
 
 const LONGEST_MS = 60_000;

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { destinationOf } from "../../src/adapters/stores/postgres/fragments.ts";
 import type { Routing, TopicRoute } from "../../src/adapters/stores/sql/routing.ts";
-import { compileDestinationOf, compileRoutes } from "../../src/core/delivery/routes.ts";
+import { compileDestinationOf, compileRoutes } from "../../src/core/delivery/deliver.ts";
 import { OUTBOX_COLUMNS, type RoutedRow } from "../../src/model/rows.ts";
 import { createDatabase, onServer, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { compileTopicPattern } from "../../src/core/delivery/routes.ts";
+import { compileTopicPattern } from "../../src/model/topicPattern.ts";
 import { naivelyMatches } from "./naiveGlob.ts";
 import { settings } from "./settings.ts";
 

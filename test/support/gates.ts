@@ -1,6 +1,6 @@
 import type { DeliveryResult } from "../../src/core/delivery/deliver.ts";
+import { HEALTHY, NOT_ASKED } from "../../src/core/destinations/breaker.ts";
 import { DestinationGates, type DestinationGatesOptions } from "../../src/core/destinations/gates.ts";
-import { HEALTHY, NOT_ASKED } from "../../src/core/destinations/receiver.ts";
 import type { ClaimToken, Outcome } from "../../src/model/rows.ts";
 import type { DestinationStore } from "../../src/ports/destinationStore.ts";
 import { ManualClock, silentLog, silentMetrics } from "./recorders.ts";

@@ -199,7 +199,7 @@ describe("the rules", () => {
     ["src/time/a.ts", "../model/rows.ts"],
     ["src/surprise/a.ts", "../model/rows.ts"],
     ["src/console/api.ts", "../core/operations/shown.ts"],
-    ["src/console/types.ts", "../http/respond.ts"],
+    ["src/console/types.ts", "../http/exchange.ts"],
   ])("refuse %s an import of %s", (file, specifier) => {
     expect(check(file, specifier)).toEqual([expect.stringContaining(`${file} imports "${specifier}": `)]);
   });

@@ -1,9 +1,10 @@
 import { destinationKindOf, sourceKindOf } from "../../adapters/kinds.ts";
 import { checkInboundAuth, credentialHeadersOf } from "../../adapters/sources/http/kind.ts";
 import { hasUnknownPlaceholder, topicParts } from "../../core/delivery/template.ts";
-import { CORRELATION_HEADER, isCredentialHeader } from "../../core/receipt/headers.ts";
+import { CORRELATION_HEADER } from "../../core/receipt/attributes.ts";
 import type { ConfigProblem } from "../../model/errors.ts";
 import { isOwnPath } from "../../model/routes.ts";
+import { isCredentialHeader } from "../../model/secret.ts";
 import type { Report, When } from "../../ports/kinds.ts";
 import { basePath, withLeadingSlash } from "../derive.ts";
 import type { KeyPath } from "../keyPath.ts";

@@ -2,8 +2,7 @@ import type { ClaimScope } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
 import type { DestinationGates } from "../destinations/gates.ts";
 import type { FairShare } from "./fairShare.ts";
-import type { KeyQueues } from "./keyQueues.ts";
-import type { Releases } from "./settler.ts";
+import type { KeyQueues, Releases } from "./keyQueues.ts";
 
 /** A claim in addition to the usual one; report its end to {@link ClaimScopes.furtherEnded}. */
 export interface FurtherClaim {
@@ -58,7 +57,7 @@ export class ClaimScopes {
   readonly #full = new Map<string, boolean>();
   /** When rows of a destination last had to be released. */
   readonly #overfullAt = new Map<string, number>();
-  /** Those that {@link noteLeftOut} found, and the usual claim has left out since. */
+  /** Those that the usual claim left out when it was last asked for. */
   #leftOut = new Set<string>();
 
   constructor(options: ClaimScopesOptions) {
@@ -100,15 +99,11 @@ export class ClaimScopes {
   /** Of the usual claim; undefined for all rows. */
   usual(): ClaimScope | undefined {
     const excepted = this.#excepted();
+    this.#leftOut = new Set(excepted);
     return excepted.length === 0 ? undefined : this.#allBut(excepted);
   }
 
-  /** Notes which destinations the usual claim leaves out now, for {@link takeBack}. */
-  noteLeftOut(): void {
-    this.#leftOut = new Set(this.#excepted());
-  }
-
-  /** Whether a destination was noted as left out and the next usual claim includes it; true once. */
+  /** Whether {@link usual} left a destination out and would include it now; true once. */
   takeBack(destination: string): boolean {
     if (!this.#leftOut.has(destination) || this.isClosed(destination) || this.#isApart(destination)) return false;
     return this.#leftOut.delete(destination);
@@ -250,6 +245,7 @@ export class ClaimScopes {
 
   #rowsWanted(destination: string): number | undefined {
     const { gates, share } = this.#options;
+    // A function, since few calls need it: reading the clock for each would cost a tenth of the poller's time.
     return gates.rowsWanted(destination, () => share.perSecond(destination));
   }
 

@@ -1,9 +1,10 @@
 import { ClaimLostError, errorText } from "../../model/errors.ts";
-import type { ClaimedRow, ClaimToken, MessageId } from "../../model/rows.ts";
+import type { ClaimedRow, ClaimToken, MessageId, Outcome } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { ClaimResult, ClaimScope, Lease, OutboxStore } from "../../ports/store.ts";
-import type { Clock } from "../../time/clock.ts";
+import { Backoff } from "../../time/backoff.ts";
+import type { Clock, Random } from "../../time/clock.ts";
 import { sharedController } from "../../time/wait.ts";
 
 /** A claim of this process: its open rows, and how long it may act on them. */
@@ -29,13 +30,29 @@ interface ClaimsOptions {
   /** Ceiling of a claim in ms, however often renewed (`outbox.claimTimeoutMs`). */
   readonly claimTimeoutMs: number;
   readonly clock: Clock;
+  readonly random: Random;
   readonly metrics: Metrics;
   readonly log: Log;
+  /** Waits between retries and between small batches of outcomes, in ms. */
+  readonly wait: (ms: number) => Promise<void>;
 }
 
 /**
- * The claims of this process. One statement renews all of them every third of the lease. Deadlines use the monotonic
- * clock, so neither a clock that jumps nor a process suspended for a minute can act on an expired claim.
+ * What became of an outcome. `closed`: it was written, or is fenced off since the row is no longer under this claim.
+ * `refused`: the database accepts no outcome of this row, whose claim stays until its lease ends. `abandoned`: it was
+ * not written before the process had to end.
+ */
+type Settlement = "closed" | "refused" | "abandoned";
+
+/**
+ * The claims of this process, from the statement that makes them to the outcomes of their rows.
+ *
+ * One statement renews all of them every third of the lease. Deadlines use the monotonic clock, so neither a clock that
+ * jumps nor a process suspended for a minute can act on an expired claim.
+ *
+ * Outcomes are written in batches: they accumulate while a statement runs (and equally long after a small one), so
+ * batches grow with load and a lone outcome is not delayed. Failed batches are retried: the fence makes a late outcome
+ * harmless, while a lost one would mean a second delivery.
  */
 export class Claims {
   readonly #options: ClaimsOptions;
@@ -43,16 +60,23 @@ export class Claims {
   readonly #held = new Set<HeldClaim>();
   #renewDueAt: number;
   #renewing: Promise<void> | undefined;
+  readonly #backoff: Backoff;
+  #unsettled: Unsettled[] = [];
+  #settling: Promise<void> | undefined;
+  #givenUp = false;
+  /** Until then a small batch of outcomes waits for more; monotonic ms. */
+  #restsUntil = Number.NEGATIVE_INFINITY;
 
   constructor(options: ClaimsOptions) {
-    const { claimTimeoutMs, clock } = options;
+    const { claimTimeoutMs, clock, random } = options;
     this.#options = options;
     this.#lease = { leaseMs: Math.min(claimTimeoutMs, LEASE_MS), claimTimeoutMs };
     this.#renewDueAt = clock.monotonic() + this.#lease.leaseMs / 3;
+    this.#backoff = new Backoff(random, RETRY_WAITS);
   }
 
   /**
-   * Claims rows; each of them must be closed.
+   * Claims rows; each of them must be settled, or left to its lease.
    *
    * @param limit most rows
    * @param scope which rows to choose from; undefined for all
@@ -76,12 +100,6 @@ export class Claims {
     return { result, claim: this.#hold(token, result.rows, claimedAt) };
   }
 
-  /** The row is settled, or left to its lease. */
-  close(claim: HeldClaim, id: MessageId): void {
-    claim.open.delete(id);
-    if (claim.open.size === 0) this.#held.delete(claim);
-  }
-
   /**
    * Whether a delivery may begin: the row is still ours, and more than a sixth of the lease is left. With less, it
    * missed its renewals or reached its ceiling, and the delivery might not end in time.
@@ -90,8 +108,30 @@ export class Claims {
     return claim.deadline - this.#options.clock.monotonic() > this.#lease.leaseMs / 6 && !claim.lost.has(id);
   }
 
-  /** Ends every delivery that still runs, with `reason` as the abort reason. */
-  abortAll(reason: Error): void {
+  /**
+   * Writes the outcome of a row.
+   *
+   * @returns once it is committed, or known never to be; never rejects
+   */
+  settle(claim: HeldClaim, outcome: Outcome): Promise<Settlement> {
+    return new Promise((resolve) => {
+      this.#unsettled.push({ claim, outcome, heldUntil: claim.deadline, resolve, mayBeWritten: false });
+      // Started from a microtask, so that the outcomes of one turn of the event loop share a statement.
+      this.#settling ??= Promise.resolve().then(() => this.#settleAll());
+    });
+  }
+
+  /** Resolves when every outcome so far has its result. */
+  async flushed(): Promise<void> {
+    while (this.#settling !== undefined) await this.#settling;
+  }
+
+  /**
+   * Ends every delivery that still runs, with `reason` as the abort reason, and retries no failed statement: another
+   * replica reclaims the rest when its lease ends, and delivers it again.
+   */
+  giveUp(reason: Error): void {
+    this.#givenUp = true;
     for (const claim of this.#held) claim.cutoff.abort(reason);
   }
 
@@ -130,7 +170,7 @@ export class Claims {
     const claim: HeldClaim = {
       token,
       claimedAt,
-      deadline: claimedAt + Math.min(leaseMs, claimTimeoutMs),
+      deadline: claimedAt + leaseMs,
       ceiling: claimedAt + claimTimeoutMs,
       open: new Set(rows.map((row) => row.id)),
       lost: new Set(),
@@ -170,8 +210,90 @@ export class Claims {
     if (others > 0) log.error({ rows: others }, "the database refuses the claim of more rows");
     if (refused.length > 0) metrics.outboxRowRefused(refused.length);
   }
+
+  async #settleAll(): Promise<void> {
+    while (this.#unsettled.length > 0) {
+      await this.#rest();
+      const batch = this.#unsettled.splice(0, MAX_BATCH);
+      try {
+        await this.#write(batch);
+        this.#backoff.reset();
+      } catch (error) {
+        for (const each of batch) each.mayBeWritten = true;
+        this.#unsettled = [...batch, ...this.#unsettled];
+        await this.#writeFailed(errorText(error));
+      }
+    }
+    this.#settling = undefined;
+  }
+
+  async #rest(): Promise<void> {
+    const ms = this.#restsUntil - this.#options.clock.monotonic();
+    // A timer takes at least a millisecond.
+    if (ms >= 1 && this.#unsettled.length < LARGE_BATCH && !this.#givenUp) await this.#options.wait(ms);
+  }
+
+  async #write(batch: readonly Unsettled[]): Promise<void> {
+    const { store, clock } = this.#options;
+    const startedAt = clock.monotonic();
+    const { closed, refused } = await store.settle(batch.map(({ outcome }) => outcome));
+    const endedAt = clock.monotonic();
+    this.#restsUntil = endedAt + Math.min(endedAt - startedAt, MAX_REST_MS);
+    for (const { claim, outcome, heldUntil, resolve, mayBeWritten } of batch) {
+      const reason = refused.get(outcome.id);
+      if (reason !== undefined) this.#logRefusedOutcome(outcome, reason);
+      else if (!closed.has(outcome.id)) {
+        // While the lease holds, only an earlier statement can have closed the row.
+        if (!mayBeWritten) this.#logLost(outcome, RECLAIMED);
+        else if (endedAt >= heldUntil) this.#logLost(outcome, WRITTEN_OR_EXPIRED);
+      }
+      claim.open.delete(outcome.id);
+      if (claim.open.size === 0) this.#held.delete(claim);
+      resolve(reason === undefined ? "closed" : "refused");
+    }
+  }
+
+  async #writeFailed(reason: string): Promise<void> {
+    const { metrics, log, wait } = this.#options;
+    metrics.outboxProcessError();
+    log.warn({ reason }, "settling outcomes failed, retrying");
+    if (!this.#givenUp) return await wait(this.#backoff.next());
+    log.warn({ rows: this.#unsettled.length, reason }, "gave up settling; leases will expire");
+    for (const { resolve } of this.#unsettled.splice(0)) resolve("abandoned");
+  }
+
+  #logRefusedOutcome({ id, kind }: Outcome, reason: string): void {
+    const { metrics, log } = this.#options;
+    metrics.outboxRowRefused(1);
+    log.error(
+      { id, outcome: kind, reason },
+      "the database refuses every outcome of this row: it stays claimed until its lease expires, then is delivered again",
+    );
+  }
+
+  #logLost({ id, kind }: Outcome, message: string): void {
+    this.#options.metrics.claimsLost("poller", 1);
+    this.#options.log.warn({ id, outcome: kind }, message);
+  }
 }
 
+interface Unsettled {
+  readonly claim: HeldClaim;
+  readonly outcome: Outcome;
+  /** No other replica may take the row before; monotonic ms. */
+  readonly heldUntil: number;
+  readonly resolve: (settlement: Settlement) => void;
+  /** A failed statement included it, and may have been committed. */
+  mayBeWritten: boolean;
+}
+
+const RECLAIMED = "claim lost: the row was reclaimed before its outcome was written";
+const WRITTEN_OR_EXPIRED = "claim lost: an earlier statement without an answer wrote the outcome, or the lease expired";
+const MAX_BATCH = 1000;
+/** A statement for twenty rows costs a third of one for a hundred; beyond this size there is little more to gain. */
+const LARGE_BATCH = 250;
+const MAX_REST_MS = 50;
+const RETRY_WAITS = { firstMs: 50, longestMs: 2000 };
 /** Bounds the memory for claimed payloads: only a few claims wait at a time. */
 export const MAX_CLAIM_BYTES = 16 * 1024 * 1024;
 /** The rows of a killed replica are pending again within this time; a live one renews at a third of it. */

@@ -1,13 +1,22 @@
 import { ClaimLostError, errorText, PublishError, StoppingError, TransformError } from "../../model/errors.ts";
-import { type AttemptRecord, type ClaimedRow, type DeliverableRow, EXPIRED, type Outcome } from "../../model/rows.ts";
+import {
+  type AttemptRecord,
+  type ClaimedRow,
+  type DeliverableRow,
+  type DestinationOf,
+  EXPIRED,
+  nowhere,
+  type Outcome,
+} from "../../model/rows.ts";
+import { compileTopicPattern } from "../../model/topicPattern.ts";
 import type { Destination, OutboundMessage } from "../../ports/destination.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock, Random } from "../../time/clock.ts";
-import { HEALTHY, NOT_ASKED, type ReceiverReport, verdictOf } from "../destinations/receiver.ts";
+import { HEALTHY, NOT_ASKED, type ReceiverReport } from "../destinations/breaker.ts";
 import type { Redact } from "../redaction/redact.ts";
 import type { EventWriter } from "./cloudEvents.ts";
-import { compileDestinationOf, compileRoutes, type DestinationOf, nowhere } from "./routes.ts";
+import { hasAttemptsLeft, maxAttemptsInEffect, type RetryPolicy, verdictOf } from "./failure.ts";
 import {
   type Address,
   compileOutboundHeaders,
@@ -153,21 +162,24 @@ async function attemptOf(
     return { kind: "refused", error: new Error(`the column of the ${column} is NULL: there is nothing to deliver`) };
   }
   if (route === undefined) return { kind: "refused", error: new Error(nowhere(row)) };
-  const { destination } = route.target;
+  const { target } = route;
   let publishedAt: number | undefined;
   try {
     signal.throwIfAborted();
-    const message = await prepareMessage(route, row, signal, metrics);
+    let body = row.payload;
+    if (route.transform !== null) body = await transform("route", route.transform, body, row, signal, metrics);
+    if (target.transform !== null) body = await transform("destination", target.transform, body, row, signal, metrics);
+    const message = messageOf(route, row, body);
     signal.throwIfAborted();
     publishedAt = clock.monotonic();
-    await destination.publish(message, signal);
+    await target.destination.publish(message, signal);
     return { kind: "sent" };
   } catch (error) {
     if (isInterruption(error, signal)) return { kind: "interrupted", wasSent: publishedAt !== undefined, error };
     return { kind: error instanceof RefusedError ? "refused" : "failed", error };
   } finally {
     if (publishedAt !== undefined) {
-      metrics.outboxPublishDuration(route.target.kind, (clock.monotonic() - publishedAt) / 1000);
+      metrics.outboxPublishDuration(target.kind, (clock.monotonic() - publishedAt) / 1000);
     }
   }
 }
@@ -278,28 +290,6 @@ function prepareRoute(route: DeliveryRoute, targets: ReadonlyMap<string, Deliver
   return { ...route, target, outboundHeaders: compileOutboundHeaders(target.headers) };
 }
 
-async function prepareMessage(
-  route: PreparedRoute,
-  row: DeliverableRow,
-  signal: AbortSignal,
-  metrics: Metrics,
-): Promise<OutboundMessage> {
-  const { target } = route;
-  let body = row.payload;
-  if (route.transform !== null) body = await transform("route", route.transform, body, row, signal, metrics);
-  if (target.transform !== null) body = await transform("destination", target.transform, body, row, signal, metrics);
-  const fields = messageFields(row);
-  const headers = route.outboundHeaders(row.headers, row.id, fields);
-  return {
-    id: row.id,
-    topic: row.topic,
-    key: row.key,
-    ...(target.cloudEvents?.(row, fields, body, headers) ?? { body, headers }),
-    address: target.address?.render(fields) ?? null,
-    routingKey: renderRoutingKey(target.routingKey, route, fields),
-  };
-}
-
 async function transform(
   name: "route" | "destination",
   stage: TransformStage,
@@ -319,6 +309,20 @@ async function transform(
     const message = `the ${name} transform failed: ${reasonOf(error)}`;
     throw stage.onError === "Dead" ? new RefusedError(message) : new PublishError("transform_failed", message);
   }
+}
+
+function messageOf(route: PreparedRoute, row: DeliverableRow, body: string): OutboundMessage {
+  const { target } = route;
+  const fields = messageFields(row);
+  const headers = route.outboundHeaders(row.headers, row.id, fields);
+  return {
+    id: row.id,
+    topic: row.topic,
+    key: row.key,
+    ...(target.cloudEvents?.(row, fields, body, headers) ?? { body, headers }),
+    address: target.address?.render(fields) ?? null,
+    routingKey: renderRoutingKey(target.routingKey, route, fields),
+  };
 }
 
 /** Only the signal's own reason counts: a refusal that came just before the abort is a failed attempt. */
@@ -378,95 +382,48 @@ function reasonOf(error: unknown): string {
   }
 }
 
-/** The default limit of a wait, and the limit up to which `Retry-After` always counts. */
-export const MAX_RETRY_DELAY_MS = 60_000;
-/** Default of the column `max_attempts`. */
-export const COLUMN_MAX_ATTEMPTS = 5;
-/** Largest random share of the delay, so that rows that failed together do not return together. */
-const JITTER = 0.25;
-const FACTOR = 2;
-
-/** Block `retry` of a destination; times in ms. Either `schedule`, or any of the three behind it. */
-interface RetrySettings {
-  readonly schedule?: readonly number[];
-  readonly baseDelayMs?: number;
-  readonly factor?: number;
-  readonly maxDelayMs?: number;
-  /** Largest random share of the delay. */
-  readonly jitter: number;
+/** Ordered routes: the first whose pattern matches the topic wins (spec, "routes"). */
+interface Routes<R> {
+  /** The route of a topic; undefined when none matches. */
+  match(topic: string): R | undefined;
 }
 
 /**
- * How long a row waits after a failed delivery.
+ * Where rows go: to the destination to which an operator replayed them, else to that of the first route that matches.
  *
- * @param failure `attempt`: failed deliveries before this one; `retryAfterMs`: the receiver's request
- * @returns whole ms
+ * @param destinations those configured
  */
-type RetryPolicy = (
-  failure: { readonly attempt: number; readonly retryAfterMs: number | undefined },
-  random: Random,
-) => number;
-
-/**
- * The policy of a destination. Without settings it is that of the spec ("outbox"; design, "Attempts"): `min(60 s, base
- * * 2^attempt * (1 + 0..0.25))`, lengthened by the receiver's `Retry-After` up to the same 60 s.
- *
- * With the default base of 1000 ms:
- *
- * | failed at `attempt` | wait                |
- * | ------------------- | ------------------- |
- * | 0                   | 1 to 1.25 s         |
- * | 1                   | 2 to 2.5 s          |
- * | 2                   | 4 to 5 s            |
- * | 3                   | 8 to 10 s           |
- * | 4                   | 16 to 20 s          |
- * | 5                   | 32 to 40 s          |
- * | 6 and later         | 60 s                |
- *
- * With a schedule, jitter may exceed its longest entry. `Retry-After` lengthens a wait up to the longest entry of the
- * schedule or `maxDelayMs`, and up to 60 s in any case.
- *
- * @param settings of the destination, if it has any
- * @param baseDelayMs `outbox.retryBaseDelayMs`, for a destination that has none of its own
- */
-export function createRetryPolicy(settings: RetrySettings | undefined, baseDelayMs: number): RetryPolicy {
-  const jitter = settings?.jitter ?? JITTER;
-  if (settings?.schedule !== undefined) return scheduled(settings.schedule, jitter);
-  const base = settings?.baseDelayMs ?? baseDelayMs;
-  const factor = settings?.factor ?? FACTOR;
-  const longest = settings?.maxDelayMs ?? MAX_RETRY_DELAY_MS;
-  const longestAsked = Math.max(longest, MAX_RETRY_DELAY_MS);
-  return ({ attempt, retryAfterMs }, random) => {
-    // The power may be Infinity, and 0 * Infinity is NaN.
-    const backoff = base === 0 ? 0 : base * factor ** Math.max(attempt, 0) * (1 + random() * jitter);
-    return Math.floor(Math.max(Math.min(longest, backoff), Math.min(longestAsked, retryAfterMs ?? 0)));
+export function compileDestinationOf(
+  routes: Routes<{ readonly destination: string }>,
+  destinations: Pick<ReadonlySet<string>, "has">,
+): DestinationOf {
+  return ({ topic, destinationOverride }) => {
+    if (destinationOverride !== null) return destinations.has(destinationOverride) ? destinationOverride : undefined;
+    return topic === null ? undefined : routes.match(topic)?.destination;
   };
 }
 
-function scheduled(schedule: readonly number[], jitter: number): RetryPolicy {
-  const longestAsked = Math.max(MAX_RETRY_DELAY_MS, ...schedule);
-  return ({ attempt, retryAfterMs }, random) => {
-    const wait = schedule[Math.min(Math.max(attempt, 0), schedule.length - 1)] ?? 0;
-    return Math.floor(Math.max(wait * (1 + random() * jitter), Math.min(longestAsked, retryAfterMs ?? 0)));
+/** Cached topics per set of routes; then the cache is cleared, so that ids in topics cannot fill it. */
+const REMEMBERED_TOPICS = 1024;
+
+/**
+ * Compiles routes. Most services have few topics, so results are cached: with 20 patterns a cached match took 0.03 µs,
+ * an evaluated one 1.4 µs (`orders.*.v1`) to 37 µs (`*.created.v1`).
+ *
+ * @param routes in order of precedence
+ * @throws Error when a pattern holds `***`
+ */
+export function compileRoutes<R extends { readonly topicPattern: string }>(routes: readonly R[]): Routes<R> {
+  const compiled = routes.map((route) => ({ route, matches: compileTopicPattern(route.topicPattern) }));
+  const remembered = new Map<string, R | undefined>();
+  return {
+    match(topic) {
+      const known = remembered.get(topic);
+      if (known !== undefined || remembered.has(topic)) return known;
+      const found = compiled.find(({ matches }) => matches(topic))?.route;
+      if (remembered.size >= REMEMBERED_TOPICS) remembered.clear();
+      remembered.set(topic, found);
+      return found;
+    },
   };
-}
-
-/**
- * The attempts of a row: the destination's number wins where the row has the column's default. Any other value was
- * chosen for the row.
- *
- * @param ofRow the row's `max_attempts`
- * @param ofDestination `maxAttempts` of its destination, if it has one
- */
-export function maxAttemptsInEffect(ofRow: number, ofDestination: number | undefined): number {
-  return ofRow === COLUMN_MAX_ATTEMPTS ? (ofDestination ?? ofRow) : ofRow;
-}
-
-/**
- * Whether a failure leaves this row an attempt: `attempt` grows by one, and the row is dead at `maxAttempts`.
- *
- * @param row with its {@link maxAttemptsInEffect}
- */
-export function hasAttemptsLeft(row: { readonly attempt: number; readonly maxAttempts: number }): boolean {
-  return row.attempt + 1 < row.maxAttempts;
 }

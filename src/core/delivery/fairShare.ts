@@ -1,5 +1,5 @@
 import type { Clock } from "../../time/clock.ts";
-import type { Verdict } from "../destinations/receiver.ts";
+import type { Verdict } from "../destinations/breaker.ts";
 
 /** A delivery that holds a slot. */
 export interface Slot {

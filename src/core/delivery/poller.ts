@@ -4,14 +4,13 @@ import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import { type ClaimResult, type ClaimScope, NO_DESTINATION, type OutboxStore } from "../../ports/store.ts";
 import type { Clock, Random } from "../../time/clock.ts";
+import { NOT_ASKED, type Verdict } from "../destinations/breaker.ts";
 import type { DestinationGates } from "../destinations/gates.ts";
-import { NOT_ASKED, type Verdict } from "../destinations/receiver.ts";
 import { ClaimScopes, type FurtherClaim } from "./claimScopes.ts";
 import { Claims, MAX_CLAIM_BYTES } from "./claims.ts";
 import type { Delivery } from "./deliver.ts";
 import { FairShare } from "./fairShare.ts";
-import { KeyQueues, type QueuedRow } from "./keyQueues.ts";
-import { Releases, type SettleResult, Settler } from "./settler.ts";
+import { KeyQueues, type QueuedRow, Releases } from "./keyQueues.ts";
 
 export interface PollerOptions {
   readonly store: OutboxStore;
@@ -48,7 +47,6 @@ export class Poller {
   readonly #share: FairShare;
   readonly #releases = new Releases();
   readonly #scopes: ClaimScopes;
-  readonly #settler: Settler;
   #passing: Promise<unknown> = Promise.resolve();
   readonly #furtherClaims = new Set<Promise<void>>();
   /** Why a further claim failed: the next pass fails with it. */
@@ -84,7 +82,6 @@ export class Poller {
       claimBytes: MAX_CLAIM_BYTES,
       clock,
     });
-    this.#settler = new Settler(options);
     gates.listen({
       onChange: () => {
         this.#dispatch();
@@ -152,8 +149,7 @@ export class Poller {
     for (const entry of this.#queues.dropAll()) this.#release(entry);
     const cut = () => {
       this.#cutOff = true;
-      this.#settler.giveUp();
-      this.#claims.abortAll(new StoppingError("the graceful stop timed out"));
+      this.#claims.giveUp(new StoppingError("the graceful stop timed out"));
     };
     if (cutoff.aborted) cut();
     else cutoff.addEventListener("abort", cut, { once: true });
@@ -162,7 +158,7 @@ export class Poller {
       await this.#passing.catch(() => {});
       await Promise.all(this.#furtherClaims);
       if (this.#inDelivery > 0) await new Promise<void>((resolve) => this.#onDeliveriesEnded.push(resolve));
-      await this.#settler.flushed();
+      await this.#claims.flushed();
     } finally {
       cutoff.removeEventListener("abort", cut);
     }
@@ -191,37 +187,30 @@ export class Poller {
 
   #releaseOverflow(): void {
     for (const destination of this.#scopes.overfull()) {
-      for (const entry of this.#queues.dropAt(destination)) {
-        this.#countQueued(entry, -1);
-        this.#releases.addOverflow(entry, destination);
-        void this.#settle(entry, releaseOf(entry.row));
-      }
+      for (const entry of this.#queues.dropAt(destination)) this.#release(entry, destination);
     }
   }
 
   /** A running further claim holds back the rows behind its own: if only those are left, claims again alone. */
   async #claimUsual(): Promise<ClaimResult> {
-    const claim = async () => {
-      this.#scopes.noteLeftOut();
-      const result = await this.#claim(this.#options.batchSize, this.#scopes.usual());
-      // It may have changed while the claim ran.
-      this.#scopes.noteLeftOut();
-      return result;
-    };
-    const result = await claim();
-    const isMissing = ({ rows, more }: ClaimResult) => this.#scopes.usual() !== undefined && more && rows.length === 0;
+    const result = await this.#claim(this.#options.batchSize, this.#scopes.usual());
     this.#usualFirst = false;
-    if (!isMissing(result) || this.#stopping) return result;
+    if (!this.#hasMissedRows(result) || this.#stopping) return result;
     this.#claimsAlone = true;
     try {
       await Promise.all(this.#furtherClaims);
       if (this.#stopping || !this.#mayClaim()) return result;
-      const alone = await claim();
-      this.#usualFirst = isMissing(alone);
+      const alone = await this.#claim(this.#options.batchSize, this.#scopes.usual());
+      this.#usualFirst = this.#hasMissedRows(alone);
       return alone;
     } finally {
       this.#claimsAlone = false;
     }
+  }
+
+  #hasMissedRows({ rows, more }: ClaimResult): boolean {
+    // What it leaves out may have changed while the claim ran.
+    return this.#scopes.usual() !== undefined && more && rows.length === 0;
   }
 
   /** Begins the further claims that are due, in parallel: one that reads past a million rows takes long. */
@@ -357,41 +346,23 @@ export class Poller {
 
   // Settling
 
-  /** Releases a waiting row. */
-  #release(entry: QueuedRow): void {
+  /** Releases a waiting row. @param overfull the destination at which too many wait, if that is why */
+  #release(entry: QueuedRow, overfull?: string): void {
     this.#countQueued(entry, -1);
-    this.#releases.add(entry);
+    this.#releases.add(entry, overfull);
     void this.#settle(entry, releaseOf(entry.row));
   }
 
   async #settle(entry: QueuedRow, outcome: Outcome): Promise<void> {
-    const { claim, destination, row } = entry;
+    const { claim, destination } = entry;
     const scoped =
       outcome.kind === "retry" ? { ...outcome, scope: this.#scopes.scopeOf(destination), destination } : outcome;
-    const result = await this.#settler.settle(scoped, claim.deadline);
-    if (result.kind === "abandoned") return;
-    this.#claims.close(claim, row.id);
-    if (this.#releases.settled(entry, goesBack(outcome), result.kind === "refused")) {
+    const settlement = await this.#claims.settle(claim, scoped);
+    if (settlement === "abandoned") return;
+    if (this.#releases.settled(entry, goesBack(outcome), settlement === "refused")) {
       this.#claimIfHeldUp();
       this.#claimFurther();
     }
-    this.#reportSettled(outcome, result);
-  }
-
-  #reportSettled({ id, kind }: Outcome, result: SettleResult): void {
-    const { metrics, log } = this.#options;
-    if (result.kind === "written") return;
-    if (result.kind === "refused") {
-      metrics.outboxRowRefused(1);
-      log.error(
-        { id, outcome: kind, reason: result.reason },
-        "the database refuses every outcome of this row: it stays claimed until its lease expires, then is delivered again",
-      );
-      return;
-    }
-    metrics.claimsLost("poller", 1);
-    const isLost = result.kind === "lost";
-    log.warn({ id, outcome: kind }, isLost ? RECLAIMED : WRITTEN_OR_EXPIRED);
   }
 }
 
@@ -401,8 +372,6 @@ function atBegin({ row, claim }: QueuedRow, now: number): ClaimedRow {
   return { ...row, expiresInMs: row.expiresInMs - (now - claim.claimedAt) };
 }
 
-const RECLAIMED = "claim lost: the row was reclaimed before its outcome was written";
-const WRITTEN_OR_EXPIRED = "claim lost: an earlier statement without an answer wrote the outcome, or the lease expired";
 /** The delay of a retry begins when it is settled, shortly after the attempt failed. */
 const SETTLING_MS = 1000;
 

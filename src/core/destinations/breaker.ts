@@ -4,7 +4,25 @@ import type { BreakerState, DestinationStore, SharedDestination } from "../../po
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock, Random } from "../../time/clock.ts";
-import type { ReceiverReport } from "./receiver.ts";
+
+/**
+ * What a delivery shows about its receiver: it works (`healthy`), even if it refuses this one message; it failed as it
+ * would for any message (`failed`); or nothing (`unknown`), though another message might fare no better.
+ */
+export type Verdict = "healthy" | "failed" | "unknown";
+
+/** What one delivery showed. */
+export interface ReceiverReport {
+  /** `unasked`: the row was not sent, for a reason of its own or because its delivery did not begin. */
+  readonly receiver: Verdict | "unasked";
+  /** The wait in ms that a failed receiver asked for, if any. */
+  readonly retryAfterMs?: number | undefined;
+  /** Why the delivery failed, redacted; of `failed` and `unknown`. */
+  readonly reason?: string | undefined;
+}
+
+export const HEALTHY: ReceiverReport = { receiver: "healthy" };
+export const NOT_ASKED: ReceiverReport = { receiver: "unasked" };
 
 interface SharedBreakerOptions {
   readonly name: string;

@@ -10,9 +10,8 @@ import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { SchemaStore } from "../../ports/store.ts";
 import type { Clock, Random, Timer } from "../../time/clock.ts";
-import { type BreakerLimits, SharedBreaker } from "./breaker.ts";
+import { type BreakerLimits, type ReceiverReport, SharedBreaker } from "./breaker.ts";
 import { RateLimiter } from "./rateLimiter.ts";
-import type { ReceiverReport } from "./receiver.ts";
 
 /** The limits of one destination in the configuration. */
 export interface DestinationLimits {

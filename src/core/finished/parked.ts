@@ -1,8 +1,8 @@
 import type { MessageId } from "../../model/rows.ts";
+import { compileTopicPattern } from "../../model/topicPattern.ts";
 import type { ReplayStore } from "../../ports/finishedRows.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { ParkedFilter, ParkedRow, ParkedStore } from "../../ports/store.ts";
-import { compileTopicPattern } from "../delivery/routes.ts";
 import type { Audit } from "../operations/audit.ts";
 import type { Redact } from "../redaction/redact.ts";
 import { loggedFilter, ReplayPace } from "./replay.ts";

@@ -1,8 +1,7 @@
 import { errorText, mayPass } from "../../model/errors.ts";
-import type { MessageId } from "../../model/rows.ts";
+import type { DestinationOf, MessageId } from "../../model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../ports/finishedRows.ts";
 import type { Log } from "../../ports/runtime.ts";
-import type { DestinationOf } from "../delivery/routes.ts";
 import type { Audit } from "../operations/audit.ts";
 import { hasFilter, NO_FILTER, type ReplayRequest } from "./requests.ts";
 

@@ -1,7 +1,7 @@
 import { errorText } from "../../model/errors.ts";
 import type { MessageId } from "../../model/rows.ts";
+import { compileTopicPattern } from "../../model/topicPattern.ts";
 import type { FinishedState } from "../../ports/finishedRows.ts";
-import { compileTopicPattern } from "../delivery/routes.ts";
 
 /** Which finished rows to replay; the fields given are combined with AND (spec, "POST /admin/replay"). */
 export interface ReplayRequest {

@@ -1,5 +1,5 @@
 import { withoutTable } from "../../model/errors.ts";
-import type { MessageId, RoutedRow } from "../../model/rows.ts";
+import type { DestinationOf, MessageId, RoutedRow } from "../../model/rows.ts";
 import type { DestinationStore } from "../../ports/destinationStore.ts";
 import type {
   Counter,
@@ -12,7 +12,6 @@ import type { SecretMasker } from "../../ports/runtime.ts";
 import type { OutboxBacklog, OutboxStore, ParkedStore } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
 import { resolvesWithin } from "../../time/wait.ts";
-import type { DestinationOf } from "../delivery/routes.ts";
 import { destinationOverview } from "../destinations/control.ts";
 import type { BlockedKeyShown, FailureGroup, FailuresShown, Minute, OverviewShown } from "./shown.ts";
 

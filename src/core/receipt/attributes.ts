@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { decodedAttribute } from "../../model/cloudEvents.ts";
 import type { Headers } from "../../model/rows.ts";
 import type { AttributePlace, AttributePlaces } from "../../ports/kinds.ts";
@@ -387,4 +387,23 @@ function utf8(text: string): Buffer {
 }
 
 /** Replaces bytes that cannot be stored as they are. */
-export const digest = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
+const digest = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
+
+/** Stored in a column of its own, not among the headers. */
+export const CORRELATION_HEADER = "X-Correlation-Id";
+
+const MAX_CORRELATION_ID_LENGTH = 255;
+/** What a response header can hold as is: no control characters. Bytes above 0x7f are Latin-1. */
+const CORRELATION_ID = /^[\x20-\x7e\x80-\xff]+$/;
+
+/**
+ * @param received what the sender gave: the header `X-Correlation-Id`, or a broker property
+ * @returns the received id; a new UUID without one. An id longer than 255 characters, or with control characters or
+ * characters beyond Latin-1, becomes `sha256:` and the digest of its UTF-8 text, so that whoever knows the id finds the
+ * message
+ */
+export function correlationId(received: string | readonly string[] | undefined): string {
+  if (typeof received !== "string" || received === "") return randomUUID();
+  if (received.length <= MAX_CORRELATION_ID_LENGTH && CORRELATION_ID.test(received)) return received;
+  return digest(Buffer.from(received));
+}

@@ -6,12 +6,12 @@ import type { BrokerMessage, Intake } from "../../ports/source.ts";
 import { Backoff } from "../../time/backoff.ts";
 import type { Random } from "../../time/clock.ts";
 import type { Redact } from "../redaction/redact.ts";
-import { type Attributes, evidenceAttributes } from "./attributes.ts";
-import { CORRELATION_HEADER, correlationId } from "./headers.ts";
+import { type Attributes, CORRELATION_HEADER, correlationId, evidenceAttributes } from "./attributes.ts";
 import { JsonDocument } from "./jsonDocument.ts";
 import {
-  createFilter,
   createPreparation,
+  drop,
+  filterOf,
   type Prepared,
   REJECTION_METRICS,
   type ReceivedMessage,
@@ -36,18 +36,17 @@ export interface IntakeOptions extends SourceOptions {
  */
 export function createIntake(options: IntakeOptions): Intake {
   const { source, journal, metrics, log, redact } = options;
-  const passes = createFilter(options);
+  const filter = filterOf(options);
   const prepare = createPreparation(options);
   const backoff = new Backoff(options.random);
 
   const admit = (message: BrokerMessage): Arrival | null => {
     const headers = storableHeaders(withOrigin(message));
-    const isPassing = passes(
-      () => headers,
-      () => ({ ...receivedMessage(message, headers), correlationId: givenCorrelation(message, headers) }),
-    );
-    if (!isPassing) return null;
-    return { id: uuidv7() as MessageId, given: message, message: receivedMessage(message, headers) };
+    if (filter === undefined || filter(headers))
+      return { id: uuidv7() as MessageId, given: message, message: receivedMessage(message, headers) };
+    const correlationId = givenCorrelation(message, headers);
+    drop(options, () => ({ ...receivedMessage(message, headers), correlationId }));
+    return null;
   };
 
   /** One row per message, in order. */

@@ -5,7 +5,7 @@ import type { Metrics } from "../../ports/metrics.ts";
 import type { Log, Service } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { waitOrAbort } from "../../time/wait.ts";
-import { correlationId } from "./headers.ts";
+import { correlationId } from "./attributes.ts";
 
 /** Takes note of received messages that leave no row. Never throws, and never waits. */
 export interface Journal {

@@ -22,6 +22,11 @@ export interface ReceiptBatcherLimits {
   readonly maxWaitingBytes: number;
 }
 
+interface ReceiptBatcherOptions extends ReceiptBatcherLimits {
+  /** Called after the commit of an insert, with its rows. */
+  readonly onStored: (rows: readonly NewInboxRow[]) => void;
+}
+
 const MIB = 1024 * 1024;
 const DEFAULT_LIMITS: ReceiptBatcherLimits = {
   maxInFlight: 2,
@@ -49,6 +54,9 @@ const bytesOf = (row: NewInboxRow): number => Buffer.byteLength(row.payload) + R
 
 type BatcherStore = Pick<InboxStore, "insert" | "insertAllOrNone">;
 
+/** An outcome for each row of a batch, or the error of all. */
+type Inserted = readonly InsertResult[] | { readonly error: unknown };
+
 interface Caller {
   readonly resolve: (outcome: InsertResult) => void;
   readonly reject: (error: unknown) => void;
@@ -63,6 +71,7 @@ export class ReceiptBatcher {
   readonly #store: BatcherStore;
   readonly #log: Log;
   readonly #limits: ReceiptBatcherLimits;
+  readonly #onStored: ReceiptBatcherOptions["onStored"];
   /** Waiting batches, oldest first; only the last one grows. */
   readonly #waiting: Batch[] = [];
   #waitingBytes = 0;
@@ -74,13 +83,22 @@ export class ReceiptBatcher {
   #closing: Promise<void> | undefined;
   #onDrained: (() => void) | undefined;
   /** Fires when the oldest running insert counts as stuck. */
-  #patience: NodeJS.Timeout | undefined;
+  #stuckTimer: NodeJS.Timeout | undefined;
   readonly #flush = (): void => this.#sendWaiting();
+  readonly #answer = ({ callers }: Batch, inserted: Inserted): void => {
+    callers.forEach(({ resolve, reject }, n) => {
+      if ("error" in inserted) reject(inserted.error);
+      else resolve(inserted[n] as InsertResult);
+    });
+    this.#unanswered -= callers.length;
+    if (this.#unanswered === 0) this.#onDrained?.();
+  };
 
-  constructor(store: BatcherStore, log: Log, limits: Partial<ReceiptBatcherLimits> = {}) {
+  constructor(store: BatcherStore, log: Log, { onStored = () => {}, ...limits }: Partial<ReceiptBatcherOptions> = {}) {
     this.#store = store;
     this.#log = log;
     this.#limits = { ...DEFAULT_LIMITS, ...limits };
+    this.#onStored = onStored;
   }
 
   /**
@@ -158,7 +176,7 @@ export class ReceiptBatcher {
     if (this.#flushScheduled) return;
     const [batch] = this.#waiting;
     // The timer runs, so the answer is the same as before. An immediate per receipt is measurable under load.
-    if (this.#patience !== undefined && batch !== undefined && !this.#isWorthIt(batch)) return;
+    if (this.#stuckTimer !== undefined && batch !== undefined && !this.#isWorthIt(batch)) return;
     if (this.#running.length >= this.#limits.maxInFlightWhenStuck) return;
     this.#flushScheduled = true;
     setImmediate(this.#flush);
@@ -182,8 +200,8 @@ export class ReceiptBatcher {
     const [startedAt = 0] = this.#running;
     const leftMs = startedAt + stuckAfterMs - performance.now();
     if (leftMs <= 0) return true;
-    this.#patience ??= setTimeout(() => {
-      this.#patience = undefined;
+    this.#stuckTimer ??= setTimeout(() => {
+      this.#stuckTimer = undefined;
       this.#sendWaiting();
     }, leftMs);
     return false;
@@ -197,8 +215,8 @@ export class ReceiptBatcher {
   }
 
   #send(batch: Batch): void {
-    clearTimeout(this.#patience);
-    this.#patience = undefined;
+    clearTimeout(this.#stuckTimer);
+    this.#stuckTimer = undefined;
     this.#waiting.shift();
     this.#waitingBytes -= batch.bytes;
     const startedAt = performance.now();
@@ -208,37 +226,32 @@ export class ReceiptBatcher {
 
   /** Never rejects: callers get the error. */
   async #insert(batch: Batch, startedAt: number): Promise<void> {
-    const answer = await this.#answerOf(batch);
+    const inserted = await this.#inserted(batch);
     this.#running.splice(this.#running.indexOf(startedAt), 1);
     if (this.#waiting.length > 0) {
       // Start the next insert before answering for this one, so that the database keeps working.
       this.#sendWaiting();
-      setImmediate(answer);
+      setImmediate(this.#answer, batch, inserted);
     } else {
-      answer();
+      this.#answer(batch, inserted);
     }
   }
 
-  /** Inserts the batch. @returns a function that answers its callers */
-  async #answerOf(batch: Batch): Promise<() => void> {
-    let tell: (caller: Caller, i: number) => void;
+  /** Never rejects. */
+  async #inserted(batch: Batch): Promise<Inserted> {
     try {
       const isAtomic = batch.request?.isAtomic === true;
       const outcomes = await (isAtomic ? this.#store.insertAllOrNone(batch.rows) : this.#store.insert(batch.rows));
+      this.#onStored(batch.rows);
       if (outcomes.length !== batch.rows.length) {
         throw new StoreError("other", `insert of ${batch.rows.length} rows answered for ${outcomes.length}`);
       }
       this.#logRefusals(outcomes);
-      tell = ({ resolve }, i) => resolve(outcomes[i] as InsertResult);
+      return outcomes;
     } catch (error) {
       this.#logFailure(batch, error);
-      tell = ({ reject }) => reject(error);
+      return { error };
     }
-    return () => {
-      batch.callers.forEach(tell);
-      this.#unanswered -= batch.callers.length;
-      if (this.#unanswered === 0) this.#onDrained?.();
-    };
   }
 
   /** The sender can correct a row that no table can hold, and gets that answer; a rule of the table it cannot. */

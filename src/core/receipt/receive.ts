@@ -24,9 +24,10 @@ import {
 } from "./attributes.ts";
 import { readEvent } from "./cloudEvents.ts";
 import type { AttributeExpressions, ComputedAttributes } from "./expressions.ts";
-import { compileHeaderFilter, type HeaderFilterSettings } from "./headers.ts";
+import { compileHeaderFilter, type HeaderFilter, type HeaderFilterSettings } from "./headerFilter.ts";
 import type { Journal } from "./journal.ts";
 import { JsonDocument } from "./jsonDocument.ts";
+import type { ReceiptBatcher } from "./receiptBatcher.ts";
 import { createExpiry, createSchedule, type TimeSettings, warnOfTimes } from "./times.ts";
 
 /** One message as a source received it. */
@@ -93,10 +94,8 @@ export interface SourceOptions {
 }
 
 export interface ReceiverOptions extends SourceOptions {
-  /** Stores a row; resolves after the commit. */
-  readonly insert: (row: NewInboxRow) => Promise<InsertResult>;
-  /** Stores the rows of one request in one commit: each that the database takes, or with `isAtomic` all or none. */
-  readonly insertRequest: (rows: readonly NewInboxRow[], isAtomic: boolean) => Promise<readonly InsertResult[]>;
+  /** Stores the rows. */
+  readonly batcher: Pick<ReceiptBatcher, "add" | "addRequest">;
   /** Longest time in ms for the transforms of one request of several messages. Default 60,000. */
   readonly requestTimeoutMs?: number | undefined;
 }
@@ -104,7 +103,10 @@ export interface ReceiverOptions extends SourceOptions {
 /** Receives the messages of one source, in two steps because an HTTP source answers a header in between. */
 export interface Receiver {
   readonly source: string;
-  readonly passes: HeaderFilter;
+  /** The source's header filter, which a message is to pass; undefined without one. */
+  readonly filter: HeaderFilter | undefined;
+  /** As {@link drop}, for a message that does not pass. */
+  drop(read: () => DroppedMessage): void;
   /** Everything after the filter: JSON, attributes, transform, insert. Counts the outcome. Never rejects. */
   accept(message: ReceivedMessage): Promise<Receipt>;
   /**
@@ -119,7 +121,7 @@ export interface Receiver {
 
 /** @throws Error when the source's filter is invalid */
 export function createReceiver(options: ReceiverOptions): Receiver {
-  const { source, insert, insertRequest, requestTimeoutMs = REQUEST_TIMEOUT_MS, journal, clock, metrics } = options;
+  const { source, batcher, requestTimeoutMs = REQUEST_TIMEOUT_MS, journal, clock, metrics } = options;
   const prepare = createPreparation(options);
 
   async function accept(message: ReceivedMessage): Promise<Receipt> {
@@ -131,7 +133,7 @@ export function createReceiver(options: ReceiverOptions): Receiver {
 
   async function store(row: NewInboxRow): Promise<Receipt> {
     try {
-      return receiptOf(row, await insert(row));
+      return receiptOf(row, await batcher.add(row));
     } catch (error) {
       return unavailable(error);
     }
@@ -196,7 +198,7 @@ export function createReceiver(options: ReceiverOptions): Receiver {
 
   async function storeRequest(rows: readonly NewInboxRow[], isAtomic: boolean): Promise<readonly Receipt[]> {
     try {
-      const outcomes = await insertRequest(rows, isAtomic);
+      const outcomes = await batcher.addRequest(rows, isAtomic);
       const isNone = isAtomic && outcomes.some(({ kind }) => kind === "refused");
       return rows.map((row, n) => {
         const outcome = outcomes[n];
@@ -207,7 +209,7 @@ export function createReceiver(options: ReceiverOptions): Receiver {
     }
   }
 
-  return { source, passes: createFilter(options), accept, acceptRequest };
+  return { source, filter: filterOf(options), drop: (read) => drop(options, read), accept, acceptRequest };
 }
 
 /** Without what only a row kept as evidence needs. */
@@ -250,33 +252,27 @@ function count(outcome: Receipt, metrics: Metrics): void {
   }
 }
 
-/**
- * The header filter of a source. A message that does not pass is counted, noted in the journal, and leaves no row.
- *
- * @param headers returns all received headers; called only when there is a rule to test
- * @param read gives the message for the journal; called after the sender has its answer
- */
-type HeaderFilter = (headers: () => Headers, read: (headers: Headers) => DroppedMessage) => boolean;
+/** The header filter of a source; undefined without one. @throws Error when it is invalid */
+export function filterOf({ settings: { filter } }: SourceOptions): HeaderFilter | undefined {
+  return filter === undefined ? undefined : compileHeaderFilter(filter);
+}
 
 interface DroppedMessage extends Pick<ReceivedMessage, "body" | "headers" | "properties"> {
   /** As the sender gave it. */
   readonly correlationId: string | undefined;
 }
 
-/** @throws Error when the filter is invalid */
-export function createFilter({ source, settings, attributes, journal, metrics }: SourceOptions): HeaderFilter {
-  const filter = settings.filter === undefined ? null : compileHeaderFilter(settings.filter);
-  return (headers, read) => {
-    if (filter === null) return true;
-    const received = headers();
-    if (filter(received)) return true;
-    metrics.inboxFiltered();
-    journal?.filtered(source, () => {
-      const { correlationId, ...message } = read(received);
-      return { idempotencyKey: droppedKey(attributes, message), correlationId };
-    });
-    return false;
-  };
+/**
+ * Counts a message that does not pass the filter of its source, and notes it in the journal. It leaves no row.
+ *
+ * @param read gives the message for the journal, if that has room; called after the sender has its answer
+ */
+export function drop({ source, attributes, journal, metrics }: SourceOptions, read: () => DroppedMessage): void {
+  metrics.inboxFiltered();
+  journal?.filtered(source, () => {
+    const { correlationId, ...message } = read();
+    return { idempotencyKey: droppedKey(attributes, message), correlationId };
+  });
 }
 
 /** What a received message has become. */

@@ -1,9 +1,8 @@
-import type { MessageId, OutboxState } from "../../model/rows.ts";
+import { type DestinationOf, type MessageId, nowhere, type OutboxState } from "../../model/rows.ts";
 import type { SharedDestination } from "../../ports/destinationStore.ts";
 import type { HistoryEntry } from "../../ports/historyStore.ts";
 import type { JournalEntry, JournalPage } from "../../ports/journalStore.ts";
 import type { InboxMessage, InboxState, OutboxMessage, RowBefore, StoredMessage } from "../../ports/messageStore.ts";
-import { type DestinationOf, nowhere } from "../delivery/routes.ts";
 
 /** What is known of a message; see {@link timelineOf}. */
 interface MessageFacts {

@@ -17,7 +17,7 @@ import {
   single,
 } from "../../core/finished/requests.ts";
 import type { MessageId } from "../../model/rows.ts";
-import { ERRORS } from "../respond.ts";
+import { ERRORS } from "../exchange.ts";
 import { type AdminRequest, onTable, parseJsonBody, parseOptionalBody, Refusal } from "./requests.ts";
 
 /** What operators change over HTTP: the bodies of their requests, replays that go on as jobs, and single messages. */

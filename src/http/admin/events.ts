@@ -1,7 +1,7 @@
 import type { ServerResponse } from "node:http";
 import { errorText } from "../../model/errors.ts";
 import type { Log, Service } from "../../ports/runtime.ts";
-import { ERRORS, sendError } from "../respond.ts";
+import { ERRORS, sendError } from "../exchange.ts";
 
 interface EventStreamOptions {
   /** Reads what the clients follow. */

@@ -6,8 +6,8 @@ import { CursorError } from "../../core/trace/pages.ts";
 import { MESSAGE_STATES, MOST_MESSAGES, type Trace } from "../../core/trace/trace.ts";
 import type { MessageId } from "../../model/rows.ts";
 import type { OperationsStore } from "../../ports/operationsStore.ts";
+import { ERRORS } from "../exchange.ts";
 import { TIME, UUID } from "../openapi/schemas.ts";
-import { ERRORS } from "../respond.ts";
 import { choice, numberParameter, textParameter, type ValuesOf } from "./query.ts";
 import { onTable, Refusal } from "./requests.ts";
 

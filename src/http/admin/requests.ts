@@ -6,11 +6,10 @@ import { jsonText } from "../../core/receipt/jsonDocument.ts";
 import { errorText, StoppingError, StoreError, withoutTable } from "../../model/errors.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
-import { type AnswerError, admit, type BodyLimits } from "../body.ts";
 import { crossSiteRefusal, foreignHostRefusal } from "../console/origin.ts";
 import type { Session, Sessions } from "../console/sessions.ts";
 import { createVerifier, hasCredentials } from "../credentials.ts";
-import { ERRORS, sendError, sendJson } from "../respond.ts";
+import { type AnswerError, admit, type BodyLimits, ERRORS, sendError, sendJson } from "../exchange.ts";
 import type { RouteHandler } from "../routes.ts";
 
 /** What the admin routes share: admission of requests, reading of bodies, answers to errors. */

@@ -4,7 +4,7 @@ import { DEFAULT_LIMITS } from "../../core/transform/limits.ts";
 import { TransformError } from "../../model/errors.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
 import type { Clock } from "../../time/clock.ts";
-import { ERRORS, JSON_TYPE, send, sendJson } from "../respond.ts";
+import { ERRORS, JSON_TYPE, send, sendJson } from "../exchange.ts";
 import type { RouteHandler } from "../routes.ts";
 import { type Guard, parsed, parseJsonBody } from "./requests.ts";
 

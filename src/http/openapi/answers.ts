@@ -1,7 +1,6 @@
 import { describeQuery } from "../admin/query.ts";
-import { ACCEPTED_ENCODINGS } from "../body.ts";
 import type { Access } from "../credentials.ts";
-import { ERRORS, tooLargeMessage } from "../respond.ts";
+import { ACCEPTED_ENCODINGS, ERRORS, tooLargeMessage } from "../exchange.ts";
 import { exampleOf, object, ref, type SchemaName } from "./schemas.ts";
 import type { ApiResponse, Content, Examples, Parameter, ResponseHeaders, Schema } from "./types.ts";
 

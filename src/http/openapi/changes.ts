@@ -3,7 +3,7 @@ import { BY_PATTERN, LONGEST_BY, LONGEST_REASON, MOST_PER_SECOND } from "../../c
 import { DESTINATION_STATES } from "../../ports/destinationStore.ts";
 import { JOB_STATES } from "../../ports/jobStore.ts";
 import { PARKED_QUERY, TOPIC_PATTERN } from "../admin/reads.ts";
-import { ERRORS } from "../respond.ts";
+import { ERRORS } from "../exchange.ts";
 import {
   type Answer,
   error,

@@ -1,5 +1,5 @@
 import type { Access } from "../credentials.ts";
-import { ERRORS } from "../respond.ts";
+import { ERRORS } from "../exchange.ts";
 import {
   bodyAnswers,
   error,

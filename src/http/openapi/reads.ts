@@ -1,7 +1,7 @@
 import { MESSAGE_STATES } from "../../core/trace/trace.ts";
 import type { Counter } from "../../ports/operationsStore.ts";
 import { AUDIT_QUERY, FAILURES_QUERY, LIMIT_QUERY, MESSAGES_QUERY, OVERVIEW_QUERY } from "../admin/reads.ts";
-import { ERRORS } from "../respond.ts";
+import { ERRORS } from "../exchange.ts";
 import { error, inPath, json, plain, queried, RETRY_AFTER, STORAGE_FAILED } from "./answers.ts";
 import {
   bool,

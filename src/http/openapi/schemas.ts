@@ -1,5 +1,5 @@
+import { ERRORS } from "../exchange.ts";
 import { NUMBERS } from "../pull/requests.ts";
-import { ERRORS } from "../respond.ts";
 import type { Schema } from "./types.ts";
 
 /** Further keywords of a schema; a text is its description. */

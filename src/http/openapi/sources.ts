@@ -1,11 +1,11 @@
 import { type Provider, providerOf } from "../../adapters/sources/http/kind.ts";
 import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
+import { CORRELATION_HEADER } from "../../core/receipt/attributes.ts";
 import { hasExpressions } from "../../core/receipt/expressions.ts";
-import { CORRELATION_HEADER } from "../../core/receipt/headers.ts";
 import { parseJsonPath } from "../../core/receipt/jsonPath.ts";
 import { parseListPath } from "../../core/receipt/requestBatch.ts";
 import { trustsContentType } from "../batch.ts";
-import { ERRORS, tooManyMessage } from "../respond.ts";
+import { ERRORS, tooManyMessage } from "../exchange.ts";
 import {
   type Answer,
   error,

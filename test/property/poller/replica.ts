@@ -1,9 +1,5 @@
-import {
-  createDelivery,
-  createRetryPolicy,
-  type Delivery,
-  type DeliveryTarget,
-} from "../../../src/core/delivery/deliver.ts";
+import { createDelivery, type Delivery, type DeliveryTarget } from "../../../src/core/delivery/deliver.ts";
+import { createRetryPolicy } from "../../../src/core/delivery/failure.ts";
 import { Poller } from "../../../src/core/delivery/poller.ts";
 import { DestinationGates } from "../../../src/core/destinations/gates.ts";
 import { PublishError } from "../../../src/model/errors.ts";

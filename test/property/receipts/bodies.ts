@@ -131,6 +131,6 @@ function encoded(dice: Dice, text: string): Buffer {
 /** Valid, and as long as a body may be, or a byte longer or shorter. */
 function atTheLimit(dice: Dice, unique: string): string {
   const frame = `{"id":"${unique}","fill":""}`;
-  const length = dice.chance(0.1) ? MAX_BODY_BYTES + 1 - dice.below(3) : frame.length + dice.below(200);
+  const length = dice.chance(0.5) ? MAX_BODY_BYTES + 1 - dice.below(3) : frame.length + dice.below(200);
   return frame.replace('""', `"${"f".repeat(length - frame.length)}"`);
 }

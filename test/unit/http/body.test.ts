@@ -1,7 +1,7 @@
 import { createHmac } from "node:crypto";
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from "node:zlib";
 import { describe, expect, test } from "@jest/globals";
-import { BodyBudget } from "../../../src/http/body.ts";
+import { BodyBudget } from "../../../src/http/exchange.ts";
 import { Secret } from "../../../src/model/secret.ts";
 import { eventually } from "../../support/eventually.ts";
 import { failOnLeaks } from "../../support/leaks.ts";

@@ -3,8 +3,7 @@ import type { HealthReport } from "../../../src/core/health.ts";
 import { httpPlan } from "../../../src/core/receipt/attributes.ts";
 import { ReceiptBatcher } from "../../../src/core/receipt/receiptBatcher.ts";
 import { createReceiver, type ReceiverOptions } from "../../../src/core/receipt/receive.ts";
-import type { BodyLimits } from "../../../src/http/body.ts";
-import { BodyBudget } from "../../../src/http/body.ts";
+import { BodyBudget, type BodyLimits } from "../../../src/http/exchange.ts";
 import { type HttpSource, inboxRoutes } from "../../../src/http/inbox.ts";
 import { processRoutes } from "../../../src/http/processRoutes.ts";
 import { createApps, type Route } from "../../../src/http/routes.ts";
@@ -49,8 +48,7 @@ export async function startHttp(options: HarnessOptions = {}) {
     settings: { consumption: "push", filter: options.filter, cloudEvents: options.route?.cloudEvents },
     attributes: options.attributes ?? httpPlan(paths),
     stage: options.stage,
-    insert: (row) => batcher.add(row),
-    insertRequest: (rows, isAtomic) => batcher.addRequest(rows, isAtomic),
+    batcher,
     clock,
     metrics,
     log,

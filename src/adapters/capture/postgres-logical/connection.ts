@@ -79,9 +79,9 @@ export function wireOf(client: pg.Client): ReplicationWire {
 
 /** Ends the connection, and destroys it when the server does not answer. */
 export async function disconnect(client: pg.Client): Promise<void> {
-  const impatience = setTimeout(() => wireOf(client).stream.destroy(), GOODBYE_TIMEOUT_MS);
+  const timer = setTimeout(() => wireOf(client).stream.destroy(), GOODBYE_TIMEOUT_MS);
   await client.end().catch(() => {});
-  clearTimeout(impatience);
+  clearTimeout(timer);
 }
 
 /** The server ends a statement that takes too long; one that hangs ends nothing, and is left a little later. */

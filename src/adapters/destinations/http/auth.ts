@@ -1,13 +1,13 @@
 import type { Dispatcher } from "undici";
 import { PublishError } from "../../../model/errors.ts";
 import { madeOf } from "../../../model/secret.ts";
-import { parsedJson } from "../../../model/text.ts";
+import { httpHeaderOctets, parsedJson } from "../../../model/text.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { TimeoutError, withTimeout } from "../../../time/wait.ts";
 import { httpError, publishErrorOf, retryAfterMs } from "./errors.ts";
-import { headerName, headerValue, type RequestHeader } from "./request.ts";
 import type { HttpDestinationAuth } from "./schema.ts";
+import type { RequestHeader } from "./signing.ts";
 import type { Transport } from "./transport.ts";
 
 /** @throws PublishError `header_invalid` when a header cannot hold a configured value */
@@ -26,7 +26,7 @@ export function createCredentials(auth: HttpDestinationAuth, environment: Creden
       );
     }
     case "header": {
-      const name = headerName(auth.headerName);
+      const name = auth.headerName;
       return configured(
         madeOf([auth.headerValue], () => {
           const value = auth.headerValue.reveal();
@@ -50,6 +50,24 @@ function configured(current: () => Credential): Credentials {
     refused: () => false,
     close: async () => {},
   };
+}
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what must not go into a header
+const CONTROLS = /[\u0000-\u0008\u000a-\u001f\u007f]/;
+
+/**
+ * A configured header value as the octets that HTTP sends.
+ *
+ * @throws PublishError `header_invalid` when it holds a control character; the error does not repeat the value
+ */
+export function headerValue(name: string, value: string): string {
+  const control = CONTROLS.exec(value);
+  if (control === null) return httpHeaderOctets(value);
+  const code = control[0].charCodeAt(0).toString(16).padStart(4, "0");
+  throw httpError(
+    "header_invalid",
+    `the value of the header ${JSON.stringify(name)} cannot go over HTTP: it holds the control character U+${code.toUpperCase()}`,
+  );
 }
 
 /** What a request authenticates with. */

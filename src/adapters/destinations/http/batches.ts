@@ -3,7 +3,7 @@ import { PublishError } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import { parsedJson } from "../../../model/text.ts";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
-import { type Channel, Delivery } from "./delivery.ts";
+import { type Channel, Delivery, isSuccess } from "./delivery.ts";
 import { httpError, statusCode } from "./errors.ts";
 import type { HttpBatch } from "./schema.ts";
 
@@ -86,14 +86,14 @@ export class Batches implements Pick<Destination, "publish"> {
   }
 
   #settle(member: Member, result: ItemResult | undefined): void {
-    const { name, isSuccess, isDead, secrets } = this.#channel;
-    if (result === undefined || isSuccess(result.status)) {
+    const { name, deadStatuses, secrets } = this.#channel;
+    if (result === undefined || isSuccess(result.status, this.#channel)) {
       member.end(undefined);
       return;
     }
     const why = result.error === undefined ? "" : `: ${secrets.mask(result.error, true)}`;
     const message = `${name} was answered ${result.status} for this message of a batch${why}`;
-    const about = { status: String(result.status), isPermanent: isDead(result.status) };
+    const about = { status: String(result.status), isPermanent: deadStatuses.has(result.status) };
     member.end(httpError(statusCode(result.status), message, about));
   }
 

@@ -1,27 +1,30 @@
 import type { Dispatcher } from "undici";
 import { PublishError } from "../../../model/errors.ts";
-import type { OutboundMessage } from "../../../ports/destination.ts";
+import type { Headers } from "../../../model/rows.ts";
+import { encodedHeaderName, encodedHeaderValue, HTTP_HEADER_NAME, httpHeaderOctets } from "../../../model/text.ts";
+import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
 import type { Metrics } from "../../../ports/metrics.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { InFlight, type InFlightMember } from "../../brokers/pendingPublish.ts";
 import type { Credential, Credentials } from "./auth.ts";
 import { httpError, publishErrorOf, retryAfterMs, statusCode } from "./errors.ts";
-import { requestHeaders } from "./request.ts";
-import type { HttpDestinationConfig } from "./schema.ts";
-import type { Signer } from "./signing.ts";
+import { type HttpDestinationConfig, requestUrl } from "./schema.ts";
+import type { RequestHeader, Signer } from "./signing.ts";
 
 /** What all publishes of one destination share. */
 export interface Channel {
   readonly pool: Dispatcher;
   readonly method: HttpDestinationConfig["method"];
   readonly origin: string;
-  /** Path and query of the request for the rendered path of a message, or null without one. */
-  readonly pathOf: (address: string | null) => string;
+  readonly baseUrl: string;
+  /** Path and query of a request for messages without a path of their own. */
+  readonly target: string;
   /** The request in words, for errors: `POST https://example.com/hook`. */
   readonly name: string;
-  readonly isSuccess: (status: number) => boolean;
-  readonly isDead: (status: number) => boolean;
+  /** Besides 2xx. */
+  readonly successStatuses: ReadonlySet<number>;
+  readonly deadStatuses: ReadonlySet<number>;
   /** Whether a 207 answer is read: it has a status for each message of a batch. */
   readonly readsResults: boolean;
   readonly signer: Signer | null;
@@ -35,6 +38,44 @@ export interface Channel {
   readonly metrics: Pick<Metrics, "httpPublishResponse">;
   readonly secrets: Pick<SecretMasker, "mask">;
 }
+
+/**
+ * An HTTP destination (spec, "HTTP destination"): POSTs the message as body; a 2xx status completes the delivery. A
+ * publish that fails after its request was sent is not repeated here (except for a refused token): the row's own retry
+ * does that, with backoff.
+ */
+export class HttpDestination implements Destination {
+  readonly #channel: Channel;
+  readonly #batches: Batching | undefined;
+  #closed: Promise<void> | undefined;
+
+  /** @param batches collects messages into requests; undefined sends each in its own */
+  constructor(channel: Channel, batches: Batching | undefined) {
+    this.#channel = channel;
+    this.#batches = batches;
+  }
+
+  async publish(message: OutboundMessage, signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    if (this.#closed !== undefined) throw httpError("closed", `${this.#channel.name}: the destination is closed`);
+    if (this.#batches === undefined) await Delivery.publish(this.#channel, message, signal);
+    else await this.#batches.publish(message, signal);
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    const { pool, credentials, inFlight, name } = this.#channel;
+    this.#batches?.flush();
+    inFlight.failAll(httpError("closed", `${name}: the destination was closed`));
+    await Promise.all([pool.destroy(), credentials?.close()]);
+  }
+}
+
+type Batching = Pick<Destination, "publish"> & { flush(): void };
 
 /** Bytes of a body that are read so that its connection can be reused; beyond that a new connection is cheaper. */
 const MAX_DRAINED_BYTES = 131_072;
@@ -146,11 +187,12 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     this.#credential = credential;
     this.#phase = "waiting for a connection";
     try {
-      const { pool, method, origin, pathOf, signer } = this.#channel;
+      const { pool, method, origin, baseUrl, target, signer } = this.#channel;
       const signed = signer?.(this.#message) ?? [];
       const own = credential === null ? signed : [...signed, credential];
       const { headers, body, address } = this.#message;
-      pool.dispatch({ method, origin, path: pathOf(address), headers: requestHeaders(headers, own), body }, this);
+      const path = address === null ? target : targetOf(requestUrl(baseUrl, address));
+      pool.dispatch({ method, origin, path, headers: requestHeaders(headers, own), body }, this);
     } catch (error) {
       this.#rejectOnce(error);
       this.#leave();
@@ -184,7 +226,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     }
     exchange.status = status;
     this.#channel.metrics.httpPublishResponse(statusClass(status));
-    if (this.#channel.isSuccess(status)) {
+    if (isSuccess(status, this.#channel)) {
       if (!this.#hasResults()) this.#resolveOnce(undefined);
       return;
     }
@@ -250,7 +292,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   }
 
   #isRefused(): boolean {
-    return this.#isAnswered() && !this.#channel.isSuccess(this.#exchange?.status ?? 0);
+    return this.#isAnswered() && !isSuccess(this.#exchange?.status ?? 0, this.#channel);
   }
 
   /** Whether the final status has arrived. */
@@ -265,13 +307,13 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   }
 
   #statusError(): PublishError {
-    const { name, isDead, clock } = this.#channel;
+    const { name, deadStatuses, clock } = this.#channel;
     const status = this.#exchange?.status ?? 0;
     const body = this.#errorBody();
     const answer = `${name} was answered ${status}${status < 400 ? ", a redirect, and none is followed" : ""}`;
     return httpError(statusCode(status), body === "" ? answer : `${answer}: ${body}`, {
       status: String(status),
-      isPermanent: isDead(status),
+      isPermanent: deadStatuses.has(status),
       retryAfterMs: retryAfterMs(status, this.#exchange?.retryAfter, clock.now()),
     });
   }
@@ -313,6 +355,47 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   }
 }
 
+/**
+ * The headers of one request, as a flat list of names and values. A name or value that HTTP cannot carry is encoded:
+ * dropping it would hide from the receiver what the sender sent, sending it would let a row inject headers, and failing
+ * would keep the message for ever.
+ *
+ * @param headers of the message
+ * @param own set by the destination; they win over headers of the message with those names
+ */
+export function requestHeaders(headers: Headers, own: readonly RequestHeader[]): string[] {
+  const list: string[] = [];
+  for (const name of Object.keys(headers)) {
+    const lowerCase = name.toLowerCase();
+    if (OF_THE_CONNECTION.has(lowerCase) || own.some((each) => each.name === lowerCase)) continue;
+    const sentName = HTTP_HEADER_NAME.test(name) ? name : encodedHeaderName(name, HTTP_HEADER_NAME);
+    if (sentName !== null) list.push(sentName, httpHeaderOctets(encodedHeaderValue(lowerCase, headers[name] ?? "")));
+  }
+  for (const { name, value } of own) list.push(name, value);
+  return list;
+}
+
+/**
+ * Headers that belong to one connection or frame one message (RFC 9110, section 7.6.1): the client sets its own, and
+ * the body is never compressed. Values from a row would break the exchange, so they are dropped.
+ */
+const OF_THE_CONNECTION: ReadonlySet<string> = new Set([
+  "connection",
+  "content-encoding",
+  "content-length",
+  "expect",
+  "host",
+  "http2-settings",
+  "keep-alive",
+  "proxy-authenticate",
+  "proxy-authorization",
+  "proxy-connection",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+]);
+
 /** One request and its answer so far. */
 class Exchange {
   readonly controller: Dispatcher.DispatchController;
@@ -338,6 +421,16 @@ class Exchange {
 /** The bytes as text; the streaming decoder drops a character that the end cuts. */
 function decoded(bytes: Uint8Array): string {
   return new TextDecoder().decode(bytes, { stream: true });
+}
+
+/** Path and query of a URL. */
+export function targetOf({ pathname, search }: URL): string {
+  return pathname + search;
+}
+
+/** Whether a final status completes a delivery. */
+export function isSuccess(status: number, { successStatuses }: Channel): boolean {
+  return (status >= 200 && status < 300) || successStatuses.has(status);
 }
 
 function statusClass(status: number): "2xx" | "3xx" | "4xx" | "5xx" {

@@ -1,13 +1,11 @@
 import { percentDecoded } from "../../../model/secret.ts";
-import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
+import type { Destination } from "../../../ports/destination.ts";
 import type { DestinationTools } from "../../../ports/kinds.ts";
 import { createCredentials } from "./auth.ts";
 import { Batches } from "./batches.ts";
-import { type Channel, Delivery, SweptInFlight } from "./delivery.ts";
-import { httpError } from "./errors.ts";
+import { type Channel, HttpDestination, SweptInFlight, targetOf } from "./delivery.ts";
 import type { Lookup } from "./guard.ts";
-import { requestUrl } from "./request.ts";
-import type { HttpDestinationConfig } from "./schema.ts";
+import { type HttpDestinationConfig, requestUrl } from "./schema.ts";
 import { createSigner } from "./signing.ts";
 import { createTransport } from "./transport.ts";
 
@@ -30,9 +28,7 @@ function withPlaceholders(pathname: string): string {
 const MAX_TOKEN_REQUEST_MS = 10_000;
 
 /**
- * An HTTP destination (spec, "HTTP destination"): POSTs the message as body; a 2xx status completes the delivery. A
- * publish that fails after its request was sent is not repeated here (except for a refused token): the row's own retry
- * does that, with backoff.
+ * Makes an HTTP destination of its configuration.
  *
  * @param config static headers and transforms are applied before
  * @throws Error when `auth` holds a value that HTTP cannot carry
@@ -52,18 +48,15 @@ export function createHttpDestination(
   const pool = transport.open(url, connections);
   const inFlight = new SweptInFlight(connections);
   const name = `${method} ${url.origin}${withPlaceholders(url.pathname)}`;
-  const targetOf = ({ pathname, search }: URL) => pathname + search;
-  const path = targetOf(url);
-  const successStatuses = new Set(config.successStatuses);
-  const deadStatuses = new Set(config.deadStatuses);
   const channel: Channel = {
     pool,
     method,
     origin: url.origin,
-    pathOf: (address) => (address === null ? path : targetOf(requestUrl(config.baseUrl, address))),
+    baseUrl: config.baseUrl,
+    target: targetOf(url),
     name,
-    isSuccess: (status) => (status >= 200 && status < 300) || successStatuses.has(status),
-    isDead: (status) => deadStatuses.has(status),
+    successStatuses: new Set(config.successStatuses),
+    deadStatuses: new Set(config.deadStatuses),
     readsResults: batch !== undefined,
     signer: signing === undefined ? null : createSigner(signing, clock, secrets),
     timeoutMs,
@@ -75,26 +68,5 @@ export function createHttpDestination(
     metrics,
     secrets,
   };
-  const batches = batch && new Batches(batch, channel);
-  const publish = (message: OutboundMessage, signal: AbortSignal): Promise<unknown> =>
-    batches === undefined ? Delivery.publish(channel, message, signal) : batches.publish(message, signal);
-  let closed: Promise<void> | undefined;
-
-  const close = async (): Promise<void> => {
-    batches?.flush();
-    inFlight.failAll(httpError("closed", `${name}: the destination was closed`));
-    await Promise.all([pool.destroy(), credentials?.close()]);
-  };
-
-  return {
-    async publish(message: OutboundMessage, signal: AbortSignal) {
-      signal.throwIfAborted();
-      if (closed !== undefined) throw httpError("closed", `${name}: the destination is closed`);
-      await publish(message, signal);
-    },
-    close() {
-      closed ??= close();
-      return closed;
-    },
-  };
+  return new HttpDestination(channel, batch && new Batches(batch, channel));
 }

@@ -1,8 +1,8 @@
 import { createSecureContext } from "node:tls";
 import { errorText } from "../../../model/errors.ts";
+import { HTTP_HEADER_NAME } from "../../../model/text.ts";
 import { destinationKind, type Report } from "../../../ports/kinds.ts";
-import { requestUrl, TOKEN } from "./request.ts";
-import { type HttpDestinationConfig, httpDestinationSchema } from "./schema.ts";
+import { type HttpDestinationConfig, httpDestinationSchema, requestUrl } from "./schema.ts";
 import { isBase64Key, STANDARD_HEADERS } from "./signing.ts";
 
 const OUTSIDE_HEADERS = /[^\t\x20-\x7e\x80-\xff]/;
@@ -15,7 +15,7 @@ export const httpDestination = destinationKind({
     when(["headers"], (report) => {
       const { headers } = entry;
       for (const [name, value] of Object.entries(headers)) {
-        if (!TOKEN.test(name)) {
+        if (!HTTP_HEADER_NAME.test(name)) {
           report.error("headers", `${JSON.stringify(name)} is not a header name: remove spaces and colons`);
         }
         // The value may be a credential: do not show it.

@@ -3,8 +3,14 @@ import { madeOf } from "../../../model/secret.ts";
 import type { OutboundMessage } from "../../../ports/destination.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
-import type { RequestHeader } from "./request.ts";
 import type { HttpSigning } from "./schema.ts";
+
+/** A header that the destination itself sets. */
+export interface RequestHeader {
+  /** In lower case. */
+  readonly name: string;
+  readonly value: string;
+}
 
 /** Signs a request: the headers to send with it. Each attempt has its own time, and so its own signature. */
 export type Signer = (message: Pick<OutboundMessage, "id" | "body">) => readonly RequestHeader[];

@@ -50,7 +50,7 @@ export class GroupSession {
   /** Aborts with the end of the session. */
   readonly #closed = new AbortController();
   /** Aborts to stop a `take` from waiting for its database. */
-  readonly #impatience = new AbortController();
+  readonly #stopping = new AbortController();
   readonly #over: Promise<void>;
   #end: (error?: unknown) => void = () => {};
   #ended = false;
@@ -118,7 +118,7 @@ export class GroupSession {
 
   /** Takes no more, waits for running takes, commits them and leaves the group; at once when `cutoff` aborts. */
   async stop(cutoff: AbortSignal): Promise<void> {
-    this.#impatience.abort(new StoppingError());
+    this.#stopping.abort(new StoppingError());
     const cut = () => {
       this.#abandon.abort(cutoff.reason);
       this.#end();
@@ -219,7 +219,7 @@ export class GroupSession {
       const taken = await this.#take(part, topic, partition);
       const last = part[taken - 1];
       const isRefused = taken < part.length;
-      if (isRefused && !this.#impatience.signal.aborted) this.#resumeLater(hold());
+      if (isRefused && !this.#stopping.signal.aborted) this.#resumeLater(hold());
       if (last === undefined || !isOurs()) return;
       const isEnd = isRefused || from + most >= messages.length;
       const now = this.#tools.clock.monotonic();
@@ -242,13 +242,13 @@ export class GroupSession {
    */
   async #take(records: readonly KafkaMessage[], topic: string, partition: number): Promise<number> {
     const messages = records.map((record) => brokerMessage(record, topic, partition));
-    const taking = this.#tools.intake.take(messages, this.#impatience.signal);
+    const taking = this.#tools.intake.take(messages, this.#stopping.signal);
     this.#takes.add(taking);
     try {
       const refused = await taking;
       return refused.length === 0 ? messages.length : messages.findIndex((message) => refused.includes(message));
     } catch (error) {
-      if (this.#impatience.signal.aborted) return 0;
+      if (this.#stopping.signal.aborted) return 0;
       throw error;
     } finally {
       this.#takes.delete(taking);
@@ -267,8 +267,9 @@ export class GroupSession {
     // A heartbeat fails on a rebalance or a lost session; the commit or the next heartbeat detects both.
     if (this.#takes.size > 0) this.#heartbeat().catch(() => {});
     const silentMs = this.#tools.clock.monotonic() - this.#lastSign;
-    const patienceMs = this.#times.rebalanceMs + this.#times.sessionMs;
-    if (silentMs > patienceMs) this.#end(new Error(`the broker has not answered for ${Math.round(silentMs / 1000)} s`));
+    const longestSilenceMs = this.#times.rebalanceMs + this.#times.sessionMs;
+    if (silentMs > longestSilenceMs)
+      this.#end(new Error(`the broker has not answered for ${Math.round(silentMs / 1000)} s`));
   }
 
   /** Waits for all takes; for abandoned ones, until they have had time to notice: an insert may still run. */

@@ -19,7 +19,7 @@ export class Consumption {
   readonly #retryMs: number;
   readonly #over = new AbortController();
   /** Aborts to stop a `take` from waiting for its database. */
-  readonly #impatience = new AbortController();
+  readonly #stopping = new AbortController();
   #channel: Channel | null = null;
   #consumerTag: string | null = null;
   #arrived: ConsumeMessage[] = [];
@@ -90,7 +90,7 @@ export class Consumption {
   abort(reason: unknown): void {
     clearTimeout(this.#retry);
     this.#over.abort(reason);
-    this.#impatience.abort(reason);
+    this.#stopping.abort(reason);
   }
 
   /**
@@ -100,7 +100,7 @@ export class Consumption {
   async finish(): Promise<void> {
     this.#isFinishing = true;
     clearTimeout(this.#retry);
-    this.#impatience.abort(new StoppingError());
+    this.#stopping.abort(new StoppingError());
     const channel = this.#channel;
     // Other consumers of the queue get all later messages. The close below, or the end of the connection, settles this
     // call.
@@ -141,7 +141,7 @@ export class Consumption {
       const batch = this.#nextBatch();
       const messages = batch.map(brokerMessageOf);
       try {
-        const refused = new Set(await this.#intake.take(messages, this.#impatience.signal));
+        const refused = new Set(await this.#intake.take(messages, this.#stopping.signal));
         this.#keep(batch.filter((_, n) => refused.has(messages[n] as BrokerMessage)));
         this.#acknowledge(batch.filter((_, n) => !refused.has(messages[n] as BrokerMessage)));
       } catch (error) {

@@ -3,7 +3,7 @@ import { type SqlServerCdcOptions, sqlServerCdc } from "../../../../src/adapters
 import type { LogEvents, LogPosition } from "../../../../src/ports/capture.ts";
 import { ManualClock, recordingLog } from "../../../support/recorders.ts";
 import { within } from "../../../support/within.ts";
-import { ENDPOINT, lsn, ManualPauses, PASSWORD, ScriptedCdc, serverError } from "./scriptedCdc.ts";
+import { type CapturedChange, ENDPOINT, lsn, ManualPauses, PASSWORD, ScriptedCdc, serverError } from "./scriptedCdc.ts";
 
 const NOW = Date.UTC(2024, 5, 1);
 
@@ -68,6 +68,13 @@ async function followed(
   const following = follow(from, log);
   await within(15_000, "the first look", Promise.race([begun, following]));
   return { following };
+}
+
+/** The log reaches an LSN by these changes, inserts unless they say otherwise, and is looked at. */
+function captured(end: number, ...changes: readonly Partial<CapturedChange>[]): Promise<void> {
+  server.highest = lsn(end);
+  server.changes = changes.map((change) => ({ lsn: lsn(end), operation: 2, ...change }));
+  return pauses.next();
 }
 
 async function faultOf(following = follow()): Promise<string> {
@@ -206,18 +213,12 @@ describe("how often the capture job scans", () => {
     expect((await notice())?.message).toContain("only when its schedule starts it");
   });
 
-  test("no job", async () => {
-    server.job = [];
-    const line = await notice();
-    expect(line?.level).toBe("warn");
-    expect(line?.fields.remedy).toContain("sp_cdc_add_job");
-  });
-
-  test("a job that does not run", async () => {
-    server.running = 0;
-    const line = await notice();
-    expect(line?.level).toBe("warn");
-    expect(line?.fields.remedy).toContain("sp_cdc_start_job");
+  test.each([
+    ["no job", () => (server.job = []), "sp_cdc_add_job"],
+    ["a job that does not run", () => (server.running = 0), "sp_cdc_start_job"],
+  ])("%s", async (_, remove, remedy) => {
+    remove();
+    expect(await notice()).toMatchObject({ level: "warn", fields: { remedy: expect.stringContaining(remedy) } });
   });
 
   test("a job of which only the interval may be read counts as running", async () => {
@@ -289,16 +290,13 @@ describe("where it begins", () => {
     expect(warning?.fields).toMatchObject({ position: lsn(79), lowest: lsn(80), highest: lsn(100) });
   });
 
-  test("at the present of a database that was restored", async () => {
-    await followed(lsn(101));
+  test.each([
+    ["of a database that was restored", lsn(101), "beyond the end of the captured changes"],
+    ["when what was saved is not an LSN", "0/16B3748", "is not an LSN"],
+  ])("at the present %s", async (_, position, warning) => {
+    await followed(position);
     expect(told).toEqual(["following", "reached 100"]);
-    expect(messages("warn")).toEqual([expect.stringContaining("beyond the end of the captured changes")]);
-  });
-
-  test("at the present when what was saved is not an LSN", async () => {
-    await followed("0/16B3748");
-    expect(told).toEqual(["following", "reached 100"]);
-    expect(messages("warn")).toEqual([expect.stringContaining("is not an LSN")]);
+    expect(messages("warn")).toEqual([expect.stringContaining(warning)]);
   });
 
   test("before the first scan of the capture job, with a warning", async () => {
@@ -308,9 +306,7 @@ describe("where it begins", () => {
     expect(told).toEqual(["following"]);
     expect(messages("warn")).toEqual([expect.stringContaining("has not yet scanned")]);
     server.lowest = lsn(10);
-    server.highest = lsn(20);
-    server.changes = [{ lsn: lsn(15), operation: 2, ageMs: 5 }];
-    await pauses.next();
+    await captured(20, { lsn: lsn(15), ageMs: 5 });
     expect(told).toEqual(["following", "inserted -5", "reached 20"]);
   });
 });
@@ -319,22 +315,9 @@ describe("looking", () => {
   test("tells inserts, and no other change", async () => {
     await followed();
     told = [];
-    server.highest = lsn(101);
-    server.changes = [{ lsn: lsn(101), operation: 1 }];
-    await pauses.next();
-    server.highest = lsn(102);
-    server.changes = [
-      { lsn: lsn(102), operation: 3 },
-      { lsn: lsn(102), operation: 4 },
-    ];
-    await pauses.next();
-    server.highest = lsn(105);
-    server.changes = [
-      { lsn: lsn(103), operation: 2, ageMs: 40 },
-      { lsn: lsn(104), operation: 2, ageMs: 15 },
-      { lsn: lsn(105), operation: 1 },
-    ];
-    await pauses.next();
+    await captured(101, { operation: 1 });
+    await captured(102, { operation: 3 }, { operation: 4 });
+    await captured(105, { lsn: lsn(103), ageMs: 40 }, { lsn: lsn(104), ageMs: 15 }, { operation: 1 });
     expect(told).toEqual(["reached 101", "reached 102", "inserted -15", "reached 105"]);
   });
 
@@ -365,20 +348,15 @@ describe("looking", () => {
   ])("a commit is never later than now: a server's clock that is %s", async (_, ageMs) => {
     await followed();
     told = [];
-    server.highest = lsn(101);
-    server.changes = [{ lsn: lsn(101), operation: 2, ...(ageMs === undefined ? {} : { ageMs }) }];
-    await pauses.next();
+    await captured(101, ageMs === undefined ? {} : { ageMs });
     expect(told).toEqual(["inserted 0", "reached 101"]);
   });
 
   test("goes on at an earlier end of the log, as after a failover", async () => {
     await followed();
     told = [];
-    server.highest = lsn(90);
-    await pauses.next();
-    server.highest = lsn(91);
-    server.changes = [{ lsn: lsn(91), operation: 2, ageMs: 1 }];
-    await pauses.next();
+    await captured(90);
+    await captured(91, { ageMs: 1 });
     expect(told).toEqual(["reached 90", "inserted -1", "reached 91"]);
     expect(messages("warn")).toEqual([expect.stringContaining("beyond the end")]);
   });
@@ -388,8 +366,7 @@ describe("looking", () => {
     told = [];
     server.highest = null;
     await pauses.next();
-    server.highest = lsn(110);
-    await pauses.next();
+    await captured(110);
     expect(told).toEqual(["reached 110"]);
   });
 });
@@ -414,11 +391,9 @@ describe("capture instances", () => {
     await followed();
     told = [];
     server.instances = [newer];
-    server.highest = lsn(101);
-    server.changes = [{ lsn: lsn(101), operation: 2, ageMs: 1 }];
     server.failures.set("poll", serverError(208, "Invalid object name"));
     const looked = server.nextSent("database");
-    const begun = pauses.next();
+    const begun = captured(101, { ageMs: 1 });
     await looked;
     server.failures.clear();
     await begun;
@@ -426,21 +401,15 @@ describe("capture instances", () => {
     expect(told).toEqual(["inserted -1", "reached 101"]);
   });
 
-  test("one that was dropped, and no other there: the fault says how to make it", async () => {
+  test.each([
+    ["one that was dropped, and no other there: the fault says how to make it", false, "EXEC sys.sp_cdc_enable_table"],
+    ["a right that was taken away while it follows", true, "user relay may not read the changes"],
+  ])("%s", async (_, is_tracked_by_cdc, fault) => {
     const { following } = await followed();
-    server.highest = lsn(101);
     server.lowest = lsn(0);
-    server.database = { ...server.database, is_tracked_by_cdc: false };
-    void pauses.next();
-    expect(await faultOf(following)).toContain("EXEC sys.sp_cdc_enable_table");
-  });
-
-  test("a right that was taken away while it follows", async () => {
-    const { following } = await followed();
-    server.highest = lsn(101);
-    server.lowest = lsn(0);
-    void pauses.next();
-    expect(await faultOf(following)).toContain("user relay may not read the changes");
+    server.database = { ...server.database, is_tracked_by_cdc };
+    void captured(101);
+    expect(await faultOf(following)).toContain(fault);
   });
 
   test("what goes on failing is a fault", async () => {

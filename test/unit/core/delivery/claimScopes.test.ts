@@ -180,7 +180,6 @@ describe("a destination whose deliveries stall", () => {
     expect(scopes.usual()).toBeUndefined();
     clock.advance(1);
     expect(scopes.usual()).toMatchObject({ which: "except", destinations: ["a"] });
-    scopes.noteLeftOut();
     expect([scopes.hasRoom(), scopes.overfull(), scopes.scopeOf("a")]).toEqual([true, [], undefined]);
     expect(furtherOf(scopes)).toEqual([]);
 

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, test } from "@jest/globals";
 import { FairShare, type Slot } from "../../../../src/core/delivery/fairShare.ts";
-import type { Verdict } from "../../../../src/core/destinations/receiver.ts";
+import type { Verdict } from "../../../../src/core/destinations/breaker.ts";
 import { ManualClock } from "../../../support/recorders.ts";
 
 const CONCURRENCY = 8;
@@ -147,6 +147,30 @@ describe("a destination is unhealthy", () => {
     expect(share.isUnhealthy("a")).toBe(true);
   });
 
+  test("where one ends late, but not within a second of one that ended sooner", () => {
+    prove("a");
+    const late = [share.begin("a"), share.begin("a"), share.begin("a")];
+    clock.advance(2000);
+    deliver("a", 1);
+    const isUnhealthy = late.map((slot) => {
+      share.end(slot, "healthy");
+      const after = share.isUnhealthy("a");
+      clock.advance(900);
+      return after;
+    });
+    expect(isUnhealthy).toEqual([false, false, true]);
+  });
+
+  test("also where it fails at once between deliveries that are slow", () => {
+    const slow = [share.begin("a"), share.begin("a")];
+    clock.advance(2000);
+    for (const slot of slow) {
+      share.end(slot, "healthy");
+      deliver("a", 1, "failed");
+    }
+    expect(share.isUnhealthy("a")).toBe(true);
+  });
+
   test("where half of the last answers had to be cut off, until most are whole again", () => {
     deliver("a", 1, "healthy");
     const ended = (isWhole: boolean) => {
@@ -255,6 +279,37 @@ describe("while others want slots", () => {
     expect(share.mayBegin("b")).toBe(true);
   });
 
+  test("a slow one that has taken its turn keeps no other one from the next", () => {
+    prove("c", "d");
+    deliver("a", 1, "failed", 2000);
+    deliver("b", 1, "failed", 2000);
+    fill("c", "d");
+    const first = share.begin("b");
+    expect(share.mayBegin("a")).toBe(false);
+    share.end(first, "failed");
+    expect([share.mayBegin("b"), share.mayBegin("a")]).toEqual([false, true]);
+    deliver("a", 1, "failed");
+    deliver("b", 1, "failed");
+    expect(share.mayBegin("b")).toBe(true);
+  });
+
+  test("one that was slow begins again with one slot, and with no fewer than before where nobody else wants any", () => {
+    const slotsAfter = (...waiting: readonly string[]) => {
+      prove("a", "b", "c");
+      const slow = share.begin("a");
+      clock.advance(1001);
+      const others = [...fill(...waiting).values()].flat();
+      share.end(slow, "healthy");
+      for (const slot of others) share.end(slot, "healthy");
+      deliver("a", 1);
+      const slots = fill("a").get("a") ?? [];
+      for (const slot of slots) share.end(slot, "healthy");
+      return slots.length;
+    };
+    // One, and one more for the delivery that succeeded.
+    expect([slotsAfter(), slotsAfter("b", "c")]).toEqual([7, 2]);
+  });
+
   test("one that fails begins one delivery for 256 of the others, or each tenth of a second", () => {
     prove("a", "b");
     deliver("a", 8, "failed");
@@ -292,6 +347,17 @@ test("a destination that is unhealthy and alone may use nearly all slots", () =>
   prove("a");
   deliver("a", 8, "failed");
   expect(counts(fill("a"))).toEqual({ a: 7 });
+});
+
+test("a destination that has recovered is healthy, whatever hangs since before, and begins with one slot", () => {
+  prove("a");
+  deliver("a", 8, "failed");
+  share.begin("a");
+  clock.advance(1001);
+  expect(share.isUnhealthy("a")).toBe(true);
+  share.forget("a");
+  expect(share.isUnhealthy("a")).toBe(false);
+  expect(counts(fill("a"))).toEqual({ a: 0 });
 });
 
 test("a destination stalls while a delivery takes longer than 50 ms and no other one ends", () => {

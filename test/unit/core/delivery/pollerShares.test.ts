@@ -1,59 +1,38 @@
-import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
-import type { DeliveryResult } from "../../../../src/core/delivery/deliver.ts";
-import { Poller } from "../../../../src/core/delivery/poller.ts";
-import type { ClaimedRow, ClaimToken } from "../../../../src/model/rows.ts";
+import type { ClaimedRow, Outcome } from "../../../../src/model/rows.ts";
 import type { ClaimResult } from "../../../../src/ports/store.ts";
-import { delivered, gatesOf } from "../../../support/gates.ts";
-import { settle as turns } from "../../../support/manualTime.ts";
-import { ManualClock, silentLog, silentMetrics } from "../../../support/recorders.ts";
-import { outboxRow, ScriptedOutbox } from "../../../support/scriptedOutbox.ts";
+import { gatesOf } from "../../../support/gates.ts";
+import { ManualClock } from "../../../support/recorders.ts";
+import { outboxRow, type ScriptedOutbox } from "../../../support/scriptedOutbox.ts";
+import { retry, sent, settleDown, setup as setUpPoller } from "./pollerSetup.ts";
 
 /** A poller of rows whose topic is the name of their destination; each delivery is ended by hand. */
 function setup(closed: ReadonlySet<string> = new Set()) {
-  const store = new ScriptedOutbox();
   const clock = new ManualClock();
   const begun: { row: ClaimedRow; end: (kind: "sent" | "retry") => Promise<void> }[] = [];
-  let wakes = 0;
-  const poller = new Poller({
-    store,
-    delivery: {
-      destinationOf: ({ topic }) => topic ?? undefined,
-      deliver: (row) =>
-        new Promise<DeliveryResult>((resolve) => {
-          const end = async (kind: "sent" | "retry") => {
-            const claim = { id: row.id, claimToken: row.claimToken };
-            resolve(
-              delivered(kind === "sent" ? { ...claim, kind } : { ...claim, kind, delayMs: 1000, reason: "status 500" }),
-            );
-            await turns(10);
-          };
-          begun.push({ row, end });
-        }),
-    },
+  const deliver = (row: ClaimedRow) =>
+    new Promise<Outcome>((resolve) => {
+      const end = async (kind: "sent" | "retry") => {
+        resolve(kind === "sent" ? sent(row) : retry(row));
+        await settleDown();
+      };
+      begun.push({ row, end });
+    });
+  const { store, poller, wakes } = setUpPoller(deliver, {
+    destinationOf: ({ topic }) => topic ?? undefined,
     gates: Object.assign(gatesOf({ clock }), {
       mayBegin: (destination: string) => !closed.has(destination),
       rowsWanted: (destination: string) => (closed.has(destination) ? 0 : undefined),
     }),
-    newToken: () => randomUUID() as ClaimToken,
     destinations: ["a", "b"],
     batchSize: 20,
-    concurrency: 8,
-    claimTimeoutMs: 300_000,
-    pollIntervalMs: 100,
-    onMayClaim: () => {
-      wakes += 1;
-    },
     clock,
-    random: () => 0,
-    metrics: silentMetrics,
-    log: silentLog,
     wait: async () => {},
   });
   const rows = (topic: string, count: number) =>
     Array.from({ length: count }, (_, n) => outboxRow({ topic, key: `${topic}-${n}` }));
   const scopes = () => store.claims.map(({ scope }) => scope?.name ?? "all");
-  return { store, clock, begun, poller, rows, scopes, wakes: () => wakes };
+  return { store, clock, begun, poller, rows, scopes, wakes };
 }
 
 /** The same, after a delivery to `a` has succeeded. */
@@ -85,7 +64,7 @@ describe("a poller of two destinations", () => {
     const { store, begun, poller, rows, scopes } = await proven();
     store.batches.push(rows("a", 20), rows("b", 5));
     await poller.pass();
-    await turns(10);
+    await settleDown();
 
     expect(scopes().slice(0, 2)).toEqual(["all", "all but a"]);
     expect(store.claims[1]).toMatchObject({
@@ -120,7 +99,7 @@ describe("a poller of two destinations", () => {
     await poller.pass();
     expect(poller.nextPassWithinMs).toBe(20);
     await poller.pass();
-    await turns(10);
+    await settleDown();
     clock.advance(20);
     await poller.pass();
 
@@ -149,7 +128,7 @@ describe("a poller of two destinations", () => {
     await poller.pass();
     clock.advance(1001);
     await poller.pass();
-    await turns(10);
+    await settleDown();
 
     expect(store.settled.map(({ id, kind }) => [id, kind])).toEqual(others.map(({ id }) => [id, "release"]));
     store.claims.length = 0;
@@ -169,7 +148,7 @@ describe("a poller of two destinations", () => {
     const { store, clock, begun, poller, rows, scopes } = await proven();
     store.batches.push(rows("a", 20), rows("b", 3));
     await poller.pass();
-    await turns(10);
+    await settleDown();
     const [, , ofB] = begun;
     expect(ofB?.row.topic).toBe("b");
     clock.advance(20);
@@ -195,7 +174,7 @@ describe("a poller of two destinations", () => {
     store.batches.push(rows("a", 20));
     answerSecondClaim(store, () => Promise.reject(new Error("the connection is lost")));
     await poller.pass();
-    await turns(10);
+    await settleDown();
     expect([scopes(), wakes()]).toEqual([["all", "all but a"], 1]);
     await expect(poller.pass()).rejects.toThrow("the connection is lost");
     expect(scopes()).toHaveLength(2);
@@ -215,7 +194,7 @@ describe("a poller of two destinations", () => {
     await begun[0]?.end("sent");
     expect(begun).toHaveLength(1);
     await poller.pass();
-    await turns(10);
+    await settleDown();
 
     expect(store.outcomes()).toEqual(ofA.map(({ id }, n) => [id, n === 0 ? "sent" : "release"]));
     expect(scopes()).toEqual(["all", "all but a"]);
@@ -231,7 +210,7 @@ describe("a poller of two destinations", () => {
     ] as const;
     store.batches.push([first, behind, other]);
     await poller.pass();
-    await turns(10);
+    await settleDown();
 
     expect(begun.map(({ row }) => row.id)).toEqual([other.id]);
     expect(store.outcomes()).toEqual([

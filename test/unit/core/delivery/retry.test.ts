@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { createRetryPolicy, hasAttemptsLeft, maxAttemptsInEffect } from "../../../../src/core/delivery/deliver.ts";
+import { createRetryPolicy, hasAttemptsLeft, maxAttemptsInEffect } from "../../../../src/core/delivery/failure.ts";
 
 const lowest = () => 0;
 const highest = () => 0.9999;

@@ -1,5 +1,6 @@
 import { describe, expect, jest, test } from "@jest/globals";
-import { compileRoutes, compileTopicPattern } from "../../../../src/core/delivery/routes.ts";
+import { compileRoutes } from "../../../../src/core/delivery/deliver.ts";
+import { compileTopicPattern } from "../../../../src/model/topicPattern.ts";
 
 const route = (topicPattern: string, destination: string) => ({ topicPattern, destination });
 

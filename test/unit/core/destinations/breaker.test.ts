@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
+import type { ReceiverReport } from "../../../../src/core/destinations/breaker.ts";
 import { CircuitBreaker } from "../../../../src/core/destinations/breaker.ts";
-import type { ReceiverReport } from "../../../../src/core/destinations/receiver.ts";
 import { ManualClock } from "../../../support/recorders.ts";
 
 const LIMITS = { failureRatio: 0.5, minimumAttempts: 10, windowMs: 30_000, openMs: 5000, maxOpenMs: 60_000 };

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
+import type { ReceiverReport } from "../../../../src/core/destinations/breaker.ts";
 import { DestinationGates, type DestinationLimits, Ramp } from "../../../../src/core/destinations/gates.ts";
-import type { ReceiverReport } from "../../../../src/core/destinations/receiver.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 import type { ClaimToken, MessageId } from "../../../../src/model/rows.ts";
 import { gatesOf } from "../../../support/gates.ts";
@@ -55,7 +55,21 @@ function setup(limits: DestinationLimits, replicas = 1) {
     for (const { refresh } of fleet) await refresh();
     await time.advance(0);
   };
-  return { time, store, fleet, refreshAll, one: fleet[0] as (typeof fleet)[number] };
+  /** A refresh of all some time later. */
+  const later = async (ms: number) => {
+    await time.advance(ms);
+    await refreshAll();
+  };
+  return { time, store, fleet, refreshAll, later, one: fleet[0] as (typeof fleet)[number] };
+}
+
+/** The same, with a breaker that the first replica has opened. */
+async function openBreaker(replicas = 1): Promise<ReturnType<typeof setup>> {
+  const made = setup({ circuitBreaker: BREAKER }, replicas);
+  await made.refreshAll();
+  for (let n = 0; n < 4; n += 1) await made.one.deliver(FAILED);
+  await made.refreshAll();
+  return made;
 }
 
 describe("the gates of destinations", () => {
@@ -76,7 +90,7 @@ describe("the gates of destinations", () => {
   });
 
   test("hold a paused destination back until it is resumed, or its time is over", async () => {
-    const { one, refreshAll, store, time } = setup({});
+    const { one, later, refreshAll, store } = setup({});
     await store.pause("billing", { by: "ops", reason: "migration", forMs: undefined });
     await refreshAll();
     expect(one.may()).toBe(false);
@@ -88,8 +102,7 @@ describe("the gates of destinations", () => {
     await store.pause("billing", { by: "ops", reason: "migration", forMs: 2000 });
     await refreshAll();
     expect(one.may()).toBe(false);
-    await time.advance(2000);
-    await refreshAll();
+    await later(2000);
     expect(one.may()).toBe(true);
   });
 
@@ -106,13 +119,12 @@ describe("the gates of destinations", () => {
   });
 
   test("keep to it with a probe, too, while an earlier delivery hangs", async () => {
-    const { one, refreshAll, time } = setup({ concurrency: 1, circuitBreaker: BREAKER });
+    const { one, later, refreshAll } = setup({ concurrency: 1, circuitBreaker: BREAKER });
     await refreshAll();
     const hanging = await one.gates.enter("billing");
     for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
     await refreshAll();
-    await time.advance(5000);
-    await refreshAll();
+    await later(5000);
     expect(one.may()).toBe(false);
     expect(one.gates.rowsWanted("billing", () => 0)).toBe(0);
     if (hanging !== undefined) one.gates.leave("billing", hanging, ROW, FAILED);
@@ -130,10 +142,7 @@ describe("the gates of destinations", () => {
   });
 
   test("close when the row of an open breaker is deleted", async () => {
-    const { one, refreshAll, store } = setup({ circuitBreaker: BREAKER });
-    await refreshAll();
-    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
-    await refreshAll();
+    const { one, refreshAll, store } = await openBreaker();
     expect(one.may()).toBe(false);
     store.states = async () => [];
     await refreshAll();
@@ -155,12 +164,8 @@ describe("the gates of destinations", () => {
   });
 
   test("let one probe through in the fleet, and twice as long nothing after it failed", async () => {
-    const { fleet, one, refreshAll, time } = setup({ circuitBreaker: BREAKER }, 3);
-    await refreshAll();
-    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
-    await refreshAll();
-    await time.advance(5000);
-    await refreshAll();
+    const { fleet, one, later, refreshAll } = await openBreaker(3);
+    await later(5000);
     expect(fleet.map(({ may }) => may())).toEqual([true, true, true]);
     expect(fleet.map(({ gates }) => gates.rowsWanted("billing", () => 0))).toEqual([1, 1, 1]);
     const passes = await Promise.all(fleet.map(({ gates }) => gates.enter("billing")));
@@ -169,43 +174,31 @@ describe("the gates of destinations", () => {
     const [probe] = passes;
     if (probe !== undefined) one.gates.leave("billing", probe, ROW, FAILED);
     await refreshAll();
-    await time.advance(9999);
-    await refreshAll();
+    await later(9999);
     expect(fleet.map(({ may }) => may())).toEqual([false, false, false]);
-    await time.advance(1);
-    await refreshAll();
+    await later(1);
     expect(fleet.map(({ may }) => may())).toEqual([true, true, true]);
   });
 
   test("wait as long as a failed probe was asked to, up to the longest time that a breaker is open", async () => {
-    const { one, refreshAll, time } = setup({ circuitBreaker: BREAKER });
-    await refreshAll();
-    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
-    await refreshAll();
-    await time.advance(5000);
-    await refreshAll();
+    const { one, later, refreshAll } = await openBreaker();
+    await later(5000);
     await one.deliver({ ...FAILED, retryAfterMs: 15_000 });
     await refreshAll();
-    await time.advance(14_999);
-    await refreshAll();
+    await later(14_999);
     expect(one.may()).toBe(false);
-    await time.advance(1);
-    await refreshAll();
+    await later(1);
     expect(one.may()).toBe(true);
     await one.deliver({ ...FAILED, retryAfterMs: 86_400_000 });
     await refreshAll();
-    await time.advance(BREAKER.maxOpenMs - 1);
-    await refreshAll();
+    await later(BREAKER.maxOpenMs - 1);
     expect(one.may()).toBe(false);
-    await time.advance(1);
-    await refreshAll();
+    await later(1);
     expect(one.may()).toBe(true);
   });
 
   test("tell each change of a breaker, and when the next probe follows", async () => {
-    const { one, refreshAll, time } = setup({ circuitBreaker: BREAKER });
-    await refreshAll();
-    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
+    const { one, later, refreshAll } = await openBreaker();
     const probes = [
       [5000, { receiver: "unasked" }],
       [0, { receiver: "unknown", reason: "no stream" }],
@@ -214,8 +207,7 @@ describe("the gates of destinations", () => {
     ] as const;
     for (const [waitMs, report] of probes) {
       await refreshAll();
-      await time.advance(waitMs);
-      await refreshAll();
+      await later(waitMs);
       expect(await one.deliver(report)).toBe("probe");
     }
     const destination = "billing";
@@ -242,31 +234,21 @@ describe("the gates of destinations", () => {
   });
 
   test("wait openMs, not longer, after a probe that decided nothing, and take another row then", async () => {
-    const { fleet, one, refreshAll, time } = setup({ circuitBreaker: BREAKER }, 2);
-    await refreshAll();
-    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
-    await refreshAll();
+    const { fleet, one, later, refreshAll } = await openBreaker(2);
     for (let n = 0; n < 3; n += 1) {
-      await time.advance(4999);
-      await refreshAll();
+      await later(4999);
       expect(fleet.map(({ may }) => may())).toEqual([false, false]);
-      await time.advance(1);
-      await refreshAll();
+      await later(1);
       expect(await one.deliver({ receiver: "unknown", reason: "no stream" })).toBe("probe");
       await refreshAll();
     }
-    await time.advance(5000);
-    await refreshAll();
+    await later(5000);
     expect(one.gates.probed("billing")).toEqual(["row-5", "row-6", "row-7"]);
   });
 
   test("send the next probe at once when the row was not sent", async () => {
-    const { fleet, one, refreshAll, time } = setup({ circuitBreaker: BREAKER }, 2);
-    await refreshAll();
-    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
-    await refreshAll();
-    await time.advance(5000);
-    await refreshAll();
+    const { fleet, one, later, refreshAll } = await openBreaker(2);
+    await later(5000);
     expect(await one.deliver({ receiver: "unasked" })).toBe("probe");
     await refreshAll();
     expect(fleet.map(({ may }) => may())).toEqual([true, true]);
@@ -274,29 +256,20 @@ describe("the gates of destinations", () => {
   });
 
   test("name the rows whose probe failed, until the breaker closes", async () => {
-    const { one, refreshAll, time } = setup({ circuitBreaker: BREAKER });
-    await refreshAll();
-    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
-    await refreshAll();
-    await time.advance(5000);
-    await refreshAll();
+    const { one, later, refreshAll } = await openBreaker();
+    await later(5000);
     expect(one.gates.probed("billing")).toEqual([]);
     await one.deliver(FAILED);
     await refreshAll();
-    await time.advance(10_000);
-    await refreshAll();
+    await later(10_000);
     expect(one.gates.probed("billing")).toEqual(["row-5"]);
     await one.deliver(HEALTHY);
     expect(one.gates.probed("billing")).toEqual([]);
   });
 
   test("close after a probe that succeeds, and let the backlog through little by little", async () => {
-    const { fleet, one, refreshAll, time } = setup({ circuitBreaker: BREAKER }, 2);
-    await refreshAll();
-    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
-    await refreshAll();
-    await time.advance(5000);
-    await refreshAll();
+    const { fleet, one, later, refreshAll } = await openBreaker(2);
+    await later(5000);
     expect(await one.deliver(HEALTHY)).toBe("probe");
     await refreshAll();
     expect(fleet.map(({ told }) => told.includes("billing closed"))).toEqual([true, true]);
@@ -311,12 +284,8 @@ describe("the gates of destinations", () => {
   });
 
   test("give the probe of a replica that has ended to another one", async () => {
-    const { fleet, one, refreshAll, time } = setup({ circuitBreaker: BREAKER }, 2);
-    await refreshAll();
-    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
-    await refreshAll();
-    await time.advance(5000);
-    await refreshAll();
+    const { fleet, one, later, time } = await openBreaker(2);
+    await later(5000);
     await one.gates.enter("billing");
     const [, other] = fleet;
     await other?.refresh();
@@ -327,24 +296,18 @@ describe("the gates of destinations", () => {
   });
 
   test("keep a probe that takes long for themselves", async () => {
-    const { fleet, one, refreshAll, time } = setup({ circuitBreaker: BREAKER }, 2);
-    await refreshAll();
-    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
-    await refreshAll();
-    await time.advance(5000);
-    await refreshAll();
+    const { fleet, one, later } = await openBreaker(2);
+    await later(5000);
     await one.gates.enter("billing");
     for (let n = 0; n < 60; n += 1) {
-      await time.advance(500);
-      await refreshAll();
+      await later(500);
     }
     expect(fleet[1]?.may()).toBe(false);
   });
 
   test("tell the database what they saw, at most every two seconds", async () => {
-    const { one, refreshAll, store, time } = setup({});
-    await time.advance(10_000);
-    await refreshAll();
+    const { one, later, refreshAll, store, time } = setup({});
+    await later(10_000);
     await one.deliver(HEALTHY);
     await time.advance(1000);
     await one.deliver(FAILED);
@@ -356,17 +319,13 @@ describe("the gates of destinations", () => {
     await one.deliver(HEALTHY);
     await refreshAll();
     expect(await store.states()).toMatchObject([{ lastSuccessAt: new Date(10_000) }]);
-    await time.advance(1000);
-    await refreshAll();
+    await later(1000);
     expect(await store.states()).toMatchObject([{ lastSuccessAt: new Date(12_000) }]);
   });
 
   test("know of a pause while a write to the same destination waits for a lock, and write one at a time", async () => {
-    const { one, refreshAll, store, time } = setup({ circuitBreaker: BREAKER });
-    await refreshAll();
-    for (let n = 0; n < 4; n += 1) await one.deliver(FAILED);
-    await time.advance(5000);
-    await refreshAll();
+    const { one, later, store, time } = await openBreaker();
+    await later(5000);
     await one.gates.enter("billing");
     await one.deliver(FAILED);
     const waiting: (() => void)[] = [];
@@ -392,21 +351,19 @@ describe("the gates of destinations", () => {
   });
 
   test("fail at the next read after a write failed, whose report is repeated", async () => {
-    const { one, refreshAll, store, time } = setup({});
+    const { one, later, refreshAll, store } = setup({});
     await refreshAll();
     const { report } = store;
     store.report = async () => {
       throw new StoreError("unavailable", "the connection broke");
     };
     await one.deliver(HEALTHY);
-    await time.advance(2000);
-    await refreshAll();
+    await later(2000);
     store.report = report;
     await store.pause("billing", { by: "ops", reason: "migration", forMs: undefined });
     await expect(one.refresh()).rejects.toThrow("the connection broke");
     expect(one.may()).toBe(false);
-    await time.advance(2000);
-    await refreshAll();
+    await later(2000);
     expect(await store.states()).toMatchObject([{ lastSuccessAt: new Date(0) }]);
   });
 

@@ -10,7 +10,7 @@ import { createIntake } from "../../../../src/core/receipt/intake.ts";
 import { createReceiver } from "../../../../src/core/receipt/receive.ts";
 import { compileEvaluation } from "../../../../src/core/transform/evaluation.ts";
 import { TransformError } from "../../../../src/model/errors.ts";
-import type { Headers, NewInboxRow } from "../../../../src/model/rows.ts";
+import type { NewInboxRow } from "../../../../src/model/rows.ts";
 import type { Evaluation } from "../../../../src/ports/evaluator.ts";
 import { ManualClock, recordingJournal, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
@@ -197,13 +197,15 @@ describe("a source with an expression for its key", () => {
       settings: { consumption: "push", filter: { require: [], exclude: [{ header: "x-noise", exists: true }] } },
       attributes: httpPlan(settings),
       expressions,
-      insert: async (row) => {
-        rows.push(row);
-        return { kind: "stored" };
-      },
-      insertRequest: async (all) => {
-        rows.push(...all);
-        return all.map(() => ({ kind: "stored" }));
+      batcher: {
+        add: async (row) => {
+          rows.push(row);
+          return { kind: "stored" };
+        },
+        addRequest: async (all) => {
+          rows.push(...all);
+          return all.map(() => ({ kind: "stored" }));
+        },
       },
       journal,
       clock: new ManualClock(),
@@ -352,9 +354,8 @@ describe("a source with an expression for its key", () => {
   test("does not say what key a message would have that a filter dropped, unless its header has it", () => {
     const { receiver, noted } = receiverOf(settings);
     const body = Buffer.from('{"id":1,"fallback":"f"}');
-    const unread = (headers: Headers) => ({ body, headers, correlationId: undefined });
-    receiver.passes(() => ({ "x-noise": "1" }), unread);
-    receiver.passes(() => ({ "x-noise": "1", "x-key": "h" }), unread);
+    receiver.drop(() => ({ body, headers: { "x-noise": "1" }, correlationId: undefined }));
+    receiver.drop(() => ({ body, headers: { "x-noise": "1", "x-key": "h" }, correlationId: undefined }));
     expect(noted).toMatchObject([{ idempotencyKey: null }, { idempotencyKey: "h" }]);
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { compileHeaderFilter, type HeaderRule } from "../../../../src/core/receipt/headers.ts";
+import { compileHeaderFilter, type HeaderRule } from "../../../../src/core/receipt/headerFilter.ts";
 
 describe("a header filter", () => {
   test("without rules lets everything pass", () => {

@@ -187,6 +187,19 @@ describe("the receipt batcher", () => {
     await expect(batcher.add(row("later"))).resolves.toEqual({ kind: "stored" });
   });
 
+  test("tells of the rows of an insert after its commit, and of none that failed", async () => {
+    const store = new MemoryInbox();
+    const stored: string[][] = [];
+    const batcher = new ReceiptBatcher(store, recordingLog().log, {
+      onStored: (rows) => stored.push(rows.map(({ idempotencyKey }) => idempotencyKey)),
+    });
+    store.fault = { reject: new Error("no database") };
+    await batcher.add(row("failed")).catch(() => {});
+    store.fault = undefined;
+    await Promise.all([batcher.add(row("a")), batcher.add(row("b"))]);
+    expect(stored).toEqual([["a", "b"]]);
+  });
+
   test("refuses a store's answer that does not fit the batch", async () => {
     const { log } = recordingLog();
     const insert = () => Promise.resolve([]);

@@ -2,14 +2,14 @@ import { describe, expect, test } from "@jest/globals";
 import { httpPlan } from "../../../../src/core/receipt/attributes.ts";
 import { createReceiver, type ReceiverOptions, type SourceStage } from "../../../../src/core/receipt/receive.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
-import type { Headers, InsertResult, NewInboxRow } from "../../../../src/model/rows.ts";
+import type { InsertResult, NewInboxRow } from "../../../../src/model/rows.ts";
 import { ManualClock, recordingJournal, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
-const UNREAD = (headers: Headers) => ({ body: Buffer.from("{}"), headers, correlationId: undefined });
+type Batcher = ReceiverOptions["batcher"];
 
-function setup(overrides: Partial<ReceiverOptions> = {}) {
+function setup({ add, ...overrides }: Partial<Omit<ReceiverOptions, "batcher"> & Pick<Batcher, "add">> = {}) {
   const rows: NewInboxRow[] = [];
   const { metrics, calls } = recordingMetrics();
   const receiver = createReceiver({
@@ -20,13 +20,17 @@ function setup(overrides: Partial<ReceiverOptions> = {}) {
       eventTypePath: "$.type",
       aggregateIdPath: "$.order",
     }),
-    insert: async (row) => {
-      rows.push(row);
-      return { kind: "stored" };
-    },
-    insertRequest: async (all) => {
-      rows.push(...all);
-      return all.map(() => ({ kind: "stored" }));
+    batcher: {
+      add:
+        add ??
+        (async (row) => {
+          rows.push(row);
+          return { kind: "stored" };
+        }),
+      addRequest: async (all) => {
+        rows.push(...all);
+        return all.map(() => ({ kind: "stored" }));
+      },
     },
     clock: new ManualClock(),
     metrics,
@@ -78,21 +82,21 @@ describe("a received message", () => {
   });
 
   test("is a duplicate when the store says so", async () => {
-    const { accept, calls } = setup({ insert: async () => ({ kind: "duplicate" }) });
+    const { accept, calls } = setup({ add: async () => ({ kind: "duplicate" }) });
     expect(await accept('{"id":1}')).toEqual({ kind: "duplicate" });
     expect(calls).toEqual(["inboxMessages(duplicate, 1)"]);
   });
 
   test("is unavailable when the insert fails, and the reason holds no driver's text", async () => {
     const failure = new StoreError("unavailable", "inbox.insert failed", { cause: new Error("payload text") });
-    const { accept, calls } = setup({ insert: () => Promise.reject(failure) });
+    const { accept, calls } = setup({ add: () => Promise.reject(failure) });
     expect(await accept('{"id":1}')).toEqual({ kind: "unavailable", reason: "inbox.insert failed" });
     expect(calls).toEqual(["inboxRejection(storage_failed)"]);
   });
 
   test("is rejected for good when the database refuses its data", async () => {
     const refused: InsertResult = { kind: "refused", reason: "jsonb cannot hold \\u0000" };
-    const { accept, calls } = setup({ insert: async () => refused });
+    const { accept, calls } = setup({ add: async () => refused });
     expect(await accept('{"id":1}')).toEqual({
       kind: "rejected",
       rejection: "unstorable",
@@ -117,7 +121,7 @@ describe("a received message", () => {
 
   test("a row that a rule of the table turns away is a failed storage: its sender may send it again", async () => {
     const refused: InsertResult = { kind: "refused", reason: "not this one", mayPassLater: true };
-    const { accept, calls } = setup({ insert: async () => refused });
+    const { accept, calls } = setup({ add: async () => refused });
     expect(await accept('{"id":1}')).toEqual({ kind: "unavailable", reason: "not this one" });
     expect(calls).toEqual(["inboxRejection(storage_failed)"]);
   });
@@ -134,8 +138,11 @@ describe("the header filter of a source", () => {
     const { receiver, calls } = setup({
       settings: { consumption: "push", filter: { require: [{ header: "x-kind", equals: "order" }] } },
     });
-    expect(receiver.passes(() => ({ "X-Kind": "order" }), UNREAD)).toBe(true);
-    expect(receiver.passes(() => ({}), UNREAD)).toBe(false);
+    expect(receiver.filter?.({ "X-Kind": "order" })).toBe(true);
+    expect(receiver.filter?.({})).toBe(false);
+    receiver.drop(() => {
+      throw new Error("nobody needs the message without a journal");
+    });
     expect(calls).toEqual(["inboxFiltered()"]);
   });
 
@@ -143,13 +150,10 @@ describe("the header filter of a source", () => {
     const { journal, noted } = recordingJournal();
     const { receiver, accept } = setup({
       settings: { consumption: "push", filter: { require: [{ header: "x-kind", equals: "order" }] } },
-      insert: async () => ({ kind: "duplicate" }),
+      add: async () => ({ kind: "duplicate" }),
       journal,
     });
-    receiver.passes(
-      () => ({}),
-      (headers) => ({ body: Buffer.from('{"id":"a"}'), headers, correlationId: "c" }),
-    );
+    receiver.drop(() => ({ body: Buffer.from('{"id":"a"}'), headers: {}, correlationId: "c" }));
     await accept('{"id":"b"}');
     expect(noted).toEqual([
       { filtered: "orders", idempotencyKey: "a", correlationId: "c" },
@@ -157,11 +161,8 @@ describe("the header filter of a source", () => {
     ]);
   });
 
-  test("does not have the headers assembled when there is none", () => {
-    const headers = (): never => {
-      throw new Error("not needed");
-    };
-    expect(setup().receiver.passes(headers, UNREAD)).toBe(true);
+  test("is absent when there is none, so that no headers are assembled for it", () => {
+    expect(setup().receiver.filter).toBeUndefined();
   });
 });
 

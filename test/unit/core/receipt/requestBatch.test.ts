@@ -1,8 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
-import fc from "fast-check";
 import { itemTexts } from "../../../../src/core/receipt/jsonDocument.ts";
 import { type BatchForm, parseListPath, splitBatch } from "../../../../src/core/receipt/requestBatch.ts";
-import { PARSER_RUNS, settings } from "../../../property/settings.ts";
+import { anyJson, anyJsonText, anyText, fuzz, SPACES } from "../../../property/fuzz.ts";
 
 const LINES: BatchForm = { kind: "lines" };
 const listAt = (path: string): BatchForm => ({ kind: "list", names: parseListPath(path) });
@@ -31,16 +30,19 @@ describe("lines", () => {
   });
 
   test("of any bytes are split at each newline alone", () => {
-    fc.assert(
-      fc.property(fc.array(fc.uint8Array({ maxLength: 5 }), { maxLength: 4 }), (lines) => {
-        const clean = lines.map((line) => Buffer.from(line.map((byte) => (byte === 0x0a ? 0x41 : byte))));
-        const body = Buffer.concat(clean.flatMap((line) => [line, Buffer.from("\n")]));
+    fuzz(
+      (dice) => {
+        const byte = () => (dice.chance(0.4) ? dice.pick([0x09, 0x0d, 0x20]) : dice.below(256));
+        const line = () => Buffer.from(Array.from({ length: dice.below(6) }, byte).filter((each) => each !== 0x0a));
+        return Array.from({ length: dice.below(5) }, line);
+      },
+      (lines) => {
+        const body = Buffer.concat(lines.flatMap((line) => [line, Buffer.from("\n")]));
         const result = splitBatch(body, LINES, 100);
-        const kept = clean.filter((line) => !/^[ \t\r]*$/.test(line.toString("latin1")));
+        const kept = lines.filter((line) => !/^[ \t\r]*$/.test(line.toString("latin1")));
         const bodies = result.kind === "messages" ? result.bodies : [];
         return bodies.length === kept.length && bodies.every((each, n) => each.equals(kept[n] ?? Buffer.alloc(0)));
-      }),
-      settings(PARSER_RUNS),
+      },
     );
   });
 });
@@ -73,16 +75,12 @@ describe("a list", () => {
   });
 
   test("gives the items as they are written", () => {
-    fc.assert(
-      fc.property(
-        fc.array(fc.jsonValue({ maxDepth: 3 }), { maxLength: 6 }),
-        fc.constantFrom(0, 2, "\t"),
-        (list, space) => {
-          const texts = itemTexts(JSON.stringify(list, null, space));
-          return JSON.stringify(texts.map((text) => JSON.parse(text))) === JSON.stringify(list);
-        },
-      ),
-      settings(PARSER_RUNS),
+    fuzz(
+      (dice) => {
+        const list = Array.from({ length: dice.below(7) }, () => anyJson(dice));
+        return { list, text: JSON.stringify(list, null, dice.pick(SPACES)) };
+      },
+      ({ list, text }) => JSON.stringify(itemTexts(text).map((item) => JSON.parse(item))) === JSON.stringify(list),
     );
   });
 
@@ -92,18 +90,21 @@ describe("a list", () => {
   });
 
   test("in any text is split or refused", () => {
-    const texts = fc.oneof(
-      fc.string({ unit: "binary" }),
-      fc.json(),
-      fc.array(fc.json()).map((items) => `[${items.join()}]`),
-    );
-    fc.assert(
-      fc.property(texts, fc.constantFrom("$[*]", "$.a[*]", "$.a.b[*]"), (text, path) => {
+    const kinds = new Set<string>();
+    fuzz(
+      (dice) => {
+        const list = Array.from({ length: dice.below(7) }, () => anyJson(dice, 2));
+        const value = dice.pick([list, { a: list }, { b: 1, a: { b: list } }, anyJson(dice)]);
+        const text = dice.chance(0.2) ? anyText(dice) : anyJsonText(dice, value);
+        return { text, path: dice.pick(["$[*]", "$.a[*]", "$.a.b[*]"]) };
+      },
+      ({ text, path }) => {
         const result = splitBatch(Buffer.from(text), listAt(path), 5);
+        kinds.add(result.kind);
         return result.kind !== "messages" || result.bodies.every((body) => JSON.parse(body.toString()) !== undefined);
-      }),
-      settings(PARSER_RUNS),
+      },
     );
+    expect([...kinds].toSorted()).toEqual(["invalid_json", "messages", "no_list", "too_many"]);
   });
 });
 

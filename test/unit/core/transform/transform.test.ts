@@ -1,5 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import { createDelivery, createRetryPolicy, type DeliveryTarget } from "../../../../src/core/delivery/deliver.ts";
+import { createDelivery, type DeliveryTarget } from "../../../../src/core/delivery/deliver.ts";
+import { createRetryPolicy } from "../../../../src/core/delivery/failure.ts";
 import type { SourceStageContext } from "../../../../src/core/receipt/receive.ts";
 import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
 import { compileEvaluation } from "../../../../src/core/transform/evaluation.ts";

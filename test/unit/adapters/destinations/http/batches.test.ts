@@ -1,23 +1,16 @@
-import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
+import { describe, expect, test } from "@jest/globals";
 import { Webhook } from "standardwebhooks";
 import type { HttpDestinationConfig } from "../../../../../src/adapters/destinations/http/schema.ts";
 import { PublishError } from "../../../../../src/model/errors.ts";
 import { Secret } from "../../../../../src/model/secret.ts";
 import { startBlackHole } from "../../../../support/blackHole.ts";
-import { failOnLeaks } from "../../../../support/leaks.ts";
-import { Receiver } from "../../../../support/receiver.ts";
-import { Destinations } from "./setup.ts";
+import type { Receiver } from "../../../../support/receiver.ts";
+import { withReceiver } from "./setup.ts";
 
-const destinations = new Destinations();
 let receiver: Receiver;
-beforeEach(async () => {
-  receiver = await Receiver.start();
+const destinations = withReceiver((started) => {
+  receiver = started;
 });
-afterEach(async () => {
-  await destinations.close();
-  await receiver.close();
-});
-failOnLeaks();
 
 /** Waits so long that only the other limits end a batch. */
 const BATCH = { maxMessages: 3, maxBytes: 1000, maxWaitMs: 10_000, format: "array" } as const;

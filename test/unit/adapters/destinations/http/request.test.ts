@@ -1,5 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
-import { headerValue, requestHeaders } from "../../../../../src/adapters/destinations/http/request.ts";
+import { headerValue } from "../../../../../src/adapters/destinations/http/auth.ts";
+import { requestHeaders } from "../../../../../src/adapters/destinations/http/delivery.ts";
+import { requestUrl } from "../../../../../src/adapters/destinations/http/schema.ts";
 
 describe("request headers", () => {
   test("keep the names as they are", () => {
@@ -110,5 +112,24 @@ describe("a header value", () => {
   test("may hold tabs and every printable character, or be empty", () => {
     expect(headerValue("x", 'a\t"b"; c=[d]~')).toBe('a\t"b"; c=[d]~');
     expect(headerValue("x", "")).toBe("");
+  });
+});
+
+describe("the URL of the request", () => {
+  test.each([
+    ["http://h", "/", "http://h/"],
+    ["http://h/", "/", "http://h/"],
+    ["http://h", "/a/b", "http://h/a/b"],
+    ["http://h/", "a", "http://h/a"],
+    ["http://h/base", "/", "http://h/base"],
+    ["http://h/base/", "/", "http://h/base/"],
+    ["http://h/base", "/a/", "http://h/base/a/"],
+    ["http://h/base/", "/a", "http://h/base/a"],
+    ["http://h/base?k=v", "/", "http://h/base?k=v"],
+    ["http://h/base?k=v", "/a?x=1?2", "http://h/base/a?k=v&x=1?2"],
+    ["http://h/base#part", "/a b#c", "http://h/base/a%20b%23c"],
+    ["https://h:8443", "", "https://h:8443/"],
+  ])("of %s and %s is %s", (baseUrl, path, url) => {
+    expect(requestUrl(baseUrl, path).href).toBe(url);
   });
 });

@@ -1,3 +1,4 @@
+import { afterEach, beforeEach } from "@jest/globals";
 import {
   createHttpDestination,
   type HttpDestinationEnvironment,
@@ -8,6 +9,8 @@ import type { PublishError } from "../../../../../src/model/errors.ts";
 import type { Destination, OutboundMessage } from "../../../../../src/ports/destination.ts";
 import { message } from "../../../../conformance/destination.ts";
 import { HTTP_DEFAULTS } from "../../../../support/httpDefaults.ts";
+import { failOnLeaks } from "../../../../support/leaks.ts";
+import { Receiver } from "../../../../support/receiver.ts";
 import { ManualClock, recordingMetrics } from "../../../../support/recorders.ts";
 
 export const never = new AbortController().signal;
@@ -53,4 +56,20 @@ export class Destinations {
   async close(): Promise<void> {
     await Promise.all(this.#open.splice(0).map((destination) => destination.close()));
   }
+}
+
+/** Gives each test of the file a receiver, closed in its end like the destinations: nothing may be left open. */
+export function withReceiver(give: (receiver: Receiver) => void): Destinations {
+  const destinations = new Destinations();
+  let receiver: Receiver;
+  beforeEach(async () => {
+    receiver = await Receiver.start();
+    give(receiver);
+  });
+  afterEach(async () => {
+    await destinations.close();
+    await receiver.close();
+  });
+  failOnLeaks();
+  return destinations;
 }

@@ -1,0 +1,137 @@
+import { PublishError } from "../../model/errors.ts";
+import type { Random } from "../../time/clock.ts";
+import type { ReceiverReport } from "../destinations/breaker.ts";
+
+/** What a failed delivery means: for its receiver, and for its row. */
+
+/** Every code of a `PublishError`. A code may come from several adapters, and means the same in all of them. */
+const VERDICTS = new Map<string, ReceiverReport["receiver"]>([
+  // The network, and the server behind it.
+  ...each("failed", ["timeout", "connection_refused", "connection_lost", "unreachable", "dns", "tls", "protocol"]),
+  // Access denied: no message would be accepted. Often a directory or an authorization server is down.
+  ...each("failed", ["token", "credentials", "authentication", "vhost"]),
+  // HTTP.
+  ...each("failed", ["bad_response", "status_408", "status_429", "status_5xx"]),
+  ...each("healthy", ["status_3xx", "status_4xx"]),
+  // The broker answers, but cannot accept messages now; the same for a full queue or stream.
+  ...each("failed", ["not_available", "nacked", "blocked", "rejected"]),
+  // The broker answers: only the address or message of this row is wrong.
+  ...each("healthy", ["unroutable", "not_found", "access_refused", "precondition_failed", "locked", "authorization"]),
+  ...each("healthy", ["permission", "topic_missing", "message_refused", "message_too_large", "too_large"]),
+  // A restarting broker answers so too: this proves neither health nor, since a wrong address looks the same, an
+  // outage.
+  ...each("unknown", ["no_stream", "bad_acknowledgement", "producer_state"]),
+  // This row cannot be sent.
+  ...each("unasked", ["transform_failed", "address_empty", "no_topic", "topic_invalid", "subject_invalid"]),
+  ...each("unasked", ["message_invalid", "header_invalid", "url_invalid"]),
+  // No row can be sent now; unforeseen: the fault may be anywhere.
+  ...each("unknown", ["transform_unavailable", "private_address", "closed", "other"]),
+]);
+
+function each(verdict: ReceiverReport["receiver"], codes: readonly string[]) {
+  return codes.map((code) => [code, verdict] as const);
+}
+
+export const VERDICT_CODES: readonly string[] = [...VERDICTS.keys()];
+
+/**
+ * Whose failure it is.
+ *
+ * @param error what a delivery threw
+ */
+export function verdictOf(error: unknown): ReceiverReport["receiver"] {
+  return (error instanceof PublishError ? VERDICTS.get(error.code) : undefined) ?? "unknown";
+}
+
+/** The default limit of a wait, and the limit up to which `Retry-After` always counts. */
+export const MAX_RETRY_DELAY_MS = 60_000;
+/** Default of the column `max_attempts`. */
+export const COLUMN_MAX_ATTEMPTS = 5;
+/** Largest random share of the delay, so that rows that failed together do not return together. */
+const JITTER = 0.25;
+const FACTOR = 2;
+
+/** Block `retry` of a destination; times in ms. Either `schedule`, or any of the three behind it. */
+interface RetrySettings {
+  readonly schedule?: readonly number[];
+  readonly baseDelayMs?: number;
+  readonly factor?: number;
+  readonly maxDelayMs?: number;
+  /** Largest random share of the delay. */
+  readonly jitter: number;
+}
+
+/**
+ * How long a row waits after a failed delivery.
+ *
+ * @param failure `attempt`: failed deliveries before this one; `retryAfterMs`: the receiver's request
+ * @returns whole ms
+ */
+export type RetryPolicy = (
+  failure: { readonly attempt: number; readonly retryAfterMs: number | undefined },
+  random: Random,
+) => number;
+
+/**
+ * The policy of a destination. Without settings it is that of the spec ("outbox"; design, "Attempts"): `min(60 s, base
+ * * 2^attempt * (1 + 0..0.25))`, lengthened by the receiver's `Retry-After` up to the same 60 s.
+ *
+ * With the default base of 1000 ms:
+ *
+ * | failed at `attempt` | wait                |
+ * | ------------------- | ------------------- |
+ * | 0                   | 1 to 1.25 s         |
+ * | 1                   | 2 to 2.5 s          |
+ * | 2                   | 4 to 5 s            |
+ * | 3                   | 8 to 10 s           |
+ * | 4                   | 16 to 20 s          |
+ * | 5                   | 32 to 40 s          |
+ * | 6 and later         | 60 s                |
+ *
+ * With a schedule, jitter may exceed its longest entry. `Retry-After` lengthens a wait up to the longest entry of the
+ * schedule or `maxDelayMs`, and up to 60 s in any case.
+ *
+ * @param settings of the destination, if it has any
+ * @param baseDelayMs `outbox.retryBaseDelayMs`, for a destination that has none of its own
+ */
+export function createRetryPolicy(settings: RetrySettings | undefined, baseDelayMs: number): RetryPolicy {
+  const jitter = settings?.jitter ?? JITTER;
+  if (settings?.schedule !== undefined) return scheduled(settings.schedule, jitter);
+  const base = settings?.baseDelayMs ?? baseDelayMs;
+  const factor = settings?.factor ?? FACTOR;
+  const longest = settings?.maxDelayMs ?? MAX_RETRY_DELAY_MS;
+  const longestAsked = Math.max(longest, MAX_RETRY_DELAY_MS);
+  return ({ attempt, retryAfterMs }, random) => {
+    // The power may be Infinity, and 0 * Infinity is NaN.
+    const backoff = base === 0 ? 0 : base * factor ** Math.max(attempt, 0) * (1 + random() * jitter);
+    return Math.floor(Math.max(Math.min(longest, backoff), Math.min(longestAsked, retryAfterMs ?? 0)));
+  };
+}
+
+function scheduled(schedule: readonly number[], jitter: number): RetryPolicy {
+  const longestAsked = Math.max(MAX_RETRY_DELAY_MS, ...schedule);
+  return ({ attempt, retryAfterMs }, random) => {
+    const wait = schedule[Math.min(Math.max(attempt, 0), schedule.length - 1)] ?? 0;
+    return Math.floor(Math.max(wait * (1 + random() * jitter), Math.min(longestAsked, retryAfterMs ?? 0)));
+  };
+}
+
+/**
+ * The attempts of a row: the destination's number wins where the row has the column's default. Any other value was
+ * chosen for the row.
+ *
+ * @param ofRow the row's `max_attempts`
+ * @param ofDestination `maxAttempts` of its destination, if it has one
+ */
+export function maxAttemptsInEffect(ofRow: number, ofDestination: number | undefined): number {
+  return ofRow === COLUMN_MAX_ATTEMPTS ? (ofDestination ?? ofRow) : ofRow;
+}
+
+/**
+ * Whether a failure leaves this row an attempt: `attempt` grows by one, and the row is dead at `maxAttempts`.
+ *
+ * @param row with its {@link maxAttemptsInEffect}
+ */
+export function hasAttemptsLeft(row: { readonly attempt: number; readonly maxAttempts: number }): boolean {
+  return row.attempt + 1 < row.maxAttempts;
+}

@@ -1,0 +1,126 @@
+import { describe, expect, test } from "@jest/globals";
+import { StoreError } from "../../../../src/model/errors.ts";
+import { ManualClock, recordingLog } from "../../../support/recorders.ts";
+import { outboxRow } from "../../../support/scriptedOutbox.ts";
+import { heldDeliveries, never, sent, settleDown, setup } from "./pollerSetup.ts";
+
+describe("the poller", () => {
+  test("an outcome that the database refuses is logged and counted, keeps no other from being settled, and is no lost claim", async () => {
+    const { log, lines } = recordingLog();
+    const { store, poller, calls } = setup(async (row) => sent(row), { log });
+    const rows = [outboxRow(), outboxRow(), outboxRow()];
+    const [one, refused, three] = rows.map(({ id }) => id);
+    if (refused !== undefined) store.refusing.add(refused);
+    store.batches.push(rows);
+    await poller.pass();
+    await poller.stop(never);
+
+    expect(store.outcomes()).toEqual([one, three].map((id) => [id, "sent"]));
+    expect(lines).toMatchObject([
+      { level: "error", fields: { id: refused, outcome: "sent", reason: "the row is refused" } },
+    ]);
+    expect(calls.filter((call) => /Refused|claimsLost/.test(call))).toEqual(["outboxRowRefused(1)"]);
+  });
+
+  test("outcomes that the database does not take are kept and settled when it answers again", async () => {
+    const { store, poller, waits, calls } = setup(async (row) => sent(row));
+    const settle = store.settle.bind(store);
+    store.settle = async () => {
+      throw new Error("connection lost");
+    };
+    const row = outboxRow();
+    store.batches.push([row]);
+    await poller.pass();
+    await settleDown();
+    expect(store.outcomes()).toEqual([]);
+    expect(calls).toContain("outboxProcessError()");
+
+    store.settle = settle;
+    waits.shift()?.();
+    await poller.stop(never);
+
+    expect(store.outcomes()).toEqual([[row.id, "sent"]]);
+  });
+
+  test("few outcomes wait for as long as the last statement took, so that they share the next; many do not", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const pauses: { ms: number; end: () => void }[] = [];
+    const clock = new ManualClock();
+    const { store, poller } = setup(deliver, {
+      clock,
+      batchSize: 1000,
+      concurrency: 1000,
+      wait: (ms) => new Promise((end) => pauses.push({ ms, end })),
+    });
+    const batches: number[] = [];
+    const settle = store.settle.bind(store);
+    store.settle = async (outcomes) => {
+      batches.push(outcomes.length);
+      clock.advance(8);
+      return await settle(outcomes);
+    };
+    store.batches.push(Array.from({ length: 600 }, () => outboxRow()));
+    await poller.pass();
+    const end = async (count: number) => {
+      for (const { row, end } of begun.splice(0, count)) end(sent(row));
+      await settleDown();
+    };
+
+    await end(1);
+    expect({ batches, pauses }).toEqual({ batches: [1], pauses: [] });
+    clock.advance(2);
+    await end(3);
+    await end(4);
+    expect(batches).toEqual([1]);
+    expect(pauses.map(({ ms }) => ms)).toEqual([6]);
+    clock.advance(6);
+    pauses.shift()?.end();
+    await settleDown();
+    expect(batches).toEqual([1, 7]);
+
+    await end(300);
+    expect({ batches, pauses }).toEqual({ batches: [1, 7, 300], pauses: [] });
+    clock.advance(8);
+    await end(292);
+    expect({ batches, pauses }).toEqual({ batches: [1, 7, 300, 292], pauses: [] });
+    await poller.stop(never);
+  });
+
+  test("a outcome that the fence refuses is counted and otherwise forgotten", async () => {
+    const { store, poller, calls } = setup(async (row) => sent(row));
+    const row = outboxRow();
+    store.takenOver.add(row.id);
+    store.batches.push([row]);
+
+    await poller.pass();
+    await poller.stop(never);
+
+    expect(calls).toContain("claimsLost(poller, 1)");
+  });
+
+  test.each([
+    ["finds it written where the lease still holds", 0, []],
+    ["is lost where the lease has run out meanwhile", 60_000, ["claimsLost(poller, 1)"]],
+  ])("a outcome that is tried again after a lost answer %s", async (_what, awayMs, lost) => {
+    const { store, poller, calls, clock } = setup(async (row) => sent(row), { wait: async () => {} });
+    const row = outboxRow();
+    const settle = store.settle.bind(store);
+    store.settle = async (outcomes) => {
+      store.settle = settle;
+      await settle(outcomes);
+      store.takenOver.add(row.id);
+      clock.advance(awayMs);
+      throw new StoreError("unavailable", "outbox.settle: the answer was lost");
+    };
+    store.batches.push([row]);
+
+    await poller.pass();
+    await poller.stop(never);
+
+    expect(store.outcomes()).toEqual([
+      [row.id, "sent"],
+      [row.id, "sent"],
+    ]);
+    expect(calls.filter((call) => call.startsWith("claimsLost"))).toEqual(lost);
+  });
+});
