@@ -1,11 +1,12 @@
-import { createHmac, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { beforeAll, describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
 import { type DescribedApi, describedApi } from "../support/describedApi.ts";
 import { eventually } from "../support/eventually.ts";
 import { freePort } from "../support/ports.ts";
-import { type ConfigTree, type HttpAnswer, ordersTo, type Service, useServices } from "../support/service.ts";
+import type { Receiver } from "../support/receiver.ts";
+import { ordersTo, type Service, useServices } from "../support/service.ts";
 
 const services = useServices("block");
 const TOKEN = "of-the-operator";
@@ -125,6 +126,10 @@ describe("POST /admin/transform/test answers", () => {
       status: 413,
       body: { success: false, error: `Request body exceeds ${MAX_PAYLOAD_BYTES} bytes` },
     });
+  });
+
+  test("while there is no console without admin.console", async () => {
+    expect((await service.get("/console")).status).toBe(404);
   });
 
   test("405 to another method, and writes nothing", async () => {
@@ -280,133 +285,79 @@ describe("POST /admin/replay answers", () => {
   });
 });
 
-describe("a replay", () => {
-  test("is delivered by the poller of the same process at once, long before its poll interval is over", async () => {
-    const [own, receiver] = await Promise.all([services.database(), services.receiver()]);
-    const config = ordersTo(receiver, { admin: ADMIN, outbox: { pollIntervalMs: 60_000 } });
-    const both = await services.start({ database: own, config });
-    await both.post({ id: "m-1", type: "created" });
+describe("the admin routes of a process of every role", () => {
+  let own: TestDatabase;
+  let receiver: Receiver;
+  let running: Service;
+  let managementPort: number;
+  beforeAll(async () => {
+    [own, receiver, managementPort] = await Promise.all([services.database(), services.receiver(), freePort()]);
+    const config = ordersTo(receiver, { admin: ADMIN, server: { managementPort }, outbox: { pollIntervalMs: 60_000 } });
+    running = await services.start({ database: own, config });
+  });
+
+  const at = (port: number, path: string, body: string) =>
+    fetch(`http://127.0.0.1:${port}${path}`, { method: "POST", headers: BEARER, body });
+
+  test("are on the management port alone when there is one, and so is the OpenAPI document", async () => {
+    for (const path of [TRANSFORM_TEST, REPLAY]) {
+      const [data, management] = [await at(running.port, path, "{}"), await at(managementPort, path, "{}")];
+      expect([path, data.status, management.status]).toEqual([path, 404, 400]);
+    }
+    expect((await running.get("/openapi.json")).status).toBe(404);
+    const document = (await running.get("/openapi.json", managementPort)).text;
+    expect(describedApi(document).operations).toContain(`POST ${REPLAY}`);
+  });
+
+  test("replay what is delivered by the poller of the same process at once, long before its poll interval is over", async () => {
+    await running.post({ id: "m-1", type: "created" });
     await receiver.received(1);
     await eventually(async () => {
       expect(await own.query("SELECT 1 FROM outbox WHERE state = 'sent'")).toHaveLength(1);
     });
-    const replayed = await both.post({ topic: "orders.created" }, { path: REPLAY, headers: BEARER });
-    expect(replayed.json()).toEqual({ moved: 1 });
+    const replayed = await at(managementPort, REPLAY, '{"topic":"orders.created"}');
+    expect(await replayed.json()).toEqual({ moved: 1 });
     const [first, again] = await receiver.received(2);
     expect(again?.headers["x-message-id"]).toBe(first?.headers["x-message-id"]);
-  });
-
-  test("ends between two batches when the service stops: 503 with what was moved", async () => {
-    const own = await services.database();
-    const config = ordersTo(RECEIVER, { admin: ADMIN });
-    const stopped = await services.start({ database: own, config, roles: ["admin"] });
-    const rows = 3000;
-    await own.query(
-      "INSERT INTO outbox (topic, payload, state) SELECT 'orders.x', '{}', 'dead' FROM generate_series(1, $1)",
-      [rows],
-    );
-    // No later batch comes past this row; by then the first one is moved.
-    const lock = await connect(own);
-    await lock.query("BEGIN; SELECT 1 FROM outbox WHERE sequence = 1500 FOR UPDATE");
-    const replaying = stopped.post({ topic: "orders.x" }, { path: REPLAY, headers: BEARER });
-    await eventually(async () => expect(await pendingRows(own)).toBeGreaterThan(0));
-    const ended = stopped.stop();
-    await stopped.process.waitForLine(/"msg":"stopping/);
-    await lock.query("ROLLBACK");
-    const answer = await replaying;
-    api.check("POST", REPLAY, answer);
-    const left = await pendingRows(own);
-    expect([answer.status, answer.json()]).toEqual([503, { error: "Service is shutting down", moved: left }]);
-    expect(left).toBeLessThan(rows);
-    expect((await ended).code).toBe(0);
   });
 });
 
 /** A connection of the test's own, for a transaction. */
-async function connect(own: TestDatabase): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString: own.url, application_name: TEST_APPLICATION_NAME });
+async function connect(): Promise<pg.Client> {
+  const client = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
   await client.connect();
   services.defer(() => client.end());
   return client;
 }
 
-const pendingRows = async (own: TestDatabase): Promise<number> =>
-  Number((await own.query("SELECT count(*) AS n FROM outbox WHERE state = 'pending'"))[0]?.n);
+const pendingRows = async (): Promise<number> =>
+  Number(
+    (await database.query("SELECT count(*) AS n FROM outbox WHERE topic = 'orders.last' AND state = 'pending'"))[0]?.n,
+  );
 
-describe("the admin routes", () => {
-  test("do not exist when admin.enabled is false, nor in a process without the role admin", async () => {
-    const own = await services.database();
-    const disabled = await services.start({ database: own, config: ordersTo(RECEIVER) });
-    const without = await services.start({
-      database: own,
-      config: ordersTo(RECEIVER, { admin: ADMIN }),
-      roles: ["ingest"],
-    });
-    for (const running of [disabled, without]) {
-      for (const path of [TRANSFORM_TEST, REPLAY]) {
-        const answer = await running.post({ topic: "x" }, { path, headers: BEARER });
-        expect([answer.status, answer.json()]).toEqual([404, { error: "Not found" }]);
-        expect(described(await running.get("/openapi.json"))).not.toContain(`POST ${path}`);
-      }
-    }
-  });
-
-  test("are on the management port alone when there is one, and so is the OpenAPI document", async () => {
-    const [own, managementPort] = await Promise.all([services.database(), freePort()]);
-    const config = ordersTo(RECEIVER, { admin: ADMIN, server: { managementPort } });
-    const running = await services.start({ database: own, config });
-    const at = async (port: number, path: string) =>
-      (await fetch(`http://127.0.0.1:${port}${path}`, { method: "POST", headers: BEARER, body: "{}" })).status;
-    for (const path of [TRANSFORM_TEST, REPLAY]) {
-      expect([path, await at(running.port, path), await at(managementPort, path)]).toEqual([path, 404, 400]);
-    }
-    expect((await running.get("/openapi.json")).status).toBe(404);
-    expect(described(await running.get("/openapi.json", managementPort))).toContain(`POST ${REPLAY}`);
-  });
-
-  test("take an API key", async () => {
-    const auth = { type: "api-key", key: "the-key", headerName: "X-Admin-Key" };
-    const running = await withAdmin({ enabled: true, auth });
-    expect(await statuses(running, { "x-admin-key": "the-key" })).toEqual([200, 200]);
-    expect(await statuses(running, { "x-admin-key": "the-kez" })).toEqual([401, 401]);
-    expect(await statuses(running, {})).toEqual([401, 401]);
-  });
-
-  test("take an HMAC over timestamp and body", async () => {
-    const auth = { type: "hmac", secret: "the-secret", timestampHeader: "X-Time" };
-    const running = await withAdmin({ enabled: true, auth });
-    const signed = (time: number) => (body: string) => {
-      const signature = createHmac("sha256", "the-secret").update(`${time}.${body}`).digest("hex");
-      return { "x-time": String(time), "x-signature": `sha256=${signature}` };
-    };
-    expect(await statuses(running, signed(Date.now()))).toEqual([200, 200]);
-    expect(await statuses(running, signed(Date.now() - 3_600_000))).toEqual([401, 401]);
-    expect(await statuses(running, () => signed(Date.now())("another body"))).toEqual([401, 401]);
-  });
-
-  test("ask for nothing when admin.insecure is true", async () => {
-    expect(await statuses(await withAdmin({ enabled: true, insecure: true }), {})).toEqual([200, 200]);
+// The last one: the service of this file stops.
+describe("a replay", () => {
+  test("ends between two batches when the service stops: 503 with what was moved", async () => {
+    const rows = 3000;
+    await database.query(
+      "INSERT INTO outbox (topic, payload, state) SELECT 'orders.last', '{}', 'dead' FROM generate_series(1, $1)",
+      [rows],
+    );
+    // No later batch comes past this row; by then the first one is moved.
+    const lock = await connect();
+    await lock.query("BEGIN");
+    const middle = "SELECT id FROM outbox WHERE topic = 'orders.last' ORDER BY sequence LIMIT 1 OFFSET 1500";
+    await lock.query(`SELECT 1 FROM outbox WHERE id = (${middle}) FOR UPDATE`);
+    const replaying = service.post({ topic: "orders.last" }, { path: REPLAY, headers: BEARER });
+    await eventually(async () => expect(await pendingRows()).toBeGreaterThan(0));
+    const ended = service.stop();
+    await service.process.waitForLine(/"msg":"stopping/);
+    await lock.query("ROLLBACK");
+    const answer = await replaying;
+    api.check("POST", REPLAY, answer);
+    const left = await pendingRows();
+    expect([answer.status, answer.json()]).toEqual([503, { error: "Service is shutting down", moved: left }]);
+    expect(left).toBeLessThan(rows);
+    expect((await ended).code).toBe(0);
   });
 });
-
-const described = (answer: HttpAnswer) => describedApi(answer.text).operations;
-
-async function withAdmin(admin: ConfigTree): Promise<Service> {
-  return services.start({ database, config: ordersTo(RECEIVER, { admin }), roles: ["admin"] });
-}
-
-type Headers = Readonly<Record<string, string>>;
-
-/** The statuses of both routes to a right request with these headers. */
-async function statuses(running: Service, headers: Headers | ((body: string) => Headers)): Promise<number[]> {
-  const requests = [
-    [TRANSFORM_TEST, '{"expression":"1","payload":1}'],
-    [REPLAY, '{"topic":"nobody"}'],
-  ] as const;
-  const answers: number[] = [];
-  for (const [path, body] of requests) {
-    const own = typeof headers === "function" ? headers(body) : headers;
-    answers.push((await running.post(body, { path, headers: own })).status);
-  }
-  return answers;
-}

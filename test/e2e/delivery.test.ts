@@ -1,18 +1,56 @@
-import { describe, expect, test } from "@jest/globals";
+import { beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import type { TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { type ConfigTree, ordersTo, useServices } from "../support/service.ts";
+import type { Receiver } from "../support/receiver.ts";
+import { ordersTo, type Service, startOver, useServices } from "../support/service.ts";
 
-const services = useServices();
-failOnLeaks();
+const services = useServices("block");
+failOnLeaks("block");
 
-/** A service that delivers orders to a receiver, with retries that come at once. */
-async function running(overrides: ConfigTree = {}) {
-  const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
-  const config = ordersTo(receiver, { outbox: { retryBaseDelayMs: 20 }, ...overrides });
-  return { database, receiver, service: await services.start({ database, config }) };
-}
+const PARTNER_KEY = "let-me-in-7788";
+const STATIC_HEADERS = { "X-Static": "static", "X-Both": "destination" };
+/** `outbox.maxAttempts` by default. */
+const MAX_ATTEMPTS = 5;
+
+let database: TestDatabase;
+let receiver: Receiver;
+/** Delivers to the receiver, with retries that come at once. */
+let service: Service;
+
+const client = { clientId: "relay", clientSecret: "client-secret-1", scope: "hooks" };
+/** Destinations that ask for credentials: each gets what has its name for a topic, at a path of its name. */
+const auths = (url: string) => ({
+  basic: { username: "user", password: "pass-word-1" },
+  header: { headerName: "X-Hook-Key", headerValue: "hook-key-1" },
+  oauth2: { ...client, tokenUrl: `${url}/token`, extraParams: { audience: "tills" } },
+});
+
+beforeAll(async () => {
+  [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+  const entries = Object.entries(auths(receiver.url));
+  const guarded = entries.map(([name, auth]) => [name, { baseUrl: receiver.url, path: `/${name}`, auth }]);
+  const partner = { type: "api-key", key: PARTNER_KEY, headerName: "X-Partner-Key" };
+  const config = ordersTo(receiver, {
+    outbox: { retryBaseDelayMs: 20 },
+    sources: { partner: { path: "/partner", idempotencyKeyPath: "$.id", topic: "orders.created", auth: partner } },
+    destinations: {
+      ...Object.fromEntries(guarded),
+      labelled: { baseUrl: receiver.url, path: "/hook", headers: STATIC_HEADERS },
+      // Retries until the receiver takes it, however slow the machine is.
+      patient: { baseUrl: receiver.url, path: "/hook", maxAttempts: 1000 },
+    },
+    routes: [
+      ...entries.map(([name]) => ({ topicPattern: name, destination: name })),
+      { topicPattern: "orders.labelled", destination: "labelled" },
+      { topicPattern: "orders.patient", destination: "patient" },
+      { topicPattern: "orders.**", destination: "receiver" },
+    ],
+  });
+  service = await services.start({ database, config });
+});
+
+beforeEach(() => startOver(database, receiver));
 
 interface OutboxRow {
   readonly id: string;
@@ -21,7 +59,7 @@ interface OutboxRow {
   readonly last_error: string | null;
 }
 
-async function outboxRow(database: TestDatabase, topic = "orders.created"): Promise<OutboxRow> {
+async function outboxRow(topic = "orders.created"): Promise<OutboxRow> {
   const rows = await database.query<OutboxRow & { topic: string }>("SELECT * FROM outbox WHERE topic = $1", [topic]);
   const [row] = rows;
   if (row === undefined || rows.length > 1) throw new Error(`${rows.length} outbox rows of topic ${topic}`);
@@ -30,7 +68,6 @@ async function outboxRow(database: TestDatabase, topic = "orders.created"): Prom
 
 describe("a message that comes in over HTTP", () => {
   test("goes out byte for byte: number precision, key order, white space, escapes and emoji", async () => {
-    const { receiver, service } = await running();
     const body =
       '{ "z": 12345678901234567890, "a":1.0,"id":"m-1",\t"type":"created", "nul": "\\u0000", "pair": "\\ud83d\\ude00", ' +
       '"lone": "\\ud800", "slash": "\\/", "emoji": "😀é", "twice": 1, "twice": 2, "exp": 1E400, "" : [ ] }\n';
@@ -43,7 +80,6 @@ describe("a message that comes in over HTTP", () => {
   });
 
   test("takes its headers along and tells who it is", async () => {
-    const { database, receiver, service } = await running();
     const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     const answer = await service.post(
       { id: "m-1", key: "c-1", type: "created" },
@@ -59,14 +95,13 @@ describe("a message that comes in over HTTP", () => {
       "x-source": "orders",
       "x-idempotency-key": "m-1",
       "x-inbox-id": messageId,
-      "x-message-id": (await outboxRow(database)).id,
+      "x-message-id": (await outboxRow()).id,
       "content-type": "application/json",
       host: `127.0.0.1:${receiver.port}`,
     });
   });
 
   test("arrives with an idempotency key of control characters, from which its receiver reads the key back", async () => {
-    const { database, receiver, service } = await running();
     const keys = ["line\r\nx-injected: 1", "\u0001\t\u001f", "del\u007f", "é\n😀", " blank ", "UTF-8''%41", "plain"];
     for (const id of keys) expect((await service.post({ id, key: "c-1", type: "created" })).status).toBe(202);
     // The same key is the same message.
@@ -80,7 +115,6 @@ describe("a message that comes in over HTTP", () => {
   });
 
   test("gets a correlation id when its sender gives none", async () => {
-    const { receiver, service } = await running();
     const answer = await service.post({ id: "m-1", type: "created" });
     expect(answer.headers["x-correlation-id"]).toMatch(/^[0-9a-f-]{36}$/);
     const [request] = await receiver.received(1);
@@ -88,16 +122,15 @@ describe("a message that comes in over HTTP", () => {
   });
 
   test("leaves its sender's credentials behind: they are neither stored nor delivered", async () => {
-    const auth = { type: "api-key", key: "let-me-in-7788", headerName: "X-Partner-Key" };
-    const { database, receiver, service } = await running({ sources: { orders: { auth } } });
     const credentials = {
-      "X-Partner-Key": "let-me-in-7788",
+      "X-Partner-Key": PARTNER_KEY,
       authorization: "Bearer of-the-sender-1",
       cookie: "session=of-the-sender-2",
       "proxy-authorization": "Basic of-the-sender-3",
       "x-api-key": "of-the-sender-4",
     };
-    const answer = await service.post({ id: "m-1", type: "created" }, { headers: { ...credentials, "x-kept": "yes" } });
+    const headers = { ...credentials, "x-kept": "yes" };
+    const answer = await service.post({ id: "m-1" }, { path: "/inbox/partner", headers });
     expect(answer.status).toBe(202);
     const [request] = await receiver.received(1);
     expect(request?.headers["x-kept"]).toBe("yes");
@@ -109,10 +142,8 @@ describe("a message that comes in over HTTP", () => {
 
 describe("a row that an application inserts with plain SQL", () => {
   test("is delivered with its own headers over the static ones of the destination", async () => {
-    const headers = { "X-Static": "static", "X-Both": "destination" };
-    const { database, receiver } = await running({ destinations: { receiver: { headers } } });
     await database.query(
-      `INSERT INTO outbox (topic, payload, headers) VALUES ('orders.sql', '{"n": 1.50}', '{"x-both": "row"}')`,
+      `INSERT INTO outbox (topic, payload, headers) VALUES ('orders.labelled', '{"n": 1.50}', '{"x-both": "row"}')`,
     );
     const [request] = await receiver.received(1);
     expect(request?.body.toString()).toBe('{"n": 1.50}');
@@ -120,19 +151,17 @@ describe("a row that an application inserts with plain SQL", () => {
   });
 
   test("needs no more than a topic and a payload, and ends as sent", async () => {
-    const { database, receiver } = await running();
     await database.query(`INSERT INTO outbox (topic, payload) VALUES ('orders.sql', '[]')`);
     await receiver.received(1);
-    await eventually(async () => expect(await outboxRow(database, "orders.sql")).toMatchObject({ state: "sent" }));
+    await eventually(async () => expect(await outboxRow("orders.sql")).toMatchObject({ state: "sent" }));
   });
 });
 
 describe("a delivery that cannot be", () => {
   test("is dead with the reason when no route matches its topic, and the next message goes through", async () => {
-    const { database, receiver, service } = await running();
     await database.query(`INSERT INTO outbox (topic, payload) VALUES ('invoices.created', '{}')`);
     const row = await eventually(async () => {
-      const found = await outboxRow(database, "invoices.created");
+      const found = await outboxRow("invoices.created");
       expect(found.state).toBe("dead");
       return found;
     });
@@ -142,7 +171,6 @@ describe("a delivery that cannot be", () => {
   });
 
   test("is tried again after a 500, with the attempts and the last error on the row meanwhile", async () => {
-    const { database, receiver, service } = await running();
     let release = () => {};
     const after = new Promise<void>((resolve) => {
       release = resolve;
@@ -151,33 +179,33 @@ describe("a delivery that cannot be", () => {
     receiver.answerNext(refusal, refusal, { status: 200, after });
     await service.post({ id: "m-1", type: "created" });
     const requests = await receiver.received(3);
-    const waiting = await outboxRow(database);
+    const waiting = await outboxRow();
     expect(waiting).toMatchObject({ state: "processing", attempt: 2 });
     expect(waiting.last_error).toMatch(/answered 500: the till is closed/);
     release();
-    await eventually(async () => expect(await outboxRow(database)).toMatchObject({ state: "sent", attempt: 2 }));
+    await eventually(async () => expect(await outboxRow()).toMatchObject({ state: "sent", attempt: 2 }));
     expect(new Set(requests.map(({ headers }) => headers["x-message-id"])).size).toBe(1);
   });
 
   test("is dead at the ceiling of its attempts", async () => {
-    const { database, receiver, service } = await running({ outbox: { retryBaseDelayMs: 20, maxAttempts: 3 } });
+    const dead = 'svc_outbox_messages_total{status="dead"}';
+    const before = await service.metric(dead);
     receiver.answer = { status: 503, body: "not today" };
     await service.post({ id: "m-1", type: "created" });
-    await eventually(async () => expect(await outboxRow(database)).toMatchObject({ state: "dead", attempt: 3 }));
-    expect((await outboxRow(database)).last_error).toMatch(/503.*not today/);
-    expect(receiver.requests).toHaveLength(3);
-    expect(await service.metric('svc_outbox_messages_total{status="dead"}')).toBe(1);
+    await eventually(async () => expect(await outboxRow()).toMatchObject({ state: "dead", attempt: MAX_ATTEMPTS }));
+    expect((await outboxRow()).last_error).toMatch(/503.*not today/);
+    expect(receiver.requests).toHaveLength(MAX_ATTEMPTS);
+    expect(await service.metric(dead)).toBe(before + 1);
   });
 
   test("holds back its own key and nothing else", async () => {
-    const { receiver, service } = await running();
     let broken = true;
     receiver.answer = ({ body }, response) => {
       const { id } = JSON.parse(body.toString()) as { id: string };
       response.writeHead(broken && id === "a-1" ? 500 : 200).end();
     };
     const ids = () => receiver.requests.map(({ body }) => (JSON.parse(body.toString()) as { id: string }).id);
-    for (const id of ["a-1", "a-2", "b-1", "b-2", "c-1"]) await service.post({ id, key: id[0], type: "created" });
+    for (const id of ["a-1", "a-2", "b-1", "b-2", "c-1"]) await service.post({ id, key: id[0], type: "patient" });
     await eventually(() => {
       expect(ids().filter((id) => id === "a-1").length).toBeGreaterThan(1);
       expect(ids()).toEqual(expect.arrayContaining(["b-1", "b-2", "c-1"]));
@@ -189,43 +217,27 @@ describe("a delivery that cannot be", () => {
   });
 
   test("fails when the receiver answers with a redirect, which is never followed", async () => {
-    const { database, receiver, service } = await running({ outbox: { retryBaseDelayMs: 20, maxAttempts: 2 } });
     receiver.answer = { status: 307, headers: { location: `${receiver.url}/elsewhere` } };
     await service.post({ id: "m-1", type: "created" });
-    await eventually(async () => expect(await outboxRow(database)).toMatchObject({ state: "dead", attempt: 2 }));
-    expect((await outboxRow(database)).last_error).toMatch(/307, a redirect, and none is followed/);
+    await eventually(async () => expect(await outboxRow()).toMatchObject({ state: "dead", attempt: MAX_ATTEMPTS }));
+    expect((await outboxRow()).last_error).toMatch(/307, a redirect, and none is followed/);
     expect(new Set(receiver.requests.map(({ url }) => url))).toEqual(new Set(["/hook"]));
   });
 
   test("goes on when the receiver comes back after it was gone", async () => {
-    const { database, receiver, service } = await running();
     await receiver.close();
-    await service.post({ id: "m-1", type: "created" });
-    await eventually(async () => expect((await outboxRow(database)).last_error).toMatch(/ECONNREFUSED/));
+    await service.post({ id: "m-1", type: "patient" });
+    await eventually(async () => expect((await outboxRow("orders.patient")).last_error).toMatch(/ECONNREFUSED/));
     await receiver.listen();
     await receiver.received(1);
   });
 });
 
 test("a destination gets the credentials it asks for: basic, a header, or a token that is fetched once", async () => {
-  const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
   receiver.answer = ({ url }, response) => {
     const token = { access_token: "token-of-the-hour", token_type: "Bearer", expires_in: 3600 };
     response.writeHead(200, { "content-type": "application/json" }).end(url === "/token" ? JSON.stringify(token) : "");
   };
-  const client = { clientId: "relay", clientSecret: "client-secret-1", scope: "hooks" };
-  const auths = {
-    basic: { username: "user", password: "pass-word-1" },
-    header: { headerName: "X-Hook-Key", headerValue: "hook-key-1" },
-    oauth2: { ...client, tokenUrl: `${receiver.url}/token`, extraParams: { audience: "tills" } },
-  };
-  const entries = Object.entries(auths);
-  const destinations = entries.map(([name, auth]) => [name, { baseUrl: receiver.url, path: `/${name}`, auth }]);
-  const config = {
-    destinations: Object.fromEntries(destinations),
-    routes: entries.map(([name]) => ({ topicPattern: name, destination: name })),
-  };
-  await services.start({ database, config });
   await database.query(
     `INSERT INTO outbox (topic, payload) VALUES ('basic', '1'), ('header', '2'), ('oauth2', '3'), ('oauth2', '4')`,
   );

@@ -1,141 +1,66 @@
-import { describe, expect, test } from "@jest/globals";
+import { beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { createDatabase, pooledJdbcUrl } from "../support/databases.ts";
 import { describeWithPgbouncer } from "../support/describeWithPgbouncer.ts";
 import { startDoomed } from "../support/doomed.ts";
 import { eventually } from "../support/eventually.ts";
 import { History } from "../support/history.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import type { Receiver } from "../support/receiver.ts";
 import {
   type ConfigTree,
   type DatabaseAddress,
   databaseConfig,
   merged,
   ordersTo,
+  type Service,
   type Services,
+  startOver,
   useServices,
 } from "../support/service.ts";
 import { describeWithSqlServer } from "../support/sqlServer.ts";
 import { createSqlServerDatabase } from "../support/sqlServerDatabases.ts";
 import { acknowledged, allDelivered, sendTraffic } from "../support/traffic.ts";
 
-/** A database of a test's own, and statements that every supported database understands. */
+/** A database of a block's own, and statements that every supported database understands. */
 interface AnyDatabase extends DatabaseAddress {
   query(text: string): Promise<readonly object[]>;
 }
 
-/** What the whole service does, role by role, whatever its database. */
-function exerciseService(open: (services: Services) => Promise<AnyDatabase>): void {
-  const services = useServices();
-  failOnLeaks();
+const NOBODY = { url: "http://127.0.0.1:9" };
+const CLEAN = { code: 0, signal: null };
+const ADMIN = { authorization: "Bearer admin-sesame-1" };
+const PULL = { authorization: "Bearer pull-sesame-1" };
 
-  const NOBODY = { url: "http://127.0.0.1:9" };
-  const CLEAN = { code: 0, signal: null };
-  const ADMIN = { authorization: "Bearer admin-sesame-1" };
-  const PULL = { authorization: "Bearer pull-sesame-1" };
-  const admin = { enabled: true, auth: { token: "admin-sesame-1" } };
+/** What the whole service does, role by role, whatever its database: first the commands on tables of their own, then one service. */
+function exerciseService(open: (services: Services) => Promise<AnyDatabase>): void {
+  const services = useServices("block");
+  failOnLeaks("block");
+  let database: AnyDatabase;
+  beforeAll(async () => {
+    database = await open(services);
+    expect((await command(["migrate"])).end).toEqual(CLEAN);
+  });
 
   /** Runs a command of the binary to its end. */
-  async function command(database: AnyDatabase, args: readonly string[], config: ConfigTree = ordersTo(NOBODY)) {
+  async function command(args: readonly string[], config: ConfigTree = ordersTo(NOBODY)) {
     const file = services.configFile(merged(config, { database: databaseConfig(database) }));
     const child = services.processes.svc([...args, "--config", file]);
     const end = await child.exited;
-    return { end, stdout: child.stdout.join("\n"), stderr: child.stderr.join("\n") };
+    return { end, stderr: child.stderr.join("\n") };
   }
 
-  test("a message goes from HTTP to HTTP, byte for byte, once, and a repetition is told apart", async () => {
-    const [database, receiver] = await Promise.all([open(services), services.receiver()]);
-    const service = await services.start({ database, config: ordersTo(receiver) });
-    const body = ' {"id":"o-1","key":"k","type":"created","n":12345678901234567890,"text":"é \\u0000 😀"} ';
+  test("a column that is missing is named with the statement that adds it", async () => {
+    await database.query("ALTER TABLE outbox DROP COLUMN last_error");
 
-    expect((await service.post(body)).status).toBe(202);
-    expect((await service.post(body)).json()).toMatchObject({ status: "duplicate" });
+    const { end, stderr } = await command(["poller"]);
 
-    const [request] = await receiver.received(1);
-    expect(request?.body.toString("utf8")).toBe(body);
-    expect(request?.headers).toMatchObject({ "x-source": "orders", "x-idempotency-key": "o-1" });
-    await eventually(async () => expect(await database.query("SELECT state FROM outbox")).toEqual([{ state: "sent" }]));
-    expect(await database.query("SELECT state, idempotency_key FROM inbox")).toEqual([
-      { state: "processed", idempotency_key: "o-1" },
-    ]);
-    expect((await service.stop()).code).toBe(0);
-  });
-
-  test("what an application inserts is delivered", async () => {
-    const [database, receiver] = await Promise.all([open(services), services.receiver()]);
-    expect((await command(database, ["migrate"])).end).toEqual(CLEAN);
-    await services.start({ database, config: ordersTo(receiver), roles: ["poller"] });
-
-    await database.query(`INSERT INTO outbox (topic, payload) VALUES ('orders.created', '{"id":"a-1"}')`);
-
-    const [request] = await receiver.received(1);
-    expect(request?.body.toString("utf8")).toBe('{"id":"a-1"}');
-  });
-
-  test("a replica killed in mid-traffic loses nothing and breaks no order", async () => {
-    const [database, receiver] = await Promise.all([open(services), services.receiver()]);
-    const config = ordersTo(receiver, { destinations: { receiver: { path: "/survivor" } } });
-    const history = new History();
-    const doomed = await startDoomed(services, receiver, history, { database, config });
-    const to = [doomed.service, await services.start({ database, config })];
-    const sending = sendTraffic({ history, to, keys: 20, messagesPerKey: 30 });
-    await acknowledged(history, 200, 30_000);
-    await doomed.kill();
-    const claimed = await database.query("SELECT headers FROM outbox WHERE state = 'processing'");
-    history.mayRepeat(claimed.map(idempotencyKeyOf));
-    await sending;
-    await allDelivered(history, 60_000);
-
-    expect(history.violations()).toEqual([]);
-    expect(history.repeated.length).toBeGreaterThan(0);
-  }, 150_000);
-
-  test("a message that is refused dies after its attempts, and a replay delivers it", async () => {
-    const [database, receiver] = await Promise.all([open(services), services.receiver()]);
-    receiver.answer = (_, response) => response.writeHead(500).end();
-    const config = ordersTo(receiver, { admin, outbox: { maxAttempts: 2, retryBaseMs: 1 } });
-    const service = await services.start({ database, config });
-    await service.post({ id: "o-1", key: "k", type: "created" });
-    await eventually(async () =>
-      expect(await database.query("SELECT state, attempt FROM outbox")).toEqual([{ state: "dead", attempt: 2 }]),
-    );
-    receiver.answer = (_, response) => response.writeHead(200).end();
-
-    const answer = await service.post({ topics: ["orders.created"] }, { path: "/admin/replay", headers: ADMIN });
-
-    expect([answer.status, answer.json()]).toEqual([200, { moved: 1 }]);
-    await eventually(async () =>
-      expect(await database.query("SELECT state, attempt, last_error FROM outbox")).toEqual([
-        { state: "sent", attempt: 0, last_error: null },
-      ]),
-    );
-  });
-
-  test("pull clients claim, acknowledge and reject", async () => {
-    const database = await open(services);
-    const config = ordersTo(NOBODY, {
-      inbox: { pull: { enabled: true, auth: { token: "pull-sesame-1" } } },
-      sources: { orders: { consumption: "pull" } },
-    });
-    const service = await services.start({ database, config });
-    const ask = (operation: string, body: object = {}) =>
-      service.post(body, { path: `/pull/orders/${operation}`, headers: PULL });
-    for (const id of ["o-1", "o-2"]) await service.post({ id, key: id, type: "created" });
-
-    const claim = (await ask("claim")).json() as { claimToken: string; messages: { id: string }[] };
-    const [first, second] = claim.messages.map(({ id }) => id);
-    const { claimToken } = claim;
-    expect((await ask("ack", { claimToken, ids: [first] })).status).toBe(200);
-    expect((await ask("nack", { claimToken, ids: [second], error: "not now" })).status).toBe(200);
-
-    expect(await database.query("SELECT state, attempt, last_error FROM inbox ORDER BY idempotency_key")).toEqual([
-      { state: "processed", attempt: 1, last_error: null },
-      { state: "pending", attempt: 1, last_error: "not now" },
-    ]);
+    expect(end).toEqual({ code: 2, signal: null });
+    const [statement = ""] = /ALTER TABLE .*outbox.* ADD .*last_error.*?;/.exec(stderr) ?? [];
+    await database.query(statement);
+    expect(await database.query("SELECT last_error FROM outbox")).toEqual([]);
   });
 
   test("retention deletes what is finished and old, and nothing else", async () => {
-    const database = await open(services);
-    await command(database, ["migrate"]);
     for (const state of ["pending", "sent", "dead"]) {
       for (const day of ["2020-01-01", "2090-01-01"]) {
         await database.query(
@@ -149,23 +74,110 @@ function exerciseService(open: (services: Services) => Promise<AnyDatabase>): vo
       inbox: { policy: "AGE", maxAge: "1h" },
     };
 
-    expect((await command(database, ["retention", "--once"], ordersTo(NOBODY, { retention }))).end).toEqual(CLEAN);
+    expect((await command(["retention", "--once"], ordersTo(NOBODY, { retention }))).end).toEqual(CLEAN);
 
     expect(await database.query("SELECT state FROM outbox ORDER BY state, updated_at")).toEqual(
       ["dead", "pending", "pending", "sent"].map((state) => ({ state })),
     );
+    await database.query("DELETE FROM outbox");
   });
 
-  test("migrations are applied once, and a column that is missing is named with the statement that adds it", async () => {
-    const database = await open(services);
-    expect(await command(database, ["migrate"])).toMatchObject({ end: CLEAN });
-    expect(await command(database, ["migrate"])).toMatchObject({ end: CLEAN });
-    await database.query("ALTER TABLE outbox DROP COLUMN last_error");
+  describe("of one service", () => {
+    let receiver: Receiver;
+    let config: ConfigTree;
+    let service: Service;
+    beforeAll(async () => {
+      receiver = await services.receiver();
+      config = ordersTo(receiver, {
+        sources: { pulled: { path: "/pulled", idempotencyKeyPath: "$.id", consumption: "pull" } },
+        destinations: { receiver: { path: "/survivor" } },
+        inbox: { pull: { enabled: true, auth: { token: "pull-sesame-1" } } },
+        // The lease of the killed replica is over soon.
+        outbox: { maxAttempts: 2, retryBaseDelayMs: 20, claimTimeoutMs: 5000 },
+        admin: { enabled: true, auth: { token: "admin-sesame-1" } },
+      });
+      // The tables are there: it has nothing to migrate.
+      service = await services.start({ database, config });
+    });
+    beforeEach(() => startOver(database, receiver));
 
-    const { end, stderr } = await command(database, ["poller"]);
+    test("a message goes from HTTP to HTTP, byte for byte, once, and a repetition is told apart", async () => {
+      const body = ' {"id":"o-1","key":"k","type":"created","n":12345678901234567890,"text":"é \\u0000 😀"} ';
 
-    expect(end).toEqual({ code: 2, signal: null });
-    expect(stderr).toMatch(/ALTER TABLE .*outbox.* ADD .*last_error/);
+      expect((await service.post(body)).status).toBe(202);
+      expect((await service.post(body)).json()).toMatchObject({ status: "duplicate" });
+
+      const [request] = await receiver.received(1);
+      expect(request?.body.toString("utf8")).toBe(body);
+      expect(request?.headers).toMatchObject({ "x-source": "orders", "x-idempotency-key": "o-1" });
+      await eventually(async () =>
+        expect(await database.query("SELECT state FROM outbox")).toEqual([{ state: "sent" }]),
+      );
+      expect(await database.query("SELECT state, idempotency_key FROM inbox")).toEqual([
+        { state: "processed", idempotency_key: "o-1" },
+      ]);
+    });
+
+    test("what an application inserts is delivered", async () => {
+      await database.query(`INSERT INTO outbox (topic, payload) VALUES ('orders.created', '{"id":"a-1"}')`);
+
+      const [request] = await receiver.received(1);
+      expect(request?.body.toString("utf8")).toBe('{"id":"a-1"}');
+    });
+
+    test("a message that is refused dies after its attempts, and a replay delivers it", async () => {
+      receiver.answer = (_, response) => response.writeHead(500).end();
+      await service.post({ id: "o-1", key: "k", type: "created" });
+      await eventually(async () =>
+        expect(await database.query("SELECT state, attempt FROM outbox")).toEqual([{ state: "dead", attempt: 2 }]),
+      );
+      receiver.answer = (_, response) => response.writeHead(200).end();
+
+      const answer = await service.post({ topics: ["orders.created"] }, { path: "/admin/replay", headers: ADMIN });
+
+      expect([answer.status, answer.json()]).toEqual([200, { moved: 1 }]);
+      await eventually(async () =>
+        expect(await database.query("SELECT state, attempt, last_error FROM outbox")).toEqual([
+          { state: "sent", attempt: 0, last_error: null },
+        ]),
+      );
+    });
+
+    test("pull clients claim, acknowledge and reject", async () => {
+      const ask = (operation: string, body: object = {}) =>
+        service.post(body, { path: `/pull/pulled/${operation}`, headers: PULL });
+      for (const id of ["o-1", "o-2"]) await service.post({ id }, { path: "/inbox/pulled" });
+
+      const claim = (await ask("claim")).json() as { claimToken: string; messages: { id: string }[] };
+      const [first, second] = claim.messages.map(({ id }) => id);
+      const { claimToken } = claim;
+      expect((await ask("ack", { claimToken, ids: [first] })).status).toBe(200);
+      expect((await ask("nack", { claimToken, ids: [second], error: "not now" })).status).toBe(200);
+
+      expect(await database.query("SELECT state, attempt, last_error FROM inbox ORDER BY idempotency_key")).toEqual([
+        { state: "processed", attempt: 1, last_error: null },
+        { state: "pending", attempt: 1, last_error: "not now" },
+      ]);
+    });
+
+    test("a replica killed in mid-traffic loses nothing and breaks no order", async () => {
+      const history = new History();
+      const doomed = await startDoomed(services, receiver, history, { database, config });
+      const sending = sendTraffic({ history, to: [doomed.service, service], keys: 10, messagesPerKey: 20 });
+      await acknowledged(history, 60, 30_000);
+      await doomed.kill();
+      const claimed = await database.query("SELECT headers FROM outbox WHERE state = 'processing'");
+      history.mayRepeat(claimed.map(idempotencyKeyOf));
+      await sending;
+      await allDelivered(history, 60_000);
+
+      expect(history.violations()).toEqual([]);
+      expect(history.repeated.length).toBeGreaterThan(0);
+    }, 150_000);
+
+    test("ends in order", async () => {
+      expect((await service.stop()).code).toBe(0);
+    });
   });
 }
 
@@ -175,14 +187,7 @@ function idempotencyKeyOf(row: object): string {
   return parsed["x-idempotency-key"] ?? "";
 }
 
-describe("the service on PostgreSQL", () => {
-  exerciseService(async (services) => {
-    const database = await createDatabase();
-    services.defer(() => database.drop());
-    return database;
-  });
-});
-
+// On PostgreSQL itself the other files of this folder have each of these, and test/faults/kill.test.ts the replica that is killed.
 describeWithPgbouncer("the service on PostgreSQL behind PgBouncer", () => {
   exerciseService(async (services) => {
     const database = await createDatabase();

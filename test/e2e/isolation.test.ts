@@ -29,7 +29,8 @@ interface Load {
 const BACKLOG: Load = { healthyRows: 1000, badRows: 5000, where: "in front", boundMs: 20_000 };
 const LONG_BACKLOG: Load = { ...BACKLOG, badRows: 50_000 };
 const ONE_PER_CENT: Load = { ...BACKLOG, badRows: 10, where: "in between" };
-const ONE_PER_MILLE: Load = { healthyRows: 19_980, badRows: 20, where: "in between", boundMs: 28_000 };
+/** The bad ones are more than the slots. */
+const ONE_PER_MILLE: Load = { healthyRows: 9990, badRows: 10, where: "in between", boundMs: 28_000 };
 
 interface Case {
   readonly what: string;
@@ -62,8 +63,11 @@ const CASES: readonly Case[] = [
   { what: "is a NATS that says nothing", load: BACKLOG, start: async () => natsAt(await silentPort()) },
 ];
 
-describe.each(CASES)("a destination that $what", ({ load, start }) => {
-  test.each([1, 3])("leaves its neighbour alone: %i of its kind", async (count) => {
+/** Three of a kind ask more of the others than one; that one alone is not different is seen of the first case. */
+const COUNTED = CASES.flatMap((each, n) => (n === 0 ? [1, 3] : [3]).map((count) => ({ ...each, count })));
+
+describe.each(COUNTED)("a destination that $what", ({ load, start, count }) => {
+  test.each([count])("leaves its neighbour alone: %i of its kind", async () => {
     const [database, healthy] = await Promise.all([services.database(), services.receiver()]);
     const bad: [string, BadDestination][] = [];
     for (let n = 1; n <= count; n += 1) bad.push([`bad${n}`, await start()]);

@@ -198,7 +198,7 @@ describe("a destination with limits", () => {
         );
       });
     }
-    await insertRows(database, "limited.a", 20_000);
+    await insertRows(database, "limited.a", 4000);
     await insertRows(database, "other.a", 1000);
     await eventually(() => expect(other.requests).toHaveLength(1000), { timeoutMs: 10_000 });
     await second?.kill();
@@ -208,10 +208,10 @@ describe("a destination with limits", () => {
     expect(limited.requests).toHaveLength(0);
 
     await database.query("UPDATE outbox_destination SET paused_at = NULL");
-    await eventually(() => expect(limited.requests.length).toBeGreaterThanOrEqual(20_000), { timeoutMs: 40_000 });
+    await eventually(() => expect(limited.requests.length).toBeGreaterThanOrEqual(4000), { timeoutMs: 40_000 });
     expect(reordered(numbers(limited))).toEqual([]);
     await eventually(async () => {
-      expect(await states(database, "limited.a")).toEqual([{ state: "sent", rows: 20_000 }]);
+      expect(await states(database, "limited.a")).toEqual([{ state: "sent", rows: 4000 }]);
     });
   });
 
@@ -224,7 +224,7 @@ describe("a destination with limits", () => {
     let isWell = false;
     const times = arrivals(limited, () => (isWell ? 200 : 503));
     const circuitBreaker = { minimumAttempts: 5, openMs: 1000, maxOpenMs: 2000 };
-    const config = toTwo(limited, other, { circuitBreaker });
+    const config = { ...toTwo(limited, other, { circuitBreaker }), outbox: { claimTimeoutMs: 10_000 } };
     const [first] = await startFleet(database, config, 3);
     await insertRows(database, "limited.a", 2000);
     await insertRows(database, "other.a", 500);

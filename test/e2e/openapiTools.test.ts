@@ -67,8 +67,8 @@ describeWithTools(["schemathesis"], "schemathesis with all its checks", () => {
       `--url=http://127.0.0.1:${service.port}`,
       "--checks=all",
       "--seed=456",
-      "--max-examples=20",
-      "--max-time=30",
+      "--max-examples=8",
+      "--max-time=15",
       "--no-color",
       // It answers after the wait that was asked for.
       "--exclude-operation-id=pull_claim_pulled",

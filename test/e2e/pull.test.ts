@@ -1,13 +1,14 @@
 import { once } from "node:events";
 import { request as httpRequest, type IncomingMessage } from "node:http";
-import { describe, expect, test } from "@jest/globals";
+import { beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import type { TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { seeded } from "../support/random.ts";
 import { type ConfigTree, type HttpAnswer, merged, type Service, useServices } from "../support/service.ts";
 
-const services = useServices();
-failOnLeaks();
+const services = useServices("block");
+failOnLeaks("block");
 
 const CLEAN = { code: 0, signal: null };
 const AUTHORIZED = { authorization: "Bearer pull-sesame-1" };
@@ -47,14 +48,28 @@ function clientOf(service: Pick<Service, "post">) {
   };
 }
 
+/** More than any message needs that is rejected at random. */
+const MAX_ATTEMPTS = 1000;
+
+let database: TestDatabase;
+/** Two replicas of one configuration. */
+let service: Service;
+let other: Service;
+beforeAll(async () => {
+  database = await services.database();
+  const config = pulling({ inbox: { pull: { maxAttempts: MAX_ATTEMPTS } } });
+  [service, other] = await Promise.all([services.start({ database, config }), services.start({ database, config })]);
+});
+beforeEach(async () => {
+  await database.query("DELETE FROM inbox");
+});
+
 const keysOf = ({ messages }: { readonly messages: readonly Message[] }) =>
   messages.map(({ idempotencyKey }) => idempotencyKey);
 const seen = (answer: HttpAnswer) => [answer.status, answer.json()];
 
 describe("a pull client", () => {
   test("takes messages out, byte for byte, and acknowledges them; no relay touches them", async () => {
-    const database = await services.database();
-    const service = await services.start({ database, config: pulling() });
     const client = clientOf(service);
     const body = ' {"key":"k", "n":12345678901234567890,"m":1.0,\n"b":1,"a":"\\u0000é","id":"o-1"} ';
     await service.post(body, { headers: { "x-tag": "t", "x-correlation-id": "c-1" } });
@@ -92,9 +107,6 @@ describe("a pull client", () => {
   });
 
   test("without the right credentials gets 401, and for a source that is not pulled 404", async () => {
-    const database = await services.database();
-    const service = await services.start({ database, config: pulling() });
-
     for (const operation of ["claim", "ack", "nack", "extend"]) {
       const path = `/pull/orders/${operation}`;
       const answer = await service.post("", { path, headers: { authorization: "Bearer wrong-sesame-2" } });
@@ -107,18 +119,16 @@ describe("a pull client", () => {
   });
 
   test("finds no route where pull is switched off", async () => {
-    const database = await services.database();
-    const service = await services.start({ database, config: pulling({ inbox: { pull: { enabled: false } } }) });
+    const without = await services.start({ database, config: pulling({ inbox: { pull: { enabled: false } } }) });
 
-    expect((await clientOf(service).ask("claim")).status).toBe(404);
+    expect((await clientOf(without).ask("claim")).status).toBe(404);
   });
 
   test("that rejects a message to the end finds it dead, with the reason but no secret on the row and in the log", async () => {
-    const database = await services.database();
-    const service = await services.start({ database, config: pulling({ inbox: { pull: { maxAttempts: 2 } } }) });
     const client = clientOf(service);
     await service.post({ id: "o-1", key: "k" });
     await service.post({ id: "o-2", key: "k" });
+    await database.query("UPDATE inbox SET attempt = $1 WHERE idempotency_key = 'o-1'", [MAX_ATTEMPTS - 2]);
     const error = "no stock (token pull-sesame-1)";
 
     const first = await client.claim();
@@ -143,8 +153,6 @@ describe("a pull client", () => {
   });
 
   test("gets 500 while the database does not answer, and its messages when it does again", async () => {
-    const database = await services.database();
-    const service = await services.start({ database, config: pulling() });
     const client = clientOf(service);
     await service.post({ id: "o-1", key: "k" });
     await database.query("ALTER TABLE inbox RENAME TO inbox_away");
@@ -158,15 +166,10 @@ describe("a pull client", () => {
 
 describe("a client that waits", () => {
   test("gets a message as soon as it is received, whichever replica receives it", async () => {
-    const database = await services.database();
-    const [here, there] = await Promise.all([
-      services.start({ database, config: pulling() }),
-      services.start({ database, config: pulling() }),
-    ]);
-    const client = clientOf(here);
+    const client = clientOf(service);
     for (const [receiver, id] of [
-      [here, "o-1"],
-      [there, "o-2"],
+      [service, "o-1"],
+      [other, "o-2"],
     ] as const) {
       const waiting = client.claim({ waitMs: 60_000 });
       const since = performance.now();
@@ -178,45 +181,13 @@ describe("a client that waits", () => {
   });
 
   test("is answered without messages when its time is over", async () => {
-    const database = await services.database();
-    const service = await services.start({ database, config: pulling() });
     const since = performance.now();
 
     expect(keysOf(await clientOf(service).claim({ waitMs: 300 }))).toEqual([]);
     expect(performance.now() - since).toBeGreaterThan(250);
   });
 
-  test("is answered without messages when the service stops, and does not hold up the stop", async () => {
-    const database = await services.database();
-    const service = await services.start({ database, config: pulling() });
-    const headers = { ...AUTHORIZED, expect: "100-continue", "transfer-encoding": "chunked" };
-    const to = {
-      host: "127.0.0.1",
-      port: service.port,
-      path: "/pull/orders/claim",
-      method: "POST",
-      agent: false as const,
-    };
-    const waiting = httpRequest({ ...to, headers });
-    waiting.flushHeaders();
-    // The service asks for the body: from here on the request is in flight.
-    await once(waiting, "continue");
-    waiting.end('{"waitMs":60000}');
-    const answered = once(waiting, "response");
-
-    service.process.kill("SIGTERM");
-
-    const [answer] = (await answered) as [IncomingMessage];
-    let text = "";
-    for await (const chunk of answer) text += chunk;
-    expect([answer.statusCode, text]).toEqual([200, '{"claimToken":null,"leaseMs":30000,"messages":[]}']);
-    expect(await service.process.exited).toEqual(CLEAN);
-    expect(service.process.lines.join("\n")).not.toMatch(/cut short|cut off/);
-  });
-
   test("gets the messages of a client that was killed when their lease ends, and keeps them", async () => {
-    const database = await services.database();
-    const service = await services.start({ database, config: pulling() });
     const client = clientOf(service);
     await service.post({ id: "o-1", key: "k" });
     await service.post({ id: "o-2", key: "k" });
@@ -236,28 +207,8 @@ describe("a client that waits", () => {
 });
 
 describe("two replicas", () => {
-  test("know each other's claims: one that is killed takes none with it", async () => {
-    const database = await services.database();
-    const [doomed, survivor] = await Promise.all([
-      services.start({ database, config: pulling() }),
-      services.start({ database, config: pulling() }),
-    ]);
-    await doomed.post({ id: "o-1", key: "k" });
-    const { claimToken, messages } = await clientOf(doomed).claim();
-
-    await doomed.kill();
-
-    expect(keysOf(await clientOf(survivor).claim())).toEqual([]);
-    expect(seen(await clientOf(survivor).ask("ack", { claimToken }))).toEqual([
-      200,
-      { acknowledged: [messages[0]?.id], lost: [] },
-    ]);
-  });
-
   test("keep the order of each aggregate while clients come, fail and vanish", async () => {
-    const database = await services.database();
-    const config = pulling({ inbox: { pull: { maxAttempts: 1000 } } });
-    const replicas = await Promise.all([services.start({ database, config }), services.start({ database, config })]);
+    const replicas = [service, other] as const;
     const aggregates = 4;
     const total = 120;
     const sent = Array.from({ length: total }, (_, n) => ({ id: `o-${n}`, key: `k-${n % aggregates}`, n }));
@@ -299,4 +250,45 @@ describe("two replicas", () => {
       expect(await database.query("SELECT DISTINCT state FROM inbox")).toEqual([{ state: "processed" }]);
     });
   }, 60_000);
+
+  test("know each other's claims: one that is killed takes none with it", async () => {
+    await other.post({ id: "o-1", key: "k" });
+    const { claimToken, messages } = await clientOf(other).claim();
+
+    await other.kill();
+
+    expect(keysOf(await clientOf(service).claim())).toEqual([]);
+    expect(seen(await clientOf(service).ask("ack", { claimToken }))).toEqual([
+      200,
+      { acknowledged: [messages[0]?.id], lost: [] },
+    ]);
+  });
+});
+
+describe("a client that waits to the end", () => {
+  test("is answered without messages when the service stops, and does not hold up the stop", async () => {
+    const headers = { ...AUTHORIZED, expect: "100-continue", "transfer-encoding": "chunked" };
+    const to = {
+      host: "127.0.0.1",
+      port: service.port,
+      path: "/pull/orders/claim",
+      method: "POST",
+      agent: false as const,
+    };
+    const waiting = httpRequest({ ...to, headers });
+    waiting.flushHeaders();
+    // The service asks for the body: from here on the request is in flight.
+    await once(waiting, "continue");
+    waiting.end('{"waitMs":60000}');
+    const answered = once(waiting, "response");
+
+    service.process.kill("SIGTERM");
+
+    const [answer] = (await answered) as [IncomingMessage];
+    let text = "";
+    for await (const chunk of answer) text += chunk;
+    expect([answer.statusCode, text]).toEqual([200, '{"claimToken":null,"leaseMs":30000,"messages":[]}']);
+    expect(await service.process.exited).toEqual(CLEAN);
+    expect(service.process.lines.join("\n")).not.toMatch(/cut short|cut off/);
+  });
 });

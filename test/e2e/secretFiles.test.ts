@@ -29,7 +29,7 @@ const linesOf = (service: Service, text: string) => service.process.stdout.filte
 
 const [FIRST, SECOND, THIRD] = ["first-key-of-orders", "second-key-of-orders", "third-key-of-orders"] as const;
 /** Requests under way at a time: some hundred a second. */
-const SENDERS = 8;
+const SENDERS = 16;
 
 describe("a secret file that changes", () => {
   test("rotates a credential without a restart, and without a refusal of either one while both are listed", async () => {

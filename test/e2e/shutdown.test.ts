@@ -13,9 +13,12 @@ failOnLeaks();
 
 const CLEAN = { code: 0, signal: null };
 
-const ROUNDS = 8;
-/** From back to back to most of a second, so that a stop meets connections in every moment. */
-const PAUSES_MS = Array.from({ length: 32 }, (_, n) => (n % 2 === 0 ? 0 : n * 20));
+const ROUNDS = 2;
+/**
+ * From back to back to a third of a second: a stop meets connections in every moment, and each sends again within the
+ * second that it has.
+ */
+const PAUSES_MS = Array.from({ length: 32 }, (_, n) => (n % 2 === 0 ? 0 : n * 10));
 
 /** The same message with each repetition: the first is stored and delivered. */
 function message(id: string): string {

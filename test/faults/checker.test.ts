@@ -401,12 +401,16 @@ describe("after the database was put back to a copy", () => {
 });
 
 describe("where a step of the database's clock has ended a claim early, its process", () => {
+  const LATE = "m-1 came from A.1 after a claim that ended expired, without a suspension";
+
   test.each([
-    ["may deliver until the lease would have ended", 12_900, []],
-    ["may not deliver later", 13_600, ["m-1 came from A.1 after a claim that ended expired, without a suspension"]],
-  ] as const)("%s", async (_what, at, expected) => {
+    ["may deliver until the lease would have ended", 10_500, 12_900, []],
+    ["may also do so if the step came while the claim was made", 9990, 12_900, []],
+    ["may not do so if the step was long before", 8990, 12_900, [LATE]],
+    ["may not deliver later", 10_500, 13_600, [LATE]],
+  ] as const)("%s", async (_what, steppedAt, at, expected) => {
     claim(10_000, "A.1", 1);
-    timeline.clockSteps.push({ from: 10_500, until: 10_500, isBack: false });
+    timeline.clockSteps.push({ from: steppedAt, until: steppedAt, isBack: false });
     reclaim(10_600, "B.1", 1);
     goesWell(10_700, "B.1");
     deliver(at, "A.1", 1);

@@ -9,16 +9,21 @@ import { acknowledged, allDelivered, sendTraffic } from "../support/traffic.ts";
 const services = useServices();
 failOnLeaks();
 
-const KEYS = 100;
-const MESSAGES_PER_KEY = 100;
+const KEYS = 40;
+const MESSAGES_PER_KEY = 50;
 /** The replica is killed after this many receipts: the senders are in the middle of theirs. */
-const ACKNOWLEDGED_BEFORE = 4000;
-/** The lease of a claim is 30 s; the rest is the time until a live replica looks, and delivers. */
-const BACK_WITHIN_MS = 35_000;
+const ACKNOWLEDGED_BEFORE = 400;
+/** As long as the longest claim, where that is below the 30 s of a lease by default. */
+const LEASE_MS = 5000;
+/** The rest is the time until a live replica looks, and delivers. */
+const BACK_WITHIN_MS = LEASE_MS + 5000;
 
 test("a replica killed in mid-traffic loses nothing, breaks no order, and repeats only what it had in flight", async () => {
   const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
-  const config = ordersTo(receiver, { destinations: { receiver: { path: "/survivor" } } });
+  const config = ordersTo(receiver, {
+    destinations: { receiver: { path: "/survivor" } },
+    outbox: { claimTimeoutMs: LEASE_MS },
+  });
   const history = new History();
   const doomed = await startDoomed(services, receiver, history, { database, config });
   const survivor = await services.start({ database, config });

@@ -1,22 +1,22 @@
+import { eventually } from "./eventually.ts";
 import type { History } from "./history.ts";
 import type { Receiver } from "./receiver.ts";
 import { merged, type Service, type ServiceOptions, type Services } from "./service.ts";
-import { record, sendTraffic } from "./traffic.ts";
+import { record } from "./traffic.ts";
 
 /** A replica that has a delivery in flight when it is killed, however the claims fall between it and others. */
 export interface DoomedReplica {
   readonly service: Service;
-  /** SIGKILL. @returns the time at which it was gone, in ms of `performance.now()` */
+  /**
+   * Lets the next delivery wait for its answer, and sends SIGKILL while it waits: traffic must flow. @returns the time at which the replica was gone,
+   * in ms of `performance.now()`
+   */
   kill(): Promise<number>;
 }
 
-/** Longer than any test lets it live. */
-const HELD_MS = 300_000;
-const HELD = "held";
-
 /**
- * Starts a replica that delivers to `/doomed` of the receiver, and sends it a message whose delivery is answered only when it is dead. Everything
- * else is recorded and accepted.
+ * Starts a replica that delivers to `/doomed` of the receiver, which answers it only when the replica is dead once {@link DoomedReplica.kill} is
+ * called. Everything else is recorded and accepted.
  */
 export async function startDoomed(
   services: Services,
@@ -28,14 +28,20 @@ export async function startDoomed(
   const dead = new Promise<void>((resolve) => {
     answer = resolve;
   });
-  record(receiver, history, (id, path) => (path === "/doomed" && id.startsWith(HELD) ? dead : undefined));
-  const own = { destinations: { receiver: { path: "/doomed", timeoutMs: HELD_MS } } };
+  let isDying = false;
+  let held = 0;
+  record(receiver, history, (_id, path) => {
+    if (path !== "/doomed" || !isDying) return undefined;
+    held += 1;
+    return dead;
+  });
+  const own = { destinations: { receiver: { path: "/doomed" } } };
   const service = await services.start({ database, config: merged(config, own) });
-  await sendTraffic({ history, to: [service], keys: 1, messagesPerKey: 1, prefix: HELD });
-  await receiver.received(1);
   return {
     service,
     async kill() {
+      isDying = true;
+      await eventually(() => held > 0, { label: "a delivery of the replica that is to be killed", intervalMs: 1 });
       await service.kill();
       answer();
       return performance.now();

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach } from "@jest/globals";
+import { afterAll, afterEach, beforeAll, beforeEach } from "@jest/globals";
 import { onServer, TEST_APPLICATION_NAME, type TestDatabase } from "./databases.ts";
 import { eventually } from "./eventually.ts";
 
@@ -56,13 +56,15 @@ export async function assertNoConnections(database: TestDatabase, timeoutMs = 15
 /**
  * Makes every test of the file fail that leaves something open. Call it at the top level of the file and after every `afterEach`
  * of that level: hooks run in the order they are declared, those of inner `describe` blocks first.
+ *
+ * @param scope `block`, after `useServices("block")`: what the tests of the block leave open together, at its end
  */
-export function failOnLeaks(): void {
+export function failOnLeaks(scope: "test" | "block" = "test"): void {
   let before: OpenResources | undefined;
-  beforeEach(() => {
+  (scope === "test" ? beforeEach : beforeAll)(() => {
     before = openResources();
   });
-  afterEach(async () => {
+  (scope === "test" ? afterEach : afterAll)(async () => {
     if (before !== undefined) await assertNothingLeft(before);
   });
 }

@@ -2,8 +2,9 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { Agent, request as httpRequest, type IncomingHttpHeaders } from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { afterAll, afterEach } from "@jest/globals";
+import { afterAll, afterEach, expect } from "@jest/globals";
 import { createDatabase, type TestDatabase } from "./databases.ts";
+import { eventually } from "./eventually.ts";
 import { freePort } from "./ports.ts";
 import { type Processes, type RunningProcess, useProcesses } from "./processes.ts";
 import { Receiver } from "./receiver.ts";
@@ -184,6 +185,22 @@ export function merged(base: ConfigTree, over: ConfigTree): ConfigTree {
     result[key] = isTree(below) && isTree(value) ? merged(below, value) : value;
   }
   return result;
+}
+
+/**
+ * Readies a service that runs on for the next test: waits until no row of the outbox is left to deliver, then empties both
+ * tables and what the receiver has got. It answers 200 again.
+ */
+export async function startOver(
+  database: { query(text: string): Promise<readonly object[]> },
+  receiver: Receiver,
+): Promise<void> {
+  const unsettled = "SELECT state FROM outbox WHERE state IN ('pending', 'processing')";
+  await eventually(async () => expect(await database.query(unsettled)).toEqual([]));
+  await database.query("DELETE FROM outbox");
+  await database.query("DELETE FROM inbox");
+  receiver.requests.splice(0);
+  receiver.answer = { status: 200 };
 }
 
 function isTree(value: unknown): value is ConfigTree {

@@ -25,14 +25,27 @@ const PAGES: readonly (readonly [string, (furnished: Furnished) => string])[] = 
   ["Audit log", () => "#/audit"],
 ];
 const LONGEST_MS = 500;
-/** The machine of the tests does other things too: the fastest of these counts. */
-const TRIES = 6;
+/** The machine of the tests does other things too: the first of these that is in time counts, else the fastest. */
+const TRIES = 12;
+
+/** The shortest time of something, in ms, or the first that is in time. */
+async function shortest(action: () => Promise<number>): Promise<number> {
+  let ms = Number.POSITIVE_INFINITY;
+  for (let n = 0; n < TRIES && ms > LONGEST_MS; n++) ms = Math.min(ms, await action());
+  return Math.round(ms);
+}
 
 describeWithTools(["chromium"], "with 1,000,000 rows in the outbox", () => {
   const browser = useBrowser();
   let furnished: Furnished;
   beforeAll(async () => {
     furnished = await furnish(services);
+    // Without its indexes the table is filled in a third of the time; they are made afterwards.
+    const indexes = await furnished.database.query<{ name: string; statement: string }>(
+      `SELECT indexname AS name, indexdef AS statement FROM pg_indexes
+        WHERE tablename = 'outbox' AND indexname NOT IN (SELECT conname FROM pg_constraint)`,
+    );
+    for (const { name } of indexes) await furnished.database.query(`DROP INDEX ${name}`);
     await furnished.database.query(
       `INSERT INTO outbox (topic, key, payload, state, attempt, last_error, created_at, scheduled_at, updated_at)
        SELECT CASE n % 3 WHEN 0 THEN 'payments.received' ELSE 'orders.created' END, 'k-' || n % 50000, '{}',
@@ -44,6 +57,7 @@ describeWithTools(["chromium"], "with 1,000,000 rows in the outbox", () => {
               now() - interval '1 day' + n * interval '50 ms'
          FROM generate_series(1, 1000000) n`,
     );
+    for (const { statement } of indexes) await furnished.database.query(statement);
     await furnished.database.query("VACUUM ANALYZE outbox");
   }, 300_000);
 
@@ -51,24 +65,20 @@ describeWithTools(["chromium"], "with 1,000,000 rows in the outbox", () => {
     const page = await browser.open(furnished.address);
     await signIn(page, "alice");
     const times: Record<string, number> = {};
-    const loads: number[] = [];
-    for (let n = 0; n < TRIES; n++) {
+    times["The whole page, with the overview"] = await shortest(async () => {
       const begun = performance.now();
       await page.reload();
       await page.getByRole("heading", { level: 3, name: "shipping" }).waitFor();
-      loads.push(performance.now() - begun);
-    }
-    times["The whole page, with the overview"] = Math.round(Math.min(...loads));
+      return performance.now() - begun;
+    });
     for (const [title, hash] of PAGES) {
-      const tries: number[] = [];
-      for (let n = 0; n < TRIES; n++) {
+      times[`${title} ${hash(furnished).replace(/[0-9a-f-]{36}/, "{id}")}`] = await shortest(async () => {
         await goTo(page, "#/nowhere", "No such page");
         const begun = performance.now();
         await goTo(page, hash(furnished), title);
         await loaded(page);
-        tries.push(performance.now() - begun);
-      }
-      times[`${title} ${hash(furnished).replace(/[0-9a-f-]{36}/, "{id}")}`] = Math.round(Math.min(...tries));
+        return performance.now() - begun;
+      });
     }
     process.stdout.write(`ms for each page: ${JSON.stringify(times, null, 2)}\n`);
     expect(Object.entries(times).filter(([, ms]) => ms > LONGEST_MS)).toEqual([]);

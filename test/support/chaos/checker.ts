@@ -154,7 +154,7 @@ class Deliveries {
     const { timeline, leaseMs } = this.#evidence;
     const suspension = timeline.suspension(replica, from, at);
     if (suspension === undefined && at <= until + leaseMs / 6) return [];
-    if (at <= from + leaseMs && timeline.clockWasStepped(from, until)) return [];
+    if (at <= from + leaseMs && timeline.clockWasStepped(from - LONGEST_CLAIM_MS, until)) return [];
     if (suspension === undefined) return [`came from ${replica} after a claim that ended ${end}, without a suspension`];
     const keys = this.#late.get(suspension) ?? [];
     this.#late.set(suspension, keys);
@@ -166,6 +166,8 @@ class Deliveries {
   }
 }
 
+/** The lease counts from the beginning of the claim's transaction; the journal has the time when the row was changed. */
+const LONGEST_CLAIM_MS = 1000;
 /** Both clocks are that of this machine; one is cut off to whole milliseconds. */
 const CLOCK_GRAIN_MS = 1;
 
