@@ -43,12 +43,12 @@ type Kind = keyof typeof BROKERS;
 /** (j) Outbox to each broker, against its bare client with the same bodies, acknowledgements, and as many in flight. */
 export async function drainToBrokers(environment: Environment): Promise<Figure[]> {
   return forEachBroker(async (kind, broker) => {
-    const svc = await environment.svc(["poller"], {
-      // As many again are claimed while these are under way.
-      OUTBOX_BATCHSIZE: 2 * IN_FLIGHT,
-      OUTBOX_CONCURRENCY: IN_FLIGHT,
-      ...entryVariables("DESTINATIONS_OUT", broker.end.destination),
-      ROUTES_0_DESTINATION: "out",
+    // As many again are claimed while these are under way.
+    const limits = { OUTBOX_BATCHSIZE: 2 * IN_FLIGHT, OUTBOX_CONCURRENCY: IN_FLIGHT };
+    // The only destination: next to others it would share slots and claims.
+    const svc = await environment.svc(["poller"], limits, {
+      destinations: { out: broker.end.destination },
+      routes: [{ topicPattern: "**", destination: "out" }],
     });
     const producer = await environment.program("bareProducer.js", [kind, ...broker.bare]);
     process.kill(svc.pid, "SIGSTOP");
