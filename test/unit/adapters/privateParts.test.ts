@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { type AddressInfo, createServer, Socket } from "node:net";
-import { describe, expect, test } from "@jest/globals";
+import { beforeAll, describe, expect, test } from "@jest/globals";
 import jsonata from "jsonata";
 import sql from "mssql";
 import { type Msg, headers as natsHeaders } from "nats";
@@ -144,12 +144,15 @@ describe("pg: the connection of a client", () => {
   });
 });
 
-describe("kafkajs: the queue of requests", () => {
-  test("sets no timer when nothing waits, and one when something does", () => {
+describe("kafkajs", () => {
+  beforeAll(() => {
     createKafkaClient(
       { bootstrapServers: "127.0.0.1:1", securityProtocol: "PLAINTEXT" },
       { connectTimeoutMs: 1, requestTimeoutMs: 1, retries: 0, firstServer: 0, log: recordingLog().log },
     );
+  });
+
+  test("its queue of requests sets no timer when nothing waits, and one when something does", () => {
     const RequestQueue = packages("kafkajs/src/network/requestQueue");
     const queue = new RequestQueue({
       maxInFlightRequests: 1,
@@ -166,7 +169,58 @@ describe("kafkajs: the queue of requests", () => {
     expect(queue.throttleCheckTimeoutId).not.toBeNull();
     clearTimeout(queue.throttleCheckTimeoutId);
   });
+
+  test("its encoder begins small, and writes the bytes that it writes unchanged", () => {
+    const file = packages.resolve("kafkajs/src/protocol/encoder");
+    const unchanged: { exports: { new (): KafkaEncoder } } = { exports: class {} as never };
+    const requireIt = createRequire(file);
+    new Function("module", "require", readFileSync(file, "utf8"))(unchanged, requireIt);
+    const Changed = packages("kafkajs/src/protocol/encoder");
+    const NUMBERS = [
+      0,
+      1,
+      -1,
+      63,
+      64,
+      -64,
+      -65,
+      8191,
+      8192,
+      2 ** 21,
+      2 ** 28,
+      -(2 ** 28),
+      2 ** 29,
+      2 ** 30 - 1,
+      -(2 ** 30),
+    ];
+    const written = (encoder: KafkaEncoder) => {
+      for (const each of NUMBERS) encoder.writeVarInt(each).writeUVarInt(Math.abs(each)).writeVarLong(each);
+      for (const each of [2 ** 31, -(2 ** 31), 2 ** 40, Number.MAX_SAFE_INTEGER, "1234567890123"])
+        encoder.writeVarLong(each);
+      for (const length of [0, 1, 63, 64, 65, 600, 5000]) {
+        encoder.writeVarIntString("é".repeat(length)).writeVarIntBytes(Buffer.alloc(length, 1)).writeInt32(length);
+      }
+      return encoder.buffer.toString("hex");
+    };
+    expect(new Changed().buf).toHaveLength(64);
+    expect(new unchanged.exports().buf).toHaveLength(512);
+    expect(written(new Changed())).toBe(written(new unchanged.exports()));
+    for (const each of [...NUMBERS, 2 ** 31, 2 ** 40]) {
+      expect(Changed.sizeOfVarLong(each)).toBe((unchanged.exports as typeof Changed).sizeOfVarLong(each));
+    }
+  });
 });
+
+interface KafkaEncoder {
+  readonly buf: Buffer;
+  readonly buffer: Buffer;
+  writeVarInt(value: number): KafkaEncoder;
+  writeUVarInt(value: number): KafkaEncoder;
+  writeVarLong(value: number | string): KafkaEncoder;
+  writeVarIntString(value: string): KafkaEncoder;
+  writeVarIntBytes(value: Buffer): KafkaEncoder;
+  writeInt32(value: number): KafkaEncoder;
+}
 
 describe("nats", () => {
   const INFO = { server_id: "S", version: "2.10.0", proto: 1, headers: true, max_payload: 1_048_576 };

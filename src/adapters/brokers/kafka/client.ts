@@ -1,4 +1,3 @@
-import { createRequire } from "node:module";
 import { isIP, connect as netConnect, type Socket } from "node:net";
 import { TLSSocket, connect as tlsConnect } from "node:tls";
 import { decompress as decompressZstd } from "fzstd";
@@ -8,6 +7,7 @@ import snappy from "kafkajs-snappy";
 import { decompressFrame } from "lz4-napi";
 import { Secret } from "../../../model/secret.ts";
 import type { Log } from "../../../ports/runtime.ts";
+import { patchClient } from "./patches.ts";
 import type { KafkaConnection } from "./schema.ts";
 
 interface KafkaClientOptions {
@@ -33,7 +33,7 @@ let prepared = false;
 export function createKafkaClient(connection: KafkaConnection, options: KafkaClientOptions): KafkaClient {
   if (!prepared) {
     registerCodecs();
-    quietRequestQueue();
+    patchClient();
     prepared = true;
   }
   const sockets = new Sockets();
@@ -180,21 +180,4 @@ export class Sockets {
       }
     }
   }
-}
-
-interface RequestQueue {
-  readonly pending: readonly unknown[];
-  scheduleCheckPendingRequests(): void;
-}
-
-/**
- * Keeps kafkajs 2.2.4 from checking every millisecond, on each connection, for requests that wait when none does. The
- * timer of that check has a negative delay, which newer versions of Node report on stderr (TimeoutNegativeWarning).
- */
-function quietRequestQueue(): void {
-  const queue: RequestQueue = createRequire(import.meta.url)("kafkajs/src/network/requestQueue").prototype;
-  const schedule = queue.scheduleCheckPendingRequests;
-  queue.scheduleCheckPendingRequests = function () {
-    if (this.pending.length > 0) schedule.call(this);
-  };
 }
