@@ -69,18 +69,17 @@ export class FairShare {
    * The destination that may begin a delivery now; undefined without a candidate or a free slot.
    *
    * @param ready destinations with a row to deliver
+   * @param admits whether one of them may be delivered to otherwise; by default each
    */
-  next(ready: Iterable<string>): string | undefined {
+  next(ready: readonly string[], admits: (destination: string) => boolean = () => true): string | undefined {
     const isFull = this.#inUse >= this.#concurrency;
-    if (!this.#isShared) {
-      if (!isFull) for (const destination of ready) return destination;
-      return undefined;
-    }
+    if (!this.#isShared) return isFull ? undefined : ready.find(admits);
     const now = this.#clock.monotonic();
     const unhealthy: State[] = [];
     let someHealthyWaits = false;
     let best: State | undefined;
     for (const destination of ready) {
+      if (!admits(destination)) continue;
       const state = this.#stateOf(destination, now);
       if (this.#isUnhealthy(state, now)) {
         unhealthy.push(state);

@@ -44,8 +44,11 @@ export class KeyQueues {
     return queue === undefined ? 0 : queue.ready.length - queue.head;
   }
 
-  *readyDestinations(): Iterable<string> {
-    for (const [destination, queue] of this.#destinations) if (queue.head < queue.ready.length) yield destination;
+  /** Destinations with a row that may be delivered now. */
+  readyDestinations(): readonly string[] {
+    const ready: string[] = [];
+    for (const [destination, queue] of this.#destinations) if (queue.head < queue.ready.length) ready.push(destination);
+    return ready;
   }
 
   /** Keys whose first row, waiting or in delivery, goes to a destination. */

@@ -256,7 +256,7 @@ export class Poller {
     this.#scopes.returned(destination);
     if (this.#stopping || this.#scopes.isClosed(destination) || (row.key !== null && releasedKeys.has(row.key))) {
       this.#releases.addOnArrival(entry);
-      void this.#settle(entry, releaseOf(row));
+      this.#settle(entry, releaseOf(row));
     } else {
       this.#queues.add(entry);
       this.#countQueued(entry, 1);
@@ -277,8 +277,12 @@ export class Poller {
 
   /** Begins every delivery that may begin. */
   #dispatch(): void {
+    const { gates } = this.#options;
+    // Without a free slot nothing is taken from the rate of a destination.
+    const admits = (destination: string) =>
+      gates.mayBegin(destination, this.#share.hasSlot ? this.#queues.readyAt(destination) : 0);
     for (;;) {
-      const destination = this.#share.next(this.#openDestinations());
+      const destination = this.#share.next(this.#queues.readyDestinations(), admits);
       const entry = destination === undefined ? undefined : this.#queues.take(destination);
       if (entry === undefined) break;
       this.#inDelivery += 1;
@@ -286,16 +290,6 @@ export class Poller {
     }
     this.#claimIfHeldUp();
     if (this.#inDelivery === 0) for (const ended of this.#onDeliveriesEnded.splice(0)) ended();
-  }
-
-  /** Destinations with a row that their gate admits. */
-  *#openDestinations(): Iterable<string> {
-    const { gates } = this.#options;
-    const hasSlot = this.#share.hasSlot;
-    for (const destination of this.#queues.readyDestinations()) {
-      // Without a free slot nothing is taken from its rate.
-      if (gates.mayBegin(destination, hasSlot ? this.#queues.readyAt(destination) : 0)) yield destination;
-    }
   }
 
   async #deliver(entry: QueuedRow): Promise<void> {
@@ -323,14 +317,14 @@ export class Poller {
     const { key } = entry.row;
     if (!goesBack(outcome)) {
       this.#queues.done(key);
-      void this.#settle(entry, outcome);
+      this.#settle(entry, outcome);
       return;
     }
     // Cut off at shutdown: the row may have arrived, so the claim stays until its lease ends.
     if (!(this.#cutOff && outcome.kind === "release")) {
       if (outcome.kind === "retry") this.#expectRetry(outcome.delayMs);
       this.#releases.add(entry);
-      void this.#settle(entry, outcome);
+      this.#settle(entry, outcome);
     }
     for (const behind of this.#queues.drop(key)) this.#release(behind);
   }
@@ -350,19 +344,20 @@ export class Poller {
   #release(entry: QueuedRow, overfull?: string): void {
     this.#countQueued(entry, -1);
     this.#releases.add(entry, overfull);
-    void this.#settle(entry, releaseOf(entry.row));
+    this.#settle(entry, releaseOf(entry.row));
   }
 
-  async #settle(entry: QueuedRow, outcome: Outcome): Promise<void> {
+  #settle(entry: QueuedRow, outcome: Outcome): void {
     const { claim, destination } = entry;
     const scoped =
       outcome.kind === "retry" ? { ...outcome, scope: this.#scopes.scopeOf(destination), destination } : outcome;
-    const settlement = await this.#claims.settle(claim, scoped);
-    if (settlement === "abandoned") return;
-    if (this.#releases.settled(entry, goesBack(outcome), settlement === "refused")) {
-      this.#claimIfHeldUp();
-      this.#claimFurther();
-    }
+    this.#claims.settle(claim, scoped, (settlement) => {
+      if (settlement === "abandoned") return;
+      if (this.#releases.settled(entry, goesBack(outcome), settlement === "refused")) {
+        this.#claimIfHeldUp();
+        this.#claimFurther();
+      }
+    });
   }
 }
 
