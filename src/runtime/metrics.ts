@@ -48,10 +48,12 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
     setInterval(eventLoopWatch(clock, reports.eventLoopBlocked), WATCH_INTERVAL_MS).unref();
   }
   let readPool: (() => PoolUsage) | undefined;
+  const queueDepths = new Map<string, number>();
   return {
-    metrics: metricsOf(reports),
+    metrics: metricsOf(reports, queueDepths),
     text() {
       reports.uptime((clock.monotonic() - startedAt) / 1000);
+      for (const [destination, depth] of queueDepths) reports.outboxQueueDepth(destination, depth);
       for (const [state, count] of Object.entries(readPool?.() ?? {})) reports.dbPoolConnections(state, count);
       return registry.metrics();
     },
@@ -160,15 +162,16 @@ class Gathered {
   }
 }
 
-/** The port: each method reports to the metric of its name, except those that do more. */
-function metricsOf(reports: Reports): Metrics {
-  const depths = new Map<string, number>();
+/**
+ * The port: each method reports to the metric of its name, except those that do more.
+ *
+ * @param queueDepths by destination, for the next scrape: they change twice with each message
+ */
+function metricsOf(reports: Reports, queueDepths: Map<string, number>): Metrics {
   return {
     ...reports,
     outboxQueueDepth(destination, delta) {
-      const depth = (depths.get(destination) ?? 0) + delta;
-      depths.set(destination, depth);
-      reports.outboxQueueDepth(destination, depth);
+      queueDepths.set(destination, (queueDepths.get(destination) ?? 0) + delta);
     },
     destinationState(destination, state) {
       for (const each of DESTINATION_STATES) reports.destinationState(destination, each, each === state);
