@@ -19,7 +19,7 @@ import {
 } from "../support/service.ts";
 import { describeWithSqlServer } from "../support/sqlServer.ts";
 import { createSqlServerDatabase } from "../support/sqlServerDatabases.ts";
-import { acknowledged, allDelivered, sendTraffic } from "../support/traffic.ts";
+import { allDelivered, sendTraffic } from "../support/traffic.ts";
 
 /** A database of a block's own, and statements that every supported database understands. */
 interface AnyDatabase extends DatabaseAddress {
@@ -164,8 +164,7 @@ function exerciseService(open: (services: Services) => Promise<AnyDatabase>): vo
       const history = new History();
       const doomed = await startDoomed(services, receiver, history, { database, config });
       const sending = sendTraffic({ history, to: [doomed.service, service], keys: 10, messagesPerKey: 20 });
-      await acknowledged(history, 60, 30_000);
-      await doomed.kill();
+      await doomed.killBehind(60);
       const claimed = await database.query("SELECT headers FROM outbox WHERE state = 'processing'");
       history.mayRepeat(claimed.map(idempotencyKeyOf));
       await sending;

@@ -4,7 +4,7 @@ import { eventually } from "../support/eventually.ts";
 import { History } from "../support/history.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { ordersTo, useServices } from "../support/service.ts";
-import { acknowledged, allDelivered, sendTraffic } from "../support/traffic.ts";
+import { allDelivered, sendTraffic } from "../support/traffic.ts";
 
 const services = useServices();
 failOnLeaks();
@@ -29,8 +29,7 @@ test("a replica killed in mid-traffic loses nothing, breaks no order, and repeat
   const survivor = await services.start({ database, config });
   const to = [doomed.service, survivor];
   const sending = sendTraffic({ history, to, keys: KEYS, messagesPerKey: MESSAGES_PER_KEY });
-  await acknowledged(history, ACKNOWLEDGED_BEFORE, 60_000);
-  const since = await doomed.kill();
+  const since = await doomed.killBehind(ACKNOWLEDGED_BEFORE);
 
   // The rows of the killed replica, and for the moment some of the other one.
   const claimed = await database.query<{ id: string }>(

@@ -8,14 +8,16 @@ import { record } from "./traffic.ts";
 export interface DoomedReplica {
   readonly service: Service;
   /**
-   * Lets the next delivery wait for its answer, and sends SIGKILL while it waits: traffic must flow. @returns the time at which the replica was gone,
-   * in ms of `performance.now()`
+   * Lets the first delivery behind so many acknowledged messages wait for its answer, and sends SIGKILL while it waits. Call it before the traffic is
+   * over.
+   *
+   * @returns the time at which the replica was gone, in ms of `performance.now()`
    */
-  kill(): Promise<number>;
+  killBehind(acknowledged: number): Promise<number>;
 }
 
 /**
- * Starts a replica that delivers to `/doomed` of the receiver, which answers it only when the replica is dead once {@link DoomedReplica.kill} is
+ * Starts a replica that delivers to `/doomed` of the receiver, which answers it only when the replica is dead once {@link DoomedReplica.killBehind} is
  * called. Everything else is recorded and accepted.
  */
 export async function startDoomed(
@@ -28,10 +30,10 @@ export async function startDoomed(
   const dead = new Promise<void>((resolve) => {
     answer = resolve;
   });
-  let isDying = false;
+  let diesBehind = Number.POSITIVE_INFINITY;
   let held = 0;
   record(receiver, history, (_id, path) => {
-    if (path !== "/doomed" || !isDying) return undefined;
+    if (path !== "/doomed" || history.acknowledgedCount < diesBehind) return undefined;
     held += 1;
     return dead;
   });
@@ -39,9 +41,10 @@ export async function startDoomed(
   const service = await services.start({ database, config: merged(config, own) });
   return {
     service,
-    async kill() {
-      isDying = true;
-      await eventually(() => held > 0, { label: "a delivery of the replica that is to be killed", intervalMs: 1 });
+    async killBehind(acknowledged) {
+      diesBehind = acknowledged;
+      const label = "a delivery of the replica that is to be killed";
+      await eventually(() => held > 0, { label, timeoutMs: 60_000, intervalMs: 1 });
       await service.kill();
       answer();
       return performance.now();
