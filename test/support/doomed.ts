@@ -8,8 +8,8 @@ import { record } from "./traffic.ts";
 export interface DoomedReplica {
   readonly service: Service;
   /**
-   * Lets the first delivery behind so many acknowledged messages wait for its answer, and sends SIGKILL while it waits. Call it before the traffic is
-   * over.
+   * Lets the first delivery behind so many acknowledged messages wait for its answer, and sends SIGKILL while it waits. Traffic
+   * must flow until then.
    *
    * @returns the time at which the replica was gone, in ms of `performance.now()`
    */

@@ -11,6 +11,8 @@ export interface TrafficOptions {
   /** One sender a key, each of which sends one message after another. */
   readonly keys: number;
   readonly messagesPerKey: number;
+  /** Further messages follow until this is settled. */
+  readonly until?: Promise<unknown>;
   /** Told apart from other traffic of the same history. Default `m`. */
   readonly prefix?: string;
   /** How long one message may take until it is acknowledged, in ms. Default 45,000. */
@@ -24,13 +26,18 @@ export interface TrafficOptions {
  */
 export async function sendTraffic(options: TrafficOptions): Promise<void> {
   const keys = Array.from({ length: options.keys }, (_, n) => n);
-  await Promise.all(keys.map((key) => sendKey(options, key)));
+  let isAwaited = options.until !== undefined;
+  const end = () => {
+    isAwaited = false;
+  };
+  options.until?.then(end, end);
+  await Promise.all(keys.map((key) => sendKey(options, key, () => isAwaited)));
 }
 
-async function sendKey(options: TrafficOptions, key: number): Promise<void> {
+async function sendKey(options: TrafficOptions, key: number, goesOn: () => boolean): Promise<void> {
   const { history, to, messagesPerKey, prefix = "m", patienceMs = 45_000 } = options;
   let replica = key;
-  for (let n = 0; n < messagesPerKey; n += 1) {
+  for (let n = 0; n < messagesPerKey || goesOn(); n += 1) {
     const message = { id: `${prefix}-${key}-${n}`, key: `key-${key}`, type: "created", n };
     history.sent(message.id, message.key);
     const deadline = performance.now() + patienceMs;
