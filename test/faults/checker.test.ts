@@ -372,6 +372,29 @@ describe("after the database was put back to a copy", () => {
     expect(await violations()).toEqual(["m-3 its row is pending", "m-3 was acknowledged and never delivered"]);
   });
 
+  test.each([
+    ["may come behind later ones, when an earlier try of its sender arrives", 1500, 2600, []],
+    ["must come in order where its row is of before", 1500, 1600, ["m-3 came for the first time after m-4"]],
+    ["must come in order where it was acknowledged later", 2010, 2600, ["m-3 came for the first time after m-4"]],
+    ["must come in order where the copy has it", 495, 2600, ["m-3 came for the first time after m-4"]],
+  ])("what it has forgotten %s", async (_what, acknowledgedAt, insertedAt, expected) => {
+    restore();
+    goesWell(3000, "A.1");
+    message("m-3", acknowledgedAt);
+    message("m-4", 2020);
+    insert(2030, "m-4", 3);
+    insert(insertedAt, "m-3", 4);
+    for (const [sequence, n] of [
+      [3, 4],
+      [4, 3],
+    ] as const) {
+      claim(3200 + sequence, "A.1", sequence);
+      deliver(3210 + sequence, "A.1", n);
+      settle(3220 + sequence, "A.1", sequence);
+    }
+    expect(await violations()).toEqual(expected);
+  });
+
   test("a delivery under a forgotten claim may be repeated, once", async () => {
     restore([forgottenClaim("m-1", 1)]);
     deliver(1010, "A.1", 1);

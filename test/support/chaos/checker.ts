@@ -37,7 +37,8 @@ export interface ToldViolation extends Violation {
  *
  * - **Nothing is lost.** Each acknowledged message has come, and its one row is `sent`.
  * - **In order.** The messages of a key come for the first time in the order in which they were sent, and are claimed in that order. A message that
- *   waits in the inbox while the database's clock is set back may be passed by those that are received afterwards.
+ *   waits in the inbox while the database's clock is set back may be passed by those that are received afterwards. One that was acknowledged and then
+ *   forgotten by the database, when it was put back to a copy, may come by an earlier try of its sender: a suspended process finds that in its socket.
  * - **A lost claim changes nothing.** See {@link replayKey}. And no row is `sent` that no receiver got: the process that marked it had delivered
  *   it under the very claim that it closed. Where that was a repetition, the stream may have passed over it.
  * - **Twice only in the documented windows.** One delivery of a message is the one that was settled. Each other one was made by a process under a claim
@@ -90,9 +91,13 @@ export async function check(evidence: Evidence): Promise<Verdict> {
   return { violations, rows: rowCount, claims: claimCount, repeated: history.repeated.length };
 }
 
-/** Whether a message waited in the inbox when the database's clock was set back, and another one was received after that. */
+/**
+ * Whether a message waited in the inbox when the database's clock was set back, and another one was received after that; or was received a second time
+ * because the database had forgotten it.
+ */
 function mayBePassed({ history, timeline, comesThroughInbox }: Evidence, row: RowHistory, by: string): boolean {
-  const sentAt = history.of(row.message)?.sentAt ?? 0;
+  const { sentAt = 0, acknowledgedAt } = history.of(row.message) ?? {};
+  if (timeline.wasForgotten(acknowledgedAt, row.insertedAt)) return true;
   const receivedBy = history.of(by)?.acknowledgedAt ?? Number.POSITIVE_INFINITY;
   return comesThroughInbox(row.message) && timeline.clockSetBack(sentAt, row.insertedAt).some((at) => at <= receivedBy);
 }

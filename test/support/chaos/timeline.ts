@@ -98,6 +98,16 @@ export class Timeline {
     return at !== undefined && this.restores.some(({ from, until }) => from <= at && at <= until);
   }
 
+  /** Whether the database has forgotten what was acknowledged at a time before this one: it was put back to an older copy in between. */
+  wasForgotten(acknowledgedAt: number | undefined, before: number): boolean {
+    return (
+      acknowledgedAt !== undefined &&
+      this.restores.some(
+        ({ copiedAt, until }) => copiedAt <= acknowledgedAt && acknowledgedAt <= until && until <= before,
+      )
+    );
+  }
+
   /** Whether the database's clock was stepped in a time span: the leases of that time end earlier, or later, than their holders know. */
   clockWasStepped(from: number, until: number): boolean {
     return this.#steps(from, until).length > 0;
