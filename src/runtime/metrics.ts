@@ -91,15 +91,10 @@ function reportTo({ name, type, help, labels, buckets = [] }: ServiceMetric, reg
   const known = values.map((value) => labelsOf([value]));
   const record = metricOf();
   const gathered = new Gathered((of, values) => record(labelsOf(of), values));
-  // Most reports of a message have no label or one.
-  if (labelNames.length === 0) {
-    const only = gathered.series("", []);
-    return (value = 1) => only.add(Number(value));
-  }
-  if (labelNames.length === 1) return (label, value = 1) => gathered.series(String(label), [label]).add(Number(value));
   return (...given) => {
     const value = given.length > labelNames.length ? Number(given.pop()) : 1;
-    gathered.series(given.join("\0"), given).add(value);
+    // One NaN would spoil a sum for the life of the process.
+    if (Number.isFinite(value)) gathered.add(given, value);
   };
 
   /** Makes prom-client's metric. @returns records values of one series, in the order reported */
@@ -140,44 +135,30 @@ const MOST_GATHERED = 100;
 /** Reports that wait for a scrape: a message makes eight, and passed on one by one they are a twentieth of its cost. */
 class Gathered {
   readonly #record: (of: LabelValues, values: readonly number[]) => void;
-  readonly #series = new Map<string, Series>();
+  readonly #series = new Map<string, { readonly of: LabelValues; readonly values: number[] }>();
 
   constructor(record: (of: LabelValues, values: readonly number[]) => void) {
     this.#record = record;
   }
 
-  /** @param key of the labels, which count at the first call */
-  series(key: string, of: LabelValues): Series {
+  add(of: LabelValues, value: number): void {
+    const key = of.length === 1 ? String(of[0]) : of.join("\0");
     let series = this.#series.get(key);
     if (series === undefined) {
-      series = new Series((values) => this.#record(of, values));
+      series = { of, values: [] };
       this.#series.set(key, series);
     }
-    return series;
+    series.values.push(value);
+    if (series.values.length >= MOST_GATHERED) this.#recordNow(series);
   }
 
   release(): void {
-    for (const series of this.#series.values()) series.release();
-  }
-}
-
-class Series {
-  readonly #record: (values: readonly number[]) => void;
-  readonly #values: number[] = [];
-
-  constructor(record: (values: readonly number[]) => void) {
-    this.#record = record;
+    for (const series of this.#series.values()) if (series.values.length > 0) this.#recordNow(series);
   }
 
-  add(value: number): void {
-    // One NaN would spoil a sum for the life of the process.
-    if (!Number.isFinite(value)) return;
-    if (this.#values.push(value) >= MOST_GATHERED) this.release();
-  }
-
-  release(): void {
-    if (this.#values.length > 0) this.#record(this.#values);
-    this.#values.length = 0;
+  #recordNow({ of, values }: { readonly of: LabelValues; readonly values: number[] }): void {
+    this.#record(of, values);
+    values.length = 0;
   }
 }
 
