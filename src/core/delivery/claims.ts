@@ -38,9 +38,9 @@ interface ClaimsOptions {
 }
 
 /**
- * What became of an outcome. `closed`: it was written, or is fenced off since the row is no longer under this claim.
- * `refused`: the database accepts no outcome of this row, whose claim stays until its lease ends. `abandoned`: it was
- * not written before the process had to end.
+ * What became of an outcome. `closed`: it was written, or the claim was lost and it changes nothing. `refused`: the
+ * database accepts no outcome of this row, whose claim stays until its lease ends. `abandoned`: it was not written before
+ * the process had to end.
  */
 type Settlement = "closed" | "refused" | "abandoned";
 
@@ -111,8 +111,7 @@ export class Claims {
   /**
    * Writes the outcome of a row.
    *
-   * @param onSettled called once it is committed, or known never to be; must not throw. A callback, as promises for each
-   * row took a twentieth of its processor time
+   * @param onSettled called once it is committed, or known never to be; must not throw
    */
   settle(claim: HeldClaim, outcome: Outcome, onSettled: (settlement: Settlement) => void): void {
     this.#unsettled.push({ claim, outcome, heldUntil: claim.deadline, onSettled, mayBeWritten: false });
