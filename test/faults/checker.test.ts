@@ -73,6 +73,18 @@ function goesWell(at: number, replica: string, sequences: readonly number[] = [1
   for (const n of sequences) settle(at + 50, replica, n);
 }
 
+/** The row of `m-4` is the third one, and goes well before that of `m-3`. */
+function comeInReverse(at: number): void {
+  for (const [sequence, message] of [
+    [3, 4],
+    [4, 3],
+  ] as const) {
+    claim(at + sequence, "A.1", sequence);
+    deliver(at + 10 + sequence, "A.1", message);
+    settle(at + 20 + sequence, "A.1", sequence);
+  }
+}
+
 function fault(from: number, until: number, process: string, suspends = false): void {
   now = from;
   const lift = timeline.begin("a fault", { process }, suspends);
@@ -384,14 +396,7 @@ describe("after the database was put back to a copy", () => {
     message("m-4", 2020);
     insert(2030, "m-4", 3);
     insert(insertedAt, "m-3", 4);
-    for (const [sequence, n] of [
-      [3, 4],
-      [4, 3],
-    ] as const) {
-      claim(3200 + sequence, "A.1", sequence);
-      deliver(3210 + sequence, "A.1", n);
-      settle(3220 + sequence, "A.1", sequence);
-    }
+    comeInReverse(3200);
     expect(await violations()).toEqual(expected);
   });
 
@@ -473,14 +478,7 @@ describe("where the database's clock is set back, a message that", () => {
     }
     insert(relayedAt, "m-4", 3, "row-4");
     insert(relayedAt, "m-3", 4, "row-3");
-    for (const [sequence, message] of [
-      [3, 4],
-      [4, 3],
-    ] as const) {
-      claim(6000 + sequence, "A.1", sequence);
-      deliver(6010 + sequence, "A.1", message);
-      settle(6020 + sequence, "A.1", sequence);
-    }
+    comeInReverse(6000);
   }
 
   test("waits in the inbox may be passed by one that is received afterwards", async () => {
