@@ -26,6 +26,9 @@ export interface TestDatabase extends AsyncDisposable {
   drop(): Promise<void>;
 }
 
+/** Copying the files takes half the processor time of logging their pages. A given server may be older than PostgreSQL 15, which it takes. */
+const AS_FILES = process.env.SVC_TEST_POSTGRES_URL ? "" : " STRATEGY FILE_COPY";
+
 /** Connection names, so that a leak check tells the test's own connections from those of the code under test. */
 export const TEST_APPLICATION_NAME = "svc-test";
 
@@ -37,7 +40,7 @@ export const TEST_APPLICATION_NAME = "svc-test";
 export async function createDatabase(template?: string): Promise<TestDatabase> {
   const name = `svc_${randomUUID().replaceAll("-", "")}`;
   const from = template === undefined ? "" : ` TEMPLATE ${pg.escapeIdentifier(template)}`;
-  await onServer(`CREATE DATABASE ${pg.escapeIdentifier(name)}${from}`);
+  await onServer(`CREATE DATABASE ${pg.escapeIdentifier(name)}${from}${AS_FILES}`);
   return await existingDatabase(name);
 }
 
