@@ -22,8 +22,10 @@ describeWith(["rabbitmq"], "a RabbitMQ server that refuses", () => {
   const limitedUser = async (permissions: Permissions) => {
     const user = unique("limited");
     const allow = ({ configure, write, read }: Permissions) =>
-      server().control("set_permissions", user, configure, write, read);
-    await server().control("add_user", user, PASSWORD);
+      server().evaluate(
+        `ok = rabbit_auth_backend_internal:set_permissions(${[user, "/", configure, write, read, "tests"].map(binary)}).`,
+      );
+    await server().evaluate(`ok = rabbit_auth_backend_internal:add_user(${[user, PASSWORD, "tests"].map(binary)}).`);
     await allow(permissions);
     const { host, port } = server();
     return { user, allow, url: `amqp://${user}:${PASSWORD}@${host}:${port}` };
@@ -126,7 +128,8 @@ describeWith(["rabbitmq"], "a RabbitMQ server that refuses", () => {
     "holds publishes back while it is low on memory, says so when their time is over, and takes what waits afterwards",
     async () => {
       const exchange = await bound("orders");
-      const setLimit = (bytes: string) => server().control("set_vm_memory_high_watermark", "absolute", bytes);
+      const setLimit = (bytes: string) =>
+        server().evaluate(`vm_memory_monitor:set_vm_memory_high_watermark({absolute, "${bytes}"}).`);
       const { log, lines } = recordingLog();
       /** Waits until both connections have logged it. */
       const logged = (text: string) =>
@@ -158,6 +161,9 @@ describeWith(["rabbitmq"], "a RabbitMQ server that refuses", () => {
     START_TIMEOUT_MS,
   );
 });
+
+/** Text that holds no quotes, in Erlang. */
+const binary = (text: string) => `<<"${text}">>`;
 
 interface Permissions {
   readonly configure: string;

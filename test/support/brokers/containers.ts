@@ -25,13 +25,11 @@ export async function rabbitmqContainer(): Promise<RabbitmqLaunch> {
     files: { "/etc/rabbitmq/conf.d/90-svc.conf": rabbitmqConfiguration(EVERYWHERE, address.port) },
     answers: () => rabbitmqAnswers(address),
   }));
-  const control = async (...args: string[]) => {
-    const command = ['rabbitmqctl "$@"', "rabbitmqctl", ...args];
-    const { code, output } = await runInContainer(server.address.port, command);
-    if (code !== 0) throw new Error(`rabbitmqctl ${args[0]} ended with ${code}:\n${output}`);
-    return output;
+  const evaluate = async (expressions: string) => {
+    const { code, output } = await runInContainer(server.address.port, ['rabbitmqctl eval "$0"', expressions]);
+    if (code !== 0) throw new Error(`rabbitmqctl ended with ${code}:\n${output}`);
   };
-  return { ...server, control };
+  return { ...server, evaluate };
 }
 
 export function natsContainer(options: NatsServerOptions): Promise<Launch<NatsAddress>> {

@@ -18,6 +18,9 @@ const PASSWORD = "svc-secret";
 /** How long the application within a node may take to start or stop (ms): it takes one or two seconds. */
 const APPLICATION_TIMEOUT_MS = 20_000;
 
+/** One thread of each kind: a node for a few connections, on a machine that has other work. */
+const SMALL = "+S 1:1 +SDcpu 1:1 +SDio 1 +A 1";
+
 /** Starts a name server of the node's own, so that both end together, then the node. */
 const WITH_NAME_SERVER = '"$0" -port "$ERL_EPMD_PORT" -address "$ERL_EPMD_ADDRESS" & exec "$1"';
 
@@ -34,22 +37,25 @@ export async function launchRabbitmq(programs: RabbitmqPrograms, shared: boolean
   const address = rabbitmqAddress(port);
 
   let server: ServerProcess | undefined;
-  const controlWithin = async (timeout: number, ...args: string[]) => {
-    const { stdout } = await promisify(execFile)(programs.control, args, {
-      cwd: folder,
-      env: { PATH: process.env.PATH, ...env },
-      timeout,
-    });
-    return stdout;
+  const evaluate = async (expressions: string, timeout = SERVING_TIMEOUT_MS) => {
+    const options = { cwd: folder, env: { PATH: process.env.PATH, ...env }, timeout };
+    if (programs.call === undefined) {
+      await promisify(execFile)(programs.control, ["eval", expressions], options);
+      return;
+    }
+    const calling = promisify(execFile)(programs.call, ["-r", "-e", "-sname", env.RABBITMQ_NODENAME], options);
+    calling.child.stdin?.on("error", () => {}); // It has ended; how is told below.
+    calling.child.stdin?.end(`${expressions}\n`); // A full stop counts at the end of its line only.
+    const { stdout } = await calling;
+    if (!stdout.startsWith("{ok,")) throw new Error(`the RabbitMQ node answered ${stdout}`);
   };
-  const control = (...args: string[]) => controlWithin(SERVING_TIMEOUT_MS, ...args);
   const kill = async () => {
     await server?.end("SIGKILL");
     server = undefined;
   };
   // A node that hangs in one of the two is killed: then the broker is away, and comes back, as well.
-  const startApplication = () => controlWithin(APPLICATION_TIMEOUT_MS, "start_app").catch(kill);
-  const stopApplication = () => controlWithin(APPLICATION_TIMEOUT_MS, "stop_app").catch(kill);
+  const startApplication = () => evaluate("ok = rabbit:start().", APPLICATION_TIMEOUT_MS).catch(kill);
+  const stopApplication = () => evaluate("ok = rabbit:stop().", APPLICATION_TIMEOUT_MS).catch(kill);
   const start = async () => {
     if (server !== undefined) await startApplication();
     if (server === undefined) {
@@ -67,7 +73,7 @@ export async function launchRabbitmq(programs: RabbitmqPrograms, shared: boolean
       if (server !== undefined) await stopApplication();
     },
     kill,
-    control,
+    evaluate: (expressions) => evaluate(expressions),
     [Symbol.asyncDispose]: async () => {
       await kill();
       rmSync(folder, { recursive: true, force: true });
@@ -76,7 +82,7 @@ export async function launchRabbitmq(programs: RabbitmqPrograms, shared: boolean
 }
 
 /** Everything a node has by default in folders and at ports of the machine is the server's own. */
-function environment(folder: string, nodePort: number, namesPort: number): Readonly<Record<string, string>> {
+function environment(folder: string, nodePort: number, namesPort: number) {
   const loopbackOnly = "-kernel inet_dist_use_interface {127,0,0,1}";
   return {
     HOME: folder,
@@ -93,7 +99,9 @@ function environment(folder: string, nodePort: number, namesPort: number): Reado
     RABBITMQ_CONF_ENV_FILE: path.join(folder, "rabbitmq-env.conf"),
     RABBITMQ_ENABLED_PLUGINS_FILE: path.join(folder, "enabled_plugins"),
     RABBITMQ_GENERATED_CONFIG_DIR: path.join(folder, "generated"),
-    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: loopbackOnly,
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: `${loopbackOnly} ${SMALL}`,
+    RABBITMQ_MAX_NUMBER_OF_PROCESSES: "16384",
+    RABBITMQ_MAX_NUMBER_OF_ATOMS: "500000",
     RABBITMQ_CTL_ERL_ARGS: loopbackOnly,
     // Makes the start script become the node, so that a signal reaches the node itself.
     RUNNING_UNDER_SYSTEMD: "true",

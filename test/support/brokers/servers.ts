@@ -48,7 +48,7 @@ export async function sharedKafka(): Promise<KafkaAddress> {
 /** A RabbitMQ server of the test's own; allow START_TIMEOUT_MS. */
 export async function startRabbitmq(): Promise<OwnRabbitmq & RabbitmqAddress> {
   const server = await rabbitmq(false);
-  return { ...flat(server), control: server.control };
+  return { ...flat(server), evaluate: server.evaluate };
 }
 
 /** A NATS server of the test's own; allow START_TIMEOUT_MS. */

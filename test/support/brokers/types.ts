@@ -39,13 +39,12 @@ export interface OwnServer extends AsyncDisposable {
 /** A RabbitMQ server of the test's own. */
 export interface OwnRabbitmq extends OwnServer {
   /**
-   * Runs `rabbitmqctl` on the server's own node.
+   * Evaluates Erlang on the server's own node, where all that `rabbitmqctl` does can be called.
    *
-   * @param args such as `set_permissions`, user and patterns
-   * @returns what it wrote to its standard output
-   * @throws Error with what it wrote when it fails
+   * @param expressions one or several, the last one with its full stop
+   * @throws Error with what the node says when one of them fails
    */
-  control(...args: string[]): Promise<string>;
+  evaluate(expressions: string): Promise<void>;
 }
 
 /**
