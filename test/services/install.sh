@@ -4,7 +4,7 @@
 # built from its source, promtool from the operating system's packages, kubernetes-validate from PyPI; what checks the
 # OpenAPI document: schemathesis from PyPI, Redocly's linter from npm; and Chromium, from the operating system's packages,
 # for the console. What is no package of the operating system goes to
-# $SVC_TEST_SERVERS (default ~/.cache/svc-test-servers). Starts nothing; what is there stays as it is. On Debian and Ubuntu
+# $SVC_TEST_SERVERS (default ~/.cache/svc-test-servers). Leaves nothing running; what is there stays as it is. On Debian and Ubuntu
 # it also installs the tools it needs itself; elsewhere it says what is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -122,6 +122,43 @@ install_kafka() {
   mv -T "$unfinished" "$kafka_jars"
 }
 
+# Java's archive of a broker's classes, with which a start takes half the processor time; of another Java it is no use.
+kafka_classes=$kafka_jars/classes.jsa
+have_kafka_classes() {
+  [ -f "$kafka_classes" ] &&
+    java -Xshare:on -XX:SharedArchiveFile="$kafka_classes" -XX:+UseSerialGC -cp "$kafka_jars/*" -version > /dev/null 2>&1
+}
+
+# Java writes it when a broker ends that has run for a moment. Without it all works as well.
+archive_kafka_classes() {
+  local folder port pid unfinished=$kafka_classes.unfinished
+  folder=$(mktemp -d)
+  rm -f "$unfinished"
+  port=$((12000 + RANDOM % 15000))
+  cat > "$folder/server.properties" << END
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:$((port + 1))
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$((port + 1))
+offsets.topic.replication.factor=1
+log.dirs=$folder/data
+END
+  local java=(java -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$kafka_jars/*" "-Djava.io.tmpdir=$folder")
+  "${java[@]}" kafka.tools.StorageTool format -t AAAAAAAAAAAAAAAAAAAAAQ -c "$folder/server.properties" > "$folder/log" 2>&1 || true
+  "${java[@]}" "-XX:ArchiveClassesAtExit=$unfinished" kafka.Kafka "$folder/server.properties" > "$folder/log" 2>&1 &
+  pid=$!
+  for _ in $(seq 120); do
+    if grep -q "Kafka Server started" "$folder/log" || ! kill -0 "$pid" 2> /dev/null; then break; fi
+    sleep 0.5
+  done
+  kill "$pid" 2> /dev/null || true
+  wait "$pid" || true # It ends with the code of the signal.
+  # It gets its name only when it is complete: Java crashes on a part of one.
+  mv -f "$unfinished" "$kafka_classes" || echo "Kafka's classes could not be archived; brokers start more slowly" >&2
+  rm -rf "$folder"
+}
+
 packages=()
 have_rabbitmq || packages+=(rabbitmq-server)
 have_pgbouncer || packages+=(pgbouncer)
@@ -141,6 +178,7 @@ have_kubernetes_validate || install_from_pypi "$validate_folder" "kubernetes-val
 have_schemathesis || install_from_pypi "$schemathesis_folder" "schemathesis==$schemathesis_version"
 have_openapi_linter || install_openapi_linter
 [ -d "$kafka_jars" ] || install_kafka
+have_kafka_classes || archive_kafka_classes
 
 have_rabbitmq || fail "rabbitmq-server is still missing"
 have_pgbouncer || fail "pgbouncer is still missing"

@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { cpSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
 import { Kafka, logLevel } from "kafkajs";
@@ -8,6 +8,7 @@ import { launchProgram } from "./launch.ts";
 import { lastingPorts } from "./ports.ts";
 import type { KafkaPrograms } from "./programs.ts";
 import { serverFolder } from "./runFolder.ts";
+import { once } from "./shared.ts";
 import type { KafkaAddress, Launch } from "./types.ts";
 
 const HOST = "127.0.0.1";
@@ -36,28 +37,55 @@ export async function launchKafka(
   const [port = 0, controllerPort = 0, internalPort = 0] = await lastingPorts(3);
   const configFile = path.join(folder, "server.properties");
   const ports = { port, controllerPort, internalPort };
-  writeFileSync(configFile, kafkaConfiguration(ports, path.join(folder, "data"), sasl));
-  mkdirSync(path.join(folder, "data"));
-  const java = (...args: string[]) => [
-    ...JAVA_OPTIONS,
-    `-Djava.io.tmpdir=${folder}`,
-    "-cp",
-    programs.classPath,
-    ...args,
-  ];
-  const format = java("kafka.tools.StorageTool", "format", "-t", clusterId(), "-c", configFile, ...scramUsers(sasl));
-  await promisify(execFile)(programs.java, format, { cwd: folder, env: { PATH: process.env.PATH }, timeout: 60_000 });
+  const data = path.join(folder, "data");
+  writeFileSync(configFile, kafkaConfiguration(ports, data, sasl));
+  layOut(data, await once("kafka-storage", () => formatStorage(programs)));
 
   return launchProgram({
     name: "the Kafka broker",
     program: programs.java,
-    args: java("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "kafka.Kafka", configFile),
+    args: [`-Djava.io.tmpdir=${folder}`, ...javaArguments(programs), "kafka.Kafka", configFile],
     env: { HOME: folder },
     folder,
     shared,
     address: kafkaAddress(port),
     answers: () => kafkaAnswers(port, sasl),
   });
+}
+
+/** The options of Java for a program of Kafka's; the name of its class and its arguments follow. */
+export function javaArguments({ classPath, classes }: KafkaPrograms): readonly string[] {
+  // An archive of another Java or of other jars is passed over, in silence.
+  const archive = classes === undefined ? [] : [`-XX:SharedArchiveFile=${classes}`, "-Xlog:cds=off,cds+dynamic=off"];
+  return [...JAVA_OPTIONS, ...archive, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classPath];
+}
+
+/**
+ * Has Kafka's own tool format a data folder, for a broker with and without a login alike. One is enough for all brokers of a run: the tool
+ * is a Java of its own.
+ *
+ * @returns the folder
+ */
+async function formatStorage(programs: KafkaPrograms): Promise<string> {
+  const folder = serverFolder("kafka-storage");
+  const data = path.join(folder, "data");
+  const configFile = path.join(folder, "server.properties");
+  writeFileSync(configFile, kafkaConfiguration({ port: 9092, controllerPort: 9093, internalPort: 9094 }, data, false));
+  const format = ["kafka.tools.StorageTool", "format", "-t", clusterId(), "-c", configFile, ...scramUsers(true)];
+  const options = { cwd: folder, env: { PATH: process.env.PATH }, timeout: 60_000 };
+  await promisify(execFile)(programs.java, [...javaArguments(programs), ...format], options);
+  return data;
+}
+
+/** Copies a formatted folder, for a cluster of its own. */
+function layOut(data: string, formatted: string): void {
+  cpSync(formatted, data, { recursive: true });
+  const file = path.join(data, "meta.properties");
+  const properties = readFileSync(file, "utf8").replace(
+    /^((?:cluster|directory)\.id)=.*$/gm,
+    (_, key) => `${key}=${clusterId()}`,
+  );
+  writeFileSync(file, properties);
 }
 
 export interface KafkaPorts {

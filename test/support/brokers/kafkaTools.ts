@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { type Admin, type ITopicConfig, Kafka, logLevel } from "kafkajs";
 import { eventually } from "../eventually.ts";
 import { runInContainer } from "./docker.ts";
-import { JAVA_OPTIONS } from "./kafka.ts";
+import { javaArguments } from "./kafka.ts";
 import { findKafka, type KafkaPrograms } from "./programs.ts";
 import type { KafkaAddress } from "./types.ts";
 
@@ -66,12 +66,15 @@ async function runHere(
   args: readonly string[],
   input: string,
 ): Promise<{ readonly code: number | string; readonly output: string }> {
-  const java = [...JAVA_OPTIONS, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", programs.classPath];
-  const producer = spawn(programs.java, [...java, "org.apache.kafka.tools.ConsoleProducer", ...args], {
-    env: { PATH: process.env.PATH },
-    stdio: ["pipe", "pipe", "pipe"],
-    timeout: 60_000,
-  });
+  const producer = spawn(
+    programs.java,
+    [...javaArguments(programs), "org.apache.kafka.tools.ConsoleProducer", ...args],
+    {
+      env: { PATH: process.env.PATH },
+      stdio: ["pipe", "pipe", "pipe"],
+      timeout: 60_000,
+    },
+  );
   const output: string[] = [];
   producer.stdout.setEncoding("utf8").on("data", (text: string) => output.push(text));
   producer.stderr.setEncoding("utf8").on("data", (text: string) => output.push(text));

@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { accessSync, constants, existsSync, readdirSync, realpathSync } from "node:fs";
+import { accessSync, constants, existsSync, readdirSync, readFileSync, realpathSync } from "node:fs";
 import { homedir } from "node:os";
 import path from "node:path";
 import type { BrokerKind } from "./types.ts";
@@ -38,6 +38,8 @@ export function findNats(): string | undefined {
 export interface KafkaPrograms {
   readonly java: string;
   readonly classPath: string;
+  /** Java's archive of the classes of a broker, where it was made: loading them is most of the work of a start. */
+  readonly classes: string | undefined;
 }
 
 export function findKafka(): KafkaPrograms | undefined {
@@ -47,7 +49,9 @@ export function findKafka(): KafkaPrograms | undefined {
     : [];
   const newest = versions.sort((a, b) => a.localeCompare(b, "en", { numeric: true })).at(-1);
   if (java === undefined || newest === undefined) return undefined;
-  return { java, classPath: path.join(serversFolder(), newest, "*") };
+  const folder = path.join(serversFolder(), newest);
+  const classes = path.join(folder, "classes.jsa");
+  return { java, classPath: path.join(folder, "*"), classes: existsSync(classes) ? classes : undefined };
 }
 
 /** Where to look for the program that decides whether there is a server of a kind. */
@@ -76,7 +80,7 @@ const VERSIONS: Readonly<
     version: (file) => /rabbitmq(?:_server-|\/)(\d+\.\d+)/.exec(realpathSync(file))?.[1],
   },
   nats: { program: "nats-server", oldest: "2.9", version: (file) => outputOf(file, "-v") },
-  kafka: { program: "java", oldest: "17", version: (file) => /version "([^"]+)/.exec(outputOf(file, "-version"))?.[1] },
+  kafka: { program: "java", oldest: "17", version: javaVersion },
 };
 
 /** Why the programs that are installed for a kind of broker do not serve; undefined where there are none, or one does. */
@@ -90,6 +94,13 @@ function lackOf(kind: BrokerKind, file: string): string | undefined {
   const [found] = /\d+(?:\.\d+)?/.exec(version(file) ?? "") ?? [];
   const isOlder = found !== undefined && found.localeCompare(oldest, "en", { numeric: true }) < 0;
   return isOlder ? `${file} is ${found}, older than ${oldest}` : undefined;
+}
+
+/** Its folder tells it; asking it starts a Java. */
+function javaVersion(file: string): string | undefined {
+  const release = path.join(path.dirname(realpathSync(file)), "..", "release");
+  const told = existsSync(release) ? /^JAVA_VERSION="([^"]+)/m.exec(readFileSync(release, "utf8"))?.[1] : undefined;
+  return told ?? /version "([^"]+)/.exec(outputOf(file, "-version"))?.[1];
 }
 
 /** What a program prints. */
