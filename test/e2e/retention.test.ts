@@ -1,14 +1,15 @@
-import { describe, expect, test } from "@jest/globals";
-import type { TestDatabase } from "../support/databases.ts";
+import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import type { RunningProcess } from "../support/processes.ts";
-import { type ConfigTree, merged, ordersTo, useServices } from "../support/service.ts";
+import { type ConfigTree, merged, ordersTo, type Service, useServices } from "../support/service.ts";
 
 const services = useServices();
 failOnLeaks();
 
 const NO_RECEIVER = { url: "http://127.0.0.1:9" };
+const NO_DATABASE = { jdbcUrl: "jdbc:postgresql://127.0.0.1:1/none", user: "svc", password: "none" };
 const CLEAN = { code: 0, signal: null };
 const ONCE = ["retention", "--once"] as const;
 
@@ -21,12 +22,21 @@ const BY_AGE = {
 
 const configured = (retention: ConfigTree = {}) => ordersTo(NO_RECEIVER, { retention: merged(BY_AGE, retention) });
 
+/** What the first run made of an empty database: the other databases are copies of it. */
+let template: TestDatabase;
+let firstEnd: Awaited<RunningProcess["exited"]>;
+beforeAll(async () => {
+  template = await createDatabase();
+  const { process } = await services.launch({ database: template, config: configured(), roles: ONCE });
+  firstEnd = await process.exited;
+  await template.disconnect();
+});
+afterAll(() => template.drop());
+
 /** A database with tables. */
-async function migrated(): Promise<TestDatabase> {
-  const database = await services.database();
-  const { url, ...access } = { url: database.jdbcUrl, username: database.user, password: database.password };
-  const file = services.configFile(merged(configured(), { database: { url, ...access } }));
-  expect(await services.processes.svc(["migrate", "--config", file]).exited).toEqual(CLEAN);
+async function migrated(owner = services): Promise<TestDatabase> {
+  const database = await createDatabase(template.name);
+  owner.defer(() => database.drop());
   return database;
 }
 
@@ -62,10 +72,10 @@ async function counts(database: TestDatabase): Promise<{ readonly old: number; r
 /** Runs a statement before each DELETE statement on a table. */
 async function beforeDelete(database: TestDatabase, table: "inbox" | "outbox", statement: string): Promise<void> {
   await database.query(
-    `CREATE FUNCTION before_delete() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${statement}; RETURN NULL; END $$`,
+    `CREATE OR REPLACE FUNCTION before_delete() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${statement}; RETURN NULL; END $$`,
   );
   await database.query(
-    `CREATE TRIGGER before_delete BEFORE DELETE ON ${table} FOR EACH STATEMENT EXECUTE FUNCTION before_delete()`,
+    `CREATE OR REPLACE TRIGGER before_delete BEFORE DELETE ON ${table} FOR EACH STATEMENT EXECUTE FUNCTION before_delete()`,
   );
 }
 
@@ -98,12 +108,22 @@ describe("the role retention", () => {
     expect(Math.abs(lastRun - Date.now() / 1000)).toBeLessThan(60);
     expect(await service.stop()).toEqual(CLEAN);
   });
+});
 
-  test("runs in a process of its own, whose component goes down while batches fail, and comes up again", async () => {
-    const database = await migrated();
+describe("the role retention in a process of its own", () => {
+  const ofBlock = useServices("block");
+  failOnLeaks("block");
+  let database: TestDatabase;
+  let service: Service;
+  beforeAll(async () => {
+    database = await migrated(ofBlock);
     await fill(database, 10);
     await beforeDelete(database, "outbox", "RAISE EXCEPTION 'not allowed' USING ERRCODE = 'query_canceled'");
-    const service = await services.start({ database, config: configured(), roles: ["retention"] });
+    const config = configured({ outbox: { batchSize: 10 }, inbox: { cleanupInterval: "1h" } });
+    service = await ofBlock.start({ database, config, roles: ["retention"] });
+  });
+
+  test("has a component that goes down while batches fail, and comes up again", async () => {
     await eventually(async () => {
       const { status, components } = await service.readiness();
       expect([status, components]).toEqual([503, { database: "up", "retention-service": "down" }]);
@@ -120,33 +140,24 @@ describe("the role retention", () => {
     await eventually(recovered, { timeoutMs: 20_000 });
   });
 
-  test("is up with nothing to do when every policy is DISABLED", async () => {
-    const database = await services.database();
-    const config = configured({ outbox: { policy: "DISABLED" }, inbox: { policy: "DISABLED" } });
-    const service = await services.start({ database, config, roles: ["retention"] });
-    expect((await service.readiness()).components).toEqual({ database: "up", "retention-service": "up" });
-    expect(await service.stop()).toEqual(CLEAN);
-  });
-
   test("ends at once on SIGTERM, one table in the middle of its sweep and the other between two", async () => {
-    const database = await migrated();
-    await fill(database, 1000);
+    await database.query("TRUNCATE outbox, inbox");
     await beforeDelete(database, "outbox", "PERFORM pg_sleep(0.2)");
-    const slow = configured({ outbox: { batchSize: 10 }, inbox: { cleanupInterval: "1h" } });
-    const service = await services.start({ database, config: slow, roles: ["retention"] });
-    await eventually(async () => expect((await counts(database)).old).toBeLessThan(2000));
+    await fill(database, 200);
+    await eventually(async () => expect((await counts(database)).old).toBeLessThan(800));
 
     expect(await service.stop()).toEqual(CLEAN);
 
-    expect((await counts(database)).old).toBeGreaterThan(1000);
+    expect((await counts(database)).old).toBeGreaterThan(400);
     expect(logged(service.process)).toContainEqual(["retention interrupted", "outbox", expect.any(Number)]);
   });
 });
 
 describe("svc retention --once", () => {
-  test("sweeps both tables, says what it deleted and ends with code 0, also beside a service on its port", async () => {
-    const database = await services.database();
-    const service = await services.start({ database, config: configured(), roles: ["ingest"] });
+  test("sweeps both tables and says what it deleted, also beside a service on its port that has nothing to do", async () => {
+    const database = await migrated();
+    const disabled = configured({ outbox: { policy: "DISABLED" }, inbox: { policy: "DISABLED" } });
+    const service = await services.start({ database, config: disabled, roles: ["retention"] });
     await fill(database, 10);
     const env = { SVC_SERVER_HTTPPORT: String(service.port) };
     const once = await services.launch({ database, config: configured(), roles: ONCE, env });
@@ -158,17 +169,19 @@ describe("svc retention --once", () => {
       ["retention", "outbox", 20],
       ["retention", "inbox", 20],
     ]);
+    expect((await service.readiness()).components).toEqual({ database: "up", "retention-service": "up" });
+    expect(await service.stop()).toEqual(CLEAN);
+    expect(logged(service.process)).toEqual([]);
   });
 
   test("migrates an empty database as any start does, and keeps so many rows by count", async () => {
-    const database = await services.database();
+    const database = await migrated();
+    expect(firstEnd).toEqual(CLEAN);
+    await fill(database, 10);
     const config = configured({
       outbox: { policy: "COUNT", maxCount: 15, batchSize: 4 },
       inbox: { policy: "DISABLED" },
     });
-    const first = await services.launch({ database, config, roles: ONCE });
-    expect(await first.process.exited).toEqual(CLEAN);
-    await fill(database, 10);
 
     const once = await services.launch({ database, config, roles: ONCE });
     expect(await once.process.exited).toEqual(CLEAN);
@@ -196,23 +209,22 @@ describe("svc retention --once", () => {
   });
 
   test("ends with code 1 when no database answers in time", async () => {
-    const nowhere = { ...(await services.database()), jdbcUrl: "jdbc:postgresql://127.0.0.1:1/none" };
     const config = merged(configured(), { database: { startupTimeoutMs: 100 } });
-    const { process } = await services.launch({ database: nowhere, config, roles: ONCE });
+    const { process } = await services.launch({ database: NO_DATABASE, config, roles: ONCE });
 
     expect(await process.exited).toEqual({ code: 1, signal: null });
     expect(process.stderr.join("\n")).toMatch(/no database answered within 100 ms/);
   });
 
-  test.each<[string, ConfigTree, RegExp]>([
-    ["retention is switched off", { enabled: false }, /retention\.enabled: is false/],
-    ["a policy lacks what it requires", { outbox: { policy: "COUNT" } }, /retention\.outbox\.maxCount: is required/],
-  ])("ends with code 2 when %s", async (_, retention, message) => {
-    const database = await services.database();
-    const { process } = await services.launch({ database, config: configured(retention), roles: ONCE });
+  test("ends with code 2 when retention is switched off", async () => {
+    const { process } = await services.launch({
+      database: NO_DATABASE,
+      config: configured({ enabled: false }),
+      roles: ONCE,
+    });
 
     expect(await process.exited).toEqual({ code: 2, signal: null });
-    expect(process.stderr.join("\n")).toMatch(message);
+    expect(process.stderr.join("\n")).toMatch(/retention\.enabled: is false/);
   });
 
   test("ends with code 2 when a table lacks a column", async () => {
@@ -226,23 +238,22 @@ describe("svc retention --once", () => {
 
   test("ends after the running batch with code 0 on a signal, and leaves the rest to the next run", async () => {
     const database = await migrated();
-    await fill(database, 1000);
+    await fill(database, 200);
     await beforeDelete(database, "outbox", "PERFORM pg_sleep(0.2)");
     const config = configured({ outbox: { batchSize: 10 } });
     const { process } = await services.launch({ database, config, roles: ONCE });
-    await eventually(async () => expect((await counts(database)).old).toBeLessThan(4000));
+    await eventually(async () => expect((await counts(database)).old).toBeLessThan(800));
 
     process.kill("SIGINT");
 
     expect(await process.exited).toEqual(CLEAN);
     const { old } = await counts(database);
-    expect(logged(process)).toEqual([["retention interrupted", "outbox", 4000 - old]]);
-    expect(old).toBeGreaterThan(3000);
+    expect(logged(process)).toEqual([["retention interrupted", "outbox", 800 - old]]);
+    expect(old).toBeGreaterThan(400);
   });
 
   test("ends with code 0 on a signal while it waits for its database", async () => {
-    const nowhere = { ...(await services.database()), jdbcUrl: "jdbc:postgresql://127.0.0.1:1/none" };
-    const { process } = await services.launch({ database: nowhere, config: configured(), roles: ONCE });
+    const { process } = await services.launch({ database: NO_DATABASE, config: configured(), roles: ONCE });
     await process.waitForLine(/waiting for the database/);
 
     process.kill();
