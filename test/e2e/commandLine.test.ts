@@ -35,10 +35,14 @@ describe("the command line", () => {
     expect(await ended(svc(["--version"]))).toEqual({ code: 0, stdout: version, stderr: "" });
   });
 
-  test.each([["config", "schema"], ["--help"]])("%s %s into a reader that has gone ends quietly", async (...args) => {
+  test.each(["config schema", "--help"])("%s into a reader that has gone ends quietly", async (command) => {
     // Closed before anything is written.
     const script = 'exec 3>&1; { "$@"; echo "code $?" >&3; } | true';
-    const program = [process.execPath, fileURLToPath(new URL("../../dist/roles/svc.js", import.meta.url)), ...args];
+    const program = [
+      process.execPath,
+      fileURLToPath(new URL("../../dist/roles/svc.js", import.meta.url)),
+      ...command.split(" "),
+    ];
     const [stdout, stderr] = await new Promise<[string, string]>((resolve, reject) =>
       execFile("sh", ["-c", script, "sh", ...program], (error, out, err) =>
         error ? reject(error) : resolve([out, err]),
@@ -86,12 +90,11 @@ describe("the command line", () => {
     const wrong = await Promise.all([
       run("/does/not/exist.yml"),
       run(noYaml),
-      run(configFile({ ...unreachable, outbox: { batchSize: 0 } })),
-      run(configFile({ ...unreachable, database: { ...UNUSED, password: "file:/no/secret" } })),
+      run(configFile({ outbox: { batchSize: 0 }, database: { ...UNUSED, password: "file:/no/secret" } })),
       run(right, { LOG_LEVEL: "loud" }),
     ]);
-    const words = ["/does/not/exist.yml", noYaml, "outbox.batchSize", "/no/secret", "loud"];
-    expect(wrong).toMatchObject(words.map((word) => ({ code: 2, stderr: expect.stringContaining(word) })));
+    const words = ["/does/not/exist\\.yml", noYaml, "/no/secret[^]*outbox\\.batchSize", "loud"];
+    expect(wrong).toMatchObject(words.map((word) => ({ code: 2, stderr: expect.stringMatching(word) })));
 
     const { code, stderr } = await run(right);
     expect([code, stderr]).toEqual([1, expect.stringContaining("no database answered within 100 ms")]);
@@ -116,24 +119,6 @@ describe("the command line", () => {
     const { code, stderr } = await ended(service.process);
     expect(code).toBe(1);
     expect(stderr).toMatch(new RegExp(`cannot listen on port ${port} \\(server.httpPort\\): another process listens`));
-  });
-});
-
-describe("svc config", () => {
-  test("check --strict ends with code 2 on a key that nobody knows", async () => {
-    const file = configFile({ outbox: { pollIntervalMS: 5 } });
-    const checked = await ended(svc(["config", "check", "--strict", "--config", file]));
-    expect(checked.code).toBe(2);
-    expect(checked.stderr).toMatch(/outbox\.pollIntervalMS.*pollIntervalMs/);
-  });
-
-  test("print shows what is in effect and where it came from, secrets masked", async () => {
-    const env = { SVC_OUTBOX_BATCHSIZE: "7", SVC_CONFIG_FILE: configFile() };
-    const { code, stdout, stderr } = await ended(svc(["config", "print"], { env }));
-    expect(code).toBe(0);
-    expect(stdout).toMatch(/batchSize: 7.*SVC_OUTBOX_BATCHSIZE/);
-    expect(stdout).toContain("Secret(***)");
-    expect(stdout + stderr).not.toContain(PASSWORD);
   });
 });
 
