@@ -1,20 +1,41 @@
-import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { rename, rm, writeFile } from "node:fs/promises";
 import path from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
+import { beforeAll, describe, expect, test } from "@jest/globals";
 import { Webhook } from "standardwebhooks";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import type { Receiver } from "../support/receiver.ts";
 import { ordersTo, type Service, useServices } from "../support/service.ts";
 
-const services = useServices();
-failOnLeaks();
+const services = useServices("block");
+failOnLeaks("block");
+
+const [FIRST, SECOND, THIRD] = ["first-key-of-orders", "second-key-of-orders", "third-key-of-orders"] as const;
+const [BEFORE, AFTER] = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"] as const;
 
 let folder: string;
-beforeEach(async () => {
-  folder = await mkdtemp(path.join(tmpdir(), "svc-secrets-"));
+let receiver: Receiver;
+let service: Service;
+beforeAll(async () => {
+  folder = services.folder();
+  receiver = await services.receiver();
+  const [fresh, former, signature] = await Promise.all([
+    write("new", `${FIRST}\n`),
+    write("old", FIRST),
+    write("signing", BEFORE),
+  ]);
+  const signed = { path: "/signed", idempotencyKeyPath: "$.id", topic: "signed" };
+  const signing = { scheme: "standard-webhooks", secrets: [`file:${signature}`] };
+  const config = ordersTo(receiver, {
+    sources: { orders: { auth: { keys: [`file:${fresh}`, `file:${former}`] } }, signed },
+    destinations: { signed: { baseUrl: receiver.url, path: "/signed", signing } },
+    routes: [
+      { topicPattern: "orders.**", destination: "receiver" },
+      { topicPattern: "signed", destination: "signed" },
+    ],
+  });
+  service = await services.start({ database: await services.database(), config });
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 /** As tools write secrets: at once. */
 async function write(name: string, text: string): Promise<string> {
@@ -25,18 +46,13 @@ async function write(name: string, text: string): Promise<string> {
 }
 
 const UNUSABLE = "a secret file has a value that cannot be used, or cannot be read";
-const linesOf = (service: Service, text: string) => service.process.stdout.filter((line) => line.includes(text));
+const linesOf = (text: string) => service.process.stdout.filter((line) => line.includes(text));
 
-const [FIRST, SECOND, THIRD] = ["first-key-of-orders", "second-key-of-orders", "third-key-of-orders"] as const;
 /** Requests under way at a time: some hundred a second. */
 const SENDERS = 16;
 
 describe("a secret file that changes", () => {
   test("rotates a credential without a restart, and without a refusal of either one while both are listed", async () => {
-    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
-    const [fresh, former] = await Promise.all([write("new", `${FIRST}\n`), write("old", FIRST)]);
-    const sources = { orders: { auth: { keys: [`file:${fresh}`, `file:${former}`] } } };
-    const service = await services.start({ database, config: ordersTo(receiver, { sources }) });
     let sent = 0;
     const statusWith = async (key: string) =>
       (await service.post({ id: `o-${sent++}`, type: "x" }, { headers: { "x-api-key": key } })).status;
@@ -64,44 +80,40 @@ describe("a secret file that changes", () => {
     await eventually(async () => expect(await statusWith(FIRST)).toBe(401));
     expect([await statusWith(SECOND), await statusWith(THIRD)]).toEqual([202, 202]);
     // A file that has gone, or is empty, changes nothing.
-    await rm(former);
+    await rm(path.join(folder, "old"));
     await write("new", "\n");
-    await eventually(() => expect(linesOf(service, UNUSABLE)).toHaveLength(2));
+    await eventually(() => expect(linesOf(UNUSABLE)).toHaveLength(2));
     expect([await statusWith(SECOND), await statusWith(THIRD)]).toEqual([202, 202]);
     const lines = service.process.stdout.join("\n");
     for (const key of [FIRST, SECOND, THIRD]) expect(lines).not.toContain(key);
-    expect((await service.stop()).code).toBe(0);
   }, 60_000);
 
   test("rotates the signature of a destination", async () => {
-    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
-    const [before, after] = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"];
-    const file = await write("signing", before);
-    const signing = { scheme: "standard-webhooks", secrets: [`file:${file}`] };
-    const config = ordersTo(receiver, { destinations: { receiver: { signing } } });
-    const service = await services.start({ database, config });
+    const delivered = () => receiver.requests.filter(({ url }) => url === "/signed");
     const signedWith = (secret: string) => {
-      const { body, headers } = receiver.requests.at(-1) ?? {};
+      const { body, headers } = delivered().at(-1) ?? {};
       return new Webhook(secret).verify(String(body), (headers ?? {}) as Record<string, string>);
     };
     let n = 0;
     const deliver = async () => {
-      const count = receiver.requests.length;
-      await service.post({ id: `o-${n++}`, type: "x" });
-      await receiver.received(count + 1);
+      const count = delivered().length;
+      await service.post({ id: `o-${n++}` }, { path: "/inbox/signed" });
+      await eventually(() => expect(delivered()).toHaveLength(count + 1));
     };
     await deliver();
-    expect(signedWith(before)).toMatchObject({ id: "o-0" });
+    expect(signedWith(BEFORE)).toMatchObject({ id: "o-0" });
     // A secret that is none changes nothing.
+    const unusable = linesOf(UNUSABLE).length;
     await write("signing", "no base64!");
-    await eventually(() => expect(linesOf(service, UNUSABLE)).toHaveLength(1));
-    expect(linesOf(service, "no base64!")).toEqual([]);
+    await eventually(() => expect(linesOf(UNUSABLE)).toHaveLength(unusable + 1));
+    expect(linesOf("no base64!")).toEqual([]);
     await deliver();
-    expect(signedWith(before)).toMatchObject({ id: "o-1" });
-    await write("signing", after);
-    await eventually(() => expect(linesOf(service, "a secret file has changed")).toHaveLength(1));
+    expect(signedWith(BEFORE)).toMatchObject({ id: "o-1" });
+    const changed = linesOf("a secret file has changed").length;
+    await write("signing", AFTER);
+    await eventually(() => expect(linesOf("a secret file has changed")).toHaveLength(changed + 1));
     await deliver();
-    expect(signedWith(after)).toMatchObject({ id: "o-2" });
+    expect(signedWith(AFTER)).toMatchObject({ id: "o-2" });
     expect((await service.stop()).code).toBe(0);
   });
 });
