@@ -5,11 +5,12 @@ import { type Extraction, httpPlan } from "../../src/core/receipt/attributes.ts"
 import { JsonDocument } from "../../src/core/receipt/jsonDocument.ts";
 import { extractAttributes } from "../support/extraction.ts";
 import { settings } from "./settings.ts";
+import { anyText } from "./text.ts";
 
 const plan = httpPlan({ idempotencyKeyPath: "$.id", eventTypePath: "$.type", aggregateIdPath: "$.key" });
 
 const texts = fc.oneof(
-  fc.string({ unit: "binary" }),
+  anyText(),
   fc.string({ unit: fc.constantFrom("a", "\0", "\ud83d", "\ude00", "é"), maxLength: 6 }),
   fc
     .tuple(fc.constantFrom("x", "é"), fc.constantFrom(254, 255, 256, 1023, 1024, 1025))

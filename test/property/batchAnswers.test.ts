@@ -5,6 +5,7 @@ import { failOnLeaks } from "../support/leaks.ts";
 import { Receiver } from "../support/receiver.ts";
 import { Destinations } from "../unit/adapters/destinations/http/setup.ts";
 import { settings } from "./settings.ts";
+import { anyText } from "./text.ts";
 
 /** What receivers answer to a batch: every message of it ends once, and as delivered only where the answer says so. */
 
@@ -38,7 +39,7 @@ const wrongStatuses = fc.oneof(
   fc.jsonValue(),
 );
 const errors = fc.oneof(
-  fc.string({ unit: "binary" }),
+  anyText(),
   fc.jsonValue(),
   fc.constantFrom("x".repeat(100_000), "\ud800", "$&\0\r\n", "__proto__"),
 );
@@ -62,7 +63,7 @@ const documents = fc.oneof(
 );
 /** Pieces cut out, repeated or exchanged. */
 const mutated = fc
-  .tuple(documents, fc.double({ min: 0, max: 1, noNaN: true }), fc.nat(20), fc.string({ unit: "binary", maxLength: 5 }))
+  .tuple(documents, fc.double({ min: 0, max: 1, noNaN: true }), fc.nat(20), anyText({ maxLength: 5 }))
   .map(([document, at, length, piece]) => {
     const text = JSON.stringify(document);
     const start = Math.floor(at * text.length);

@@ -5,11 +5,12 @@ import type { HmacAuth } from "../../src/adapters/sources/http/schema.ts";
 import { createVerifier } from "../../src/http/credentials.ts";
 import { Secret } from "../../src/model/secret.ts";
 import { settings } from "./settings.ts";
+import { anyText } from "./text.ts";
 
 const NOW = Date.UTC(2024, 0, 1);
 const TOLERANCE_MS = 300_000;
 const clock = { now: () => NOW };
-const secrets = fc.string({ unit: "binary", minLength: 1 });
+const secrets = anyText({ minLength: 1 });
 const bodies = fc.uint8Array({ maxLength: 200 }).map((bytes) => Buffer.from(bytes));
 const algorithms = fc.constantFrom("HmacSHA256" as const, "HmacSHA512" as const);
 const prefixes = fc.constantFrom("sha256=", "", "v1,");

@@ -4,6 +4,7 @@ import { requestUrl } from "../../src/adapters/destinations/http/schema.ts";
 import { compilePath, messageFields } from "../../src/core/delivery/template.ts";
 import { PublishError } from "../../src/model/errors.ts";
 import { PARSER_RUNS, settings } from "./settings.ts";
+import { anyText } from "./text.ts";
 
 const PIECES = [
   "..",
@@ -28,7 +29,7 @@ const PIECES = [
   "}}",
 ];
 const values = fc
-  .array(fc.oneof(fc.constantFrom(...PIECES), fc.string({ unit: "binary", maxLength: 3 })), { maxLength: 6 })
+  .array(fc.oneof(fc.constantFrom(...PIECES), anyText({ maxLength: 3 })), { maxLength: 6 })
   .map((all) => all.join(""));
 
 /** Whether a server that decodes a value before it resolves segments would find one to resolve. */

@@ -8,6 +8,7 @@ import {
   topicParts,
 } from "../../src/core/delivery/template.ts";
 import { settings } from "./settings.ts";
+import { anyText } from "./text.ts";
 
 /** Text with braces everywhere, in and out of placeholders. */
 const templates = fc
@@ -32,7 +33,7 @@ const templates = fc
     },
   )
   .map((parts) => parts.join(""));
-const texts = fc.oneof(fc.constantFrom("", "{{ topic }}", "{{", "}}", " a "), fc.string({ unit: "binary" }));
+const texts = fc.oneof(fc.constantFrom("", "{{ topic }}", "{{", "}}", " a "), anyText());
 
 /** The oracle: the first closing braces with opening ones before them, of which the nearest count; then the rest. */
 function substitute(template: string, textFor: (name: string) => string): string {
