@@ -10,10 +10,21 @@ export interface ManualTime {
   advance(ms: number): Promise<void>;
 }
 
-export function manualTime(start = 1_000_000): ManualTime {
+interface Pending {
+  readonly at: number;
+  readonly callback: () => void;
+}
+
+/** @param turns of the event loop that what is ready takes at most to wait again */
+export function manualTime(start = 1_000_000, turns = TURNS): ManualTime {
   let now = start;
-  const timers = new Set<{ readonly at: number; readonly callback: () => void }>();
-  const due = (until: number) => [...timers].filter((timer) => timer.at <= until).sort((a, b) => a.at - b.at)[0];
+  const timers = new Set<Pending>();
+  /** The earliest; of those at the same time, the one that was set first. */
+  const due = (until: number) => {
+    let next: Pending | undefined;
+    for (const timer of timers) if (timer.at <= until && (next === undefined || timer.at < next.at)) next = timer;
+    return next;
+  };
   return {
     clock: { now: () => now, monotonic: () => now },
     timer: (ms, callback) => {
@@ -23,21 +34,22 @@ export function manualTime(start = 1_000_000): ManualTime {
     },
     pending: () => [...timers].map((timer) => timer.at - now).sort((a, b) => a - b),
     advance: async (ms) => {
-      await settle();
+      await settle(turns);
       const until = now + ms;
       for (let next = due(until); next !== undefined; next = due(until)) {
         now = next.at;
         timers.delete(next);
         next.callback();
-        await settle();
+        await settle(turns);
       }
       now = until;
-      await settle();
     },
   };
 }
 
 /** Lets everything that is ready run: promise callbacks, and one turn of the event loop for each `setImmediate` in a row. */
-export async function settle(turns = 5): Promise<void> {
+export async function settle(turns = TURNS): Promise<void> {
   for (let turn = 0; turn < turns; turn += 1) await new Promise<void>((resolve) => setImmediate(resolve));
 }
+
+const TURNS = 5;

@@ -83,13 +83,13 @@ const fault = (kinds: readonly FaultKind[]): fc.Arbitrary<Fault> =>
     atMs: fc.nat({ max: 4000 }),
     replica: fc.nat({ max: 2 }),
     kind: fc.constantFrom(...kinds),
-    lengthMs: fc.oneof(times(5000), times(70_000)),
+    lengthMs: fc.oneof(times(5000), times(50_000)),
   });
 
 const illness: fc.Arbitrary<Illness> = fc.record({
   kind: fc.constantFrom("hangs", "crawls", "refuses"),
   fromMs: fc.nat({ max: 2000 }),
-  lengthMs: times(60_000),
+  lengthMs: times(30_000),
 });
 
 const illnesses = (min: number) => fc.array(illness, { minLength: min, maxLength: 3 });
@@ -104,7 +104,7 @@ const breaker = fc.record({
 const retryAfter = fc.record({ share: fc.constantFrom(0, 0.3, 1), ms: fc.oneof(times(300), times(3000)) });
 const parking: fc.Arbitrary<Parking> = fc.record({
   maxAttempts: times(3),
-  everyMs: times(1000),
+  everyMs: fc.integer({ min: 50, max: 1000 }),
   discarded: fc.constantFrom(0, 0.3, 1),
 });
 const optional = <T>(arbitrary: fc.Arbitrary<T>) => fc.option(arbitrary, { nil: undefined });

@@ -21,7 +21,14 @@ const BESIDE_ILLNESS_MS = 3000;
 export class World {
   readonly plan: Plan;
   readonly random: () => number;
-  readonly #time = manualTime(0);
+  /** One for each destination. */
+  readonly topics: readonly string[];
+  /** Those that a route names. */
+  readonly routed: readonly string[];
+  /** Those with limits. */
+  readonly limited: readonly string[];
+  /** A loop gives up one turn between its passes. */
+  readonly #time = manualTime(0, 2);
   /** What replicas share about destinations. */
   readonly destinations: MemoryDestinations;
   readonly #model: OutboxModel;
@@ -43,25 +50,13 @@ export class World {
   constructor(plan: Plan) {
     this.plan = plan;
     this.random = seeded(plan.seed);
+    this.topics = Array.from({ length: plan.destinations }, (_, n) => topicOf(n));
+    this.routed = this.topics.slice(0, this.topics.length - plan.unrouted);
+    this.limited = this.topics.slice(0, Math.max(1, plan.illnesses.length));
     this.#model = new OutboxModel(plan.replicas);
     this.destinations = new MemoryDestinations(() => this.clock.monotonic());
     this.#history = new History(() => this.clock.monotonic());
     this.#replicas = Array.from({ length: plan.replicas }, (_, slot) => new SimulatedReplica(this, slot));
-  }
-
-  /** One for each destination. */
-  get topics(): readonly string[] {
-    return Array.from({ length: this.plan.destinations }, (_, n) => topicOf(n));
-  }
-
-  /** Those that a route names. */
-  get routed(): readonly string[] {
-    return this.topics.slice(0, this.topics.length - this.plan.unrouted);
-  }
-
-  /** Those with limits. */
-  get limited(): readonly string[] {
-    return this.topics.slice(0, Math.max(1, this.plan.illnesses.length));
   }
 
   get clock(): Clock {
@@ -362,7 +357,7 @@ interface Answer {
 
 const isFinished = ({ state }: ModelRow): boolean => state === "sent" || state === "dead";
 
-const STEP_MS = 50;
+const STEP_MS = 200;
 const OPENINGS = 20;
 const TIMEOUT_MS = 10_000;
 const CRAWL_MS = 5000;

@@ -76,6 +76,9 @@ export class OutboxModel {
   readonly rows: ModelRow[] = [];
   readonly replicas: readonly ModelReplica[];
   scope: ModelScope | undefined;
+  readonly #byId = new Map<MessageId, ModelRow>();
+  /** In the order of `sequence` too: most questions are about the rows of one key. */
+  readonly #ofKey = new Map<string, ModelRow[]>();
   #nextPosition = 0;
 
   constructor(replicas: number) {
@@ -96,12 +99,12 @@ export class OutboxModel {
   snapshot(): OutboxModel {
     const copy = new OutboxModel(0);
     copy.now = this.now;
-    copy.rows.push(...this.rows.map((row) => ({ ...row })));
+    for (const row of this.rows) copy.#add({ ...row });
     return copy;
   }
 
   row(id: MessageId): ModelRow {
-    const row = this.rows.find((each) => each.id === id);
+    const row = this.#byId.get(id);
     if (row === undefined) throw new Error(`a row that nobody inserted: ${id}`);
     return row;
   }
@@ -122,8 +125,7 @@ export class OutboxModel {
       position = this.reserve(),
     }: { readonly oddity?: Oddity | null; readonly topic?: string; readonly position?: number } = {},
   ): void {
-    const behind = this.rows.findIndex((row) => row.position > position);
-    this.rows.splice(behind === -1 ? this.rows.length : behind, 0, {
+    this.#add({
       id,
       position,
       key,
@@ -149,7 +151,7 @@ export class OutboxModel {
   }
 
   isParkedOrBehind(row: ModelRow): boolean {
-    return [row, ...this.#earlierOfKey(row)].some(({ state, dueAt }) => state === "pending" && dueAt === PARKED);
+    return isParked(row) || this.#earlierOfKey(row, isParked) !== undefined;
   }
 
   /** Whether later rows of its key have to wait for it, where the claimant holds these tokens. */
@@ -161,17 +163,13 @@ export class OutboxModel {
 
   /** What a claim finds that looks at every row. */
   claimable({ limit, maxBytes, heldTokens, scope }: ClaimRequest) {
-    const candidates = this.rows
-      .filter(
-        (row) =>
-          this.isDue(row) &&
-          isInScope(row, scope, this.rows) &&
-          (scope === undefined || !this.#isPassed(row, scope, heldTokens)),
-      )
-      .slice(0, limit);
-    const free = candidates.filter(
-      (row) => !this.#earlierOfKey(row).some((one) => !candidates.includes(one) && this.holdsBack(one, heldTokens)),
-    );
+    const isInScope = this.#isIn(scope);
+    const isCandidate = (row: ModelRow) =>
+      this.isDue(row) && isInScope(row) && (scope === undefined || !this.#isPassed(row, isInScope, heldTokens));
+    const candidates = this.rows.filter(isCandidate).slice(0, limit);
+    const taken = new Set(candidates);
+    const isInTheWay = (one: ModelRow) => !taken.has(one) && this.holdsBack(one, heldTokens);
+    const free = candidates.filter((row) => this.#earlierOfKey(row, isInTheWay) === undefined);
     const bytesBefore = (n: number) => PAYLOAD.length * free.slice(0, n).filter(hasPayload).length;
     return {
       rows: free.filter((_, n) => bytesBefore(n) < maxBytes).map((row) => row.id),
@@ -181,10 +179,10 @@ export class OutboxModel {
   }
 
   /** A claim of a scope passes keys whose first row is outside of it, waits for its retry, or has been in delivery for a second. */
-  #isPassed(row: ModelRow, scope: ClaimScope, heldTokens: readonly ClaimToken[]): boolean {
-    const first = this.#earlierOfKey(row).find((one) => this.holdsBack(one, heldTokens)) ?? row;
+  #isPassed(row: ModelRow, isInScope: (row: ModelRow) => boolean, heldTokens: readonly ClaimToken[]): boolean {
+    const first = this.#earlierOfKey(row, (one) => this.holdsBack(one, heldTokens)) ?? row;
     if (first.state === "processing") return first.claimedAt < this.now - 1000;
-    return !isInScope(first, scope, this.rows) || (first.attempt > 0 && !this.isDue(first));
+    return !isInScope(first) || (first.attempt > 0 && !this.isDue(first));
   }
 
   /**
@@ -199,12 +197,14 @@ export class OutboxModel {
   ): ReadonlyMap<MessageId, string> {
     const claimed = ids.map((id) => this.row(id));
     const faults = new Map<MessageId, string>();
+    const isInScope = this.#isIn(scope);
     for (const row of claimed) {
-      const overtaken = this.#earlierOfKey(row).find(
+      const overtaken = this.#earlierOfKey(
+        row,
         (one) => this.holdsBack(one, heldTokens) && !claimed.slice(0, claimed.indexOf(row)).includes(one),
       );
       if (!this.isDue(row)) faults.set(row.id, `row ${row.position} is ${row.state}, due at ${row.dueAt}`);
-      else if (!isInScope(row, scope, this.rows)) faults.set(row.id, `row ${row.position} is not in the scope`);
+      else if (!isInScope(row)) faults.set(row.id, `row ${row.position} is not in the scope`);
       else if (overtaken !== undefined) faults.set(row.id, `row ${row.position} overtakes row ${overtaken.position}`);
     }
     return faults;
@@ -275,7 +275,7 @@ export class OutboxModel {
 
   /** In the order of `sequence`. */
   parked(): readonly ModelRow[] {
-    return this.rows.filter(({ state, dueAt }) => state === "pending" && dueAt === PARKED);
+    return this.rows.filter(isParked);
   }
 
   retryParked(row: ModelRow): void {
@@ -292,8 +292,33 @@ export class OutboxModel {
     return row.attempt === 0 && (row.wasDueAtInsert || row.dueAt < row.createdAt);
   }
 
-  #earlierOfKey(row: ModelRow): readonly ModelRow[] {
-    return row.key === null ? [] : this.rows.filter((one) => one.key === row.key && one.position < row.position);
+  #add(row: ModelRow): void {
+    this.#byId.set(row.id, row);
+    insertInOrder(this.rows, row);
+    if (row.key === null) return;
+    const ofKey = this.#ofKey.get(row.key);
+    if (ofKey === undefined) this.#ofKey.set(row.key, [row]);
+    else insertInOrder(ofKey, row);
+  }
+
+  /** The first row of its key that is earlier and answers to a description. */
+  #earlierOfKey({ key, position }: ModelRow, isMeant: (row: ModelRow) => boolean): ModelRow | undefined {
+    const ofKey = key === null ? [] : (this.#ofKey.get(key) ?? []);
+    const found = ofKey.find((one) => one.position >= position || isMeant(one));
+    return found === undefined || found.position >= position ? undefined : found;
+  }
+
+  /** Whether a row is in a scope, as the rows are now. Topics are called as the destinations they go to. */
+  #isIn(scope: ClaimScope | undefined): (row: ModelRow) => boolean {
+    if (scope === undefined) return () => true;
+    const leftOut = this.rows.filter(({ id }) => scope.exceptIds?.includes(id) === true);
+    const ids = new Set(leftOut.map(({ id }) => id));
+    const keys = new Set([...leftOut.map(({ key }) => key), ...scope.exceptKeys]);
+    return ({ id, topic, key }) => {
+      if (ids.has(id) || (key !== null && keys.has(key))) return false;
+      const isNamed = topic !== null && scope.destinations.includes(topic);
+      return isNamed === (scope.which === "only");
+    };
   }
 
   #close(settlement: Outcome): void {
@@ -334,13 +359,11 @@ const CREATED_AT: Readonly<Record<string, number>> = {
   "created_at infinity": Number.POSITIVE_INFINITY,
 };
 
-/** Topics are called as the destinations they go to. */
-function isInScope({ id, topic, key }: ModelRow, scope: ClaimScope | undefined, rows: readonly ModelRow[]): boolean {
-  if (scope === undefined) return true;
-  const leftOut = rows.filter((row) => scope.exceptIds?.includes(row.id) === true);
-  if (leftOut.some((row) => row.id === id || (key !== null && row.key === key))) return false;
-  const isNamed = topic !== null && scope.destinations.includes(topic);
-  return isNamed === (scope.which === "only") && (key === null || !scope.exceptKeys.includes(key));
-}
+const isParked = ({ state, dueAt }: ModelRow): boolean => state === "pending" && dueAt === PARKED;
 
 const hasPayload = ({ oddity }: ModelRow): boolean => oddity !== "payload NULL";
+
+function insertInOrder(rows: ModelRow[], row: ModelRow): void {
+  const behind = rows.findLastIndex(({ position }) => position < row.position) + 1;
+  rows.splice(behind, 0, row);
+}
