@@ -1,112 +1,22 @@
-import { afterEach, beforeEach, describe, expect, jest, test } from "@jest/globals";
-import { check } from "../support/chaos/checker.ts";
-import type { JournalEntry, RowState } from "../support/chaos/journal.ts";
-import { Timeline } from "../support/chaos/timeline.ts";
-import { History } from "../support/history.ts";
+import { describe, expect, test } from "@jest/globals";
+import type { JournalEntry } from "../support/chaos/journal.ts";
+import {
+  change,
+  claim,
+  comeInReverse,
+  deliver,
+  fault,
+  goesWell,
+  insert,
+  reclaim,
+  run,
+  settle,
+  useRuns,
+  violations,
+} from "./checkedRun.ts";
 
-/** The checker is shown what it has to find: a run of one key, with replicas A.1 and B.1, whose lease ends 3 s after a claim. */
-let history: History;
-let timeline: Timeline;
-let entries: JournalEntry[];
-let now: number;
-let comesThroughInbox: boolean;
-let goesToBroker: boolean;
-
-beforeEach(() => {
-  now = 0;
-  comesThroughInbox = true;
-  goesToBroker = false;
-  history = new History(() => now);
-  timeline = new Timeline(() => {});
-  entries = [];
-  jest.spyOn(Date, "now").mockImplementation(() => now);
-  for (const n of [1, 2]) {
-    history.sent(`m-${n}`, "k");
-    history.acknowledged(`m-${n}`);
-    insert(0, `m-${n}`, n, `row-${n}`);
-  }
-});
-
-afterEach(() => {
-  jest.restoreAllMocks();
-});
-
-/** The row of a message comes into the table. */
-function insert(at: number, message: string, sequence: number, rowId = `row-${message}`): void {
-  const nothingYet = { was: null, wasAttempt: null, leaseLeftMs: null, claim: null, wasParked: null };
-  entries.push({ ...nothingYet, at, replica: "relay-0.1", sequence, message, rowId, state: "pending", attempt: 0 });
-}
-
-interface Change {
-  readonly leaseLeftMs?: number;
-  readonly attempt?: number;
-  readonly claim?: string;
-  readonly wasParked?: boolean;
-}
-
-function change(
-  at: number,
-  replica: string,
-  sequence: number,
-  was: RowState,
-  state: RowState,
-  more: Change = {},
-): void {
-  const { leaseLeftMs = null, attempt = 0, claim = null, wasParked = false } = more;
-  const entry = { at, replica, sequence, was, state, leaseLeftMs, attempt, claim, wasParked };
-  entries.push({ ...entry, message: null, rowId: null, wasAttempt: 0 });
-}
-
-const claim = (at: number, replica: string, sequence: number) =>
-  change(at, replica, sequence, "pending", "processing", { claim: `${replica} ${at}` });
-const settle = (at: number, replica: string, sequence: number, leaseLeftMs = 2000) =>
-  change(at, replica, sequence, "processing", "sent", { leaseLeftMs });
-const reclaim = (at: number, replica: string, sequence: number, leaseLeftMs = -1) =>
-  change(at, replica, sequence, "processing", "pending", { leaseLeftMs });
-const deliver = (at: number, replica: string, sequence: number, answered = true) =>
-  history.received(`m-${sequence}`, replica, { at, answered });
-
-/** Both rows claimed together, delivered and settled. */
-function goesWell(at: number, replica: string, sequences: readonly number[] = [1, 2]): void {
-  for (const n of sequences) claim(at, replica, n);
-  for (const n of sequences) deliver(at + 10 * n, replica, n);
-  for (const n of sequences) settle(at + 50, replica, n);
-}
-
-/** The row of `m-4` is the third one, and goes well before that of `m-3`. */
-function comeInReverse(at: number): void {
-  for (const [sequence, message] of [
-    [3, 4],
-    [4, 3],
-  ] as const) {
-    claim(at + sequence, "A.1", sequence);
-    deliver(at + 10 + sequence, "A.1", message);
-    settle(at + 20 + sequence, "A.1", sequence);
-  }
-}
-
-function fault(from: number, until: number, process: string, suspends = false): void {
-  now = from;
-  const lift = timeline.begin("a fault", { process }, suspends);
-  now = until;
-  lift();
-}
-
-async function violations(): Promise<readonly string[]> {
-  const journal = async function* () {
-    yield { key: "k", entries };
-  };
-  const verdict = await check({
-    history,
-    timeline,
-    goesToBroker: () => goesToBroker,
-    comesThroughInbox: () => comesThroughInbox,
-    leaseMs: 3000,
-    concurrency: 8,
-    journal: journal(),
-  });
-  return verdict.violations.map(({ message, what }) => `${message} ${what}`);
-}
+/** The checker is shown what it has to find. */
+useRuns();
 
 test("a run that went well has no violation", async () => {
   goesWell(1000, "A.1");
@@ -121,9 +31,9 @@ describe("a violation is", () => {
 
   test("a message without a row, and one that nobody had sent", async () => {
     goesWell(1000, "A.1");
-    history.sent("m-3", "k");
-    history.acknowledged("m-3");
-    history.received("m-4", "A.1");
+    run.history.sent("m-3", "k");
+    run.history.acknowledged("m-3");
+    run.history.received("m-4", "A.1");
     expect(await violations()).toEqual([
       "m-3 was acknowledged and never delivered",
       "m-4 was delivered and never sent",
@@ -245,7 +155,7 @@ describe("a row that is sent by a process whose delivery a stream has passed ove
     ["a violation later", 10_899, true, [NOT_DELIVERED]],
     ["a violation where there is no stream", 10_950, false, [NOT_DELIVERED]],
   ] as const)("%s", async (_how, at, stream, expected) => {
-    goesToBroker = stream;
+    run.goesToBroker = stream;
     claim(10_000, "A.1", 1);
     fault(10_500, 10_510, "A.1");
     reclaim(10_600, "B.1", 1);
@@ -253,7 +163,7 @@ describe("a row that is sent by a process whose delivery a stream has passed ove
     claim(11_000, "B.1", 1);
     settle(11_010, "B.1", 1);
     goesWell(11_100, "B.1", [2]);
-    timeline.clockSteps.push({ from: 10_500, until: 10_500, isBack: false });
+    run.timeline.clockSteps.push({ from: 10_500, until: 10_500, isBack: false });
     expect(await violations()).toEqual(expected);
   });
 });
@@ -343,14 +253,14 @@ describe("a repetition", () => {
 describe("after the database was put back to a copy", () => {
   /** The copy is of 500; what follows until 2000 is forgotten but for `lost`. */
   function restore(lost: readonly JournalEntry[] = []): void {
-    timeline.restores.push({ from: 490, until: 2000, copiedAt: 500, lost });
+    run.timeline.restores.push({ from: 490, until: 2000, copiedAt: 500, lost });
   }
 
   /** Sent and acknowledged at a time, by default into a row of its own. */
   function message(id: string, at: number, sequence?: number): void {
-    now = at;
-    history.sent(id, "k");
-    history.acknowledged(id);
+    run.now = at;
+    run.history.sent(id, "k");
+    run.history.acknowledged(id);
     if (sequence !== undefined) insert(at, id, sequence);
   }
 
@@ -438,7 +348,7 @@ describe("where a step of the database's clock has ended a claim early, its proc
     ["may not deliver later", 10_500, 13_600, [LATE]],
   ] as const)("%s", async (_what, steppedAt, at, expected) => {
     claim(10_000, "A.1", 1);
-    timeline.clockSteps.push({ from: steppedAt, until: steppedAt, isBack: false });
+    run.timeline.clockSteps.push({ from: steppedAt, until: steppedAt, isBack: false });
     reclaim(10_600, "B.1", 1);
     goesWell(10_700, "B.1");
     deliver(at, "A.1", 1);
@@ -466,15 +376,15 @@ describe("where the database's clock is set back, a message that", () => {
   /** The second one of these arrives first. The clock is stepped at 5000. */
   function passed(sentAt: number, relayedAt: number, nextAcknowledgedAt: number, isBack = true): void {
     goesWell(1000, "A.1");
-    timeline.clockSteps.push({ from: 5000, until: 5001, isBack });
+    run.timeline.clockSteps.push({ from: 5000, until: 5001, isBack });
     for (const [id, sent, acknowledged] of [
       ["m-3", sentAt, sentAt],
       ["m-4", sentAt, nextAcknowledgedAt],
     ] as const) {
-      now = sent;
-      history.sent(id, "k");
-      now = acknowledged;
-      history.acknowledged(id);
+      run.now = sent;
+      run.history.sent(id, "k");
+      run.now = acknowledged;
+      run.history.acknowledged(id);
     }
     insert(relayedAt, "m-4", 3, "row-4");
     insert(relayedAt, "m-3", 4, "row-3");
@@ -494,7 +404,7 @@ describe("where the database's clock is set back, a message that", () => {
     [
       "an application has written",
       () => {
-        comesThroughInbox = false;
+        run.comesThroughInbox = false;
         passed(4990, 5500, 5010);
       },
     ],
@@ -506,13 +416,13 @@ describe("where the database's clock is set back, a message that", () => {
 
 test("a message whose sender learns its place only afterwards is in its order, and one that nobody knows the place of is in none", async () => {
   goesWell(1000, "A.1");
-  history.sent("m-4", "other", Number.NaN);
-  history.sent("m-3", "other", Number.NaN);
-  history.sent("m-5", "other", Number.NaN);
-  history.ordered("m-3", 3);
-  history.ordered("m-4", 4);
-  for (const id of ["m-3", "m-5", "m-4"]) history.received(id, "A.1");
-  expect(history.outOfOrder).toEqual([]);
-  history.ordered("m-4", 2);
-  expect(history.outOfOrder).toEqual([{ key: "other", late: "m-4", before: "m-3" }]);
+  run.history.sent("m-4", "other", Number.NaN);
+  run.history.sent("m-3", "other", Number.NaN);
+  run.history.sent("m-5", "other", Number.NaN);
+  run.history.ordered("m-3", 3);
+  run.history.ordered("m-4", 4);
+  for (const id of ["m-3", "m-5", "m-4"]) run.history.received(id, "A.1");
+  expect(run.history.outOfOrder).toEqual([]);
+  run.history.ordered("m-4", 2);
+  expect(run.history.outOfOrder).toEqual([{ key: "other", late: "m-4", before: "m-3" }]);
 });
