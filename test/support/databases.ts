@@ -44,11 +44,21 @@ export async function createDatabase(template?: string): Promise<TestDatabase> {
   return await existingDatabase(name);
 }
 
-/** A database that was made by {@link createDatabase}, with new connections. */
-export async function existingDatabase(name: string): Promise<TestDatabase> {
+/**
+ * A database that was made by {@link createDatabase}, with new connections.
+ *
+ * @param outlivesTest whether its idle connections are no leak of the test that opened them
+ */
+export async function existingDatabase(name: string, outlivesTest = false): Promise<TestDatabase> {
   const url = new URL(serverUrl());
   url.pathname = `/${name}`;
-  const pool = new pg.Pool({ connectionString: url.href, application_name: TEST_APPLICATION_NAME, max: 4 });
+  const pool = new pg.Pool({
+    connectionString: url.href,
+    application_name: TEST_APPLICATION_NAME,
+    max: 4,
+    // What keeps no process alive is not counted as open.
+    allowExitOnIdle: outlivesTest,
+  });
   pool.on("error", () => {}); // An idle connection that a test cuts on purpose is no error of the test.
   let disconnected: Promise<void> | undefined;
   const disconnect = () => {

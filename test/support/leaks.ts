@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from "@jest/globals";
-import { onServer, TEST_APPLICATION_NAME, type TestDatabase } from "./databases.ts";
+import { TEST_APPLICATION_NAME, type TestDatabase } from "./databases.ts";
 import { eventually } from "./eventually.ts";
 
 /** What a test must have closed at its end: listening servers, connections and child processes of this process. */
@@ -41,7 +41,7 @@ export async function assertNothingLeft(before: OpenResources, timeoutMs = 15_00
 export async function assertNoConnections(database: TestDatabase, timeoutMs = 15_000): Promise<void> {
   await eventually(
     async () => {
-      const rows = await onServer<{ application_name: string; state: string | null; query: string }>(
+      const rows = await database.query<{ application_name: string; state: string | null; query: string }>(
         `SELECT application_name, state, left(query, 80) AS query FROM pg_stat_activity
           WHERE datname = $1 AND backend_type = 'client backend' AND application_name <> $2`,
         [database.name, TEST_APPLICATION_NAME],

@@ -86,17 +86,14 @@ export function withStoreOn<T>(
 
 /**
  * Opens the shared suite's harness, which fails at its end when a connection was left. A database whose test is over is emptied and used
- * again: it costs a tenth of a new one. Call it at the top level of the file or of a `describe` block.
+ * again, with the test's own connections: a new connection costs more than most tests. Call it at the top level of the file or of a `describe` block.
  */
 export function postgresHarnesses(): () => Promise<StoreHarness> {
-  const idle: string[] = [];
+  const idle: TestDatabase[] = [];
   afterAll(async () => {
-    for (const name of idle) await (await existingDatabase(name)).drop();
+    for (const database of idle) await database.drop();
   });
-  return async () => {
-    const name = idle.pop();
-    return await openPostgres(name === undefined ? await migratedDatabase() : await existingDatabase(name), idle);
-  };
+  return async () => await openPostgres(idle.pop() ?? (await keptDatabase()), idle);
 }
 
 /**
@@ -130,6 +127,13 @@ export async function migratedDatabase(): Promise<TestDatabase> {
   return database;
 }
 
+/** The same, for several tests. */
+async function keptDatabase(): Promise<TestDatabase> {
+  const database = await migratedDatabase();
+  await database.disconnect();
+  return await existingDatabase(database.name, true);
+}
+
 /** Truncates the tables that were written to, and begins their sequences anew. */
 const EMPTY = `DO $$ DECLARE written text; BEGIN
   SELECT string_agg(oid::regclass::text, ', ') INTO written FROM pg_class
@@ -137,7 +141,7 @@ const EMPTY = `DO $$ DECLARE written text; BEGIN
   IF written IS NOT NULL THEN EXECUTE 'TRUNCATE ' || written || ' RESTART IDENTITY'; END IF;
 END $$`;
 
-async function openPostgres(database: TestDatabase, idle: string[]): Promise<StoreHarness> {
+async function openPostgres(database: TestDatabase, idle: TestDatabase[]): Promise<StoreHarness> {
   const clock = new ManualClock();
   const stores = [postgresStore(database, DEFAULT_NAMES, clock)];
   const [store] = stores as [Store];
@@ -213,8 +217,7 @@ async function openPostgres(database: TestDatabase, idle: string[]): Promise<Sto
       try {
         await assertNoConnections(database);
         await database.query(EMPTY);
-        await database.disconnect();
-        idle.push(database.name);
+        idle.push(database);
       } catch (error) {
         await database.drop();
         throw error;
