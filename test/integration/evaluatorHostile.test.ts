@@ -1,6 +1,6 @@
-import { describe, expect, test } from "@jest/globals";
+import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import type { Evaluation } from "../../src/ports/evaluator.ts";
-import { testEvaluator } from "../support/evaluator.ts";
+import { type TestEvaluator, testEvaluator } from "../support/evaluator.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { type LogLine, recordingLog } from "../support/recorders.ts";
 import { ENDLESS, evaluation, failure, longestTurnDuring, QUICK, UNINTERRUPTIBLE } from "./evaluations.ts";
@@ -61,13 +61,18 @@ const HOSTILE: readonly (readonly [string, Evaluation, readonly string[]])[] = [
 ];
 
 describe("a hostile evaluation", () => {
+  let evaluator: TestEvaluator;
+  beforeAll(async () => {
+    evaluator = testEvaluator();
+    await evaluator.start();
+  });
+  afterAll(() => evaluator.close());
+
   test.each(HOSTILE)(
     "leaves the event loop of its caller alone and ends: %s",
-    async (_, hostile, codes) => {
-      await using evaluator = testEvaluator();
-      await evaluator.start();
+    async (name, hostile, codes) => {
       const before = evaluator.evaluate(QUICK);
-      const ended = failure(evaluator.evaluate(hostile));
+      const ended = failure(evaluator.evaluate({ ...hostile, lane: name }));
       const behind = Array.from({ length: 100 }, (_, n) => evaluator.evaluate(evaluation("n", { n })));
       // Each of these takes 200 ms or more where it is not ended sooner by a limit.
       expect(await longestTurnDuring(ended)).toBeLessThan(100);
@@ -79,19 +84,18 @@ describe("a hostile evaluation", () => {
   );
 
   test("is decided in time when it aims at a backtracking regular expression", async () => {
-    await using evaluator = testEvaluator();
     const input = { text: `${"a".repeat(27)}!` };
     expect(await evaluator.evaluate(evaluation("$contains(text, /(a+)+$/)", input))).toBe("false");
   });
 
   test("among quick ones of the same expression is the only one that fails", async () => {
-    await using evaluator = testEvaluator();
+    await using fresh = testEvaluator();
     const items = Array.from({ length: 3 }, (_, n) => ({ n }));
-    for (let n = 0; n < 20; n++) await evaluator.evaluate({ ...UNINTERRUPTIBLE, input: JSON.stringify(items) });
+    for (let n = 0; n < 20; n++) await fresh.evaluate({ ...UNINTERRUPTIBLE, input: JSON.stringify(items) });
     const results = Array.from({ length: 60 }, (_, n) =>
       n === 30 || n === 33
-        ? failure(evaluator.evaluate(UNINTERRUPTIBLE)).then(({ code }) => code)
-        : evaluator.evaluate({ ...UNINTERRUPTIBLE, input: JSON.stringify(items.slice(0, 1 + (n % 3))) }),
+        ? failure(fresh.evaluate(UNINTERRUPTIBLE)).then(({ code }) => code)
+        : fresh.evaluate({ ...UNINTERRUPTIBLE, input: JSON.stringify(items.slice(0, 1 + (n % 3))) }),
     );
     const expected = Array.from({ length: 60 }, (_, n) =>
       n === 30 || n === 33 ? "timeout" : JSON.stringify(items.slice(0, 1 + (n % 3))),
@@ -101,8 +105,8 @@ describe("a hostile evaluation", () => {
 
   test("is told to the log without its payload", async () => {
     const { log, lines } = recordingLog();
-    await using evaluator = testEvaluator({ log });
-    expect(await failure(evaluator.evaluate(UNINTERRUPTIBLE))).toEqual({
+    await using logging = testEvaluator({ log });
+    expect(await failure(logging.evaluate(UNINTERRUPTIBLE))).toEqual({
       code: "timeout",
       message: "the evaluation took longer than 200 ms (timeoutMs) and was ended",
     });
