@@ -1,0 +1,196 @@
+import { beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { addReplayCommand } from "../../src/cli/replay.ts";
+import { ConfigError } from "../../src/model/errors.ts";
+import { runCommand } from "../support/commands.ts";
+import type { TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { migratedDatabase } from "../support/postgresHarness.ts";
+import { type ConfigTree, databaseConfig, merged, ordersTo, useServices } from "../support/service.ts";
+
+const services = useServices("block");
+failOnLeaks("block");
+
+const NOBODY = { url: "http://127.0.0.1:9" };
+const FIRST = "01936f2e-4a5c-7bb0-a1d5-000000000001";
+const SECOND = "01936f2e-4a5c-7bb0-a1d5-000000000002";
+const THIRD = "01936f2e-4a5c-7bb0-a1d5-000000000003";
+
+let database: TestDatabase;
+let file: string;
+beforeAll(async () => {
+  database = await migratedDatabase();
+  services.defer(() => database.drop());
+  file = configOf();
+});
+beforeEach(() => database.query("TRUNCATE outbox, outbox_history, outbox_job RESTART IDENTITY"));
+
+function configOf(overrides: ConfigTree = {}): string {
+  return services.configFile(merged(ordersTo(NOBODY, { database: databaseConfig(database) }), overrides));
+}
+
+/** Runs `svc replay`. @returns its lines on standard output. @throws what ends it */
+async function replay(configuration: string, ...args: readonly string[]): Promise<readonly string[]> {
+  const { stdout, error } = await runCommand(addReplayCommand, ["replay", "--config", configuration, ...args]);
+  if (error !== undefined) throw error;
+  return stdout.trimEnd().split("\n");
+}
+
+async function insertDead(...rows: readonly (readonly [id: string, topic: string, at: string])[]) {
+  for (const [id, topic, at] of rows) {
+    await database.query(
+      `INSERT INTO outbox (id, topic, payload, state, attempt, created_at, last_error)
+       VALUES ($1, $2, '{}', 'dead', 5, $3, 'status 500')`,
+      [id, topic, at],
+    );
+  }
+}
+
+const insertMany = (count: number) =>
+  database.query(
+    "INSERT INTO outbox (topic, payload, state) SELECT 'a', '{}', 'dead' FROM generate_series(1, $1::int)",
+    [count],
+  );
+
+const pendingIds = async () =>
+  (await database.query("SELECT id FROM outbox WHERE state = 'pending' ORDER BY id")).map((row) => row.id as string);
+
+const deadCount = async () =>
+  Number((await database.query("SELECT count(*)::int AS rows FROM outbox WHERE state = 'dead'"))[0]?.rows);
+
+describe("svc replay", () => {
+  test("takes dead rows alone, and leaves what was delivered", async () => {
+    const at = "2026-01-05T08:00:00Z";
+    await insertDead([FIRST, "orders.a", at], [SECOND, "orders.b", at], [THIRD, "orders.c", at]);
+    await database.query("UPDATE outbox SET state = 'sent' WHERE id = $1", [SECOND]);
+    const filters = ["--state", "dead", "--destination", "receiver"];
+
+    const preview = await replay(file, ...filters, "--dry-run");
+    expect(preview[0]).toBe("2 rows would be moved to pending");
+    expect(preview.join()).not.toContain(SECOND);
+    expect(await replay(file, ...filters)).toEqual(["2 rows moved to pending"]);
+
+    expect(await pendingIds()).toEqual([FIRST, THIRD]);
+  });
+
+  test("takes the rows with a topic, and of them those with an id", async () => {
+    const at = "2026-01-05T08:00:00Z";
+    await insertDead([FIRST, "a", at], [SECOND, "b", at], [THIRD, "a", at]);
+    expect(await replay(file, "--topic", "a", "--topic", "none", "--id", FIRST, "--id", SECOND)).toEqual([
+      "1 row moved to pending",
+    ]);
+    expect(await pendingIds()).toEqual([FIRST]);
+  });
+
+  test("takes rows strictly between two instants, to the microsecond", async () => {
+    await insertDead(
+      [FIRST, "a", "2026-01-05T08:00:00.000001Z"],
+      [SECOND, "a", "2026-01-05T08:00:00.000002Z"],
+      [THIRD, "a", "2026-01-05T08:00:00.000003Z"],
+    );
+    const after = ["--created-after", "2026-01-05T09:00:00.000001+01:00"];
+    const before = ["--created-before", "2026-01-05T08:00:00.000003Z"];
+
+    expect(await replay(file, ...after, ...before)).toEqual(["1 row moved to pending"]);
+
+    expect(await pendingIds()).toEqual([SECOND]);
+  });
+
+  test("takes the rows that the routes send to a destination; the first route that matches decides", async () => {
+    const at = "2026-01-05T08:00:00Z";
+    await insertDead([FIRST, "orders.created", at], [SECOND, "orders.special", at], [THIRD, "unrouted", at]);
+    const routed = configOf({
+      destinations: { special: { baseUrl: NOBODY.url } },
+      routes: [
+        { topicPattern: "orders.special", destination: "special" },
+        { topicPattern: "orders.**", destination: "receiver" },
+      ],
+    });
+
+    await replay(routed, "--destination", "receiver");
+
+    expect(await pendingIds()).toEqual([FIRST]);
+  });
+
+  test("--dry-run counts and shows the first rows, fit for a terminal, and changes nothing", async () => {
+    await insertDead([FIRST, "a", "2026-01-05T08:00:00.5Z"], [SECOND, "topic two", "2026-01-05T08:00:00Z"]);
+    await database.query(
+      "UPDATE outbox SET key = E'k\\x1b[31m\\u202e', last_error = E'status 500\\n' || repeat('x', 300) WHERE id = $1",
+      [FIRST],
+    );
+    await database.query("UPDATE outbox SET state = 'sent', attempt = 0, last_error = NULL WHERE id = $1", [SECOND]);
+    await insertMany(2000);
+    const rows = () => database.query("SELECT * FROM outbox ORDER BY sequence");
+    const before = await rows();
+
+    const stdout = await replay(file, "--topic", "a", "--topic", "topic two", "--dry-run");
+
+    expect(stdout.slice(0, 4)).toEqual([
+      "2002 rows would be moved to pending; the first 10 of them:",
+      `id                                    topic      key      state  attempt  created                   last error`,
+      `${FIRST}  a          k [31m   dead   5        2026-01-05T08:00:00.500Z  status 500 ${"x".repeat(68)}…`,
+      `${SECOND}  topic two           sent   0        2026-01-05T08:00:00.000Z`,
+    ]);
+    expect(stdout).toHaveLength(12);
+    expect(await rows()).toEqual(before);
+    expect(await replay(file, "--topic", "none", "--dry-run")).toEqual(["0 rows would be moved to pending"]);
+  });
+
+  test("names the option with a destination that is not configured", async () => {
+    await expect(replay(file, "--destination", "reciever")).rejects.toThrow(
+      /--destination.*there is no destination "reciever": the destinations are receiver; did you mean "receiver"\?/,
+    );
+    const unknown = replay(file, "--id", FIRST, "--to", "nobody");
+    await expect(unknown).rejects.toThrow("--to");
+    await expect(unknown).rejects.toBeInstanceOf(ConfigError);
+  });
+
+  test("asks for a migration where there are no tables, and says for how long no database answered", async () => {
+    const empty = await services.database();
+    const noTables = replay(configOf({ database: databaseConfig(empty) }), "--topic", "a");
+    await expect(noTables).rejects.toThrow("svc migrate");
+    // Another configuration mends it, so the exit code is 2.
+    await expect(noTables).rejects.toBeInstanceOf(ConfigError);
+
+    const gone = { url: "jdbc:postgresql://127.0.0.1:1/none", startupTimeoutMs: 300 };
+    const noDatabase = replay(configOf({ database: gone }), "--topic", "a");
+    await expect(noDatabase).rejects.toThrow("no database answered within 300 ms");
+    await expect(noDatabase).rejects.not.toBeInstanceOf(ConfigError);
+  });
+});
+
+describe("a job of svc replay", () => {
+  test("says how to go on when the database fails, and goes on where it was, once nobody else holds it", async () => {
+    await insertMany(40);
+    const failing = replay(file, "--state", "dead", "--per-second", "10");
+    const failed = failing.catch((error: Error) => error);
+    await eventually(async () => expect(await deadCount()).toBeLessThan(40));
+    await database.query("ALTER TABLE outbox_job RENAME TO gone");
+    const [, id = ""] = /svc replay --resume ([0-9a-f-]{36}) goes on/.exec(String(await failed)) ?? [];
+    await database.query("ALTER TABLE gone RENAME TO outbox_job");
+
+    await expect(replay(file, "--resume", id)).rejects.toThrow(`the replay ${id} is running`);
+    await database.query("UPDATE outbox_job SET per_second = NULL, lease_until = now() - interval '1 second'");
+    await replay(file, "--resume", id);
+
+    const rows = await database.query(
+      "SELECT outbox_id FROM outbox_history WHERE event = 'replayed' GROUP BY outbox_id HAVING count(*) = 1",
+    );
+    expect(rows).toHaveLength(40);
+    await expect(replay(file, "--resume", id)).rejects.toThrow(`the replay ${id} is done`);
+    await expect(replay(file, "--resume", FIRST)).rejects.toThrow(`there is no replay ${FIRST}`);
+  });
+
+  test("needs its table only to be capped", async () => {
+    await insertMany(3);
+    await database.query("ALTER TABLE outbox_job RENAME TO gone");
+    try {
+      expect(await replay(file, "--state", "dead")).toEqual(["3 rows moved to pending"]);
+      await expect(replay(file, "--state", "dead", "--per-second", "10")).rejects.toThrow(
+        "the table outbox_job cannot be used",
+      );
+    } finally {
+      await database.query("ALTER TABLE gone RENAME TO outbox_job");
+    }
+  });
+});
