@@ -151,6 +151,14 @@ describe("svc config print", () => {
     });
   });
 
+  test("masks every secret that signs", async () => {
+    const signing = "{ scheme: standard-webhooks, secrets: [whsec_MfKQ9r8G, whsec_C2FVsBQI] }";
+    const yaml = `${DATABASE}destinations: { a: { baseUrl: http://h, signing: ${signing} } }\n`;
+    const { stdout, exitCode } = await svc(["config", "print", "--config", "a.yml"], { "a.yml": yaml });
+    expect([exitCode, stdout]).toEqual([0, expect.stringContaining("standard-webhooks")]);
+    expect(stdout).not.toMatch(/MfKQ9r8G|C2FVsBQI/);
+  });
+
   test("shows the problems instead when there are any", async () => {
     const { stdout, stderr, exitCode } = await svc(["config", "print", "--config", "bad.yml"], FILES);
     expect([stdout, exitCode]).toEqual(["", 2]);

@@ -44,6 +44,15 @@ const FILES = {
   "svc.yml": CONFIG,
   "empty.yml": DATABASE,
   "bad.yml": "routes: 1",
+  "signed.yml": `${DATABASE}
+destinations:
+  partner:
+    baseUrl: http://h/hooks
+    path: /orders/{{ key }}
+    method: PUT
+    signing: { scheme: standard-webhooks, secrets: [whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw] }
+routes: [{ topicPattern: "**", destination: partner }]
+`,
   "order.json": '{"id":12345678901234567890,"country":"at"}',
 };
 
@@ -181,5 +190,12 @@ describe("svc explain topic", () => {
 
   test("refuses a configuration that is not valid", async () => {
     await expect(explain(["x"], "bad.yml")).rejects.toThrow(/routes/);
+  });
+
+  test("renders the path of an HTTP destination, and shows no secret that signs", async () => {
+    const { stdout, exitCode } = await explain(["bills.paid", "--key", "a b"], "signed.yml");
+    expect(exitCode).toBe(0);
+    expect(stdout).toMatch(/PUT http.*\/hooks\/orders\/\{\{ key \}\}[\s\S]*path +\/orders\/a%20b/);
+    expect(stdout).not.toMatch(/MfKQ9r8G/);
   });
 });
