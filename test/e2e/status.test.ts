@@ -1,15 +1,33 @@
-import { describe, expect, test } from "@jest/globals";
+import { beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import type { TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import type { Receiver } from "../support/receiver.ts";
 import { type ConfigTree, databaseConfig, merged, ordersTo, type Service, useServices } from "../support/service.ts";
 
-const services = useServices();
-failOnLeaks();
+const services = useServices("block");
+failOnLeaks("block");
 
-const ADMIN = { admin: { enabled: true, insecure: true } };
+const SECRET = "planted-secret-4711";
 
-async function command(database: TestDatabase, config: ConfigTree, ...args: readonly string[]) {
+let database: TestDatabase;
+let receiver: Receiver;
+let config: ConfigTree;
+/** Everything but the poller: replicas of that come and go. */
+let service: Service;
+
+beforeAll(async () => {
+  [database, receiver] = await Promise.all([services.database(), services.receiver()]);
+  config = ordersTo(receiver, { admin: { enabled: true, auth: { token: SECRET } }, outbox: { maxAttempts: 1 } });
+  service = await services.start({ database, config, roles: ["ingest", "relay", "admin"] });
+});
+beforeEach(async () => {
+  // Nobody delivers what waits, where no test starts a poller.
+  await database.query("TRUNCATE inbox, outbox");
+  receiver.answer = { status: 200 };
+});
+
+async function command(...args: readonly string[]) {
   const file = services.configFile(merged(config, { database: databaseConfig(database) }));
   const child = services.processes.svc([...args, "--config", file], { env: { LOG_LEVEL: "warn" } });
   const { code } = await child.exited;
@@ -34,56 +52,31 @@ interface Overview {
   readonly outbox: { readonly pending: number; readonly dead: number } | null;
 }
 
-async function get<T>(service: Service, path: string): Promise<T> {
-  const answer = await service.get(path);
-  expect([path, answer.status]).toEqual([path, 200]);
-  return answer.json() as T;
+function request(path: string, init: RequestInit = {}) {
+  const headers = { authorization: `Bearer ${SECRET}`, connection: "close" };
+  return fetch(`http://127.0.0.1:${service.port}/admin/${path}`, { headers, ...init });
 }
 
-const overviewOf = (service: Service) => get<Overview>(service, "/admin/overview");
+async function get<T>(path: string): Promise<T> {
+  const answer = await request(path);
+  expect([path, answer.status]).toEqual([path, 200]);
+  return (await answer.json()) as T;
+}
+
+async function post(path: string, body: object): Promise<void> {
+  expect([path, (await request(path, { method: "POST", body: JSON.stringify(body) })).status]).toEqual([path, 200]);
+}
 
 const sum = (minutes: readonly Readonly<Record<string, number>>[] | null | undefined, counter: string) =>
   (minutes ?? []).reduce((total, minute) => total + Number(minute[counter]), 0);
 
+async function states(): Promise<Readonly<Record<string, number>>> {
+  const rows = await database.query("SELECT state, count(*)::int AS rows FROM outbox GROUP BY state");
+  return Object.fromEntries(rows.map(({ state, rows: count }) => [state, count]));
+}
+
 describe("the overview", () => {
-  test("has the replicas alive, what they counted, what waits and what is dead", async () => {
-    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
-    receiver.answer = ({ body }, response) => response.writeHead(body.includes("bad") ? 400 : 200).end("no good");
-    const config = ordersTo(receiver, { ...ADMIN, outbox: { maxAttempts: 1 } });
-    const admin = await services.start({ database, config, roles: ["ingest", "relay", "admin"] });
-    const poller = await services.start({ database, config, roles: ["poller"] });
-    await eventually(async () => {
-      const { roles, replicas } = await overviewOf(admin);
-      expect(roles).toMatchObject({ ingest: { replicas: 1 }, relay: { replicas: 1 }, poller: { replicas: 1 } });
-      expect(replicas).toHaveLength(2);
-    });
-    for (const id of ["a", "a", "b", "bad"]) {
-      expect((await admin.post({ id, key: id, type: "created" })).status).toBeLessThan(300);
-    }
-    await eventually(async () => expect(await states(database)).toEqual({ dead: 1, sent: 2 }));
-
-    // An orderly stop writes what is left, and takes the process off the list.
-    expect((await poller.stop()).code).toBe(0);
-    const shown = await overviewOf(admin);
-    expect(shown.roles).not.toHaveProperty("poller");
-    const [destination] = shown.destinations;
-    expect(destination).toMatchObject({ name: "receiver", state: "ok", backlog: 0, dead: 1 });
-    expect([sum(destination?.minutes, "sent"), sum(destination?.minutes, "dead")]).toEqual([2, 1]);
-    expect(shown.outbox).toMatchObject({ dead: 1 });
-
-    const { stdout, code } = await command(database, config, "status");
-    expect([code, stdout]).toEqual([0, expect.stringContaining("! no poller is alive: nothing is delivered")]);
-    expect(stdout).toMatch(/^receiver +ok/m);
-    expect((await admin.stop()).code).toBe(0);
-    const json = await command(database, config, "status", "--json");
-    const [received] = (JSON.parse(json.stdout) as Overview).sources;
-    expect([sum(received?.minutes, "received"), sum(received?.minutes, "duplicate")]).toEqual([3, 1]);
-  });
-
   test("groups failures by reason, and shows blocked keys", async () => {
-    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
-    const config = ordersTo(receiver, ADMIN);
-    const admin = await services.start({ database, config, roles: ["admin"] });
     await database.query(
       `INSERT INTO outbox (topic, key, payload, state, attempt, last_error)
        SELECT 'orders.created', 'd' || n, '{}', 'dead', 5, 'POST http://r/ was answered ' || CASE n WHEN 4 THEN 500 ELSE 503 END || ': request ' || n
@@ -94,56 +87,26 @@ describe("the overview", () => {
        VALUES ('orders.created', 'k', '{}', 1, now() + interval '1 hour', 'refused'), ('orders.created', 'k', '{}', 0, now(), NULL)`,
     );
     const { groups } = await get<{ groups: { count: number; reason: string; ids: string[] }[] }>(
-      admin,
-      "/admin/failures?state=dead&destination=receiver",
+      "failures?state=dead&destination=receiver",
     );
     expect(groups.map(({ count }) => count)).toEqual([3, 1]);
     expect(groups[0]?.ids).toHaveLength(3);
-    const { keys } = await get<{ keys: object[] }>(admin, "/admin/blocked-keys");
+    const { keys } = await get<{ keys: object[] }>("blocked-keys");
     expect(keys).toMatchObject([{ key: "k", state: "retry", attempt: 1, rowsBehind: 1, destination: "receiver" }]);
     for (const query of ["overview?minutes=0", "failures?state=sent", "blocked-keys?limit=501", "audit?cursor=x"]) {
-      expect([query, (await admin.get(`/admin/${query}`)).status]).toEqual([query, 400]);
+      expect([query, (await request(query)).status]).toEqual([query, 400]);
     }
-    expect((await admin.stop()).code).toBe(0);
-  });
-
-  test("works without its tables, and says what is missing", async () => {
-    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
-    const config = ordersTo(receiver, ADMIN);
-    const service = await services.start({ database, config });
-    await database.query("DROP TABLE outbox_process, outbox_figures, outbox_audit");
-    const shown = await overviewOf(service);
-    expect([shown.roles, shown.replicas, shown.sources[0]?.minutes]).toEqual([null, null, null]);
-    expect((await service.get("/admin/audit")).status).toBe(501);
-    expect((await service.post({ id: "a", key: "k", type: "created" })).status).toBe(202);
-    await eventually(async () => expect(await states(database)).toEqual({ sent: 1 }));
-    const pause = { method: "POST", body: JSON.stringify({ reason: "test" }) };
-    expect((await fetch(`http://127.0.0.1:${service.port}/admin/destinations/receiver/pause`, pause)).status).toBe(200);
-    const { stdout } = await command(database, config, "status");
-    expect(stdout).toContain("the replicas are not known");
-    expect((await command(database, config, "audit")).stderr).toContain("the table outbox_audit cannot be read");
-    expect((await service.stop()).code).toBe(0);
   });
 });
 
 test("the audit log has who did what, and no secret", async () => {
-  const SECRET = "planted-secret-4711";
-  const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
-  const config = ordersTo(receiver, { admin: { enabled: true, auth: { token: SECRET } } });
-  const service = await services.start({ database, config, roles: ["admin"] });
-  const headers = { authorization: `Bearer ${SECRET}` };
-  const post = async (path: string, body: object) => {
-    const url = `http://127.0.0.1:${service.port}/admin/${path}`;
-    const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
-    expect([path, answer.status]).toEqual([path, 200]);
-  };
   await post("destinations/receiver/pause", { reason: `they use ${SECRET}`, for: "2h", by: "alice" });
   await post("destinations/receiver/resume", { by: "alice" });
   await post("replay", { state: "dead", by: "bob" });
   await post("parked/discard", { key: "customer-17", reason: "gone", by: "bob" });
-  expect((await command(database, config, "replay", "--state", "dead")).code).toBe(0);
+  expect((await command("replay", "--state", "dead")).code).toBe(0);
 
-  const { code, stdout } = await command(database, config, "audit", "--json");
+  const { code, stdout } = await command("audit", "--json");
   expect(code).toBe(0);
   const entries = stdout
     .split("\n")
@@ -154,15 +117,55 @@ test("the audit log has who did what, and no secret", async () => {
   expect(entries[4]?.actor).toMatch(/@/);
   expect(stdout).not.toContain(SECRET);
   expect(stdout).not.toContain("customer-17");
-  const page = await fetch(`http://127.0.0.1:${service.port}/admin/audit?limit=2`, { headers });
-  const first = (await page.json()) as { entries: { id: string }[]; cursor: string };
+  const first = await get<{ entries: { id: string }[]; cursor: string }>("audit?limit=2");
   expect(first.entries).toHaveLength(2);
-  const next = await fetch(`http://127.0.0.1:${service.port}/admin/audit?limit=3&cursor=${first.cursor}`, { headers });
-  expect((await next.json()) as object).toMatchObject({ entries: [{ action: "replay" }, {}, { action: "pause" }] });
-  expect((await service.stop()).code).toBe(0);
+  const next = await get<object>(`audit?limit=3&cursor=${first.cursor}`);
+  expect(next).toMatchObject({ entries: [{ action: "replay" }, {}, { action: "pause" }] });
 });
 
-async function states(database: TestDatabase): Promise<Readonly<Record<string, number>>> {
-  const rows = await database.query("SELECT state, count(*)::int AS rows FROM outbox GROUP BY state");
-  return Object.fromEntries(rows.map(({ state, rows: count }) => [state, count]));
-}
+// The last ones: the services end with the first of them.
+describe("with a poller, the overview", () => {
+  test("has the replicas alive, what they counted, what waits and what is dead", async () => {
+    receiver.answer = ({ body }, response) => response.writeHead(body.includes("bad") ? 400 : 200).end("no good");
+    const poller = await services.start({ database, config, roles: ["poller"] });
+    await eventually(async () => {
+      const { roles, replicas } = await get<Overview>("overview");
+      expect(roles).toMatchObject({ ingest: { replicas: 1 }, relay: { replicas: 1 }, poller: { replicas: 1 } });
+      expect(replicas).toHaveLength(2);
+    });
+    for (const id of ["a", "a", "b", "bad"]) {
+      expect((await service.post({ id, key: id, type: "created" })).status).toBeLessThan(300);
+    }
+    await eventually(async () => expect(await states()).toEqual({ dead: 1, sent: 2 }));
+
+    // An orderly stop writes what is left, and takes the process off the list.
+    expect((await poller.stop()).code).toBe(0);
+    const shown = await get<Overview>("overview");
+    expect(shown.roles).not.toHaveProperty("poller");
+    const [destination] = shown.destinations;
+    expect(destination).toMatchObject({ name: "receiver", state: "ok", backlog: 0, dead: 1 });
+    expect([sum(destination?.minutes, "sent"), sum(destination?.minutes, "dead")]).toEqual([2, 1]);
+    expect(shown.outbox).toMatchObject({ dead: 1 });
+
+    const { stdout, code } = await command("status");
+    expect([code, stdout]).toEqual([0, expect.stringContaining("! no poller is alive: nothing is delivered")]);
+    expect(stdout).toMatch(/^receiver +ok/m);
+    expect((await service.stop()).code).toBe(0);
+    const json = await command("status", "--json");
+    const [received] = (JSON.parse(json.stdout) as Overview).sources;
+    expect([sum(received?.minutes, "received"), sum(received?.minutes, "duplicate")]).toEqual([3, 1]);
+  });
+
+  // The commands without them: test/integration/operatorCommands.test.ts.
+  test("works without its tables, and says what is missing", async () => {
+    service = await services.start({ database, config });
+    await database.query("DROP TABLE outbox_process, outbox_figures, outbox_audit");
+    const shown = await get<Overview>("overview");
+    expect([shown.roles, shown.replicas, shown.sources[0]?.minutes]).toEqual([null, null, null]);
+    expect((await request("audit")).status).toBe(501);
+    expect((await service.post({ id: "a", key: "k", type: "created" })).status).toBe(202);
+    await eventually(async () => expect(await states()).toEqual({ sent: 1 }));
+    await post("destinations/receiver/pause", { reason: "test" });
+    expect((await service.stop()).code).toBe(0);
+  });
+});
