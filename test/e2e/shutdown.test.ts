@@ -13,12 +13,11 @@ failOnLeaks();
 
 const CLEAN = { code: 0, signal: null };
 
-const ROUNDS = 2;
 /**
  * From back to back to a third of a second: a stop meets connections in every moment, and each sends again within the
  * second that it has.
  */
-const PAUSES_MS = Array.from({ length: 32 }, (_, n) => (n % 2 === 0 ? 0 : n * 10));
+const PAUSES_MS = Array.from({ length: 64 }, (_, n) => (n % 2 === 0 ? 0 : n * 5));
 
 /** The same message with each repetition: the first is stored and delivered. */
 function message(id: string): string {
@@ -104,39 +103,37 @@ describe("SIGTERM", () => {
 
   test("resets no kept connection: each is told by an answer that it ends, on both ports", async () => {
     const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
-    for (let round = 0; round < ROUNDS; round++) {
-      const managementPort = await freePort();
-      const config = ordersTo(receiver, { server: { managementPort } });
-      const service = await services.start({ database, config });
-      const requests = [
-        { port: service.port, text: message(`m-${round}`) },
-        { port: managementPort, text: "GET /health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n" },
-      ];
-      const connections = requests.flatMap(({ port, text }) =>
-        PAUSES_MS.map((pauseMs) => useUntilClosed(port, text, pauseMs)),
-      );
-      // Every pace has sent by then, and is somewhere between two requests.
-      await receiver.received(1 + round);
-      await delay(Math.max(...PAUSES_MS) + round);
-      service.process.kill("SIGTERM");
+    const managementPort = await freePort();
+    const config = ordersTo(receiver, { server: { managementPort } });
+    const service = await services.start({ database, config });
+    const requests = [
+      { port: service.port, text: message("m-1") },
+      { port: managementPort, text: "GET /health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n" },
+    ];
+    const connections = requests.flatMap(({ port, text }) =>
+      PAUSES_MS.map((pauseMs) => useUntilClosed(port, text, pauseMs)),
+    );
+    // Every pace has sent by then, and is somewhere between two requests.
+    await receiver.received(1);
+    await delay(Math.max(...PAUSES_MS));
+    service.process.kill("SIGTERM");
 
-      const ends = await Promise.all(connections);
-      expect(await service.process.exited).toEqual(CLEAN);
-      expect(ends.filter(({ lost, announced }) => lost || !announced)).toEqual([]);
-      for (const { statuses } of ends) {
-        // What was in flight is answered as usual, and everything behind it is refused, once.
-        expect(statuses.slice(0, -1).filter((status) => status >= 300)).toEqual([]);
-      }
+    const ends = await Promise.all(connections);
+    expect(await service.process.exited).toEqual(CLEAN);
+    expect(ends.filter(({ lost, announced }) => lost || !announced)).toEqual([]);
+    for (const { statuses } of ends) {
+      // What was in flight is answered as usual, and everything behind it is refused, once.
+      expect(statuses.slice(0, -1).filter((status) => status >= 300)).toEqual([]);
     }
   });
 
-  test("ends an idle service at once, and one that still waits for its database", async () => {
-    const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
-    const idle = await services.start({ database, config: ordersTo(receiver) });
-    expect(await idle.stop()).toEqual(CLEAN);
-    const nowhere = { ...database, jdbcUrl: "jdbc:postgresql://127.0.0.1:1/none" };
-    const waiting = await services.launch({ database: nowhere, config: ordersTo(receiver) });
-    await waiting.process.waitForLine(/waiting for the database/);
-    expect(await waiting.stop()).toEqual(CLEAN);
+  // An idle one: trace.test.ts.
+  test("ends a service that still waits for its database", async () => {
+    const nowhere = { url: "jdbc:postgresql://127.0.0.1:1/none", username: "svc", password: "none" };
+    const config = ordersTo({ url: "http://127.0.0.1:9" }, { database: nowhere });
+    const waiting = services.processes.svc(["--config", services.configFile(config)]);
+    await waiting.waitForLine(/waiting for the database/);
+    waiting.kill("SIGTERM");
+    expect(await waiting.exited).toEqual(CLEAN);
   });
 });
