@@ -1,18 +1,23 @@
 import { existsSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
-import { expect, test } from "@jest/globals";
+import { beforeAll, expect, test } from "@jest/globals";
 import { isAlive } from "../../src/dev/embeddedPostgresFiles.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { freePort } from "../support/ports.ts";
 import type { RunningProcess } from "../support/processes.ts";
 import { useServices } from "../support/service.ts";
 
-const services = useServices();
-failOnLeaks();
+const services = useServices("block");
+failOnLeaks("block");
 
-/** Starts `svc dev` in a folder as a terminal would, and reads the address off the curl line it prints. */
-async function dev(folder: string) {
-  const env = { SVC_SERVER_HTTPPORT: String(await freePort()) };
+let folder: string;
+beforeAll(() => {
+  folder = services.folder();
+});
+
+/** Starts `svc dev` in the folder as a terminal would, and reads the address off the curl line it prints. */
+async function dev(variables: Readonly<Record<string, string>> = {}) {
+  const env = { SVC_SERVER_HTTPPORT: String(await freePort()), ...variables };
   const child = services.processes.svc(["dev"], { cwd: folder, env });
   const [, url] = await child.waitForLine(/curl -i (http:\S+) /, 40_000);
   if (url === undefined) throw new Error("no address on the curl line");
@@ -32,9 +37,16 @@ async function interrupt(child: RunningProcess) {
   return (await child.exited).code;
 }
 
+/** It has no console, and says nothing of one. */
+async function expectNoConsole({ child, url }: Awaited<ReturnType<typeof dev>>) {
+  await child.waitForLine(/^Ctrl-C stops everything/);
+  expect(child.lines.filter((line) => line.includes("/console"))).toEqual([]);
+  const answer = await fetch(new URL("/console", url), { headers: { connection: "close" } });
+  expect(answer.status).toBe(404);
+}
+
 test("svc dev in an empty folder is a running service whose data stays, and Ctrl-C ends all of it", async () => {
-  const folder = services.folder();
-  const first = await dev(folder);
+  const first = await dev();
   expect(existsSync(path.join(folder, "svc.yml"))).toBe(true);
   expect((await post(first.url, "1")).status).toBe(202);
   await first.child.waitForLine(/delivered {2}POST \/orders {2}message [0-9a-f-]{36}/, 2000);
@@ -59,7 +71,9 @@ test("svc dev in an empty folder is a running service whose data stays, and Ctrl
   expect(await interrupt(first.child)).toBe(0);
   expect(isAlive(first.postgres)).toBe(false);
 
-  const second = await dev(folder);
+  // On the network its console would be open to everybody.
+  const second = await dev({ SVC_SERVER_HOST: "0.0.0.0" });
+  await expectNoConsole(second);
   expect(await post(second.url, "1")).toEqual({ status: 200, text: '{"status":"duplicate"}' });
   expect((await post(second.url, "2")).status).toBe(202);
   await second.child.waitForLine(/^ +\{"id":"2"/, 2000);
@@ -73,17 +87,8 @@ test("svc dev in an empty folder is a running service whose data stays, and Ctrl
   expect(isAlive(second.postgres)).toBe(false);
 }, 90_000);
 
-test("svc dev has no open console on the network, nor one that the configuration does not want", async () => {
-  for (const env of [{ SVC_SERVER_HOST: "0.0.0.0" }, { SVC_ADMIN_CONSOLE: "false" }]) {
-    const port = String(await freePort());
-    const child = services.processes.svc(["dev"], {
-      cwd: services.folder(),
-      env: { SVC_SERVER_HTTPPORT: port, ...env },
-    });
-    await child.waitForLine(/^Ctrl-C stops everything/, 40_000);
-    expect(child.lines.filter((line) => line.includes("/console"))).toEqual([]);
-    const answer = await fetch(`http://127.0.0.1:${port}/console`, { headers: { connection: "close" } });
-    expect(answer.status).toBe(404);
-    expect(await interrupt(child)).toBe(0);
-  }
+test("svc dev has no console where the configuration does not want one", async () => {
+  const plain = await dev({ SVC_ADMIN_CONSOLE: "false" });
+  await expectNoConsole(plain);
+  expect(await interrupt(plain.child)).toBe(0);
 }, 90_000);
