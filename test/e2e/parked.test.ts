@@ -114,17 +114,21 @@ describe("a row of a route with onExhausted: park", () => {
 
   test("is dead once it is discarded, with the reason, and the next of its key flows", async () => {
     await parkFirst(world);
-    const { receiver, refuses, database } = world;
+    const { service, receiver, refuses, database } = world;
     const before = receiver.requests.length;
     refuses.ill = false;
 
-    const { code, stdout } = await parked(world, "discard", "--topic", "orders.**", "--reason", "order was cancelled");
+    const discard = { topic: "orders.**", reason: "order was cancelled", by: "alice" };
+    const answer = await service.post(discard, { path: "/admin/parked/discard" });
 
-    expect([code, stdout]).toEqual([0, ["1 row is dead"]]);
+    expect([answer.status, answer.json()]).toEqual([200, { changed: 1 }]);
     await eventually(() => expect(taken(receiver, before)).toEqual(["ill/ill-2", "ill/ill-3"]));
     const dead = await database.query("SELECT attempt, last_error FROM outbox WHERE state = 'dead'");
     expect(dead).toEqual([
-      { attempt: 2, last_error: expect.stringMatching(/^discarded by [^:]+: order was cancelled: .*503.*not today/) },
+      {
+        attempt: 2,
+        last_error: expect.stringMatching(/^discarded by alice \(admin route\): order was cancelled: .*503.*not today/),
+      },
     ]);
   });
 

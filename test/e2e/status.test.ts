@@ -99,12 +99,12 @@ describe("the overview", () => {
   });
 });
 
+// What commands did: test/integration/operatorCommands.test.ts.
 test("the audit log has who did what, and no secret", async () => {
   await post("destinations/receiver/pause", { reason: `they use ${SECRET}`, for: "2h", by: "alice" });
   await post("destinations/receiver/resume", { by: "alice" });
   await post("replay", { state: "dead", by: "bob" });
   await post("parked/discard", { key: "customer-17", reason: "gone", by: "bob" });
-  expect((await command("replay", "--state", "dead")).code).toBe(0);
 
   const { code, stdout } = await command("audit", "--json");
   expect(code).toBe(0);
@@ -112,15 +112,15 @@ test("the audit log has who did what, and no secret", async () => {
     .split("\n")
     .filter(Boolean)
     .map((line) => JSON.parse(line) as Record<string, string>);
-  expect(entries.map(({ action }) => action)).toEqual(["pause", "resume", "replay", "parked.discard", "replay"]);
+  expect(entries.map(({ action }) => action)).toEqual(["pause", "resume", "replay", "parked.discard"]);
   expect(entries[0]).toMatchObject({ actor: "alice (admin route)", target: "receiver" });
-  expect(entries[4]?.actor).toMatch(/@/);
+  expect(entries[2]).toMatchObject({ actor: "bob (admin route)" });
   expect(stdout).not.toContain(SECRET);
   expect(stdout).not.toContain("customer-17");
   const first = await get<{ entries: { id: string }[]; cursor: string }>("audit?limit=2");
   expect(first.entries).toHaveLength(2);
-  const next = await get<object>(`audit?limit=3&cursor=${first.cursor}`);
-  expect(next).toMatchObject({ entries: [{ action: "replay" }, {}, { action: "pause" }] });
+  const next = await get<object>(`audit?limit=2&cursor=${first.cursor}`);
+  expect(next).toMatchObject({ entries: [{ action: "resume" }, { action: "pause" }] });
 });
 
 // The last ones: the services end with the first of them.

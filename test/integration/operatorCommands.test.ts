@@ -4,6 +4,7 @@ import { addDestinationCommands } from "../../src/cli/destinations.ts";
 import { addExplainCommand } from "../../src/cli/explain.ts";
 import type { CommandIo } from "../../src/cli/io.ts";
 import { addParkedCommands } from "../../src/cli/parked.ts";
+import { addReplayCommand } from "../../src/cli/replay.ts";
 import { addStatusCommands } from "../../src/cli/status.ts";
 import { addTailCommand } from "../../src/cli/tail.ts";
 import { addTraceCommand } from "../../src/cli/trace.ts";
@@ -110,19 +111,36 @@ describe("svc destinations", () => {
   });
 });
 
-test("svc parked retries every row, and says when none matches", async () => {
-  const file = configOf(database);
-  const parked = async (...args: readonly string[]) => (await run(addParkedCommands, file, "parked", ...args)).stdout;
-  for (const key of ["a", "b"]) await insert(database, key, `attempt = 5, scheduled_at = '${PARKED_UNTIL}'`);
+describe("svc parked", () => {
+  const parked = async (...args: readonly string[]) =>
+    (await run(addParkedCommands, configOf(database), "parked", ...args)).stdout;
 
-  expect(await parked("list", "--topic", "bills.*")).toBe("no parked row matches\n");
-  expect(await parked("retry", "--all")).toBe("2 rows are due again\n");
+  test("retries every row, and says when none matches", async () => {
+    for (const key of ["a", "b"]) await insert(database, key, `attempt = 5, scheduled_at = '${PARKED_UNTIL}'`);
 
-  const rows = await database.query("SELECT attempt, scheduled_at <= now() AS due FROM outbox");
-  expect(rows).toEqual([
-    { attempt: 0, due: true },
-    { attempt: 0, due: true },
-  ]);
+    expect(await parked("list", "--topic", "bills.*")).toBe("no parked row matches\n");
+    expect(await parked("retry", "--all")).toBe("2 rows are due again\n");
+
+    const rows = await database.query("SELECT attempt, scheduled_at <= now() AS due FROM outbox");
+    expect(rows).toEqual([
+      { attempt: 0, due: true },
+      { attempt: 0, due: true },
+    ]);
+  });
+
+  test("discards the rows of a topic, and keeps who did it and why", async () => {
+    for (const topic of ["orders.created", "bills"]) {
+      await insert(database, topic, `attempt = 5, scheduled_at = '${PARKED_UNTIL}', last_error = 'refused'`, topic);
+    }
+
+    expect(await parked("discard", "--topic", "orders.**", "--reason", "order was cancelled")).toBe("1 row is dead\n");
+
+    const rows = await database.query("SELECT state, last_error FROM outbox ORDER BY sequence");
+    expect(rows).toEqual([
+      { state: "dead", last_error: expect.stringMatching(/^discarded by [^:]+@[^:]+: order was cancelled: refused/) },
+      { state: "pending", last_error: "refused" },
+    ]);
+  });
 });
 
 describe("svc trace", () => {
@@ -195,4 +213,23 @@ test("without their tables svc status does not know the replicas, and svc audit 
   const { stdout, exitCode } = await run(addStatusCommands, file, "status");
   expect([exitCode, stdout]).toEqual([0, expect.stringContaining("the replicas are not known")]);
   await expect(run(addStatusCommands, file, "audit")).rejects.toThrow("the table outbox_audit cannot be read");
+});
+
+test("svc audit has what commands did, and who ran them", async () => {
+  await database.query("TRUNCATE outbox_audit");
+  const file = configOf(database);
+  await run(addReplayCommand, file, "replay", "--state", "dead");
+  await run(addDestinationCommands, file, "destinations", "pause", "receiver", "--reason", "they migrate");
+
+  const { stdout } = await run(addStatusCommands, file, "audit", "--json");
+
+  const entries = stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line) as { actor: string });
+  const actor = expect.stringMatching(/^[^ ]+@[^ ]+$/);
+  expect(entries).toMatchObject([
+    { action: "replay", actor },
+    { action: "pause", actor, target: "receiver", detail: "until resumed: they migrate" },
+  ]);
 });
