@@ -164,7 +164,9 @@ describe("a replay job", () => {
     const { body } = await post("replays", { state: "dead", perSecond: 20 });
     await eventually(async () => expect(await dead()).toBeLessThan(95));
     await service.kill();
+    // Neither the job nor what the process had claimed waits for the end of a lease.
     await database.query("UPDATE outbox_job SET lease_until = now() - interval '1 second'");
+    await database.query("UPDATE outbox SET lease_expires_at = now() - interval '1 second' WHERE state = 'processing'");
     const second = await start();
     await eventually(async () => expect(await dead()).toBeLessThan(60), { timeoutMs: 30_000 });
     // An orderly stop releases it.
