@@ -41,9 +41,10 @@ export interface RunningProcess {
   /**
    * The first line that matches, whether it has come already or comes within `timeoutMs` (default 10,000).
    *
+   * @param from how many of the first lines are not looked at (default 0)
    * @throws Error with the last lines when the time is over or the process has ended
    */
-  waitForLine(pattern: RegExp, timeoutMs?: number): Promise<RegExpExecArray>;
+  waitForLine(pattern: RegExp, timeoutMs?: number, from?: number): Promise<RegExpExecArray>;
   /** Sends a signal (default SIGTERM) to this very process. */
   kill(signal?: NodeJS.Signals): void;
   /** Nobody reads its standard output from now on: the end of a broken pipe. */
@@ -114,7 +115,7 @@ function observe(child: PipedProcess): RunningProcess {
   });
   exited.catch(() => {}); // Whoever awaits it sees the error; a test that does not must not crash the run.
 
-  const waitForLine = (pattern: RegExp, timeoutMs = 10_000) =>
+  const waitForLine = (pattern: RegExp, timeoutMs = 10_000, from = 0) =>
     new Promise<RegExpExecArray>((resolve, reject) => {
       const finish = (settle: () => void) => {
         clearTimeout(timer);
@@ -131,7 +132,7 @@ function observe(child: PipedProcess): RunningProcess {
         );
       const timer = setTimeout(() => fail(`waited ${timeoutMs} ms`), timeoutMs);
       listeners.add(look);
-      for (const line of [...lines]) look(line);
+      for (const line of lines.slice(from)) look(line);
       exited.then(
         ({ code, signal }) => fail(`the process ended with ${signal ?? code}`),
         (error: Error) => fail(error.message),
