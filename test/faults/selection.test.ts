@@ -1,7 +1,12 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
-import { MOMENTARY, planFaults } from "../support/chaos/plan.ts";
+import { MOMENTARY, type MomentaryFault, planEachOnce, planFaults } from "../support/chaos/plan.ts";
 import { LASTING, selectedFaults } from "../support/chaos/selection.ts";
+
+const planned = (durationMs: number, isSelected: (kind: MomentaryFault) => boolean) => ({
+  ...{ seed: 7, leaseMs: 5000, replicas: 3 },
+  ...{ durationMs, isSelected },
+});
 
 test("every fault is selected unless somebody chooses", () => {
   expect(selectedFaults({})).toEqual(new Set([...LASTING, ...MOMENTARY]));
@@ -23,11 +28,19 @@ test("a name that no fault has is refused, with those that there are", () => {
 
 test("the same seed draws the same faults of those that are selected, and a longer run begins with those of a shorter one", () => {
   const isSelected = (kind: string) => kind === "kill" || kind === "clock";
-  const short = planFaults(7, 60_000, 5000, isSelected);
-  const long = planFaults(7, 120_000, 5000, isSelected);
+  const short = planFaults(planned(60_000, isSelected));
+  const long = planFaults(planned(120_000, isSelected));
   expect(long.slice(0, short.length)).toEqual(short);
   expect(new Set(short.map(({ kind }) => kind))).toEqual(new Set(["kill", "clock"]));
-  expect(planFaults(7, 60_000, 5000, () => false)).toEqual([]);
+  expect(planFaults(planned(60_000, () => false))).toEqual([]);
+});
+
+test("a short run has each fault that is selected once, within its time", () => {
+  const all = planEachOnce(planned(18_000, () => true));
+  expect(all.map(({ kind }) => kind).sort()).toEqual([...MOMENTARY].sort());
+  expect(all.filter(({ atMs }) => atMs < 0 || atMs > 18_000)).toEqual([]);
+  const some = planEachOnce(planned(18_000, (kind) => kind !== "restore"));
+  expect(some).toEqual(all.filter(({ kind }) => kind !== "restore"));
 });
 
 test("each fault is described", () => {

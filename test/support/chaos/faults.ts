@@ -13,6 +13,9 @@ import type { Timeline } from "./timeline.ts";
 
 /** Requests 5 s, deliveries 10 s, the pool 3 s, and the grace of each phase. */
 const STOPS_WITHIN_MS = 30_000;
+/** Long enough for all the others at the same place. */
+const CARRIED_OUT_WITHIN_MS = 60_000;
+const LOOK_MS = 100;
 const CONNECTIONS_HELD_MS = 2000;
 const SECONDS = 1000;
 /** What the server says to whom it ends; the driver's own errors have no SQLSTATE. */
@@ -37,6 +40,8 @@ export class Faults {
   readonly #occupied = new Set<Place>();
   /** How often each kind was carried out. */
   readonly counts = new Map<string, number>();
+  /** Kinds that were left out for want of the means. */
+  readonly impossible = new Set<string>();
   /** What was seen of the service while faults were inflicted, and must not be. */
   readonly wrong: string[] = [];
 
@@ -47,15 +52,28 @@ export class Faults {
 
   async inflict(fault: PlannedFault): Promise<void> {
     const place = this.#placeOf(fault);
-    if (place === undefined || this.#occupied.has(place)) {
-      const why = place === undefined ? "there is none" : "another one is under way there";
-      this.#timeline.note(`(${fault.kind} left out: ${why})`);
+    if (place === undefined) {
+      this.impossible.add(fault.kind);
+      this.#timeline.note(`(${fault.kind} left out: there is none)`);
       return;
     }
-    this.#occupied.add(place);
+    const until = performance.now() + (fault.waits ? CARRIED_OUT_WITHIN_MS : 0);
+    while (!(await this.#tryAt(place, fault))) {
+      if (performance.now() >= until) return;
+      await sleep(LOOK_MS);
+    }
     this.counts.set(fault.kind, (this.counts.get(fault.kind) ?? 0) + 1);
+  }
+
+  /** @returns whether it was carried out: not where another one is under way, nor when something else is in its way */
+  async #tryAt(place: Place, fault: PlannedFault): Promise<boolean> {
+    if (this.#occupied.has(place)) {
+      if (!fault.waits) this.#timeline.note(`(${fault.kind} left out: another one is under way there)`);
+      return false;
+    }
+    this.#occupied.add(place);
     try {
-      await this.#carryOut(fault);
+      return (await this.#carryOut(fault)) !== false;
     } finally {
       this.#occupied.delete(place);
     }
@@ -73,7 +91,9 @@ export class Faults {
     return ON_WAY.has(kind) ? replica?.proxy : replica;
   }
 
-  #carryOut(fault: PlannedFault): Promise<void> {
+  /** @returns false when it came to nothing */
+  // biome-ignore lint/suspicious/noConfusingVoidType: most faults cannot come to nothing
+  #carryOut(fault: PlannedFault): Promise<boolean | void> {
     // Senders know the ports of the role ingest.
     const role = ON_PORT.has(fault.kind) ? "ingest" : fault.role;
     const replica = this.#fleet.replicas[role][fault.index] as Replica;
@@ -187,13 +207,15 @@ export class Faults {
   }
 
   /** The indexes of the last migrations are gone, as before an upgrade, and come back beside the traffic. It excuses nothing. */
-  async #migrate(): Promise<void> {
+  async #migrate(): Promise<boolean> {
     const lift = this.#timeline.begin("svc migrate makes the last migrations again", "nothing");
-    if (await this.#unmigrate()) {
+    const isTakenBack = await this.#unmigrate();
+    if (isTakenBack) {
       await this.#fleet.migrate();
       this.#timeline.note("svc migrate has ended");
     }
     lift();
+    return isTakenBack;
   }
 
   /** @returns whether it is done: not while somebody holds the tables all the time, nor where another fault ends the session */
@@ -299,14 +321,26 @@ export class Faults {
   }
 
   /** What is late for it comes in order. */
-  async #pause({ lengthMs, share }: PlannedFault): Promise<void> {
+  async #pause({ lengthMs, share }: PlannedFault): Promise<boolean> {
     const { database } = this.#fleet;
     const name = share < 0.5 ? "http" : "stream";
     const lift = this.#timeline.begin(`${name} paused for ${lengthMs / SECONDS} s`, "nothing");
-    await database.query(PAUSE, [name]).catch((error: Error) => this.#timeline.note(`(${error.message})`));
+    const isPaused = await this.#unlessRefused(database.query(PAUSE, [name]));
     await sleep(lengthMs);
     await this.#resume(name);
     lift();
+    return isPaused;
+  }
+
+  /** @returns whether it passed; the reason why not is noted: other faults end sessions, or leave no time */
+  #unlessRefused(work: Promise<unknown>): Promise<boolean> {
+    return work.then(
+      () => true,
+      (error: Error) => {
+        this.#timeline.note(`(${error.message})`);
+        return false;
+      },
+    );
   }
 
   /** Tries until the database takes it. */
@@ -333,11 +367,12 @@ export class Faults {
   }
 
   /** What waits for a lock this short is late, and excuses nothing. */
-  async #table(fault: TableFault): Promise<void> {
+  async #table(fault: TableFault): Promise<boolean> {
     const lift = this.#timeline.begin(fault.what, "nothing");
     // What ends the database's sessions ends this one as well, and with it the lock.
-    await doToTable(this.#fleet.database, fault).catch((error: Error) => this.#timeline.note(`(${error.message})`));
+    const isDone = await this.#unlessRefused(doToTable(this.#fleet.database, fault));
     lift();
+    return isDone;
   }
 
   /** Excuses nothing: what other senders have was acknowledged, or they send it again. */
@@ -350,17 +385,19 @@ export class Faults {
     lift();
   }
 
-  async #halfClosed(replica: Replica, { share, lengthMs }: PlannedFault): Promise<void> {
+  async #halfClosed(replica: Replica, { share, lengthMs }: PlannedFault): Promise<boolean> {
     const { name } = replica;
-    if (!(await replica.isReady())) return;
+    if (!(await replica.isReady())) return false;
     const from = Date.now();
     const lift = this.#timeline.begin(`half-closed senders at the port of ${name}`, "nothing");
     const unanswered = await halfClosed({ port: replica.port, source: SOURCE, share, lengthMs });
     lift();
     // One that is told to stop answers nobody new.
     const isTheSame = replica.name === name && !replica.busy;
-    if (unanswered === 0 || !isTheSame || this.#timeline.disturbed(name, from, Date.now(), false)) return;
-    this.wrong.push(`${unanswered} senders that closed their side behind a request got no answer from ${name}`);
+    if (unanswered > 0 && isTheSame && !this.#timeline.disturbed(name, from, Date.now(), false)) {
+      this.wrong.push(`${unanswered} senders that closed their side behind a request got no answer from ${name}`);
+    }
+    return true;
   }
 
   async #transforms(replica: Replica, { lengthMs, share }: PlannedFault): Promise<void> {

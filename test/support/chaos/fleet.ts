@@ -8,7 +8,7 @@ import { Database } from "./database.ts";
 import { HOSTILE_SOURCE, HOSTILE_TOPIC, HOSTILE_TRANSFORM, ORDINARY_TRANSFORM } from "./hostileTransforms.ts";
 import { JOURNAL_SCHEMA } from "./journal.ts";
 import { PARKING_TOPIC, UNWANTED_TOPIC } from "./operator.ts";
-import { REPLICAS_PER_ROLE, ROLES, type Role } from "./plan.ts";
+import { ROLES, type Role } from "./plan.ts";
 import { POISON_SCHEMA } from "./poison.ts";
 import { ADMIN_TOKEN, Replica } from "./replica.ts";
 import type { FaultName } from "./selection.ts";
@@ -59,12 +59,14 @@ export interface FleetOptions {
   /** Entries of `destinations`: `http`, `stream` where there is a broker, and `parking` where rows are parked. */
   readonly destinations: Readonly<Record<string, ConfigTree>>;
   readonly outage: Outage;
+  /** How many of each role. */
+  readonly perRole: number;
   readonly selected: ReadonlySet<FaultName>;
 }
 
 /** Starts the replicas of each role over a database whose outbox has a journal. */
 export async function startFleet(options: FleetOptions): Promise<Fleet> {
-  const { services, timeline, broker, destinations, outage, selected } = options;
+  const { services, timeline, broker, destinations, outage, perRole, selected } = options;
   const database = await Database.start(services, selected.has("clock"));
   const { host, name, user, password } = database.account;
   const transformedGoes =
@@ -102,7 +104,7 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
       shutdownTimeoutMs: 10_000,
     },
   });
-  const ports = await lastingPorts(ROLES.length * REPLICAS_PER_ROLE);
+  const ports = await lastingPorts(ROLES.length * perRole);
   const migration = services.configFile(configOf("migration", database.port, ports[0] ?? 0));
   const migrate = async () => {
     const migrating = services.processes.svc(["migrate", "--config", migration]);
@@ -126,7 +128,7 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
       configure: (own, databasePort) => services.configFile(configOf(own, databasePort, port)),
       env: {
         LOG_LEVEL: "warn",
-        ...(selected.has("wrong clocks") && index === REPLICAS_PER_ROLE - 1
+        ...(selected.has("wrong clocks") && index === perRole - 1
           ? { NODE_OPTIONS: `--import ${CLOCK_SHIFT}`, CHAOS_CLOCK: WRONG_CLOCK }
           : {}),
       },
@@ -135,11 +137,7 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
     return replica;
   };
   const startAll = (role: Role, r: number) =>
-    Promise.all(
-      Array.from({ length: REPLICAS_PER_ROLE }, (_, index) =>
-        start(role, index, ports[r * REPLICAS_PER_ROLE + index] ?? 0),
-      ),
-    );
+    Promise.all(Array.from({ length: perRole }, (_, index) => start(role, index, ports[r * perRole + index] ?? 0)));
   const [ingest, relay, poller] = await Promise.all(ROLES.map(startAll));
   const replicas = { ingest: ingest ?? [], relay: relay ?? [], poller: poller ?? [] };
   return { database, migrate, replicas, all: Object.values(replicas).flat(), broker, outage };

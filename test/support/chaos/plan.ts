@@ -2,7 +2,6 @@ import { seeded } from "../random.ts";
 
 export const ROLES = ["ingest", "relay", "poller"] as const;
 export type Role = (typeof ROLES)[number];
-export const REPLICAS_PER_ROLE = 3;
 
 /** How often each kind of fault is drawn, against the others. */
 const WEIGHTS = {
@@ -74,21 +73,26 @@ export interface PlannedFault {
   readonly delayMs: number;
   /** In (0, 1]. */
   readonly share: number;
+  /** Whether it waits until it can be carried out; otherwise it is left out when it cannot. */
+  readonly waits: boolean;
+}
+
+export interface PlanOptions {
+  readonly seed: number;
+  readonly durationMs: number;
+  /** A suspension lasts longer than this. */
+  readonly leaseMs: number;
+  /** How many there are of each role. */
+  readonly replicas: number;
+  /** Which kinds are drawn. */
+  readonly isSelected: (kind: MomentaryFault) => boolean;
 }
 
 /**
  * Draws the faults of a run, one every 1 to 4 s. The same seed draws the same faults from the same kinds; a longer run has those of a shorter one and
  * more.
- *
- * @param leaseMs a suspension lasts longer than this
- * @param isSelected which kinds are drawn
  */
-export function planFaults(
-  seed: number,
-  durationMs: number,
-  leaseMs: number,
-  isSelected: (kind: MomentaryFault) => boolean,
-): readonly PlannedFault[] {
+export function planFaults({ seed, durationMs, leaseMs, replicas, isSelected }: PlanOptions): readonly PlannedFault[] {
   const kinds = MOMENTARY.filter(isSelected);
   if (kinds.length === 0) return [];
   const random = seeded(seed);
@@ -98,16 +102,53 @@ export function planFaults(
     // Every fault draws the same number of times, whatever its kind.
     const kind = drawKind(kinds, random());
     const role = drawRole(random());
-    const index = Math.floor(random() * REPLICAS_PER_ROLE);
+    const index = Math.floor(random() * replicas);
     const length = random();
     const pauseMs = between(0, 2000);
     const delayMs = between(5, 250);
     const share = 0.1 + 0.9 * random();
     const lengthMs = kind === "suspend" ? Math.round(leaseMs * (1.2 + 1.3 * length)) : Math.round(1000 + 7000 * length);
-    faults.push({ atMs, kind, role, index, lengthMs, pauseMs, delayMs, share });
+    faults.push({ atMs, kind, role, index, lengthMs, pauseMs, delayMs, share, waits: false });
   }
   return faults;
 }
+
+/** The same for a short run: each kind once, in an order of the seed's, and soon over. */
+export function planEachOnce({
+  seed,
+  durationMs,
+  leaseMs,
+  replicas,
+  isSelected,
+}: PlanOptions): readonly PlannedFault[] {
+  const random = seeded(seed);
+  const between = (low: number, high: number) => Math.round(low + random() * (high - low));
+  const turns = MOMENTARY.map((kind) => ({ kind, place: random() })).sort((a, b) => a.place - b.place);
+  // The last ones may have to wait for others, and there is traffic beside them as well.
+  const everyMs = (BEGUN_WITHIN * durationMs) / turns.length;
+  const faults = turns.map(({ kind }, n) => ({
+    atMs: Math.round((n + random()) * everyMs),
+    kind,
+    role: drawRole(random()),
+    index: Math.floor(random() * replicas),
+    lengthMs: lengthOf(kind, leaseMs, random()),
+    pauseMs: between(0, 500),
+    delayMs: between(5, 250),
+    share: (ONEROUS.has(kind) ? 0.2 : 1) * (0.1 + 0.9 * random()),
+    waits: true,
+  }));
+  return faults.filter(({ kind }) => isSelected(kind));
+}
+
+function lengthOf(kind: MomentaryFault, leaseMs: number, drawn: number): number {
+  if (kind === "suspend") return Math.round(leaseMs * (1.2 + 0.2 * drawn));
+  // Who works beside a wrong clock sees it within a second, and needs some more where the processors are busy.
+  return Math.round((kind === "clock" ? 3000 : 500) + 1000 * drawn);
+}
+
+const BEGUN_WITHIN = 0.6;
+/** What keeps processors busy for as long as there is more of it. */
+const ONEROUS: ReadonlySet<MomentaryFault> = new Set(["chunks", "unfinished", "pipelined", "transforms"]);
 
 function drawKind(kinds: readonly MomentaryFault[], drawn: number): MomentaryFault {
   let left = drawn * kinds.reduce((sum, kind) => sum + WEIGHTS[kind], 0);

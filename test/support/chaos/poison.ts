@@ -90,7 +90,7 @@ const REFUSED: Readonly<Record<string, PoisonedRow>> = {
 /** A row that is parked, and ends when it is discarded. */
 const PARKED: PoisonedRow = { topic: `'${UNWANTED_TOPIC}'`, payload: unwanted() };
 
-const PAUSE_MS = [200, 800] as const;
+const LONGEST_PAUSE_MS = 800;
 
 export interface PoisonerOptions {
   readonly database: { connect(): Promise<pg.Client> };
@@ -117,10 +117,11 @@ export async function poison(options: PoisonerOptions): Promise<void> {
   ];
   if (kinds.length === 0) return;
   const end = performance.now() + durationMs;
-  // Each kind in its turn, in an order of the seed's, so that a short run meets most of them.
+  // Each kind in its turn, in an order of the seed's, and so soon that a short run meets most of them.
+  const longestMs = Math.min(LONGEST_PAUSE_MS, (1.5 * durationMs) / kinds.length);
   const turns = kinds.map((kind) => ({ kind, place: random() })).sort((a, b) => a.place - b.place);
   for (let n = 0; performance.now() < end; n += 1) {
-    await sleep(between(PAUSE_MS, random()), undefined, { signal });
+    await sleep(between([longestMs / 4, longestMs], random()), undefined, { signal });
     // The database or the replica may be away: then this one is left out.
     await turns[n % turns.length]?.kind(options, n, random).catch(() => {});
   }

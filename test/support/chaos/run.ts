@@ -13,7 +13,7 @@ import { CONCURRENCY, type Fleet, LEASE_MS, SOURCE, startBroker, startFleet, TRA
 import { journalByKey } from "./journal.ts";
 import { MemoryWatch } from "./memory.ts";
 import { decideOnParked, PARKS_REFUSED } from "./operator.ts";
-import { type PlannedFault, planFaults } from "./plan.ts";
+import { MOMENTARY, type PlannedFault, planEachOnce, planFaults } from "./plan.ts";
 import { POISON_PREFIX, poison, UNFINISHED } from "./poison.ts";
 import { type FaultName, selectedFaults } from "./selection.ts";
 import { isPosted, sendAtPace, type Way, wayOf } from "./senders.ts";
@@ -23,6 +23,10 @@ import { Timeline } from "./timeline.ts";
 export interface RunOptions {
   readonly seed: number;
   readonly durationMs: number;
+  /** Whether each fault comes once, and soon; otherwise they are drawn by their weights. */
+  readonly eachOnce: boolean;
+  /** How many replicas of each role. */
+  readonly perRole: number;
   readonly selected: ReadonlySet<FaultName>;
   /** Told of each line of the timeline as it is written, and of the result. */
   readonly print: (line: string) => void;
@@ -41,10 +45,14 @@ export interface RunResult {
   readonly parked: { readonly retried: number; readonly discarded: number };
   /** How often each kind of fault was carried out. */
   readonly faults: ReadonlyMap<string, number>;
+  /** Kinds that were selected and never carried out, where the means are there. */
+  readonly neverCarriedOut: readonly string[];
 }
 
 /** Bounds what a long run keeps in memory and on disk. */
 const MOST_MESSAGES = 300_000;
+/** Enough for each fault of a short run to meet some of each key. */
+const MOST_MESSAGES_EACH_ONCE = 2500;
 /** After the last fault: leases, retries and what the senders still repeat. */
 const ALL_RIGHT_WITHIN_MS = 90_000;
 const STOPS_WITHIN_MS = 30_000;
@@ -55,7 +63,7 @@ export function longestRunMs(durationMs: number): number {
 }
 
 /**
- * `SVC_FAULTS_SEED` and `SVC_FAULTS_MINUTES`, half a minute with a seed of its own where they are not set; and {@link selectedFaults}.
+ * `SVC_FAULTS_SEED` and `SVC_FAULTS_MINUTES`, a seed of its own and each fault once where they are not set; and {@link selectedFaults}.
  *
  * @throws Error for what is not a number, or not a fault
  */
@@ -67,22 +75,26 @@ export function runOptionsOf(env: NodeJS.ProcessEnv): Omit<RunOptions, "print"> 
     if (!(value > 0)) throw new Error(`${name} is ${JSON.stringify(text)}; expected is a number above 0`);
     return value;
   };
+  const eachOnce = (env.SVC_FAULTS_MINUTES ?? "") === "";
   return {
     seed: numberOf("SVC_FAULTS_SEED", randomInt(1, 1_000_000)),
-    durationMs: numberOf("SVC_FAULTS_MINUTES", 0.5) * 60_000,
+    durationMs: numberOf("SVC_FAULTS_MINUTES", 0.3) * 60_000,
+    eachOnce,
+    perRole: eachOnce ? 2 : 3,
     selected: selectedFaults(env),
   };
 }
 
 /**
- * Runs the service, three replicas of each role, with traffic and random faults for a time; then lifts every fault, waits until everything
+ * Runs the service, some replicas of each role, with traffic and random faults for a time; then lifts every fault, waits until everything
  * acknowledged is delivered, and checks the history of it all.
  *
  * @throws Error with the seed, the violations and the timeline when anything was wrong
  */
 export async function runFaults(services: Services, options: RunOptions): Promise<RunResult> {
-  const { seed, durationMs, print } = options;
-  print(`random faults: ${durationMs / 60_000} minutes, SVC_FAULTS_SEED=${seed}`);
+  const { seed, durationMs, eachOnce, print } = options;
+  const minutes = durationMs / 60_000;
+  print(`random faults: ${eachOnce ? "each one once" : `${minutes} minutes`}, SVC_FAULTS_SEED=${seed}`);
   const timeline = new Timeline(print);
   try {
     return await run(services, options, timeline);
@@ -90,14 +102,14 @@ export async function runFaults(services: Services, options: RunOptions): Promis
     const reason = error instanceof Error ? error.message : String(error);
     const lines = timeline.lines().join("\n");
     throw new Error(
-      `SVC_FAULTS_SEED=${seed} SVC_FAULTS_MINUTES=${durationMs / 60_000}\n${reason}\n\ntimeline:\n${lines}`,
+      `SVC_FAULTS_SEED=${seed}${eachOnce ? "" : ` SVC_FAULTS_MINUTES=${minutes}`}\n${reason}\n\ntimeline:\n${lines}`,
     );
   }
 }
 
 async function run(
   services: Services,
-  { seed, durationMs, selected }: RunOptions,
+  { seed, durationMs, eachOnce, perRole, selected }: RunOptions,
   timeline: Timeline,
 ): Promise<RunResult> {
   const history = new History(Date.now);
@@ -115,7 +127,7 @@ async function run(
       ? { parking: { baseUrl: receiver.url, path: "/hook", circuitBreaker: BREAKER, ...PARKS_REFUSED } }
       : {}),
   };
-  const fleet = await startFleet({ services, timeline, broker, destinations, outage, selected });
+  const fleet = await startFleet({ services, timeline, broker, destinations, outage, perRole, selected });
   await allReady(fleet);
 
   timeline.start();
@@ -124,7 +136,7 @@ async function run(
   const failed = new AbortController();
   const faults = new Faults(fleet, timeline);
   const to = fleet.replicas.ingest;
-  const mostMessages = MOST_MESSAGES;
+  const mostMessages = eachOnce ? MOST_MESSAGES_EACH_ONCE : MOST_MESSAGES;
   const { signal } = failed;
   const { database } = fleet;
   const backlog = new Backlog({ database, durationMs, signal });
@@ -139,7 +151,9 @@ async function run(
     ? decideOnParked(to, seed, ended.signal)
     : Promise.resolve({ retried: 0, discarded: 0 });
   deciding.catch((error: unknown) => failed.abort(error)); // Awaited below.
-  const plan = planFaults(seed, durationMs, LEASE_MS, (kind) => selected.has(kind));
+  const isSelected = (kind: FaultName) => selected.has(kind);
+  const planned = { seed, durationMs, leaseMs: LEASE_MS, replicas: perRole, isSelected };
+  const plan = eachOnce ? planEachOnce(planned) : planFaults(planned);
   const inflicting = inflictAll(faults, plan, signal);
   // All have ended when this settles: nothing is started any more that somebody would have to end.
   await Promise.all(
@@ -211,6 +225,9 @@ async function run(
     longestMs: history.longestMs,
     parked: { retried, discarded },
     faults: faults.counts,
+    neverCarriedOut: MOMENTARY.filter(
+      (kind) => isSelected(kind) && !faults.counts.has(kind) && !faults.impossible.has(kind),
+    ),
   };
 }
 
