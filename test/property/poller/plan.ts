@@ -140,7 +140,8 @@ export function plansOfIllness(): fc.Arbitrary<Plan> {
       // Of few keys, each has rows of an ill destination.
       keys,
       destinations: ills.length + well,
-      concurrency: ills.length + slots,
+      // Besides one for each ill destination, one is kept for those that have answered: the others share the rest.
+      concurrency: ills.length + 1 + slots,
       refused: 0,
       outage: { fromMs: 0, lengthMs: 0 },
       limits: {},
