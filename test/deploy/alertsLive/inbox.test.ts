@@ -1,23 +1,30 @@
 import { beforeAll, expect, test } from "@jest/globals";
 import type { TestDatabase } from "../../support/databases.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
+import { freePort } from "../../support/ports.ts";
+import { statementsOf } from "../../support/runbook.ts";
 import { type Service, useServices } from "../../support/service.ts";
 import { useAlerts, whileDoing } from "./useAlerts.ts";
 
-/** Alerts of the inbox, over one process of every role. */
+/** Alerts of the inbox and of retention, over one process of every role. */
 
-describeWithTools(["prometheus"], "Prometheus over a process that receives", () => {
+describeWithTools(["prometheus"], "Prometheus over a process that receives and cleans up", () => {
   const services = useServices("block");
-  const alerts = useAlerts(services, "inbox");
+  const alerts = useAlerts(services, "inbox", {
+    thresholds: [{ alert: "SvcRetentionNotRunning", text: "> 6 * 3600", with: "> 4" }],
+  });
   const { fires, ends } = alerts;
   let database: TestDatabase;
+  let start: () => Promise<Service>;
   let service: Service;
 
   beforeAll(async () => {
     database = await services.database();
     const receiver = await services.receiver();
     const source = { idempotencyKeyPath: "$.id", topic: "ok" };
+    const policy = { policy: "AGE", maxAge: "14d", cleanupInterval: "1s" };
     const config = {
+      retention: { enabled: true, outbox: policy, inbox: policy },
       inbox: { relay: { pendingGaugeIntervalMs: 100 } },
       sources: {
         orders: { ...source, path: "/orders" },
@@ -26,9 +33,11 @@ describeWithTools(["prometheus"], "Prometheus over a process that receives", () 
       destinations: { billing: { baseUrl: receiver.url } },
       routes: [{ topicPattern: "**", destination: "billing" }],
     };
-    service = await services.start({ database, config });
+    const port = await freePort();
+    start = () => services.start({ database, config, port });
+    service = await start();
     const labels = { namespace: "shop", job: "svc", instance: "one" };
-    alerts.prometheus.scrape([{ port: service.port, labels }]);
+    alerts.prometheus.scrape([{ port, labels }]);
     await alerts.shows("svc_info");
   }, 60_000);
 
@@ -68,10 +77,26 @@ describeWithTools(["prometheus"], "Prometheus over a process that receives", () 
        VALUES ('orders', 'old', '{}', now() - interval '1 hour', now() - interval '1 hour')`,
     );
     const { annotations } = await fires("SvcInboxLate");
-    // The relay leaves a row that was refused alone for half a minute.
     await database.query("DROP FUNCTION refuse CASCADE");
+    // The relay leaves a row that was refused alone for half a minute: it need not end this one.
+    await database.query("UPDATE inbox SET state = 'dead', processed_at = now() WHERE idempotency_key = 'old'");
     await ends("SvcInboxLate");
     expect(annotations.description).toMatch(/^The oldest push row of the inbox has waited for 1h 0m \d+s\.$/);
+  });
+
+  test("SvcRetentionNotRunning: the process of retention is stopped", async () => {
+    const [look = ""] = statementsOf("docs/operations.md", "SvcRetentionNotRunning");
+    await database.query("DELETE FROM outbox");
+    await database.query("INSERT INTO outbox (topic, payload, state) VALUES ('ok', '{}', 'sent')");
+    await alerts.shows('time() - svc_cleanup_last_run_timestamp_seconds{table="outbox"} < 3');
+    await service.stop();
+    const { annotations } = await fires("SvcRetentionNotRunning", { table: "outbox" });
+    await fires("SvcRetentionNotRunning", { table: "inbox" });
+    const rows = await database.query(look);
+    service = await start();
+    await ends("SvcRetentionNotRunning");
+    expect(annotations.description).toMatch(/^The last finished run over the outbox was \S+s ago\. The table grows\.$/);
+    expect(rows).toEqual([{ state: "sent", count: "1", oldest: expect.any(Date) }]);
   });
 
   alerts.testCoverage();

@@ -4,7 +4,7 @@ import type { TestDatabase } from "../../support/databases.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
 import { eventually } from "../../support/eventually.ts";
 import type { Receiver } from "../../support/receiver.ts";
-import { type ConfigTree, databaseConfig, useServices } from "../../support/service.ts";
+import { type ConfigTree, type Service, useServices } from "../../support/service.ts";
 import { dashboard } from "../deployFiles.ts";
 import { useAlerts, whileDoing } from "./useAlerts.ts";
 
@@ -29,7 +29,7 @@ describeWithTools(["prometheus"], "Prometheus over one process of every role", (
   const INSTALLATION = { namespace: "shop", job: "svc" };
   let receiver: Receiver;
   let limited: Receiver;
-  let config: ConfigTree;
+  let service: Service;
 
   const slot = `alerts_${randomUUID().replaceAll("-", "")}`;
   const insert = (topic: string, count = 1) =>
@@ -38,10 +38,10 @@ describeWithTools(["prometheus"], "Prometheus over one process of every role", (
       [topic, count],
     );
   const publish = () => database.query("CREATE PUBLICATION svc_outbox FOR TABLE outbox (id) WITH (publish = 'insert')");
-  /** Runs `svc` with the configuration of the installation. */
-  const command = async (...args: readonly string[]) => {
-    const child = services.processes.svc([...args, "--config", services.configFile(config)]);
-    expect([await child.exited, child.lines]).toEqual([{ code: 0, signal: null }, expect.anything()]);
+  const act = async (action: "pause" | "resume", destination: string) => {
+    const route = `/admin/destinations/${destination}/${action}`;
+    const answer = await service.post({ reason: "maintenance" }, { path: route });
+    expect([answer.status, answer.text]).toEqual([200, expect.anything()]);
   };
   const empty = () => database.query("DELETE FROM outbox WHERE state = 'pending'");
 
@@ -49,8 +49,9 @@ describeWithTools(["prometheus"], "Prometheus over one process of every role", (
     database = await services.database();
     receiver = await services.receiver();
     limited = await services.receiver();
-    config = {
-      database: { ...databaseConfig(database), poolSize: 6 },
+    const config: ConfigTree = {
+      database: { poolSize: 6 },
+      admin: { enabled: true, insecure: true },
       outbox: {
         pendingGaugeIntervalMs: 100,
         pollIntervalMs: 100,
@@ -86,7 +87,7 @@ describeWithTools(["prometheus"], "Prometheus over one process of every role", (
     const dropSlot = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1";
     // The server learns a moment after the service's end that nobody reads the slot.
     services.defer(() => eventually(() => database.query(dropSlot, [slot])));
-    const service = await services.start({ database, config });
+    service = await services.start({ database, config });
     const target = { port: service.port, labels: { ...INSTALLATION, instance: "one" } };
     alerts.prometheus.scrape([target]);
     await alerts.shows("svc_info");
@@ -174,14 +175,14 @@ describeWithTools(["prometheus"], "Prometheus over one process of every role", (
   });
 
   test("SvcDestinationPaused: an operator pauses it; its rows are not late", async () => {
-    await command("destinations", "pause", "billing", "--reason", "maintenance");
+    await act("pause", "billing");
     const paused = 'svc_destination_state{destination="billing", state="paused"} == 1';
     await alerts.shows(paused);
     await database.query(CREATE_OLD, ["billing", 3]);
     const { annotations } = await fires("SvcDestinationPaused", { destination: "billing" });
     expect(await active("SvcOutboxLate")).toEqual([]);
     expect(await active("SvcDestinationLate")).toEqual([]);
-    await command("destinations", "resume", "billing");
+    await act("resume", "billing");
     await ends("SvcDestinationPaused");
     // Until they are delivered, its rows are late.
     await alerts.shows('svc_destination_oldest_age_seconds{destination="billing"} == 0');

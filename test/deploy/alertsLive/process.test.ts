@@ -1,16 +1,14 @@
 import { beforeAll, describe, expect, test } from "@jest/globals";
 import { type BrokerEnd, sharedEnd } from "../../support/brokerEnds/index.ts";
 import { describeWith } from "../../support/brokers/index.ts";
-import type { TestDatabase } from "../../support/databases.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
 import { eventually } from "../../support/eventually.ts";
 import { freePort } from "../../support/ports.ts";
-import { statementsOf } from "../../support/runbook.ts";
 import { ordersTo, type Service, useServices } from "../../support/service.ts";
 import { startTcpProxy, type TcpProxy } from "../../support/tcpProxy.ts";
 import { useAlerts } from "./useAlerts.ts";
 
-/** Alerts of a single process: its starts, its source, its retention. */
+/** Alerts of a single process: its starts and its source. */
 
 const LABELS = { namespace: "shop", job: "svc", instance: "one" };
 const NOBODY = { url: "http://127.0.0.1:9" };
@@ -94,45 +92,6 @@ describeWithTools(["prometheus"], "Prometheus over one process", () => {
       await alerts.ends("SvcSourceDisconnected");
       expect(annotations.summary).toBe("A broker source is disconnected: nats.events");
       expect(JSON.parse(line)).toMatchObject({ component: "nats.events", reason: expect.stringMatching(/./) });
-    });
-
-    alerts.testCoverage();
-  });
-
-  describe("whose retention stops", () => {
-    const services = useServices("block");
-    const thresholds = [{ alert: "SvcRetentionNotRunning", text: "> 6 * 3600", with: "> 4" }];
-    const alerts = useAlerts(services, "retention", { thresholds });
-    const [look = ""] = statementsOf("docs/operations.md", "SvcRetentionNotRunning");
-    const lastRun = 'time() - svc_cleanup_last_run_timestamp_seconds{table="outbox"}';
-    let database: TestDatabase;
-    let start: () => Promise<Service>;
-    let service: Service;
-
-    beforeAll(async () => {
-      database = await services.database();
-      const port = await freePort();
-      const policy = { policy: "AGE", maxAge: "14d", cleanupInterval: "1s" };
-      const retention = { enabled: true, outbox: policy, inbox: policy };
-      const config = ordersTo(NOBODY, { retention });
-      start = () => services.start({ database, config, port, roles: ["retention"] });
-      service = await start();
-      alerts.prometheus.scrape([{ port, labels: LABELS }]);
-      await alerts.shows(`${lastRun} < 3`);
-      await database.query("INSERT INTO outbox (topic, payload, state) VALUES ('ok', '{}', 'sent')");
-    }, 60_000);
-
-    test("SvcRetentionNotRunning: its process is stopped", async () => {
-      await service.stop();
-      const { annotations } = await alerts.fires("SvcRetentionNotRunning", { table: "outbox" });
-      await alerts.fires("SvcRetentionNotRunning", { table: "inbox" });
-      const rows = await database.query(look);
-      service = await start();
-      await alerts.ends("SvcRetentionNotRunning");
-      expect(annotations.description).toMatch(
-        /^The last finished run over the outbox was \S+s ago\. The table grows\.$/,
-      );
-      expect(rows).toEqual([{ state: "sent", count: "1", oldest: expect.any(Date) }]);
     });
 
     alerts.testCoverage();

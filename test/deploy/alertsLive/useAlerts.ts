@@ -2,6 +2,7 @@ import { beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { eventually } from "../../support/eventually.ts";
 import {
   type ActiveAlert,
+  EVALUATION_MS,
   type Prometheus,
   shortened,
   startPrometheus,
@@ -18,7 +19,7 @@ type Labels = Readonly<Record<string, string>>;
 export interface AlertsOptions {
   /** Divides every duration of the rules. Default 300: five minutes take a second, an hour twelve. */
   readonly factor?: number;
-  /** Between two scrapes, and the longest time that one may take (default 200). */
+  /** Between two scrapes, and the longest time that one may take (default 300). */
   readonly scrapeMs?: number;
   /** Bounds to replace in the rules. */
   readonly thresholds?: readonly Threshold[];
@@ -43,6 +44,8 @@ export interface Alerts {
 }
 
 const TIMEOUT_MS = 45_000;
+/** Nothing changes between two evaluations. */
+const LOOK_MS = EVALUATION_MS / 2;
 
 /** Starts a Prometheus for a block of tests. Call it in the block; the server ends with `services`. */
 export function useAlerts(services: Services, block: LiveBlock, options: AlertsOptions = {}): Alerts {
@@ -81,19 +84,19 @@ export function useAlerts(services: Services, block: LiveBlock, options: AlertsO
           if (found === undefined) throw new Error(`active: ${JSON.stringify(await prometheus.alerts())}`);
           return found;
         },
-        { timeoutMs: TIMEOUT_MS, intervalMs: 50, label: `${named(alert, labels)} fires` },
+        { timeoutMs: TIMEOUT_MS, intervalMs: LOOK_MS, label: `${named(alert, labels)} fires` },
       );
     },
     ends: (alert, labels) =>
       eventually(async () => expect(await active(alert, labels)).toEqual([]), {
         timeoutMs: TIMEOUT_MS,
-        intervalMs: 50,
+        intervalMs: LOOK_MS,
         label: `${named(alert, labels)} ends`,
       }),
     shows: (query, count = 1) =>
       eventually(async () => expect(await prometheus.query(query)).toHaveLength(count), {
         timeoutMs: TIMEOUT_MS,
-        intervalMs: 50,
+        intervalMs: LOOK_MS,
         label: `${count} series of ${query}`,
       }),
     testCoverage: () =>
@@ -103,8 +106,8 @@ export function useAlerts(services: Services, block: LiveBlock, options: AlertsO
   };
 }
 
-/** Does something again and again, `everyMs` apart (default 25), until `body` has ended. */
-export async function whileDoing<T>(action: () => Promise<unknown>, body: () => Promise<T>, everyMs = 25): Promise<T> {
+/** Does something again and again, `everyMs` apart (default 100), until `body` has ended. */
+export async function whileDoing<T>(action: () => Promise<unknown>, body: () => Promise<T>, everyMs = 100): Promise<T> {
   let isOver = false;
   const doing = (async () => {
     while (!isOver) {
