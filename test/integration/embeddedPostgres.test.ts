@@ -6,6 +6,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -13,7 +14,7 @@ import {
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
+import { afterAll, afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
 import { findBinaries, isAlive, serverAccount } from "../../src/dev/embeddedPostgresFiles.ts";
@@ -26,19 +27,31 @@ import { builtModule, type RunningProcess, useProcesses } from "../support/proce
 const QUICK = { fsync: "off", shared_buffers: "8MB", max_connections: "20" };
 const isRoot = process.getuid?.() === 0;
 
-// Hooks run in the order they are declared: processes end before their directory goes, and leaks are looked for last.
+// Hooks run in the order they are declared: servers end before their directories go, and leaks are looked for last.
 const processes = useProcesses();
-let directory = "";
+const directories: string[] = [];
+/** A directory that no server has had. */
+function newDirectory(): string {
+  const made = mkdtempSync(path.join(tmpdir(), `svc-test-postgres-${process.pid}-`));
+  directories.push(made);
+  return made;
+}
+/** Of all tests that do not care for its first start, which costs more than all they do. */
+const shared = newDirectory();
+let directory = shared;
 let started: EmbeddedPostgres[] = [];
 
 beforeEach(() => {
-  directory = mkdtempSync(path.join(tmpdir(), `svc-test-postgres-${process.pid}-`));
+  directory = shared;
   started = [];
 });
 
 afterEach(async () => {
   await Promise.all(started.map((server) => server.stop("immediate")));
-  rmSync(directory, { recursive: true, force: true });
+});
+
+afterAll(() => {
+  for (const each of directories) rmSync(each, { recursive: true, force: true });
 });
 
 failOnLeaks();
@@ -57,6 +70,14 @@ async function query(server: EmbeddedPostgres, sql: string): Promise<unknown[]> 
   } finally {
     await client.end();
   }
+}
+
+/** Puts another content in the place of a file of the data, or nothing, until the end of the scope. */
+function replaced(name: string, content?: string): Disposable {
+  const file = path.join(directory, "data", name);
+  renameSync(file, `${file}.kept`);
+  if (content !== undefined) writeFileSync(file, content);
+  return { [Symbol.dispose]: () => renameSync(`${file}.kept`, file) };
 }
 
 const isGone = (pid: number) => !isAlive(pid);
@@ -91,6 +112,7 @@ describe("an embedded server", () => {
   });
 
   test("goes to one of two processes that start it at the same moment; the other one is told so", async () => {
+    directory = newDirectory();
     const results = await Promise.allSettled([start(), start()]);
     const failures = results.filter((result) => result.status === "rejected");
     expect(failures.map((failure) => String(failure.reason))).toEqual([expect.stringContaining("is in use")]);
@@ -99,11 +121,11 @@ describe("an embedded server", () => {
 
   test("recovers after its process was killed", async () => {
     const first = await start();
-    await query(first, "CREATE TABLE kept (id int)");
+    await query(first, "CREATE TABLE recovered (id int)");
     process.kill(first.pid, "SIGKILL");
     await eventually(() => isGone(first.pid), { label: "the end of the killed server" });
     const second = await start();
-    expect(await query(second, "SELECT * FROM kept")).toEqual([]);
+    expect(await query(second, "SELECT * FROM recovered")).toEqual([]);
   });
 
   test("takes over from a server whose owner is dead", async () => {
@@ -138,11 +160,12 @@ describe("an embedded server", () => {
 
   test("refuses a directory of another PostgreSQL version with both versions and the way out", async () => {
     await (await start()).stop();
-    writeFileSync(path.join(directory, "data", "PG_VERSION"), "9\n");
+    using _ = replaced("PG_VERSION", "9\n");
     await expect(start()).rejects.toThrow(/made by PostgreSQL 9, .* are of PostgreSQL \d+, .* Delete/);
   });
 
   test("clears away what a killed first start left behind", async () => {
+    directory = newDirectory();
     const gone = spawn(process.execPath, ["-e", ""]);
     await once(gone, "exit");
     mkdirSync(path.join(directory, `init-${gone.pid}-0a1b2c3d`));
@@ -153,12 +176,13 @@ describe("an embedded server", () => {
 
   test("refuses a directory that holds something else", async () => {
     await (await start()).stop();
-    rmSync(path.join(directory, "data", "PG_VERSION"));
+    using _ = replaced("PG_VERSION");
     await expect(start()).rejects.toThrow("is not a PostgreSQL data directory");
   });
 
   if (isRoot) {
     test("says which directory is closed to the user it runs as in place of root", async () => {
+      directory = newDirectory();
       const dataDirectory = path.join(directory, "postgres");
       const name = serverAccount(undefined)?.name;
       await expect(start({ dataDirectory })).rejects.toThrow(`the user ${name}, who may not enter ${directory}`);
