@@ -5,11 +5,11 @@ import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "@jest/globals";
 import { describeWithTools, toolPath } from "../support/describeWithTools.ts";
-import { ordersTo, useServices } from "../support/service.ts";
+import { ordersTo, type Service, useServices } from "../support/service.ts";
 
 /** The document and the service as programs see them that others wrote: a linter of OpenAPI documents, and a tester that only knows the document. */
 
-const services = useServices();
+const services = useServices("block");
 const run = promisify(execFile);
 const auth = { type: "bearer", token: "the-token" };
 const source = { idempotencyKeyPath: "$.id", topic: "orders.x" };
@@ -25,7 +25,12 @@ const CONFIG = ordersTo(
   },
 );
 
-const started = async () => services.start({ database: await services.database(), config: CONFIG });
+let service: Promise<Service> | undefined;
+/** The service of all tests; it starts with the first one whose tool is there. */
+const started = () => {
+  service ??= services.database().then((database) => services.start({ database, config: CONFIG }));
+  return service;
+};
 
 describeWithTools(["openapi-linter"], "the linter of OpenAPI documents", () => {
   test("finds nothing", async () => {
