@@ -1,4 +1,4 @@
-import { cpSync, mkdirSync, statSync } from "node:fs";
+import { cpSync, mkdirSync, renameSync, statSync } from "node:fs";
 import path from "node:path";
 
 /** As much of a Dockerfile as deploy/Dockerfile has: what it does not have is refused, so that nothing is passed over. */
@@ -100,7 +100,8 @@ export async function build(stages: readonly Stage[], options: Build): Promise<s
       } else if (name === "COPY") {
         const words = text.split(/\s+/);
         if (flags.from === undefined) refuseIgnored(words.slice(0, -1), isKept);
-        copy(words, flags.from === undefined ? options.context : rootOf(flags.from, roots), workdir);
+        if (flags.from === undefined) place(words, options.context, workdir, copy);
+        else place(words, rootOf(flags.from, roots), workdir, renameSync);
       } else if (name === "RUN") {
         await options.run(text, workdir);
       }
@@ -115,15 +116,22 @@ function rootOf(stage: string, roots: ReadonlyMap<string, string>): string {
   return root;
 }
 
-/** Files and the contents of folders, into a file, or into a folder when the target ends with a slash. */
-function copy(words: readonly string[], from: string, workdir: string): void {
+const copy = (from: string, to: string) => cpSync(from, to, { recursive: true, verbatimSymlinks: true });
+
+/**
+ * Files and the contents of folders, into a file, or into a folder when the target ends with a slash.
+ *
+ * @param put how each comes to its place. What comes from another stage is moved, which costs nothing for ten thousand
+ *   files: a second instruction that needs it finds nothing and fails, and so does one whose target holds something already
+ */
+function place(words: readonly string[], from: string, workdir: string, put: (from: string, to: string) => void): void {
   const target = words.at(-1) ?? "";
   const sources = words.slice(0, -1);
   if (sources.length > 1 && !target.endsWith("/")) throw new Error(`several sources need a folder: ${words.join(" ")}`);
   for (const source of sources) {
     const file = path.join(from, source);
     const name = !statSync(file).isDirectory() && target.endsWith("/") ? path.basename(source) : "";
-    cpSync(file, path.join(workdir, target, name), { recursive: true, verbatimSymlinks: true });
+    put(file, path.join(workdir, target, name));
   }
 }
 
