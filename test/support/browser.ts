@@ -21,8 +21,10 @@ export interface BrowserPages {
 /**
  * A browser for a block of `describeWithTools(["chromium"], ...)`. Each test fails if one of its pages broke the content
  * security policy, logged an error, or sent a request to another host.
+ *
+ * @param scope whether its pages are closed after each test or after all tests of the block
  */
-export function useBrowser(): BrowserPages {
+export function useBrowser(scope: "test" | "block" = "test"): BrowserPages {
   let browser: Browser;
   const contexts: BrowserContext[] = [];
   const faults: string[] = [];
@@ -34,7 +36,7 @@ export function useBrowser(): BrowserPages {
     });
   }, 60_000);
   afterEach(async () => {
-    for (const context of contexts.splice(0)) await context.close();
+    if (scope === "test") for (const context of contexts.splice(0)) await context.close();
     expect(faults.splice(0)).toEqual([]);
   });
   afterAll(async () => await browser?.close());
@@ -76,14 +78,23 @@ const REPORT_VIOLATIONS = `document.addEventListener("securitypolicyviolation", 
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** What axe finds wrong on a page, as `rule: the first element`. */
-export async function axeFindings(page: Page): Promise<readonly string[]> {
-  await page.evaluate(AXE);
-  const found = await page.evaluate(async () => {
-    const { axe } = globalThis as unknown as { axe: { run(): Promise<{ violations: readonly AxeViolation[] }> } };
-    return (await axe.run()).violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes[0]?.html}`);
-  });
-  return found;
+/**
+ * What axe finds wrong on a page, as `rule: the first element`.
+ *
+ * @param rules the only ones to look for; all when absent
+ */
+export async function axeFindings(page: Page, rules?: readonly string[]): Promise<readonly string[]> {
+  // Navigation within the page leaves it there.
+  if (!(await page.evaluate("'axe' in globalThis"))) await page.evaluate(AXE);
+  return await page.evaluate(async (only) => {
+    const { axe } = globalThis as unknown as { axe: Axe };
+    const { violations } = await axe.run(only === undefined ? {} : { runOnly: only });
+    return violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes[0]?.html}`);
+  }, rules);
+}
+
+interface Axe {
+  run(options: { readonly runOnly?: readonly string[] }): Promise<{ readonly violations: readonly AxeViolation[] }>;
 }
 
 interface AxeViolation {
