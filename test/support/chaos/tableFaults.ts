@@ -40,11 +40,14 @@ export function indexBuild(drawn: number, heldMs: number): TableFault {
   const table = drawnFrom(TABLES, drawn);
   return {
     what: `index made on ${table}, committed after ${Math.round(heldMs)} ms`,
-    begin: [`CREATE INDEX made_by_an_operator ON ${table} (${INDEXED[table]})`],
+    // What ended the session of an earlier one may have left its index.
+    begin: [DROP_INDEX, `CREATE INDEX made_by_an_operator ON ${table} (${INDEXED[table]})`],
     heldMs,
-    cleanUp: ["DROP INDEX made_by_an_operator"],
+    cleanUp: [DROP_INDEX],
   };
 }
+
+const DROP_INDEX = "DROP INDEX IF EXISTS made_by_an_operator";
 
 /** What has waited for the lock goes on by then, and does not wait for the next one at once. */
 const CLEANED_UP_AFTER_MS = 500;
