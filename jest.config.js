@@ -16,6 +16,6 @@ export default {
   globalTeardown: "<rootDir>/test/support/globalTeardown.ts",
   testTimeout: 60000,
   // Most suites wait for a server most of the time.
-  maxWorkers: availableParallelism() + 1,
+  maxWorkers: availableParallelism() + 2,
   reporters: ["default", "<rootDir>/test/support/closingLine.js"],
 };
