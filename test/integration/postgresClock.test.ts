@@ -141,6 +141,18 @@ describeWhere(LIBFAKETIME, "while the clock of the database is stepped", () => {
     expect(await relayedKeys()).toEqual(["1", "2", "3", "4", "5"]);
   });
 
+  test("receipts under a clock that was set back, after a pass of that time, are relayed first", async () => {
+    await settleMarks();
+    setClock(offset - 12);
+    await receive("4");
+    expect(await relay()).toBe(1);
+    await receive("5");
+    setClock(offset + 12);
+    await receive("6");
+    expect(await relay()).toBe(2);
+    expect(await relayedKeys()).toEqual(["1", "2", "3", "4", "5", "6"]);
+  });
+
   test("receipts under a clock that was set back while the relay waited for a lock are relayed at once", async () => {
     await settleMarks();
     const setBack = async () => {

@@ -228,7 +228,7 @@ export class PostgresLowWater implements LowWater {
     if (isFull) this.marks.fullReadTook(this.#clock.monotonic() - startedAt);
     // What was read before a loss is invalid for the database behind it.
     if (this.#forgetAfterLoss()) return;
-    if (row.same_history !== true) this.#forget();
+    if (row.same_history !== true) this.forget();
     const { mark, running, end, later, writers, server, sequence, clock } = row;
     if (typeof clock === "string") this.#seeClock(Number(clock) / 1000);
     this.#server = String(server);
@@ -268,17 +268,18 @@ export class PostgresLowWater implements LowWater {
     const { lostConnections } = this.#pool;
     if (lostConnections === this.#lostConnections) return false;
     this.#lostConnections = lostConnections;
-    this.#forget();
+    this.forget();
     return true;
   }
 
   /** A clock that was not read for long may have been set back and forth. */
   #forgetUnseenClock(): void {
     if (this.#clockAhead === undefined) return;
-    if (this.#clock.monotonic() - this.#clockReadAt > LONGEST_UNSEEN_CLOCK_MS) this.#forget();
+    if (this.#clock.monotonic() - this.#clockReadAt > LONGEST_UNSEEN_CLOCK_MS) this.forget();
   }
 
-  #forget(): void {
+  /** Discards the marks: a statement has found another history, or a clock that was set back. */
+  forget(): void {
     this.#clockAhead = undefined;
     this.marks.forget();
   }

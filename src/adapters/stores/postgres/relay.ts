@@ -51,7 +51,9 @@ export class PostgresRelay implements RelayCommands<Statement> {
         lowWater: this.#lowWater.bound(),
         ids: named,
       });
-      if (named === undefined && typeof row?.last === "string") this.#lowWater.marks.saw(row.last);
+      // What comes until the clock is right again would lie below the marks.
+      if (row?.has_gone_back === true) this.#lowWater.forget();
+      else if (named === undefined && typeof row?.last === "string") this.#lowWater.marks.saw(row.last);
       return relayedOf(row);
     } catch (error) {
       if (!hasSqlState(error, NOT_ALL_MADE)) throw error;
@@ -213,7 +215,7 @@ marked AS (
   WHERE i.${c.id} = r.id
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates,
-  (SELECT ${positionOf("position")} FROM last) AS last,
+  (SELECT ${positionOf("position")} FROM last) AS last, NOT (SELECT is_same FROM history) AS has_gone_back,
   (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)::int AS relayed,
   ln(((SELECT count(*) FROM made) = (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired))::int) AS all_made,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source, 'expired', expired))
