@@ -1,6 +1,6 @@
 import { Relay } from "../src/core/delivery/relay.ts";
 import { topicParts } from "../src/core/delivery/template.ts";
-import { Loop } from "../src/runtime/loop.ts";
+import { Loop, type LoopOptions } from "../src/runtime/loop.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 
 /** Role `relay`: copies pending push rows into the outbox. */
@@ -14,7 +14,6 @@ export function relayRole({ config, store, clock, log, metrics, wakes }: RoleCon
     ownKeySources: pushed.filter(([, { keyScope }]) => keyScope === "source").map(([name]) => name),
     batchSize: settings.batchSize,
     maxAttempts: settings.maxAttempts,
-    gaugeIntervalMs: settings.pendingGaugeIntervalMs,
     onRelayed() {
       wakes.poller();
       store.announceOutbox();
@@ -23,18 +22,34 @@ export function relayRole({ config, store, clock, log, metrics, wakes }: RoleCon
     metrics,
     log,
   });
+  const onError =
+    (what: string): LoopOptions["onError"] =>
+    (error, failures, delayMs) =>
+      log.error({ err: error, failures, delayMs }, what);
   const loop = new Loop({
     name: "inbox-relay",
     pass: () => relay.pass(),
     intervalMs: settings.pollIntervalMs,
     maxRestMs: MAX_REST_MS,
     staleAfterMs: settings.pollIntervalMs + STALE_AFTER_MS,
-    onError: (error, failures, delayMs) => log.error({ err: error, failures, delayMs }, "relay pass failed"),
+    onError: onError("relay pass failed"),
+    clock,
+  });
+  const gaugeIntervalMs = Math.max(settings.pendingGaugeIntervalMs, settings.pollIntervalMs);
+  const gauges = new Loop({
+    name: "inbox-gauges",
+    async pass() {
+      await relay.gauge();
+      return "idle";
+    },
+    intervalMs: gaugeIntervalMs,
+    staleAfterMs: gaugeIntervalMs + STALE_AFTER_MS,
+    onError: onError("reading the inbox gauges failed"),
     clock,
   });
   wakes.relay = () => loop.wake();
   return {
-    workers: [loop],
+    workers: [loop, gauges],
     health: [{ name: "inbox-relay", decidesReadiness: true, check: () => loop.check() }],
   };
 }

@@ -1,4 +1,3 @@
-import { errorText } from "../../model/errors.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { InboxStore, RelayRequest, UnrelayedRows } from "../../ports/store.ts";
@@ -29,8 +28,6 @@ interface RelayOptions {
   readonly batchSize: number;
   /** `inbox.relay.maxAttempts` */
   readonly maxAttempts: number;
-  /** Shortest interval of reading the oldest pending row's age, in ms (`inbox.relay.pendingGaugeIntervalMs`). */
-  readonly gaugeIntervalMs: number;
   /** Called after rows were added to the outbox. */
   readonly onRelayed: () => void;
   readonly clock: Clock;
@@ -41,7 +38,6 @@ interface RelayOptions {
 /** Copies pending push rows of the inbox into the outbox, pass by pass (spec, "What the service does", 3). */
 export class Relay {
   readonly #options: RelayOptions;
-  #gaugeDueAt = Number.NEGATIVE_INFINITY;
   /** Sources of the last warning about unrelayed rows, and when it may be repeated, in ms of the monotonic clock. */
   #warnedOf = "";
   #warnAgainAt = 0;
@@ -74,24 +70,22 @@ export class Relay {
       );
     }
     for (const { id, source, reason } of result.dead) log.warn({ id, source, reason }, "inbox row is dead");
-    await this.#gauge();
     // Rows held by another replica do not justify another pass at once.
     return result.more && result.relayed + result.dead.length > 0 ? "again" : "idle";
   }
 
-  async #gauge(): Promise<void> {
-    const { store, topics, metrics, clock, gaugeIntervalMs, log } = this.#options;
-    if (clock.monotonic() < this.#gaugeDueAt) return;
-    this.#gaugeDueAt = clock.monotonic() + gaugeIntervalMs;
-    try {
-      const sources = Object.keys(topics);
-      metrics.inboxOldestPendingAge(((await store.oldestPendingAgeMs(sources)) ?? 0) / 1000);
-      const unrelayed = await store.unrelayed(sources, UNRELAYED_LIMIT);
-      metrics.inboxUnrelayed(unrelayed.reduce((sum, { count }) => sum + count, 0));
-      this.#warnOf(unrelayed);
-    } catch (error) {
-      log.debug({ reason: errorText(error) }, "reading the inbox gauges failed");
-    }
+  /**
+   * Reads the gauges of the inbox, apart from the passes: what waits while they fail or hang must show.
+   *
+   * @throws StoreError when the database does not answer
+   */
+  async gauge(): Promise<void> {
+    const { store, topics, metrics } = this.#options;
+    const sources = Object.keys(topics);
+    metrics.inboxOldestPendingAge(((await store.oldestPendingAgeMs(sources)) ?? 0) / 1000);
+    const unrelayed = await store.unrelayed(sources, UNRELAYED_LIMIT);
+    metrics.inboxUnrelayed(unrelayed.reduce((sum, { count }) => sum + count, 0));
+    this.#warnOf(unrelayed);
   }
 
   /** Logs when the sources change, and each hour while rows remain. */

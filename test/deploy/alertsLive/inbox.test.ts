@@ -1,5 +1,6 @@
 import { beforeAll, expect, test } from "@jest/globals";
-import type { TestDatabase } from "../../support/databases.ts";
+import pg from "pg";
+import { TEST_APPLICATION_NAME, type TestDatabase } from "../../support/databases.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
 import { freePort } from "../../support/ports.ts";
 import { statementsOf } from "../../support/runbook.ts";
@@ -69,17 +70,17 @@ describeWithTools(["prometheus"], "Prometheus over a process that receives and c
     await ends("SvcInboxUnrelayed");
   });
 
-  test("SvcInboxLate: the inbox table refuses every change of a row", async () => {
-    await database.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`);
-    await database.query("CREATE TRIGGER refuse BEFORE UPDATE ON inbox FOR EACH ROW EXECUTE FUNCTION refuse()");
+  test("SvcInboxLate: the relay waits for a transaction that holds the outbox table", async () => {
+    const holder = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+    await holder.connect();
+    services.defer(() => holder.end());
+    await holder.query("BEGIN; LOCK TABLE outbox IN SHARE MODE");
     await database.query(
       `INSERT INTO inbox (source, idempotency_key, payload, created_at, scheduled_at)
        VALUES ('orders', 'old', '{}', now() - interval '1 hour', now() - interval '1 hour')`,
     );
     const { annotations } = await fires("SvcInboxLate");
-    await database.query("DROP FUNCTION refuse CASCADE");
-    // The relay leaves a row that was refused alone for half a minute: it need not end this one.
-    await database.query("UPDATE inbox SET state = 'dead', processed_at = now() WHERE idempotency_key = 'old'");
+    await holder.query("ROLLBACK");
     await ends("SvcInboxLate");
     expect(annotations.description).toMatch(/^The oldest push row of the inbox has waited for 1h 0m \d+s\.$/);
   });

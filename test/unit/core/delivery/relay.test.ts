@@ -3,8 +3,6 @@ import { Relay } from "../../../../src/core/delivery/relay.ts";
 import type { InboxStore, RelayRequest, UnrelayedRows } from "../../../../src/ports/store.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
-const GAUGE_MS = 5000;
-
 /** A relay with nothing to relay. */
 function setup() {
   const { log, lines } = recordingLog();
@@ -33,28 +31,28 @@ function setup() {
     ownKeySources: ["shop"],
     batchSize: 10,
     maxAttempts: 5,
-    gaugeIntervalMs: GAUGE_MS,
     onRelayed() {},
     clock,
     metrics,
     log,
   });
-  const pass = async (afterMs = GAUGE_MS) => {
+  const gauge = async (afterMs = 0) => {
     clock.advance(afterMs);
-    await relay.pass();
+    await relay.gauge();
   };
-  return { pass, lines, calls, requests, asked, state };
+  return { relay, gauge, lines, calls, requests, asked, state };
 }
 
 describe("rows that the configuration does not relay", () => {
-  test("are counted at the interval of the gauge", async () => {
-    const { pass, calls, asked, requests, state } = setup();
+  test("are counted apart from the passes", async () => {
+    const { relay, gauge, calls, asked, requests, state } = setup();
     state.unrelayed = [
       { source: "gone", count: 2 },
       { source: "went", count: 3 },
     ];
-    await pass();
-    await pass(GAUGE_MS - 1);
+    await relay.pass();
+    expect(calls).toEqual([]);
+    await gauge();
     expect(calls).toEqual(["inboxOldestPendingAge(3)", "inboxUnrelayed(5)"]);
     expect(asked).toEqual([
       ["orders", "shop"],
@@ -64,26 +62,26 @@ describe("rows that the configuration does not relay", () => {
   });
 
   test("are warned about once, again when the sources change, and each hour", async () => {
-    const { pass, lines, state } = setup();
+    const { gauge, lines, state } = setup();
     state.unrelayed = [{ source: "gone", count: 2 }];
-    await pass();
+    await gauge();
     state.unrelayed = [{ source: "gone", count: 4 }];
-    await pass();
+    await gauge();
     expect(lines).toMatchObject([{ level: "warn", fields: { rows: { gone: 2 } } }]);
     state.unrelayed = [
       { source: "gone", count: 4 },
       { source: "went", count: 1 },
     ];
-    await pass();
+    await gauge();
     expect(lines).toHaveLength(2);
-    await pass(3_600_000);
+    await gauge(3_600_000);
     expect(lines).toHaveLength(3);
     state.unrelayed = [];
-    await pass();
-    await pass(3_600_000);
+    await gauge();
+    await gauge(3_600_000);
     expect(lines).toHaveLength(3);
     state.unrelayed = [{ source: "gone", count: 1 }];
-    await pass();
+    await gauge();
     expect(lines).toHaveLength(4);
   });
 });
