@@ -16,6 +16,6 @@ export default {
   globalTeardown: "<rootDir>/test/support/globalTeardown.ts",
   testTimeout: 60000,
   // Most suites wait for a server most of the time.
-  maxWorkers: availableParallelism() + 2,
+  maxWorkers: availableParallelism() + 3,
   reporters: ["default", "<rootDir>/test/support/closingLine.js"],
 };
