@@ -122,14 +122,14 @@ install_kafka() {
   mv -T "$unfinished" "$kafka_jars"
 }
 
-# Java's archive of a broker's classes, with which a start takes half the processor time; of another Java it is no use.
+# Java's archive of a broker's classes, which halves the processor time of a start. It works with the Java that wrote it only.
 kafka_classes=$kafka_jars/classes.jsa
 have_kafka_classes() {
   [ -f "$kafka_classes" ] &&
     java -Xshare:on -XX:SharedArchiveFile="$kafka_classes" -XX:+UseSerialGC -cp "$kafka_jars/*" -version > /dev/null 2>&1
 }
 
-# Java writes it when a broker ends that has run for a moment. Without it all works as well.
+# Java writes it when a broker ends. Tests work without it, but more slowly.
 archive_kafka_classes() {
   local folder port pid unfinished=$kafka_classes.unfinished
   folder=$(mktemp -d)

@@ -48,7 +48,7 @@ export class OwnPostgres {
     return this.#server.stop(mode);
   }
 
-  /** @param settings of the server, beside what it has by default */
+  /** @param settings of the server, besides its defaults */
   async startAgain(settings: Readonly<Record<string, string>> = {}): Promise<void> {
     this.#server = await startEmbeddedPostgres({ dataDirectory: this.#dataDirectory, port: this.port, settings });
   }

@@ -15,7 +15,7 @@ export function serversFolder(): string {
 export interface RabbitmqPrograms {
   readonly server: string;
   readonly control: string;
-  /** Erlang's own client of a running node, where it is installed. It is no Erlang: `control` takes a hundred times its processor time. */
+  /** Erlang's client of a running node, where it is installed. It starts no Erlang of its own, which takes `control` a hundred times the processor time. */
   readonly call: string | undefined;
   /** The name server of Erlang nodes. */
   readonly epmd: string;
@@ -96,7 +96,7 @@ function lackOf(kind: BrokerKind, file: string): string | undefined {
   return isOlder ? `${file} is ${found}, older than ${oldest}` : undefined;
 }
 
-/** Its folder tells it; asking it starts a Java. */
+/** Read from its folder: asking Java starts one. */
 function javaVersion(file: string): string | undefined {
   const release = path.join(path.dirname(realpathSync(file)), "..", "release");
   const told = existsSync(release) ? /^JAVA_VERSION="([^"]+)/m.exec(readFileSync(release, "utf8"))?.[1] : undefined;

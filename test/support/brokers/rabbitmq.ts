@@ -44,7 +44,7 @@ export async function launchRabbitmq(programs: RabbitmqPrograms, shared: boolean
       return;
     }
     const calling = promisify(execFile)(programs.call, ["-r", "-e", "-sname", env.RABBITMQ_NODENAME], options);
-    calling.child.stdin?.on("error", () => {}); // It has ended; how is told below.
+    calling.child.stdin?.on("error", () => {}); // It has ended; the result below says how.
     calling.child.stdin?.end(`${expressions}\n`); // A full stop counts at the end of its line only.
     const { stdout } = await calling;
     if (!stdout.startsWith("{ok,")) throw new Error(`the RabbitMQ node answered ${stdout}`);

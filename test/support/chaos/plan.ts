@@ -124,7 +124,7 @@ export function planEachOnce({
   const random = seeded(seed);
   const between = (low: number, high: number) => Math.round(low + random() * (high - low));
   const turns = MOMENTARY.map((kind) => ({ kind, place: random() })).sort((a, b) => a.place - b.place);
-  // The last ones may have to wait for others, and there is traffic beside them as well.
+  // The last ones may wait for others, and need traffic too.
   const everyMs = (BEGUN_WITHIN * durationMs) / turns.length;
   const faults = turns.map(({ kind }, n) => ({
     atMs: Math.round((n + random()) * everyMs),
@@ -142,7 +142,7 @@ export function planEachOnce({
 
 function lengthOf(kind: MomentaryFault, leaseMs: number, drawn: number): number {
   if (kind === "suspend") return Math.round(leaseMs * (1.2 + 0.2 * drawn));
-  // Who works beside a wrong clock sees it within a second, and needs some more where the processors are busy.
+  // The service notices a wrong clock within a second, on a busy machine somewhat later.
   return Math.round((kind === "clock" ? 3000 : 500) + 1000 * drawn);
 }
 
