@@ -2,16 +2,18 @@ import { v7 as uuidv7 } from "uuid";
 import type { MessageId, NewInboxRow } from "../../src/model/rows.ts";
 import { acceptedIn } from "./accepted.ts";
 import { BODY } from "./body.ts";
-import { type Environment, receivedBy, residentMiB, until } from "./environment.ts";
+import { type Environment, type Program, receivedBy, residentMiB, until } from "./environment.ts";
 import { rawLoop, untilSettled, vacuum } from "./outbox.ts";
-import { type Figure, median, perSecond, rate } from "./report.ts";
+import { inWords, processorSpent, sumOf, usAMessage } from "./processor.ts";
+import { type Figure, perSecond, rate } from "./report.ts";
 
-/** (c) HTTP in to HTTP out through one process with every role, and (d) its memory at the end. */
+/** (c) HTTP in to HTTP out through one process with every role: the rate, its processor time; and (d) its memory at the end. */
 export async function endToEnd(environment: Environment): Promise<Figure[]> {
   const { sql } = environment;
   const seconds = 20;
   const receiver = await environment.program("receiver.js", []);
-  const bare = perSecond(1, await bareParts(environment, receiver.port));
+  const parts = await bareParts(environment, receiver);
+  const bare = perSecond(1, parts.ms);
   await sql.query("TRUNCATE inbox, outbox");
   await vacuum(environment);
   const svc = await environment.svc([], {
@@ -21,7 +23,9 @@ export async function endToEnd(environment: Environment): Promise<Figure[]> {
     DESTINATIONS_RECEIVER_BASEURL: `http://127.0.0.1:${receiver.port}`,
   });
   const sender = await environment.program("sender.js", [svc.port, "/inbox/bench", 128, 500]);
+  const programs = { service: svc, sender, receiver };
   const before = await receivedBy(receiver);
+  const spentBefore = await processorSpent(environment, programs);
   const startedAt = performance.now();
   const accepted = await acceptedIn(sender, seconds * 1000);
   const sendingMs = performance.now() - startedAt;
@@ -29,6 +33,7 @@ export async function endToEnd(environment: Environment): Promise<Figure[]> {
   const deliveredMs = performance.now() - startedAt;
   const memory = residentMiB(svc.pid);
   await untilSettled(environment);
+  const spent = usAMessage(spentBefore, await processorSpent(environment, programs), accepted);
   for (const program of [sender, svc, receiver]) await program.stop();
   const delivered = perSecond(accepted, deliveredMs);
   const lagMs = Math.round(deliveredMs - sendingMs);
@@ -41,6 +46,14 @@ export async function endToEnd(environment: Environment): Promise<Figure[]> {
       ratio,
       target: ">= 5,000/s",
       met: delivered >= 5000,
+    },
+    {
+      name: "(c) processor time a message",
+      value: inWords(spent),
+      baseline: inWords(parts.us),
+      ratio: sumOf(spent) / sumOf(parts.us),
+      target: "",
+      met: true,
     },
     {
       name: "(d) resident memory at the end of (c)",
@@ -57,24 +70,42 @@ export async function endToEnd(environment: Environment): Promise<Figure[]> {
  * What every message needs, bare and one after another: a request to the server without a database, the statements of its life in batches of 500 on
  * one connection, and a request of the HTTP client.
  *
- * @returns ms a message
+ * @returns ms a message by the clock, and its processor time in us by what spends it
  */
-async function bareParts(environment: Environment, receiverPort: number): Promise<number> {
+async function bareParts(environment: Environment, receiver: Program) {
   const count = 20_000;
   const server = await environment.program("serverWithoutDatabase.js", []);
   const sender = await environment.program("sender.js", [server.port, "/inbox/bench", 128, 500]);
-  const client = await environment.program("bareProducer.js", ["http", `http://127.0.0.1:${receiverPort}`, "/"]);
-  const parts: number[] = [];
+  const client = await environment.program("bareProducer.js", ["http", `http://127.0.0.1:${receiver.port}`, "/"]);
+  const spent = () => processorSpent(environment, { sender, server, client, receiver });
+  const rounds: { readonly ms: number; readonly us: Readonly<Record<string, number>> }[] = [];
   // The first round warms up.
   for (let round = 0; round <= 3; round += 1) {
+    const atFirst = await spent();
     const accepted = await acceptedIn(sender, 2000);
-    const sql = await bareStatements(environment, count);
+    const afterRequestsIn = await spent();
+    const statementsMs = await bareStatements(environment, count);
+    const afterStatements = await spent();
     client.tell(`${count} 64`);
-    const out = Number(await client.line());
-    if (round > 0) parts.push(2000 / accepted + (sql + out) / count);
+    const outMs = Number(await client.line());
+    const requestsIn = usAMessage(atFirst, afterRequestsIn, accepted);
+    const statements = usAMessage(afterRequestsIn, afterStatements, count);
+    const requestsOut = usAMessage(afterStatements, await spent(), count);
+    rounds.push({
+      ms: 2000 / accepted + (statementsMs + outMs) / count,
+      us: {
+        sender: requestsIn.sender ?? 0,
+        server: requestsIn.server ?? 0,
+        database: statements.database ?? 0,
+        client: requestsOut.client ?? 0,
+        receiver: requestsOut.receiver ?? 0,
+      },
+    });
   }
   for (const program of [sender, client, server]) await program.stop();
-  return median(parts);
+  const [, middle] = rounds.slice(1).toSorted((a, b) => a.ms - b.ms);
+  if (middle === undefined) throw new Error("no round was measured");
+  return middle;
 }
 
 /** @returns ms for inserting, relaying, claiming and completing so many messages */
