@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import { Command } from "commander";
 import { addExplainCommand } from "../../../src/cli/explain.ts";
+import { runCommand } from "../../support/commands.ts";
 import { DATABASE, disk } from "../config/support.ts";
 
 const CONFIG = `${DATABASE}
@@ -58,28 +58,15 @@ routes: [{ topicPattern: "**", destination: partner }]
 
 /** Runs `svc explain topic <args>` over the files, and gives what it wrote. */
 async function explain(args: readonly string[], file = "svc.yml") {
-  const written = { stdout: "", stderr: "", exitCode: 0 };
-  const write = (stream: "stdout" | "stderr") => (text: string) => {
-    written[stream] += text;
-  };
-  const program = new Command("svc").option("-c, --config <file>").enablePositionalOptions().exitOverride();
-  program.configureOutput({ writeOut: write("stdout"), writeErr: write("stderr") });
-  addExplainCommand(program, {
-    env: {},
-    readFile: disk(FILES),
-    stdout: { write: write("stdout") },
-    stderr: { write: write("stderr") },
-    setExitCode: (code) => {
-      written.exitCode = code;
-    },
-  });
-  await program
-    .parseAsync(["node", "svc", "explain", "topic", ...args, "--config", file])
-    .catch((error: { exitCode?: number }) => {
-      if (error.exitCode === undefined) throw error;
-      written.exitCode = error.exitCode;
-    });
-  return written;
+  const { error, ...written } = await runCommand(
+    addExplainCommand,
+    ["explain", "topic", ...args, "--config", file],
+    disk(FILES),
+  );
+  if (error === undefined) return written;
+  const { exitCode } = error as { readonly exitCode?: number };
+  if (exitCode === undefined) throw error;
+  return { ...written, exitCode };
 }
 
 const lines = (text: string) => text.trimEnd().split("\n");
