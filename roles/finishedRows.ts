@@ -9,7 +9,7 @@ import { StoppingError } from "../src/model/errors.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
 import type { RetentionPolicy } from "../src/ports/finishedRows.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
-import { Loop } from "../src/runtime/loop.ts";
+import { Loop, logFailures } from "../src/runtime/loop.ts";
 import { systemClock } from "../src/time/clock.ts";
 import { sharedController, sleep } from "../src/time/wait.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
@@ -26,7 +26,7 @@ export function retentionRole(context: RoleContext): RoleParts {
         pass: () => retention.pass(),
         intervalMs: cleanupIntervalMs,
         staleAfterMs: cleanupIntervalMs + STALE_AFTER_MS,
-        onError: (error, failures, delayMs) => log.error({ err: error, table, failures, delayMs }, "retention failed"),
+        onError: logFailures(log, "retention failed", { table }),
         clock,
       }),
   );

@@ -8,7 +8,7 @@ import { createDeliveryStage } from "../src/core/transform/transform.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import { REPLICA } from "../src/runtime/log.ts";
-import { Loop, type LoopOptions } from "../src/runtime/loop.ts";
+import { Loop, type LoopOptions, logFailures } from "../src/runtime/loop.ts";
 import { systemTimer } from "../src/time/clock.ts";
 import { sleep, TimeoutError, withTimeout } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
@@ -61,16 +61,12 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     claimTimeoutMs: outbox.claimTimeoutMs,
     wait: (ms) => sleep(ms),
   });
-  const onError =
-    (what: string): OnError =>
-    (error, failures, delayMs) =>
-      log.error({ err: error, failures, delayMs }, what);
   const claims = new Loop({
     name: "outbox-poller",
     pass: () => poller.pass(),
     intervalMs: () => Math.min(poller.nextPassWithinMs, wakes.pollerIntervalMs()),
     staleAfterMs: Math.max(outbox.pollIntervalMs, outbox.capture.reconciliationIntervalMs) + STALE_AFTER_MS,
-    onError: onError("claim failed"),
+    onError: logFailures(log, "claim failed"),
     clock,
   });
   /** A loop of passes at an interval. @param retryMs longest wait after a failed pass @param failure its log message */
@@ -89,7 +85,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
       intervalMs,
       backoff: { firstMs: 100, longestMs: retryMs },
       staleAfterMs: intervalMs + STALE_AFTER_MS,
-      onError: typeof failure === "string" ? onError(failure) : failure,
+      onError: typeof failure === "string" ? logFailures(log, failure) : failure,
       clock,
     });
   const backlog = createBacklogGauges({

@@ -1,6 +1,6 @@
 import { Relay } from "../src/core/delivery/relay.ts";
 import { topicParts } from "../src/core/delivery/template.ts";
-import { Loop, type LoopOptions } from "../src/runtime/loop.ts";
+import { Loop, logFailures } from "../src/runtime/loop.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 
 /** Role `relay`: copies pending push rows into the outbox. */
@@ -22,17 +22,13 @@ export function relayRole({ config, store, clock, log, metrics, wakes }: RoleCon
     metrics,
     log,
   });
-  const onError =
-    (what: string): LoopOptions["onError"] =>
-    (error, failures, delayMs) =>
-      log.error({ err: error, failures, delayMs }, what);
   const loop = new Loop({
     name: "inbox-relay",
     pass: () => relay.pass(),
     intervalMs: settings.pollIntervalMs,
     maxRestMs: MAX_REST_MS,
     staleAfterMs: settings.pollIntervalMs + STALE_AFTER_MS,
-    onError: onError("relay pass failed"),
+    onError: logFailures(log, "relay pass failed"),
     clock,
   });
   const gaugeIntervalMs = Math.max(settings.pendingGaugeIntervalMs, settings.pollIntervalMs);
@@ -44,7 +40,7 @@ export function relayRole({ config, store, clock, log, metrics, wakes }: RoleCon
     },
     intervalMs: gaugeIntervalMs,
     staleAfterMs: gaugeIntervalMs + STALE_AFTER_MS,
-    onError: onError("reading the inbox gauges failed"),
+    onError: logFailures(log, "reading the inbox gauges failed"),
     clock,
   });
   wakes.relay = () => loop.wake();

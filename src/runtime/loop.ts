@@ -1,5 +1,5 @@
 import { errorText, StoppingError } from "../model/errors.ts";
-import type { Service } from "../ports/runtime.ts";
+import type { Log, Service } from "../ports/runtime.ts";
 import { type BackoffRange, backoffMs } from "../time/backoff.ts";
 import { type Clock, type Random, systemClock, systemTimer, type Timer } from "../time/clock.ts";
 import { onAbort, sharedController } from "../time/wait.ts";
@@ -27,6 +27,11 @@ export interface LoopOptions {
   readonly clock?: Clock;
   readonly random?: Random;
   readonly timer?: Timer;
+}
+
+/** An `onError` that logs the failed pass. @param what the message @param fields further ones of the line */
+export function logFailures(log: Log, what: string, fields: object = {}): LoopOptions["onError"] {
+  return (error, failures, delayMs) => log.error({ err: error, ...fields, failures, delayMs }, what);
 }
 
 const BACKOFF: BackoffRange = { firstMs: 100, longestMs: 10_000 };
