@@ -209,6 +209,30 @@ test("a promoted standby that lagged has lost what was acknowledged meanwhile, a
   await allIsRight(pair, history, replicas);
 }, 120_000);
 
+test("replicas stay with the new primary while the old one takes writes again, also when their connections break", async () => {
+  const { pair, receiver, history } = await start();
+  const replicas = await replicasOver(pair, receiver);
+  const { sent, end } = endless(history, replicas);
+  await more(history, 100);
+  await pair.primary.stop("fast");
+  await takeOver(pair, history);
+  await more(history, 100);
+
+  const old = pair.standby;
+  await old.start();
+  const rows = () => old.query("SELECT (SELECT count(*) FROM inbox) AS inbox, (SELECT count(*) FROM outbox) AS outbox");
+  const before = await rows();
+  for (let n = 1; n <= 5; n += 1) {
+    await more(history, 50);
+    await pair.primary.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'svc'");
+  }
+  await more(history, 50);
+  end();
+  await sent;
+  expect(await rows()).toEqual(before);
+  await allIsRight(pair, history, replicas);
+}, 120_000);
+
 test("a returned primary that waits for a synchronous standby acknowledges nothing, also to a replica that finds it first", async () => {
   const { pair, receiver, history } = await start();
   await pair.makeSynchronous();

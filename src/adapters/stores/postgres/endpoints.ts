@@ -29,6 +29,55 @@ export function endpointsOf(target: PostgresTarget): readonly Endpoint[] {
   return target.hosts.flatMap(({ host, port }) => modes.map((tls) => ({ host, port, tls })));
 }
 
+/**
+ * Where new connections go: to the endpoint that worked last, and from there on in order. A process leaves a server only
+ * when that refuses connections or writes: of two that both take writes, its own is the right one.
+ */
+export class EndpointChoice {
+  readonly #endpoints: readonly Endpoint[];
+  #index = 0;
+  #successes = 0;
+
+  /** @param endpoints at least one */
+  constructor(endpoints: readonly Endpoint[]) {
+    this.#endpoints = endpoints;
+  }
+
+  get count(): number {
+    return this.#endpoints.length;
+  }
+
+  get current(): Endpoint {
+    const endpoint = this.#endpoints[this.#index];
+    if (endpoint === undefined) throw new Error("a pool needs at least one endpoint");
+    return endpoint;
+  }
+
+  /**
+   * Begins an attempt at the current endpoint.
+   *
+   * @returns to call when it has failed: the next endpoint is due, unless another attempt has failed, or succeeded, in
+   *   the meantime. A server that refused the first of several may have been promoted before it refused the last
+   */
+  attempt(): () => void {
+    const [endpoint, successes] = [this.current, this.#successes];
+    return () => {
+      if (this.#successes === successes) this.leave(endpoint);
+    };
+  }
+
+  /** A new connection to this endpoint takes writes. */
+  works(endpoint: Endpoint): void {
+    this.#index = this.#endpoints.indexOf(endpoint);
+    this.#successes += 1;
+  }
+
+  /** Goes on to the next endpoint if this is the current one. */
+  leave(endpoint: Endpoint): void {
+    if (this.current === endpoint) this.#index = (this.#index + 1) % this.#endpoints.length;
+  }
+}
+
 function tlsModes(target: PostgresTarget): readonly (ConnectionOptions | false)[] {
   const files = {
     ...(target.sslRootCert === undefined ? {} : { ca: pem("sslrootcert", target.sslRootCert) }),

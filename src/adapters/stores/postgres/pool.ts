@@ -4,7 +4,7 @@ import type { Secret } from "../../../model/secret.ts";
 import { atMost } from "../../../time/wait.ts";
 import { ASK_EVERY_MS, whileServed } from "../sql/readiness.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
-import type { Endpoint } from "./endpoints.ts";
+import { type Endpoint, EndpointChoice } from "./endpoints.ts";
 import { isFull, isLockTimeout, isPlanOutdated, isPreparationLost, isReadOnly, toStoreError } from "./errors.ts";
 import { execute, runIn, type Statement, socketOf, valuesInOrder } from "./statement.ts";
 
@@ -30,11 +30,11 @@ export interface PoolOptions extends PostgresConnection {
 export class PostgresPool implements StatementRunner<Statement> {
   readonly #options: PoolOptions;
   readonly #pool: pg.Pool;
-  #endpoint = 0;
+  readonly #choice: EndpointChoice;
   #closed = false;
   /** False once a pooler has shared our connections without our prepared statements. */
   #prepares = true;
-  readonly #clients = new Set<pg.Client>();
+  readonly #clients = new Map<pg.ClientBase, Endpoint>();
   #lostConnections = 0;
   /** Connections to a server that takes no writes. */
   readonly #readOnly = new WeakSet<pg.ClientBase>();
@@ -48,17 +48,19 @@ export class PostgresPool implements StatementRunner<Statement> {
     this.#options = options;
     const hosts = new Set(options.endpoints.map(({ host, port }) => `${host}:${port}`));
     this.#refusesStandbys = options.primaryOnly || hosts.size > 1;
-    const endpoint = () => this.#currentEndpoint();
+    const choice = new EndpointChoice(options.endpoints);
+    this.#choice = choice;
     const clients = this.#clients;
     const lost = () => this.#countLoss();
     // The pool makes its clients itself; this is its only seam for choosing the endpoint at each new connection.
     class EndpointClient extends pg.Client {
       constructor() {
-        super(clientConfig(options, endpoint()));
+        const endpoint = choice.current;
+        super(clientConfig(options, endpoint));
         // The pool listens to idle clients only. Without a listener, a connection that breaks between two statements
         // would end the process.
         this.on("error", lost);
-        clients.add(this);
+        clients.set(this, endpoint);
         this.once("end", () => clients.delete(this));
       }
     }
@@ -67,10 +69,11 @@ export class PostgresPool implements StatementRunner<Statement> {
       connectionTimeoutMillis: options.connectionTimeoutMs,
       idleTimeoutMillis: 60_000,
       Client: EndpointClient,
-      ...(this.#refusesStandbys ? { verify } : {}),
+      ...(this.#refusesStandbys ? { verify: (client, done) => this.#verify(client).then(() => done(), done) } : {}),
     } as pg.PoolConfig);
-    // An idle connection that breaks is replaced at its next use; without a listener it would end the process.
-    this.#pool.on("error", () => this.#nextEndpoint(this.#endpoint));
+    // An idle connection that breaks is replaced at its next use; without a listener it would end the process. Its host
+    // goes first then: a former primary may take writes again.
+    this.#pool.on("error", () => {});
   }
 
   /** Connections lost, or not made, so far: each may hide another database, or an earlier state. */
@@ -207,14 +210,14 @@ export class PostgresPool implements StatementRunner<Statement> {
 
   /** A connection of its own outside the pool, for `LISTEN`. The caller ends it. */
   async dedicated(): Promise<pg.Client> {
-    const at = this.#endpoint;
+    const failed = this.#choice.attempt();
     const client = this.#client(this.#options.connectionTimeoutMs);
     try {
       await client.connect();
       if (this.#refusesStandbys) await refuseStandby(client);
     } catch (error) {
       this.#countLoss();
-      this.#nextEndpoint(at);
+      failed();
       await client.end().catch(() => {});
       throw toStoreError("connect", error);
     }
@@ -223,7 +226,7 @@ export class PostgresPool implements StatementRunner<Statement> {
 
   #client(connectionTimeoutMs: number): pg.Client {
     const client = new pg.Client({
-      ...clientConfig(this.#options, this.#currentEndpoint()),
+      ...clientConfig(this.#options, this.#choice.current),
       connectionTimeoutMillis: connectionTimeoutMs,
     });
     client.on("error", () => this.#countLoss());
@@ -241,23 +244,28 @@ export class PostgresPool implements StatementRunner<Statement> {
     const ended = this.#pool.end();
     // A server that hangs does not answer, and borrowed connections wait for their statements.
     await atMost(CLOSE_TIMEOUT_MS, ended);
-    for (const client of this.#clients) socketOf(client).destroy();
+    for (const client of this.#clients.keys()) socketOf(client).destroy();
     await ended;
   }
 
   async #connect(name: string): Promise<pg.PoolClient> {
-    const endpoints = this.#options.endpoints.length;
     for (let tried = 1; ; tried += 1) {
       if (this.#closed) throw new StoreError("unavailable", `${name}: the connection pool is closed`);
-      const at = this.#endpoint;
+      const failed = this.#choice.attempt();
       try {
         return await this.#writable();
       } catch (error) {
         this.#countLoss();
-        this.#nextEndpoint(at);
-        if (tried >= endpoints) throw toStoreError(name, error);
+        failed();
+        if (tried >= this.#choice.count) throw toStoreError(name, error);
       }
     }
+  }
+
+  async #verify(client: pg.ClientBase): Promise<void> {
+    await refuseStandby(client);
+    const endpoint = this.#clients.get(client);
+    if (endpoint !== undefined) this.#choice.works(endpoint);
   }
 
   #countLoss(): void {
@@ -272,23 +280,12 @@ export class PostgresPool implements StatementRunner<Statement> {
     }
   }
 
-  /** All connections are to the same server, which takes no writes: a standby, or a former primary. */
+  /** A server takes no writes: it is a standby, or a former primary. */
   #leaveReadOnly(client: pg.ClientBase): void {
-    if (this.#readOnly.has(client)) return;
-    for (const each of this.#clients) this.#readOnly.add(each);
-    this.#nextEndpoint(this.#endpoint);
-  }
-
-  #currentEndpoint(): Endpoint {
-    const endpoint = this.#options.endpoints[this.#endpoint];
-    if (endpoint === undefined) throw new Error("a pool needs at least one endpoint");
-    return endpoint;
-  }
-
-  /** @param failed the endpoint that failed; of several concurrent failures only the first moves on */
-  #nextEndpoint(failed: number): void {
-    if (this.#endpoint !== failed) return;
-    this.#endpoint = (this.#endpoint + 1) % this.#options.endpoints.length;
+    const endpoint = this.#clients.get(client);
+    if (endpoint === undefined || this.#readOnly.has(client)) return;
+    for (const [each, its] of this.#clients) if (its === endpoint) this.#readOnly.add(each);
+    this.#choice.leave(endpoint);
   }
 }
 
@@ -310,10 +307,6 @@ function clientConfig(options: PostgresConnection, at: Endpoint): pg.ClientConfi
     pipeline: true,
     keepAliveInitialDelayMillis: 10_000,
   };
-}
-
-function verify(client: pg.PoolClient, done: (error?: Error) => void): void {
-  refuseStandby(client).then(() => done(), done);
 }
 
 async function refuseStandby(client: pg.ClientBase): Promise<void> {

@@ -1,0 +1,54 @@
+import { beforeEach, expect, test } from "@jest/globals";
+import { EndpointChoice } from "../../../../src/adapters/stores/postgres/endpoints.ts";
+
+const [first, second, third] = ["a", "b", "c"].map((host) => ({ host, port: 5432, tls: false as const }));
+const ALL = [first, second, third].filter((endpoint) => endpoint !== undefined);
+
+let choice: EndpointChoice;
+
+beforeEach(() => {
+  choice = new EndpointChoice(ALL);
+});
+
+/** Works through a failed attempt at the current endpoint. */
+const fail = () => choice.attempt()();
+
+test("a failed attempt leads to the next endpoint, the last one to the first", () => {
+  const seen = ALL.map(() => {
+    const { current } = choice;
+    fail();
+    return current;
+  });
+  expect([...seen, choice.current]).toEqual([first, second, third, first]);
+});
+
+test("of several attempts at one endpoint only the first failure counts", () => {
+  const attempts = ALL.map(() => choice.attempt());
+  for (const failed of attempts) failed();
+  expect(choice.current).toBe(second);
+});
+
+test("a failure says nothing when a later attempt at that endpoint has succeeded: it was promoted in between", () => {
+  fail();
+  const early = choice.attempt();
+  choice.works(second ?? choice.current);
+  early();
+  expect(choice.current).toBe(second);
+  fail();
+  expect(choice.current).toBe(third);
+});
+
+test("new connections go where one has worked, although others have moved on since it began", () => {
+  const slow = choice.current;
+  fail();
+  choice.works(slow);
+  expect(choice.current).toBe(first);
+});
+
+test("a connection to an endpoint that is not the current one takes nobody from it", () => {
+  fail();
+  choice.leave(ALL[0] ?? choice.current);
+  expect(choice.current).toBe(second);
+  choice.leave(choice.current);
+  expect(choice.current).toBe(third);
+});
