@@ -16,6 +16,7 @@ import { type Figure, printTable } from "./report.ts";
 import { claimCost, drain, relayCost } from "./scenarios.ts";
 import { soak } from "./soak.ts";
 import { drainWithTransform, transforms } from "./transforms.ts";
+import { volume } from "./volume.ts";
 
 /**
  * `npm run bench [-- name...]`: every figure as a ratio to a baseline in the same run, or as an absolute where none makes sense. The
@@ -50,6 +51,7 @@ const SCENARIOS = {
   excludedFront,
   pinnedSnapshot,
   soak,
+  volume,
 } as const;
 
 const wanted = process.argv.slice(2);
