@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "@jest/globals";
 import { eventually } from "../support/eventually.ts";
 import { History } from "../support/history.ts";
@@ -127,6 +128,30 @@ test("a killed primary with a synchronous standby, again and again, loses nothin
   await sent;
   await allIsRight(pair, history, replicas);
 }, 180_000);
+
+test("a repetition is answered when the standby has the message, also if the session that stored it has ended", async () => {
+  const { pair, receiver, history } = await start();
+  await pair.makeSynchronous();
+  const ingest = await services.start({ ...serviceOptions(pair, receiver), roles: ["ingest"] });
+  const post = async () => (await ingest.post({ id: "m-1", key: "k", type: "created" })).status;
+  history.sent("m-1", "k");
+  pair.holdReplication();
+  const first = post();
+  await waitsForStandby(pair.primary);
+  const end = `SELECT pg_terminate_backend(pid, 10000) AS ended FROM pg_stat_activity
+    WHERE application_name = 'svc' AND wait_event = 'SyncRep'`;
+  expect(await pair.primary.query(end)).toEqual([{ ended: true }]);
+  expect(await first).toBe(500);
+  expect(await pair.primary.query("SELECT idempotency_key AS id FROM inbox")).toEqual([{ id: "m-1" }]);
+
+  const second = post();
+  // Without the wait for the standby the answer takes some milliseconds.
+  expect(await Promise.race([second, sleep(2000, "waits")])).toBe("waits");
+  pair.resumeReplication();
+  expect(await second).toBe(200);
+  await pair.primary.kill();
+  expect((await takeOver(pair, history)).kept).toEqual(["m-1"]);
+}, 60_000);
 
 test("a switchover to an asynchronous standby, there and back, loses nothing acknowledged and breaks no order", async () => {
   const { pair, receiver, history } = await start();

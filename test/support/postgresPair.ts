@@ -104,6 +104,11 @@ export class PostgresPair {
     this.#replication.setMode("held");
   }
 
+  /** The log reaches the standby again. */
+  resumeReplication(): void {
+    this.#replication.setMode("open");
+  }
+
   /** The log no longer reaches the standby; returns when the primary knows. */
   async cutReplication(): Promise<void> {
     this.#replication.setMode("cut");

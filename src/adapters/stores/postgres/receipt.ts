@@ -210,9 +210,15 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
       insertNew: statement(`inbox.insert of a new key with times(${TIMED_PARAMETERS})`)(insert(false, "", true)),
     },
 
-    /** Which of the rows are there, and of which only the key is. */
+    /**
+     * Which of the rows are there, and of which only the key is: by a commit that the synchronous standby has.
+     *
+     * A row is visible without that when its session was ended, or its server restarted, while the commit waited for
+     * the standby. A message in the log makes this transaction wait for everything before it, which reading does not.
+     */
     present: byIndex("inbox.present(ids, sources, idempotencyKeys)")`
-SELECT r.id::text AS id, r.is_stored FROM (
+SELECT r.id::text AS id, r.is_stored, (SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
+  THEN pg_logical_emit_message(true, 'svc', '')::text END) AS logged_at FROM (
   SELECT r.id, (SELECT true FROM ${inbox} i WHERE i.${c.id} = r.id LIMIT 1) AS is_stored,
     (SELECT true FROM ${inbox} i WHERE i.${c.source} = r.source::${types.inboxSource}
       AND i.${c.idempotencyKey} = r.key::${types.inboxIdempotencyKey} LIMIT 1) AS is_known
