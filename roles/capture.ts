@@ -67,6 +67,7 @@ async function changeLog({ config, clock, metrics, log }: RoleContext): Promise<
     encrypt,
     trustServerCertificate,
     hostNameInCertificate: target.hostNameInCertificate,
+    multiSubnetFailover: target.multiSubnetFailover,
     connectionTimeoutMs: database.connectionTimeoutMs,
     table: { schema, name: table, idColumn: database.columnMapping.outbox.id },
     clock,

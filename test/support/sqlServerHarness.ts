@@ -38,6 +38,7 @@ export function connectionToSqlServer({ server, name }: Place): Omit<PoolOptions
     encrypt: server.encrypt,
     trustServerCertificate: server.trustServerCertificate,
     hostNameInCertificate: undefined,
+    multiSubnetFailover: false,
     loginTimeoutMs: 30_000,
     applicationName: "svc",
     connectionTimeoutMs: 30_000,

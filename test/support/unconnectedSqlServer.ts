@@ -17,6 +17,7 @@ export function unconnectedSqlServerStore(): Store {
       encrypt: true,
       trustServerCertificate: false,
       hostNameInCertificate: undefined,
+      multiSubnetFailover: false,
       loginTimeoutMs: 1000,
       applicationName: "svc",
       poolSize: 1,

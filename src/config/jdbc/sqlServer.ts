@@ -25,6 +25,7 @@ const PROPERTIES: Readonly<Record<string, string>> = {
   encrypt: "encrypt",
   trustservercertificate: "trustServerCertificate",
   hostnameincertificate: "hostNameInCertificate",
+  multisubnetfailover: "multiSubnetFailover",
   logintimeout: "loginTimeout",
   applicationname: "applicationName",
 };
@@ -60,6 +61,7 @@ export function parseSqlServerUrl(url: string): ParsedJdbcUrl {
     encrypt: encryption(values.get("encrypt") ?? "true"),
     trustServerCertificate: parseBoolean("trustServerCertificate", values.get("trustServerCertificate") ?? "false"),
     hostNameInCertificate: values.get("hostNameInCertificate"),
+    multiSubnetFailover: parseBoolean("multiSubnetFailover", values.get("multiSubnetFailover") ?? "false"),
     loginTimeoutMs: loginTimeoutMs(values.get("loginTimeout")),
     applicationName: values.get("applicationName"),
   };

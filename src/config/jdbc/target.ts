@@ -38,6 +38,8 @@ export interface SqlServerTarget {
   readonly encrypt: boolean | "strict";
   readonly trustServerCertificate: boolean;
   readonly hostNameInCertificate: string | undefined;
+  /** Whether the addresses of a listener in several subnets are tried at once. */
+  readonly multiSubnetFailover: boolean;
   readonly loginTimeoutMs: number;
   readonly applicationName: string | undefined;
 }

@@ -94,8 +94,15 @@ describe("SQL Server URLs", () => {
     ["h;;databaseName = d ; encrypt = strict", { database: "d", encrypt: "strict" }],
     [
       "h;databaseName=d",
-      { encrypt: true, trustServerCertificate: false, loginTimeoutMs: 30_000, applicationName: undefined },
+      {
+        encrypt: true,
+        trustServerCertificate: false,
+        multiSubnetFailover: false,
+        loginTimeoutMs: 30_000,
+        applicationName: undefined,
+      },
     ],
+    ["ag;databaseName=d;MultiSubnetFailover=True", { multiSubnetFailover: true }],
     [
       "h;databaseName=d;trustServerCertificate=true;loginTimeout=5;hostNameInCertificate=*.h",
       { trustServerCertificate: true, loginTimeoutMs: 5_000, hostNameInCertificate: "*.h" },

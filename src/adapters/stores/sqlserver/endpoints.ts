@@ -15,6 +15,8 @@ export interface Endpoint {
   readonly encrypt: boolean | "strict";
   readonly trustServerCertificate: boolean;
   readonly hostNameInCertificate: string | undefined;
+  /** Whether all addresses of the host are tried at once, not one after another. */
+  readonly multiSubnetFailover: boolean;
   /** Longest wait for a connection, in ms (`database.connectionTimeoutMs`). */
   readonly connectionTimeoutMs: number;
   readonly applicationName: string;
@@ -54,6 +56,7 @@ export function serverConfig(endpoint: Endpoint): sql.config {
       trustServerCertificate: endpoint.trustServerCertificate,
       // For the certificate's check; an address is not a name (RFC 6066, section 3).
       ...(serverName === undefined || isIP(serverName) !== 0 ? {} : { serverName }),
+      multiSubnetFailover: endpoint.multiSubnetFailover,
       appName: endpoint.applicationName,
       useUTC: true,
       // As PostgreSQL writes them, and as the process compares them.

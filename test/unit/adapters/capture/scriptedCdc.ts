@@ -16,6 +16,7 @@ export const ENDPOINT: Endpoint = {
   encrypt: true,
   trustServerCertificate: false,
   hostNameInCertificate: undefined,
+  multiSubnetFailover: false,
   connectionTimeoutMs: 5000,
   applicationName: "svc",
 };

@@ -12,6 +12,7 @@ const OPTIONS: PoolOptions = {
   encrypt: true,
   trustServerCertificate: false,
   hostNameInCertificate: undefined,
+  multiSubnetFailover: false,
   loginTimeoutMs: 15_000,
   applicationName: "svc",
   poolSize: 7,
@@ -50,6 +51,11 @@ test("the name in the certificate may be another one, but no address", () => {
   });
   expect(configOf({ hostNameInCertificate: "192.0.2.1" }).options).not.toHaveProperty("serverName");
   expect(configOf({}).options).not.toHaveProperty("serverName");
+});
+
+test("the addresses of a listener are tried at once where the URL says so", () => {
+  expect(configOf({}).options).toMatchObject({ multiSubnetFailover: false });
+  expect(configOf({ multiSubnetFailover: true }).options).toMatchObject({ multiSubnetFailover: true });
 });
 
 test("the pool has the configured size, and the shorter of both times bounds a connection", () => {
