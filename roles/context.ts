@@ -4,10 +4,11 @@ import type { Tally } from "../src/core/operations/heartbeat.ts";
 import type { Redact } from "../src/core/redaction/redact.ts";
 import type { BodyBudget } from "../src/http/exchange.ts";
 import type { Route } from "../src/http/routes.ts";
+import type { InsertResult } from "../src/model/rows.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Metrics } from "../src/ports/metrics.ts";
 import type { HealthComponent, Log, SecretMasker, Service } from "../src/ports/runtime.ts";
-import type { Store } from "../src/ports/store.ts";
+import type { ReceiptClaim, Store } from "../src/ports/store.ts";
 import type { Clock } from "../src/time/clock.ts";
 
 /** What every role is built from. */
@@ -33,10 +34,16 @@ export interface RoleContext {
   readonly wakes: Wakes;
 }
 
+type Inserted = readonly InsertResult[];
+
 /** Hints that work has come. Each role of the process sets its own; those of absent roles do nothing. */
 export interface Wakes {
   relay: () => void;
+  /** Receipts have relayed so many rows themselves. @param unclaimed those that no poller has yet */
+  relayed: (rows: number, unclaimed: number) => void;
   poller: () => void;
+  /** Makes a receipt of so many rows, which may claim them for the poller of this process. */
+  receive: (rows: number, insert: (claim: ReceiptClaim | undefined) => Promise<Inserted>) => Promise<Inserted>;
   /** The poller's wait between claims without a wake, in ms; longer while the capture wakes it. */
   pollerIntervalMs: () => number;
 }

@@ -30,11 +30,19 @@ import { closer, type RoleContext, type RoleParts } from "./context.ts";
 export async function ingestRole(context: RoleContext): Promise<RoleParts> {
   const { config, store, clock, log, metrics, bodies, wakes } = context;
   const pull = pullParts(context);
-  const onStored = (rows: readonly NewInboxRow[]): void => {
-    wakes.relay();
+  const onStored = (rows: readonly NewInboxRow[], outcomes: readonly InsertResult[]): void => {
+    const relayed = outcomes.flatMap((outcome) =>
+      outcome.kind === "stored" && outcome.relayed ? [outcome.relayed] : [],
+    );
+    if (relayed.length > 0) wakes.relayed(relayed.length, relayed.filter((state) => state === "pending").length);
+    if (relayed.length < rows.length) wakes.relay();
     pull.onStored(rows);
   };
-  const batcher = new ReceiptBatcher(store.inbox, log, { onStored });
+  const inbox: Pick<InboxStore, "insert" | "insertAllOrNone"> = {
+    insert: (rows) => wakes.receive(rows.length, (claim) => store.inbox.insert(rows, claim)),
+    insertAllOrNone: (rows) => store.inbox.insertAllOrNone(rows),
+  };
+  const batcher = new ReceiptBatcher(inbox, log, { onStored });
   const journal = journalOf(context);
   const sources = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];
@@ -46,8 +54,8 @@ export async function ingestRole(context: RoleContext): Promise<RoleParts> {
     return [{ settings, receiver }];
   });
   const insert: InboxStore["insert"] = async (rows) => {
-    const outcomes = await store.inbox.insert(rows);
-    onStored(rows);
+    const outcomes = await inbox.insert(rows);
+    onStored(rows, outcomes);
     return outcomes;
   };
   const { workers, health } = await brokerSources(context, insert, journal);

@@ -65,6 +65,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     name: "outbox-poller",
     pass: () => poller.pass(),
     intervalMs: () => Math.min(poller.nextPassWithinMs, wakes.pollerIntervalMs()),
+    maxRestMs: MAX_REST_MS,
     staleAfterMs: Math.max(outbox.pollIntervalMs, outbox.capture.reconciliationIntervalMs) + STALE_AFTER_MS,
     onError: logFailures(log, "claim failed"),
     clock,
@@ -109,6 +110,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     poller.wake();
     claims.wake();
   };
+  wakes.receive = (rows, insert) => poller.receive(rows, insert);
   const service: Service = {
     name: "outbox-poller",
     async start() {
@@ -145,6 +147,8 @@ type OnError = LoopOptions["onError"];
 
 /** A database that hangs must not delay the start: polling works without wakes. */
 const WAKE_SETUP_MS = 3000;
+/** A claim of twenty rows costs hardly less than one of a hundred, so claims that find few rest in between. */
+const MAX_REST_MS = 50;
 /** A claim that takes this long is stuck. */
 const STALE_AFTER_MS = 30_000;
 /** Interval and longest retry wait, in ms, here and below. */

@@ -8,16 +8,17 @@ export function relayRole({ config, store, clock, log, metrics, wakes }: RoleCon
   const { relay: settings } = config.inbox;
   if (!settings.enabled) return {};
   const pushed = Object.entries(config.sources).filter(([, source]) => source.consumption === "push");
+  const onRelayed = () => {
+    wakes.poller();
+    store.announceOutbox();
+  };
   const relay = new Relay({
     store: store.inbox,
     topics: Object.fromEntries(pushed.map(([name, { topic }]) => [name, topicParts(topic, name)])),
     ownKeySources: pushed.filter(([, { keyScope }]) => keyScope === "source").map(([name]) => name),
     batchSize: settings.batchSize,
     maxAttempts: settings.maxAttempts,
-    onRelayed() {
-      wakes.poller();
-      store.announceOutbox();
-    },
+    onRelayed,
     clock,
     metrics,
     log,
@@ -44,6 +45,10 @@ export function relayRole({ config, store, clock, log, metrics, wakes }: RoleCon
     clock,
   });
   wakes.relay = () => loop.wake();
+  wakes.relayed = (rows, unclaimed) => {
+    metrics.inboxMessages("forwarded", rows);
+    if (unclaimed > 0) onRelayed();
+  };
   return {
     workers: [loop, gauges],
     health: [{ name: "inbox-relay", decidesReadiness: true, check: () => loop.check() }],

@@ -73,7 +73,9 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   const transforms = openTransforms(config, roles, log);
   const wakes: Wakes = {
     relay: () => {},
+    relayed: () => {},
     poller: () => {},
+    receive: (_rows, insert) => insert(undefined),
     pollerIntervalMs: () => config.outbox.pollIntervalMs,
   };
   const tally = new Tally(systemClock);

@@ -277,7 +277,8 @@ export type Rejection = "invalid_json" | "extraction_failed" | "transform_failed
 
 /** What became of one row of an insert. */
 export type InsertResult =
-  | { readonly kind: "stored" }
+  /** `relayed`: with its outbox row in that state. */
+  | { readonly kind: "stored"; readonly relayed?: "pending" | "claimed" }
   | { readonly kind: "duplicate" }
   /**
    * The database refuses this row alone: its data can never be stored (such as text that a `jsonb` column cannot hold),

@@ -25,8 +25,11 @@ export interface InboxStore {
   /**
    * Stores the rows in one transaction; resolves after the commit, with an outcome per row in the order given. Of two
    * rows with the same `(source, idempotencyKey)` the first is stored. A refused row keeps no other from being stored.
+   *
+   * @param claim of the poller of this process, where the store relays rows as it stores them: it may claim their outbox
+   *   rows too, as {@link OutboxStore.claim} would
    */
-  insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
+  insert(rows: readonly NewInboxRow[], claim?: ReceiptClaim): Promise<readonly InsertResult[]>;
 
   /**
    * As {@link insert}, but stores all rows or none: where an outcome is `refused`, nothing is stored, and the others
@@ -148,6 +151,13 @@ export interface ClaimRequest extends Lease {
   readonly heldTokens: readonly ClaimToken[];
   /** Which rows to choose from; all by default. Other rows still hold back the later rows of their keys. */
   readonly scope?: ClaimScope | undefined;
+}
+
+/** A claim that comes with a receipt. */
+export interface ReceiptClaim {
+  readonly request: ClaimRequest;
+  /** Called at most once, after the commit, even where the outcome of other rows is not known. Must not throw. */
+  readonly onClaimed: (rows: ClaimResult["rows"]) => void;
 }
 
 /** A part of the outbox with claims of its own. */

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import pg from "pg";
+import { outboxParts } from "../../src/adapters/stores/postgres/claimSql.ts";
 import { outboxStatements } from "../../src/adapters/stores/postgres/outboxSql.ts";
 import { quoteNames } from "../../src/adapters/stores/sql/names.ts";
 import type { ClaimToken, MessageId } from "../../src/model/rows.ts";
@@ -127,10 +128,8 @@ describe("low-water marks", () => {
 
     test("lie below the mark, so that claims need not begin at them", async () => {
       const readMark = async () => {
-        const { text } = outboxStatements(
-          quoteNames(DEFAULT_NAMES, (name) => `"${name}"`),
-          "text",
-        ).mark;
+        const names = quoteNames(DEFAULT_NAMES, (name) => `"${name}"`);
+        const { text } = outboxStatements(names, outboxParts(names, "text")).mark;
         const [row] = await database.query(text, [Array.from({ length: 8 }, () => "0"), null, null, []]);
         return row?.mark;
       };

@@ -16,7 +16,7 @@ const PHASE_MS = 2 * DELAY_MS;
 /** Longer than a process relies on its marks without looking below them. */
 const FULL_READ_MS = 61_000;
 
-/** What a replica receives in one insert. Some of it was published in the last second, and is put off from then on. */
+/** What a replica receives in one insert: one of those that relay, or one that does not. Some of it was published in the last second, and is put off from then on. */
 interface Batch {
   readonly replica: number;
   readonly rows: readonly { readonly aggregate: string | null; readonly publishedMsAgo: number | null }[];
@@ -29,7 +29,7 @@ interface Phase {
 }
 
 const batch: fc.Arbitrary<Batch> = fc.record({
-  replica: fc.nat(REPLICAS - 1),
+  replica: fc.nat(REPLICAS),
   rows: fc.array(fc.record({ aggregate: fc.constantFrom("a", "b", null), publishedMsAgo: fc.option(fc.nat(1000)) }), {
     minLength: 1,
     maxLength: 5,
@@ -54,8 +54,14 @@ describe("the relay on PostgreSQL", () => {
         fc.array(phase, { minLength: 1, maxLength: 4 }),
         beginningWithin(60_000, async (phases) => {
           for (const { batches, limits } of [...phases, { batches: [], limits: [3, 3] }]) {
-            for (const each of batches) await system.receive(each);
-            const due = await system.due();
+            for (const each of batches) {
+              const before = await system.due();
+              const atOnce = await system.receive(each);
+              // No receipt relays a row before an earlier one of its aggregate.
+              const waiting = new Set(before.map(({ key }) => key));
+              expect(atOnce.filter(({ key }) => key !== null && waiting.has(key))).toEqual([]);
+            }
+            const due = [...(await system.relayed()), ...(await system.due())];
             const relayed = await system.relayAll(limits);
             expect(relayed).toHaveLength(due.length);
             for (const aggregate of ["a", "b"]) {
@@ -76,9 +82,12 @@ describe("the relay on PostgreSQL", () => {
 async function openInbox() {
   const database = await createDatabase();
   const clock = new ManualClock();
-  const replicas = Array.from({ length: REPLICAS }, () => postgresStore(database, DEFAULT_NAMES, clock));
+  const replicas = Array.from({ length: REPLICAS + 1 }, () => postgresStore(database, DEFAULT_NAMES, clock));
   await replicas[0]?.schema.migrate();
+  const relayed = () => database.query<RelayedRow>("SELECT id, key FROM outbox ORDER BY sequence");
   return {
+    relayed,
+    /** @returns what the receipt has relayed itself */
     async receive({ replica, rows }: Batch) {
       const now = Date.now();
       const schedule = (publishedMsAgo: number) => ({
@@ -86,6 +95,7 @@ async function openInbox() {
         publishedAt: now - publishedMsAgo,
         notBefore: null,
       });
+      const before = (await relayed()).length;
       await replicas[replica]?.inbox.insert(
         rows.map(({ aggregate, publishedMsAgo }) =>
           inboxRow({
@@ -94,6 +104,7 @@ async function openInbox() {
           }),
         ),
       );
+      return (await relayed()).slice(before);
     },
     due: () =>
       database.query<RelayedRow>(
@@ -104,12 +115,14 @@ async function openInbox() {
     async relayAll(limits: readonly number[]) {
       clock.advance(FULL_READ_MS);
       for (let idle = 0; idle < 2; ) {
-        const passes = replicas.map(({ inbox }, n) => inbox.relay(relayRequest({ limit: limits[n] ?? 1 })));
+        const passes = replicas
+          .slice(0, REPLICAS)
+          .map(({ inbox }, n) => inbox.relay(relayRequest({ limit: limits[n] ?? 1 })));
         idle = (await Promise.all(passes)).every(({ relayed }) => relayed === 0) ? idle + 1 : 0;
       }
-      const relayed = await database.query<RelayedRow>("SELECT id, key FROM outbox ORDER BY sequence");
+      const all = await relayed();
       await database.query("DELETE FROM outbox");
-      return relayed;
+      return all;
     },
     elapse: () =>
       database.query(

@@ -6,7 +6,7 @@ import { Transform, type TransformCallback } from "node:stream";
 export type ProxyMode = "open" | "cut" | "held";
 
 /** A TCP proxy that can break, hang or slow down whatever runs through it. */
-export interface TcpProxy {
+export interface TcpProxy extends AsyncDisposable {
   readonly port: number;
   /** What happens to the connections there are, and to those that come. From `held` back to `open` the held bytes go on. */
   setMode(mode: ProxyMode): void;
@@ -102,6 +102,12 @@ export async function startTcpProxy(
   });
   server.listen(0, address);
   await once(server, "listening");
+  const close = async () => {
+    const closed = once(server, "close");
+    server.close();
+    for (const pair of [...pairs]) end(pair);
+    await closed;
+  };
   return {
     port: (server.address() as AddressInfo).port,
     setMode(next) {
@@ -117,11 +123,7 @@ export async function startTcpProxy(
     setDelay(ms) {
       delayMs = ms;
     },
-    async close() {
-      const closed = once(server, "close");
-      server.close();
-      for (const pair of [...pairs]) end(pair);
-      await closed;
-    },
+    close,
+    [Symbol.asyncDispose]: close,
   };
 }

@@ -84,6 +84,11 @@ export class ClaimScopes {
     return this.#claimsAlone(destination) ? ownScope(destination) : undefined;
   }
 
+  /** Whether no destination is held up by its limits, or has claims apart: any row may be claimed. */
+  areFree(): boolean {
+    return this.#options.destinations.every((each) => this.#rowsWanted(each) === undefined && !this.#isApart(each));
+  }
+
   /** The usual claim starts while half of the last one still waits, so that its round trip costs no delivery time. */
   hasRoom(): boolean {
     const { queues, batchSize, claimBytes } = this.#options;

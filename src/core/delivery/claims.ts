@@ -2,7 +2,15 @@ import { ClaimLostError, errorText } from "../../model/errors.ts";
 import type { ClaimedRow, ClaimToken, MessageId, Outcome } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
-import type { ClaimResult, ClaimScope, Lease, OutboxStore, SettledRows } from "../../ports/store.ts";
+import type {
+  ClaimRequest,
+  ClaimResult,
+  ClaimScope,
+  Lease,
+  OutboxStore,
+  ReceiptClaim,
+  SettledRows,
+} from "../../ports/store.ts";
 import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import { sharedController } from "../../time/wait.ts";
@@ -83,11 +91,9 @@ export class Claims {
    * @throws StoreError
    */
   async make(limit: number, scope: ClaimScope | undefined): Promise<{ result: ClaimResult; claim: HeldClaim }> {
-    const { store, newToken, clock, metrics } = this.#options;
-    const token = newToken();
-    const claimedAt = clock.monotonic();
-    const heldTokens = [...this.#held].map((claim) => claim.token);
-    const request = { limit, maxBytes: MAX_CLAIM_BYTES, token, heldTokens, ...this.#lease };
+    const { store, clock, metrics } = this.#options;
+    const { request, claimedAt } = this.#request(limit);
+    const { token } = request;
     const result = await store.claim(scope === undefined ? request : { ...request, scope }).catch((error: unknown) => {
       metrics.outboxProcessError();
       throw error;
@@ -98,6 +104,29 @@ export class Claims {
     }
     this.#logRefused(result.refused ?? []);
     return { result, claim: this.#hold(token, result.rows, claimedAt) };
+  }
+
+  /**
+   * A claim for a receipt to make.
+   *
+   * @param limit most rows
+   * @param onMade called when it has claimed rows
+   */
+  ofReceipt(limit: number, onMade: (rows: readonly ClaimedRow[], claim: HeldClaim) => void): ReceiptClaim {
+    const { request, claimedAt } = this.#request(limit);
+    const onClaimed = (rows: readonly ClaimedRow[]): void => {
+      if (rows.length === 0) return;
+      this.#options.metrics.claimRows("poller", rows.length);
+      onMade(rows, this.#hold(request.token, rows, claimedAt));
+    };
+    return { request, onClaimed };
+  }
+
+  #request(limit: number): { readonly request: ClaimRequest; readonly claimedAt: number } {
+    const { newToken, clock } = this.#options;
+    const heldTokens = [...this.#held].map((claim) => claim.token);
+    const request = { limit, maxBytes: MAX_CLAIM_BYTES, token: newToken(), heldTokens, ...this.#lease };
+    return { request, claimedAt: clock.monotonic() };
   }
 
   /**

@@ -106,6 +106,13 @@ export class FairShare {
     return this.#inUse < this.#concurrency;
   }
 
+  /** Rows that would begin to be delivered within so many ms: one for each free slot, and as many as ended of late. */
+  beginWithin(ms: number): number {
+    let perSecond = 0;
+    for (const destination of this.#states.keys()) perSecond += this.perSecond(destination);
+    return this.#concurrency - this.#inUse + Math.floor((perSecond * ms) / 1000);
+  }
+
   begin(destination: string): Slot {
     const now = this.#clock.monotonic();
     const slot = { destination, beganAt: now };

@@ -2,12 +2,18 @@ import { StoppingError } from "../../model/errors.ts";
 import type { ClaimedRow, ClaimToken, Outcome } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
-import { type ClaimResult, type ClaimScope, NO_DESTINATION, type OutboxStore } from "../../ports/store.ts";
+import {
+  type ClaimResult,
+  type ClaimScope,
+  NO_DESTINATION,
+  type OutboxStore,
+  type ReceiptClaim,
+} from "../../ports/store.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import { NOT_ASKED, type Verdict } from "../destinations/breaker.ts";
 import type { DestinationGates } from "../destinations/gates.ts";
 import { ClaimScopes, type FurtherClaim } from "./claimScopes.ts";
-import { Claims, MAX_CLAIM_BYTES } from "./claims.ts";
+import { Claims, type HeldClaim, MAX_CLAIM_BYTES } from "./claims.ts";
 import type { Delivery } from "./deliver.ts";
 import { FairShare } from "./fairShare.ts";
 import { KeyQueues, type QueuedRow, Releases } from "./keyQueues.ts";
@@ -49,6 +55,10 @@ export class Poller {
   readonly #scopes: ClaimScopes;
   #passing: Promise<unknown> = Promise.resolve();
   readonly #furtherClaims = new Set<Promise<void>>();
+  /** Running receipts that may claim, with the most rows of each. */
+  readonly #receipts = new Map<Promise<unknown>, number>();
+  /** No due row was left when a usual claim was last made, or rows of a receipt were left to one. */
+  #isCaughtUp = false;
   /** Why a further claim failed: the next pass fails with it. */
   #furtherError: unknown;
   /** The usual claim is being repeated alone: no further claims begin. */
@@ -100,6 +110,27 @@ export class Poller {
     const pass = this.#pass();
     this.#passing = pass;
     return pass;
+  }
+
+  /**
+   * Lets a receipt claim what it stores, where that would be claimed next: no other row is due, there is room, and no
+   * destination is unhealthy or held up by its limits. Other rows go the usual way.
+   *
+   * @param rows how many it stores
+   * @param insert makes the receipt, and the claim where there is one
+   * @returns what `insert` does
+   */
+  async receive<T>(rows: number, insert: (claim: ReceiptClaim | undefined) => Promise<T>): Promise<T> {
+    const limit = Math.min(rows, this.#roomForReceipts());
+    if (limit < rows) this.#isCaughtUp = false;
+    if (limit <= 0) return await insert(undefined);
+    const receipt = this.#receive(limit, insert);
+    this.#receipts.set(receipt, limit);
+    try {
+      return await receipt;
+    } finally {
+      this.#receipts.delete(receipt);
+    }
   }
 
   /** Rows were added to the outbox: empty claims are repeated soon. */
@@ -157,6 +188,7 @@ export class Poller {
       // A running claim ends first; its rows are released.
       await this.#passing.catch(() => {});
       await Promise.all(this.#furtherClaims);
+      await Promise.allSettled(this.#receipts.keys());
       if (this.#inDelivery > 0) await new Promise<void>((resolve) => this.#onDeliveriesEnded.push(resolve));
       await this.#claims.flushed();
     } finally {
@@ -185,6 +217,24 @@ export class Poller {
     return this.#isHeldUp ? "idle" : "again";
   }
 
+  /** Rows that a receipt may claim. More would wait here while other replicas have free slots. */
+  #roomForReceipts(): number {
+    if (!this.#isCaughtUp || this.#stopping || !this.#mayClaim() || !this.#scopes.areFree()) return 0;
+    const soon = this.#share.beginWithin(RECEIVED_WAIT_MS);
+    let room = Math.min(soon, Math.floor(this.#options.batchSize / 2)) - this.#queues.waiting;
+    for (const limit of this.#receipts.values()) room -= limit;
+    return room;
+  }
+
+  async #receive<T>(limit: number, insert: (claim: ReceiptClaim) => Promise<T>): Promise<T> {
+    const releasedKeys = this.#releases.claimBegan();
+    try {
+      return await insert(this.#claims.ofReceipt(limit, (rows, claim) => this.#acceptAll(rows, claim, releasedKeys)));
+    } finally {
+      this.#releases.claimEnded(releasedKeys);
+    }
+  }
+
   #releaseOverflow(): void {
     for (const destination of this.#scopes.overfull()) {
       for (const entry of this.#queues.dropAt(destination)) this.#release(entry, destination);
@@ -194,6 +244,7 @@ export class Poller {
   /** A running further claim holds back the rows behind its own: if only those are left, claims again alone. */
   async #claimUsual(): Promise<ClaimResult> {
     const result = await this.#claim(this.#options.batchSize, this.#scopes.usual());
+    this.#isCaughtUp = !result.more;
     this.#usualFirst = false;
     if (!this.#hasMissedRows(result) || this.#stopping) return result;
     this.#claimsAlone = true;
@@ -240,15 +291,19 @@ export class Poller {
     const releasedKeys = this.#releases.claimBegan();
     try {
       const { result, claim } = await this.#claims.make(limit, scope);
-      for (const row of result.rows) {
-        const destination = this.#options.delivery.destinationOf(row) ?? NO_DESTINATION;
-        this.#accept({ row, claim, destination }, releasedKeys);
-      }
-      if (result.rows.length > 0) this.#dispatch();
+      this.#acceptAll(result.rows, claim, releasedKeys);
       return result;
     } finally {
       this.#releases.claimEnded(releasedKeys);
     }
+  }
+
+  #acceptAll(rows: readonly ClaimedRow[], claim: HeldClaim, releasedKeys: ReadonlySet<string>): void {
+    for (const row of rows) {
+      const destination = this.#options.delivery.destinationOf(row) ?? NO_DESTINATION;
+      this.#accept({ row, claim, destination }, releasedKeys);
+    }
+    if (rows.length > 0) this.#dispatch();
   }
 
   #accept(entry: QueuedRow, releasedKeys: ReadonlySet<string>): void {
@@ -366,6 +421,9 @@ function atBegin({ row, claim }: QueuedRow, now: number): ClaimedRow {
   if (row.expiresInMs === null) return row;
   return { ...row, expiresInMs: row.expiresInMs - (now - claim.claimedAt) };
 }
+
+/** Longest wait of a row that a receipt has claimed, by the deliveries of the last second. */
+const RECEIVED_WAIT_MS = 50;
 
 /** The delay of a retry begins when it is settled, shortly after the attempt failed. */
 const SETTLING_MS = 1000;

@@ -23,8 +23,8 @@ export interface ReceiptBatcherLimits {
 }
 
 interface ReceiptBatcherOptions extends ReceiptBatcherLimits {
-  /** Called after the commit of an insert, with its rows. */
-  readonly onStored: (rows: readonly NewInboxRow[]) => void;
+  /** Called after the commit of an insert, with its rows and an outcome for each. */
+  readonly onStored: (rows: readonly NewInboxRow[], outcomes: readonly InsertResult[]) => void;
 }
 
 const MIB = 1024 * 1024;
@@ -242,7 +242,7 @@ export class ReceiptBatcher {
     try {
       const isAtomic = batch.request?.isAtomic === true;
       const outcomes = await (isAtomic ? this.#store.insertAllOrNone(batch.rows) : this.#store.insert(batch.rows));
-      this.#onStored(batch.rows);
+      this.#onStored(batch.rows, outcomes);
       if (outcomes.length !== batch.rows.length) {
         throw new StoreError("other", `insert of ${batch.rows.length} rows answered for ${outcomes.length}`);
       }

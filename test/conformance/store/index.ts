@@ -12,6 +12,7 @@ import { exerciseParking } from "./parking.ts";
 import { exercisePull } from "./pull.ts";
 import { exerciseRedirect } from "./redirect.ts";
 import { exerciseRelay } from "./relay.ts";
+import { exerciseRelayedReceipts } from "./relayedReceipts.ts";
 import { exerciseReplay } from "./replay.ts";
 import { exerciseRetention } from "./retention.ts";
 import { exerciseSchedule } from "./schedule.ts";
@@ -26,6 +27,7 @@ import { exerciseSetBackClock } from "./setBackClock.ts";
 export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseInbox(open);
   exerciseRelay(open);
+  exerciseRelayedReceipts(open);
   exerciseExpiry(open);
   exerciseSchedule(open);
   exerciseClaims(open);

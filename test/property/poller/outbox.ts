@@ -1,5 +1,5 @@
 import { StoreError } from "../../../src/model/errors.ts";
-import type { ClaimToken, MessageId, Outcome } from "../../../src/model/rows.ts";
+import type { ClaimedRow, ClaimToken, MessageId, Outcome } from "../../../src/model/rows.ts";
 import type { DestinationStore } from "../../../src/ports/destinationStore.ts";
 import type {
   ClaimRequest,
@@ -7,6 +7,7 @@ import type {
   Lease,
   OutboxBacklog,
   OutboxStore,
+  ReceiptClaim,
   SettledRows,
 } from "../../../src/ports/store.ts";
 import { PAYLOAD } from "../store/model.ts";
@@ -53,22 +54,27 @@ export class SimulatedOutbox implements OutboxStore {
       const { rows: ids, more, heldBack } = model.claimable(request);
       model.claim(this.#slot, ids, request.token, request);
       world.claimedRows += ids.length;
-      const rows = ids.map((id) => {
-        const { key, topic: destination, attempt, position } = model.row(id);
-        const isRouted = destination === null || world.routed.includes(destination);
-        const unused = {
-          topic: isRouted ? destination : FIRST_TOPIC,
-          destinationOverride: isRouted ? null : destination,
-          aggregateType: null,
-          headers: {},
-          createdAt: new Date(0),
-          maxAttempts: world.plan.parking?.maxAttempts ?? Number.POSITIVE_INFINITY,
-          expiresInMs: null,
-        };
-        return { id, key, attempt, sequence: String(position), payload: PAYLOAD, claimToken: request.token, ...unused };
-      });
+      const rows = ids.map((id) => claimedRow(world, id, request));
       return { rows, more, heldBack };
     });
+  }
+
+  /**
+   * Stores a row that its replica has received, and claims it where no other row of its key holds it back. Who repeats
+   * it has it stored once.
+   */
+  async insert(id: MessageId, key: string | null, claim: ReceiptClaim | undefined): Promise<void> {
+    const claimed = await this.#run((world) => {
+      const model = world.database;
+      const isFree =
+        key === null ||
+        !model.rows.some((row) => row.key === key && model.holdsBack(row, claim?.request.heldTokens ?? []));
+      if (!world.insert(id, key) || claim === undefined || !isFree) return [];
+      model.claim(this.#slot, [id], claim.request.token, claim.request);
+      world.claimedRows += 1;
+      return [claimedRow(world, id, claim.request)];
+    });
+    claim?.onClaimed(claimed);
   }
 
   renew(tokens: readonly ClaimToken[], lease: Lease): Promise<ReadonlySet<MessageId>> {
@@ -122,4 +128,19 @@ export class SimulatedOutbox implements OutboxStore {
   #isBroken(): boolean {
     return this.#world.clock.monotonic() < this.#brokenUntil;
   }
+}
+
+function claimedRow(world: World, id: MessageId, { token }: ClaimRequest): ClaimedRow {
+  const { key, topic: destination, attempt, position } = world.database.row(id);
+  const isRouted = destination === null || world.routed.includes(destination);
+  const unused = {
+    topic: isRouted ? destination : FIRST_TOPIC,
+    destinationOverride: isRouted ? null : destination,
+    aggregateType: null,
+    headers: {},
+    createdAt: new Date(0),
+    maxAttempts: world.plan.parking?.maxAttempts ?? Number.POSITIVE_INFINITY,
+    expiresInMs: null,
+  };
+  return { id, key, attempt, sequence: String(position), payload: PAYLOAD, claimToken: token, ...unused };
 }

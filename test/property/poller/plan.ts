@@ -19,6 +19,8 @@ export interface Plan {
   readonly deliveryMs: number;
   /** The rows come within this time. */
   readonly arrivingMs: number;
+  /** Share of the rows that a replica receives itself, and may claim at once; applications insert the others. */
+  readonly received: number;
   /** Share of the deliveries that the receiver refuses. */
   readonly refused: number;
   /** Until a refused row is due again. */
@@ -164,6 +166,7 @@ export function plans(kinds: readonly FaultKind[]): fc.Arbitrary<Plan> {
     databaseMs: fc.oneof(times(5), times(200)),
     deliveryMs: fc.oneof(times(5), times(200)),
     arrivingMs: fc.oneof(fc.constant(0), times(2000)),
+    received: fc.constantFrom(0, 0.5, 1),
     refused: fc.oneof(fc.constant(0), fc.constant(0.05), fc.constant(0.4)),
     retryMs: fc.oneof(times(20), times(2000)),
     outage: fc.record({ fromMs: fc.nat({ max: 2000 }), lengthMs: fc.oneof(fc.constant(0), times(2000)) }),

@@ -28,6 +28,8 @@ export class SimulatedReplica {
   readonly #cutOffs: Loop;
   readonly #gates: DestinationGates;
   readonly #refreshes: Loop;
+  readonly #receipts = new Set<Promise<void>>();
+  #stopping = false;
   #dead = false;
   #pausedUntil = 0;
 
@@ -98,6 +100,22 @@ export class SimulatedReplica {
     await Promise.all([this.#upkeep.start(), this.#cutOffs.start(), this.#claims.start(), this.#refreshes.start()]);
   }
 
+  /**
+   * Receives a message, as a process with all roles does, unless it stops. It may not be stored, or be stored without an
+   * answer.
+   */
+  receive(id: MessageId, key: string | null): void {
+    if (this.#stopping) return;
+    const receipt = this.#poller
+      .receive(1, (claim) => this.outbox.insert(id, key, claim))
+      .then(
+        () => this.#claims.wake(),
+        () => {},
+      );
+    this.#receipts.add(receipt);
+    void receipt.then(() => this.#receipts.delete(receipt));
+  }
+
   /** Whatever it waits for never comes. */
   kill(): void {
     this.#dead = true;
@@ -110,11 +128,14 @@ export class SimulatedReplica {
 
   /** Stops it as SIGTERM does. It acts no more when this resolves. */
   async stop(): Promise<void> {
+    this.#stopping = true;
     const cutoff = new AbortController();
+    // Its servers end first, some of its consumers at the same time as its poller.
+    if (this.#world.random() < 0.5) await Promise.all(this.#receipts);
     const cancel = this.#timer(SHUTDOWN_MS, () => cutoff.abort());
     await Promise.all([this.#claims.stop(cutoff.signal), this.#poller.stop(cutoff.signal)]);
     await Promise.all([this.#upkeep, this.#cutOffs, this.#refreshes].map((each) => each.stop(cutoff.signal)));
-    await this.#gates.stop();
+    await Promise.all([...this.#receipts, this.#gates.stop()]);
     cancel();
     this.outbox.close();
   }

@@ -221,8 +221,17 @@ export class World {
     const times = Array.from({ length: rows }, () => this.draw(arrivingMs + 1)).sort((a, b) => a - b);
     for (const [n, ms] of times.entries()) {
       const key = this.draw(8) === 0 ? null : `key-${this.draw(keys)}`;
-      this.timer(ms, () => this.#insert(`row-${n}` as MessageId, key));
+      this.timer(ms, () => this.#send(`row-${n}` as MessageId, key));
     }
+  }
+
+  /** A sender of a message that a replica has not stored in time gives it to an application. */
+  #send(id: MessageId, key: string | null): void {
+    const { received } = this.plan;
+    const replica = this.#replicas[this.draw(this.#replicas.length)];
+    if (received === 0 || replica === undefined || this.random() >= received) return void this.insert(id, key);
+    replica.receive(id, key);
+    this.timer(PATIENCE_MS, () => this.insert(id, key));
   }
 
   #schedulePause(): void {
@@ -253,10 +262,13 @@ export class World {
     return this.#discarded.has(id) || (!isRouted && attempt >= (this.plan.parking?.maxAttempts ?? Infinity));
   }
 
-  #insert(id: MessageId, key: string | null): void {
+  /** @returns whether the row is new */
+  insert(id: MessageId, key: string | null): boolean {
+    if (this.database.rows.some((row) => row.id === id)) return false;
     this.database.insert(id, key, 0, { topic: topicOf(this.draw(this.plan.destinations)) });
     // Rows without a key have no order: each is a key of its own to the history.
     this.#history.sent(id, key ?? id);
+    return true;
   }
 
   #inflict({ kind, replica: slot, lengthMs }: Fault): void {
@@ -358,6 +370,8 @@ interface Answer {
 const isFinished = ({ state }: ModelRow): boolean => state === "sent" || state === "dead";
 
 const STEP_MS = 200;
+/** Of senders. */
+const PATIENCE_MS = 1000;
 const OPENINGS = 20;
 const TIMEOUT_MS = 10_000;
 const CRAWL_MS = 5000;

@@ -95,6 +95,46 @@ export async function claimDuring(
   model.replica(claiming.replica).mayLookPastFront = true;
 }
 
+/** A replica receives rows, and claims at once what a claim may have: those whose keys wait for nothing, up to the limit. */
+export async function receive(
+  model: OutboxModel,
+  system: System,
+  claiming: Claiming,
+  keys: readonly (string | null)[],
+): Promise<void> {
+  const request = requestOf(model, { ...claiming, scope: null });
+  const isFree = (key: string | null) =>
+    key === null || !model.rows.some((row) => row.key === key && model.holdsBack(row, request.heldTokens));
+  const expected = keys.map((key, n) => n < request.limit && isFree(key));
+  const { ids, claimed } = await system.receive(claiming.replica, keys, request);
+  for (const [n, id] of ids.entries()) model.insert(id, keys[n] ?? null, 0);
+  expect(claimed.map(({ id }) => id)).toEqual(ids.filter((_, n) => expected[n]));
+  take(model, claiming, request, { rows: claimed });
+}
+
+/** Receives while something else happens: each claimed row must be right by what was before, or by what is after. */
+export async function receiveDuring(
+  model: OutboxModel,
+  system: System,
+  claiming: Claiming,
+  keys: readonly (string | null)[],
+  other: () => Promise<void>,
+): Promise<void> {
+  const request = requestOf(model, { ...claiming, scope: null });
+  const before = model.snapshot();
+  const [{ ids, claimed }] = await Promise.all([system.receive(claiming.replica, keys, request), other()]);
+  for (const state of [before, model]) for (const [n, id] of ids.entries()) state.insert(id, keys[n] ?? null, 0);
+  const [faultsBefore, faultsAfter] = [before, model].map((state) =>
+    state.faultsOf(
+      claimed.map(({ id }) => id),
+      request,
+    ),
+  );
+  expect(claimed.filter(({ id }) => faultsBefore?.has(id) && faultsAfter?.has(id))).toEqual([]);
+  take(model, claiming, request, { rows: claimed });
+  model.replica(claiming.replica).mayLookPastFront = true;
+}
+
 /**
  * Claims while rows are inserted that its own transaction may not know of: what it takes must be in order by all that
  * is there afterwards.
@@ -133,7 +173,9 @@ async function ask(
   return await store.outbox.claim(request);
 }
 
-function take(model: OutboxModel, { replica }: Claiming, { token }: ClaimRequest, result: ClaimResult): void {
+type Claimed = Pick<ClaimResult, "rows">;
+
+function take(model: OutboxModel, { replica }: Claiming, { token }: ClaimRequest, result: Claimed): void {
   const seen = result.rows.map(({ id, claimToken, key, attempt }) => ({ id, claimToken, key, attempt }));
   const expected = idsOf(result).map((id) => {
     const { key, attempt } = model.row(id);
@@ -143,4 +185,4 @@ function take(model: OutboxModel, { replica }: Claiming, { token }: ClaimRequest
   model.claim(replica, idsOf(result), token);
 }
 
-const idsOf = (result: ClaimResult): readonly MessageId[] => result.rows.map(({ id }) => id);
+const idsOf = (result: Claimed): readonly MessageId[] => result.rows.map(({ id }) => id);

@@ -5,7 +5,7 @@ import type { ClaimToken, MessageId, Outcome } from "../../../src/model/rows.ts"
 import type { ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../src/ports/finishedRows.ts";
 import { eventually } from "../../support/eventually.ts";
 import { REPLAY_PATH } from "../settings.ts";
-import { type Claiming, claim, claimDuring, claimOutOfSight, claimTogether } from "./claims.ts";
+import { type Claiming, claim, claimDuring, claimOutOfSight, claimTogether, receive, receiveDuring } from "./claims.ts";
 import { LEASE, ODDITIES, type OutboxModel } from "./model.ts";
 import { type NewRow, type System, TIME_UNIT_MS } from "./system.ts";
 
@@ -274,6 +274,7 @@ const newRow = fc.record({
   dueInMs: times,
   oddity: fc.option(fc.constantFrom(...ODDITIES), { freq: 2 }),
 });
+const receivedKeys = fc.array(fc.constantFrom("a", "b", "c", null), { minLength: 1, maxLength: 4 });
 const claiming: fc.Arbitrary<Claiming> = fc.record({
   replica: replicaIndex,
   limit: limits,
@@ -302,6 +303,16 @@ export const commands = fc.commands(
       .tuple(claiming, claiming, claiming)
       .map((all) => all.map((one, replica) => ({ ...one, replica })))
       .map((all) => command("claimTogether", all, (model, system) => claimTogether(model, system, all))),
+    fc
+      .tuple(claiming, receivedKeys)
+      .map(([one, keys]) => command("receive", { one, keys }, (model, system) => receive(model, system, one, keys))),
+    fc
+      .tuple(claiming, receivedKeys, replicaIndex, outcomes)
+      .map(([one, keys, replica, list]) =>
+        command("receiveDuringSettle", { one, keys, replica, list }, (model, system) =>
+          receiveDuring(model, system, one, keys, () => settleNow(model, system, replica, list)),
+        ),
+      ),
     fc.tuple(replicaIndex, outcomes).map(([replica, list]) => settle(replica, list)),
     fc.tuple(replicaIndex, outcomes).map(([replica, list]) => settle(replica, list)),
     fc.tuple(replicaIndex, fc.boolean()).map(([replica, lost]) => renew(replica, lost)),

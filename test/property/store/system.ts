@@ -1,6 +1,13 @@
 import pg from "pg";
-import { type ClaimToken, type MessageId, type OutboxState, PARKED_UNTIL } from "../../../src/model/rows.ts";
-import type { Store } from "../../../src/ports/store.ts";
+import {
+  type ClaimedRow,
+  type ClaimToken,
+  type MessageId,
+  type OutboxState,
+  PARKED_UNTIL,
+} from "../../../src/model/rows.ts";
+import type { ClaimRequest, Store } from "../../../src/ports/store.ts";
+import { inboxRow, relayRequest } from "../../conformance/store/harness.ts";
 import { createDatabase, TEST_APPLICATION_NAME } from "../../support/databases.ts";
 import { eventually } from "../../support/eventually.ts";
 import { assertNoConnections } from "../../support/leaks.ts";
@@ -33,6 +40,12 @@ export interface NewRow {
 export interface System extends AsyncDisposable {
   readonly replicas: readonly { readonly store: Store; readonly clock: ManualClock }[];
   insert(rows: readonly NewRow[]): Promise<readonly MessageId[]>;
+  /** A replica receives rows of these keys, relays them and claims what it may. @returns the rows, and those claimed */
+  receive(
+    replica: number,
+    keys: readonly (string | null)[],
+    request: ClaimRequest,
+  ): Promise<{ readonly ids: readonly MessageId[]; readonly claimed: readonly ClaimedRow[] }>;
   /** In the order of `sequence`. */
   rows(): Promise<readonly RowSeen[]>;
   /** Locks the outbox against claims; rows are inserted by the transaction that holds the lock. */
@@ -74,8 +87,7 @@ export async function openSystem(replicaCount: number): Promise<System> {
     CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
       IF NEW.topic = 'slow' THEN PERFORM pg_advisory_xact_lock(1); END IF;
       RETURN NEW;
-    END $$;
-    CREATE TRIGGER slow BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION wait()`);
+    END $$`);
   const connect = async () => {
     const client = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
     await client.connect();
@@ -118,6 +130,14 @@ export async function openSystem(replicaCount: number): Promise<System> {
       );
       return inserted.map((row) => row.id);
     },
+    async receive(replica, keys, request) {
+      const store = replicas[replica]?.store;
+      const claimed: ClaimedRow[] = [];
+      const rows = keys.map((aggregateId) => inboxRow({ aggregateId, payload: PAYLOAD }));
+      await store?.inbox.relay(RELAY);
+      await store?.inbox.insert(rows, { request, onClaimed: (more) => claimed.push(...more) });
+      return { ids: rows.map(({ id }) => id), claimed };
+    },
     async lockOutbox() {
       const client = await connect();
       await client.query("BEGIN");
@@ -142,6 +162,8 @@ export async function openSystem(replicaCount: number): Promise<System> {
     },
     async insertSlowly(key) {
       const [gate, writer] = [await connect(), await connect()];
+      // Receipts relay nothing while it is there.
+      await gate.query("CREATE TRIGGER slow BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION wait()");
       await gate.query("SELECT pg_advisory_lock(1)");
       const inserting = writer.query("INSERT INTO outbox (topic, payload, key) VALUES ('slow', $1, $2) RETURNING id", [
         PAYLOAD,
@@ -156,8 +178,10 @@ export async function openSystem(replicaCount: number): Promise<System> {
           return (rows[0] as { id: MessageId }).id;
         },
         async [Symbol.asyncDispose]() {
-          await gate.end();
+          await gate.query("SELECT pg_advisory_unlock_all()");
           await inserting.catch(() => {});
+          await gate.query("DROP TRIGGER slow ON outbox");
+          await gate.end();
           await writer.end();
         },
       };
@@ -171,7 +195,7 @@ export async function openSystem(replicaCount: number): Promise<System> {
         [TIME_UNIT_MS, PARKED_UNTIL],
       ),
     async clear() {
-      await database.query("DELETE FROM outbox");
+      await database.query("DELETE FROM outbox; DELETE FROM inbox");
       // What a replica remembers of the rows before is looked up again.
       for (const { clock } of replicas) clock.advance(600_000);
     },
@@ -185,6 +209,9 @@ export async function openSystem(replicaCount: number): Promise<System> {
     },
   };
 }
+
+/** All rows go to one topic. */
+const RELAY = relayRequest({ topics: { orders: ["orders"] } });
 
 /** What an owner's table may allow. */
 const NULLABLE = [

@@ -36,7 +36,13 @@ export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLE
     redact: (text) => text,
     evaluator: { evaluate: () => Promise.reject(new Error("no test evaluates anything here")) },
     bodies: bodyLimits(1).budget,
-    wakes: { relay: () => {}, poller: () => {}, pollerIntervalMs: () => 100 },
+    wakes: {
+      relay: () => {},
+      relayed: () => {},
+      receive: (_rows, insert) => insert(undefined),
+      poller: () => {},
+      pollerIntervalMs: () => 100,
+    },
   };
   const parts: RoleParts[] = [];
   if (roles.includes("ingest")) parts.push(await ingestRole(context));

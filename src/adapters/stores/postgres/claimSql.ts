@@ -9,7 +9,7 @@ import {
   type UnscopedClaims,
 } from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
-import type { Routing } from "../sql/routing.ts";
+import { NO_ROUTING, type Routing } from "../sql/routing.ts";
 import { isLockTimeout } from "./errors.ts";
 import { destinationOf, expiresInMs, msOf, overrideOf, PARKED_AT } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
@@ -17,7 +17,7 @@ import { history, isSameHistory, markBound, mayHaveChanged, newestMark, SEEN } f
 import { byIndex, perLimit, type Statement, statement, uuidArray } from "./statement.ts";
 
 /** Conditions and expressions that the statements on the outbox share. */
-export function outboxParts(names: TableNames, payloadType: string, routing: Routing) {
+export function outboxParts(names: TableNames, payloadType: string, routing: Routing = NO_ROUTING) {
   const table = names.outboxTable;
   const c = names.outbox;
   const payloadText = payloadType === "text" ? `o.${c.payload}` : `o.${c.payload}::text`;
@@ -83,6 +83,30 @@ low_water AS MATERIALIZED (
   const lowWaterPastParked = (lowWater: string): string => lowWaterOf(lowWater, unparkedBelow);
   const aboveLowWater = (alias: string): string => `${alias}.${c.sequence} >= (SELECT sequence FROM low_water)`;
 
+  /**
+   * Of an unfinished row: the later rows of its key wait for it.
+   *
+   * @param heldTokens the parameter with the tokens of claims that this process holds
+   */
+  const stops = (row: string, heldTokens: string): string =>
+    `(${row}.${c.state} = 'processing' OR ${holdsBackAs(row)})
+      AND NOT (${row}.${c.state} = 'processing' AND coalesce(${row}.${c.claimToken} = ANY (${heldTokens}::uuid[]), false))`;
+  /** The columns of a claimed row `o`, by the names that `claimedRow` reads. */
+  const claimedColumns = [
+    ["id", `o.${c.id}`],
+    ["sequence", `o.${c.sequence}::bigint`],
+    ["topic", `o.${c.topic}::text`],
+    ["key", `o.${c.key}::text`],
+    ["aggregate_type", `o.${c.aggregateType}::text`],
+    ["payload", payloadText],
+    ["headers", `o.${c.headers}::text`],
+    ["attempt", `o.${c.attempt}`],
+    ["max_attempts", `o.${c.maxAttempts}`],
+    ["created_at", msOf(`o.${c.createdAt}`)],
+    ["destination_override", overrideOf(c, "o")],
+    ["expires_in_ms", expiresInMs(c.expiresAt, "o")],
+  ] as const;
+
   return {
     table,
     c,
@@ -98,34 +122,21 @@ low_water AS MATERIALIZED (
     aboveLowWater,
     lowWaterOf,
     lowWaterPastParked,
+    stops,
+    claimedColumns,
   };
 }
 
-type OutboxParts = ReturnType<typeof outboxParts>;
+export type OutboxParts = ReturnType<typeof outboxParts>;
 
 /** Parked rows that a mark passes: finding them takes half a millisecond. */
 const PARKED_PASSED = 1000;
 
 /** The statements that claim outbox rows, and close the claims with their outcomes. */
 export function claimStatements(names: TableNames, parts: OutboxParts): ClaimStatements<Statement> {
-  const { table, c, payloadText, destinationIn, scheduledAtGivenBack, unclaimed } = parts;
-  const { isDue, holdsBackAs, againBelow, unparkedBelow, aboveLowWater } = parts;
+  const { table, c, payloadText, destinationIn, scheduledAtGivenBack, unclaimed, claimedColumns } = parts;
+  const { isDue, holdsBackAs, stops, againBelow, unparkedBelow, aboveLowWater } = parts;
 
-  /** The columns of a claimed row, by the names that `claimedRow` reads. */
-  const claimedColumns = [
-    ["id", `o.${c.id}`],
-    ["sequence", `o.${c.sequence}::bigint`],
-    ["topic", `o.${c.topic}::text`],
-    ["key", `o.${c.key}::text`],
-    ["aggregate_type", `o.${c.aggregateType}::text`],
-    ["payload", payloadText],
-    ["headers", `o.${c.headers}::text`],
-    ["attempt", `o.${c.attempt}`],
-    ["max_attempts", `o.${c.maxAttempts}`],
-    ["created_at", msOf(`o.${c.createdAt}`)],
-    ["destination_override", overrideOf(c, "o")],
-    ["expires_in_ms", expiresInMs(c.expiresAt, "o")],
-  ] as const;
   const columns = (write: (column: readonly [name: string, value: string]) => string): string =>
     claimedColumns.map(write).join(", ");
 
@@ -177,8 +188,7 @@ stops AS MATERIALIZED (
     FROM ${table} o
     WHERE o.${c.key} = k.key AND o.${c.key} IS NOT NULL AND o.${c.state} IN ('pending', 'processing')
       AND ${aboveLowWater("o")} AND o.${c.sequence} < k.last
-      AND (o.${c.state} = 'processing' OR ${holdsBackAs("o")})
-      AND NOT (o.${c.state} = 'processing' AND coalesce(o.${c.claimToken} = ANY ($8::uuid[]), false))
+      AND ${stops("o", "$8")}
       AND o.${c.sequence} NOT IN (SELECT sequence FROM candidates)
     ORDER BY o.${c.sequence}
     LIMIT 1

@@ -13,6 +13,7 @@ import { SqlPull } from "../sql/pull.ts";
 import type { Routing } from "../sql/routing.ts";
 import { TableCheck } from "../sql/schema.ts";
 import { type Facets, sqlStore } from "../sql/store.ts";
+import { outboxParts } from "./claimSql.ts";
 import { BUNDLED_TYPES, type ColumnTypes } from "./columns.ts";
 import { destinationStatements } from "./destinationsSql.ts";
 import { isLockTimeout } from "./errors.ts";
@@ -50,11 +51,14 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
   const check = new TableCheck(schemaDialect(pool), options.names, log);
   const facets = (types: ColumnTypes): Facets => {
     const names = withoutColumns(all, check.missing);
-    const outboxSql = outboxStatements(names, types.outboxPayload, options.routing);
+    const parts = outboxParts(names, types.outboxPayload, options.routing);
+    const outboxSql = outboxStatements(names, parts);
+    const lowWater = new PostgresLowWater(pool, outboxSql.mark, clock);
     const receipt = new PostgresReceipt(pool, names, types);
+    const relay = new PostgresRelay(pool, names, types, { parts, lowWater }, clock);
     return {
-      inbox: new SqlInbox(pool, receipt, new PostgresRelay(pool, names, types, clock), clock),
-      outbox: new SqlOutbox(pool, outboxSql, new PostgresLowWater(pool, outboxSql.mark, clock), history, clock),
+      inbox: new SqlInbox(pool, receipt, relay, clock, log),
+      outbox: new SqlOutbox(pool, outboxSql, lowWater, history, clock),
       pull: new SqlPull(pool, pullStatements(names, types.inboxPayload), clock),
       messages: messageStore(pool, messageStatements(names, options.routing)),
       operations: operationsStore(pool, operationsStatements(names)),

@@ -1,14 +1,12 @@
 import type { TableNames } from "../sql/names.ts";
 import type { OutboxStatements } from "../sql/outbox.ts";
-import { NO_ROUTING, type Routing } from "../sql/routing.ts";
-import { claimStatements, outboxParts } from "./claimSql.ts";
+import { claimStatements, type OutboxParts } from "./claimSql.ts";
 import { PARKED_AT } from "./fragments.ts";
 import { markRead } from "./lowWater.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
 /** Every statement on the outbox. States are literals: a parameter would defeat the partial indexes. */
-export function outboxStatements(names: TableNames, payloadType: string, routing: Routing = NO_ROUTING) {
-  const parts = outboxParts(names, payloadType, routing);
+export function outboxStatements(names: TableNames, parts: OutboxParts) {
   const {
     table,
     c,

@@ -122,7 +122,22 @@ const knownOutcomes = (present: readonly Row[]): ReadonlyMap<unknown, InsertResu
 const SHARED = ["source", "state", "consumption", "lastError"] as const;
 
 function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
-  const column = (value: (row: NewInboxRow) => string | null): Buffer => textArray(rows.map(value));
+  const column = columnOf(rows);
+  return {
+    ...ownValues(rows),
+    ...(rows.some(isTimed) ? timeValues(column) : {}),
+    ...Object.fromEntries(SHARED.map((name) => [name, isAlike ? rows[0]?.[name] : column((row) => row[name])])),
+  };
+}
+
+/** What a receipt that relays stores of rows that wait for nothing. */
+export function receivedValues(rows: readonly NewInboxRow[]): Values {
+  const inOrder = inKeyOrder(rows);
+  return { ...ownValues(inOrder), sources: columnOf(inOrder)(({ source }) => source) };
+}
+
+function ownValues(rows: readonly NewInboxRow[]): Values {
+  const column = columnOf(rows);
   return {
     ids: uuidArray(rows.map((row) => row.id)),
     idempotencyKeys: column((row) => row.idempotencyKey),
@@ -131,10 +146,11 @@ function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
     payloads: column((row) => row.payload),
     correlationIds: column((row) => row.correlationId),
     headers: column(headersText()),
-    ...(rows.some(isTimed) ? timeValues(column) : {}),
-    ...Object.fromEntries(SHARED.map((name) => [name, isAlike ? rows[0]?.[name] : column((row) => row[name])])),
   };
 }
+
+const columnOf = (rows: readonly NewInboxRow[]) => (value: (row: NewInboxRow) => string | null) =>
+  textArray(rows.map(value));
 
 const isTimed = ({ schedule, expiry }: NewInboxRow): boolean => schedule !== undefined || expiry !== undefined;
 

@@ -1,27 +1,46 @@
 import { StoreError } from "../../../model/errors.ts";
-import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../model/rows.ts";
-import type { RelayRequest } from "../../../ports/store.ts";
+import { EMPTY_TOPIC, EXPIRED, type MessageId, type NewInboxRow } from "../../../model/rows.ts";
+import type { ClaimRequest, RelayRequest } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import type { RelayCommands, Relayed } from "../sql/inbox.ts";
+import type { InsertedAndRelayed, RelayCommands, Relayed } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
-import type { Row } from "../sql/rows.ts";
+import type { Row, Values } from "../sql/rows.ts";
+import type { OutboxParts } from "./claimSql.ts";
 import type { ColumnTypes } from "./columns.ts";
-import { hasSqlState } from "./errors.ts";
-import { isExpired } from "./fragments.ts";
-import { history, markBound, markRead, PostgresLowWater } from "./lowWater.ts";
+import { hasSqlState, isLockTimeout } from "./errors.ts";
+import { PostgresLowWater } from "./lowWater.ts";
 import type { PostgresPool } from "./pool.ts";
-import { byIndex, type Statement, statement } from "./statement.ts";
+import { receivedValues } from "./receipt.ts";
+import { relayedReceiptStatements } from "./relayedReceiptSql.ts";
+import { NOT_ALL_MADE, relayParts, relayStatements } from "./relaySql.ts";
+import type { Statement } from "./statement.ts";
 
 /** The relay on PostgreSQL: one statement per pass. */
 export class PostgresRelay implements RelayCommands<Statement> {
   readonly #pool: PostgresPool;
   readonly sql: ReturnType<typeof relayStatements>;
+  readonly #receipts: ReturnType<typeof relayedReceiptStatements>;
   readonly #lowWater: PostgresLowWater;
+  readonly #outboxLowWater: PostgresLowWater;
+  readonly #clock: Clock;
+  /** Passes take the lock from this time on; monotonic ms. */
+  #locksFrom = Number.NEGATIVE_INFINITY;
 
-  constructor(pool: PostgresPool, names: TableNames, types: ColumnTypes, clock: Clock) {
+  /** @param outbox the low-water marks of the outbox, which its claims refresh */
+  constructor(
+    pool: PostgresPool,
+    names: TableNames,
+    types: ColumnTypes,
+    outbox: { readonly parts: OutboxParts; readonly lowWater: PostgresLowWater },
+    clock: Clock,
+  ) {
     this.#pool = pool;
-    this.sql = relayStatements(names, types);
+    const parts = relayParts(names);
+    this.sql = relayStatements(names, types, parts);
+    this.#receipts = relayedReceiptStatements(names, types, parts, outbox.parts);
     this.#lowWater = new PostgresLowWater(pool, this.sql.mark, clock);
+    this.#outboxLowWater = outbox.lowWater;
+    this.#clock = clock;
   }
 
   async prepareRelay(sources: readonly string[], isIdle: boolean): Promise<void> {
@@ -34,23 +53,42 @@ export class PostgresRelay implements RelayCommands<Statement> {
     return row?.answer === true;
   }
 
+  async insertRelayed(
+    rows: readonly NewInboxRow[],
+    request: RelayRequest,
+    claim: ClaimRequest | undefined,
+  ): Promise<InsertedAndRelayed> {
+    const { insertRelayed, insertClaimed } = this.#receipts;
+    const values = { ...this.#rulesOf(request), relayedSources: Object.keys(request.topics), ...receivedValues(rows) };
+    const [row, ...claimed] = await (claim === undefined
+      ? this.#pool.run(insertRelayed, values)
+      : this.#pool.run(insertClaimed, { ...values, ...claim, outboxLowWater: this.#outboxLowWater.bound() }));
+    // Without it the mark would stay where a pass last found a row: receipts leave none to find.
+    if (typeof row?.received === "string") this.#lowWater.marks.saw(row.received);
+    const last = claimed.at(-1)?.sequence;
+    if (last !== undefined) this.#outboxLowWater.marks.saw(String(last));
+    const relayed = row?.relayed === null ? "all" : new Set(row?.relayed as readonly MessageId[]);
+    return { areAllStored: row?.all_stored === true, relayed, claimed };
+  }
+
+  #rulesOf({ topics, ownKeySources, maxAttempts, droppedHeaders: { names, prefixes } }: RelayRequest): Values {
+    return {
+      rules: JSON.stringify({ topics, ownKeySources }),
+      maxAttempts,
+      droppedNames: names,
+      // Prefixes are header name characters; the only one that means something in a pattern is the dot.
+      droppedPattern:
+        prefixes.length === 0 ? "^$" : `^(${prefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`,
+      lowWater: this.#lowWater.bound(),
+    };
+  }
+
   async relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed> {
-    const { limit, topics, ownKeySources, maxAttempts, droppedHeaders } = request;
-    const { names, prefixes } = droppedHeaders;
+    const { limit, topics } = request;
     const statement = named === undefined ? this.sql.relay : this.sql.relayNamed;
     try {
-      const [row] = await this.#pool.run(statement, {
-        limit,
-        sources: Object.keys(topics),
-        rules: JSON.stringify({ topics, ownKeySources }),
-        maxAttempts,
-        droppedNames: names,
-        // Prefixes are header name characters; the only one that means something in a pattern is the dot.
-        droppedPattern:
-          prefixes.length === 0 ? "^$" : `^(${prefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`,
-        lowWater: this.#lowWater.bound(),
-        ids: named,
-      });
+      const sources = Object.keys(topics);
+      const [row] = await this.#runLocked(statement, { limit, sources, ...this.#rulesOf(request), ids: named });
       // What comes until the clock is right again would lie below the marks.
       if (row?.has_gone_back === true) this.#lowWater.forget();
       else if (named === undefined && typeof row?.last === "string") this.#lowWater.marks.saw(row.last);
@@ -62,6 +100,19 @@ export class PostgresRelay implements RelayCommands<Statement> {
         `${statement.name}: a trigger on the outbox table skips the row: it returns NULL before the insert`,
       );
     }
+  }
+
+  /** A receipt whose process is cut off from the database may keep the lock for long: then without, for a while. */
+  async #runLocked(statement: Statement, values: Values): Promise<readonly Row[]> {
+    if (this.#clock.monotonic() >= this.#locksFrom) {
+      try {
+        return await this.#pool.run(statement, values);
+      } catch (error) {
+        if (!isLockTimeout(error)) throw error;
+        this.#locksFrom = this.#clock.monotonic() + UNLOCKED_MS;
+      }
+    }
+    return await this.#pool.run({ ...statement, first: undefined }, values);
   }
 
   async waiting(request: RelayRequest, without: readonly MessageId[]): Promise<readonly Row[]> {
@@ -81,6 +132,8 @@ export class PostgresRelay implements RelayCommands<Statement> {
   }
 }
 
+const UNLOCKED_MS = 60_000;
+
 /** New rows are behind the mark: only a row set back by hand, or slower than its slack, waits. */
 const IDLE_READ_INTERVAL_MS = 5000;
 
@@ -92,211 +145,3 @@ function relayedOf(row: Row | undefined): Relayed {
     candidates: Number(row?.candidates ?? 0),
   };
 }
-
-/** The statements of the relay, for these names and column types. */
-function relayStatements(names: TableNames, types: ColumnTypes) {
-  const inbox = names.inboxTable;
-  const outbox = names.outboxTable;
-  const c = names.inbox;
-  const o = names.outbox;
-  const waitsForRelay = `i.${c.state} = 'pending' AND i.${c.consumption} = 'push'`;
-  /**
-   * Rows are relayed in the order of `position`, `created_at` and `id`; the position is the later one of `created_at`
-   * and `scheduled_at`. Two fronts have an index each: ordinary rows are due from their receipt on, whatever the clock
-   * shows; rows that have been put off from `scheduled_at` on. An owner's table may allow NULL there, which counts as
-   * ordinary.
-   */
-  const ORDINARY: Front = { is: `(i.${c.scheduledAt} > i.${c.createdAt}) IS NOT TRUE`, position: `i.${c.createdAt}` };
-  const PUT_OFF: Front = { is: `i.${c.scheduledAt} > i.${c.createdAt}`, position: `i.${c.scheduledAt}` };
-  const hasCome = (front: Front, clock: string): string =>
-    front === ORDINARY ? "" : ` AND ${front.position} <= ${clock}`;
-
-  /** Positions are microseconds since 1970; see `mark`. */
-  const positionOf = (time: string): string =>
-    `CASE WHEN isfinite(${time}) THEN (extract(epoch FROM (${time})::timestamptz) * 1000000)::bigint END`;
-  const timeOf = (position: string): string => `'epoch'::timestamptz + (${position}) * interval '1 microsecond'`;
-  /** No row of a relayed source before that time waits for the relay. */
-  const lowWaterOf = (lowWater: string): string => `${history(lowWater, "times")},
-low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS position)`;
-  const waitsIn = ({ is, position }: Front): string =>
-    `${waitsForRelay} AND ${is} AND ${position} >= (SELECT position FROM low_water)`;
-  /**
-   * The first rows of a front that are due.
-   *
-   * @param columns besides its position, `created_at` and `id`
-   * @param and further conditions
-   */
-  const firstDue = (front: Front, columns: string, and: string, limit: string): string => `
-  SELECT ${front.position} AS position, i.${c.createdAt} AS created_at, i.${c.id} AS id, ${columns}
-  FROM ${inbox} i
-  WHERE ${waitsIn(front)}${hasCome(front, "now()")}${and}
-  ORDER BY ${front.position}${front === ORDINARY ? "" : `, i.${c.createdAt}`}, i.${c.id}
-  LIMIT ${limit}`;
-
-  const expired = isExpired(c.expiresAt, "i");
-  const isCopied = c.expiresAt !== null && o.expiresAt !== null;
-  /** The outbox key of a row. @param ownKeySources the sources with keys of their own (jsonb) */
-  const keyOf = (row: string, ownKeySources: string): string =>
-    `CASE WHEN ${ownKeySources} ? ${row}.${c.source} THEN ${row}.${c.source} || ':' || ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END`;
-
-  /**
-   * One relay pass. It locks the first rows of each front and takes the first ones of both; the others stay locked up
-   * to its end. `rules` ($3, jsonb) has the pieces of the topic template per source and the sources with keys of
-   * their own, `droppedPattern` ($6) matches the prefixes of dropped headers.
-   *
-   * `stops` holds back a key's rows behind an earlier one that another replica is relaying: candidates are the oldest
-   * rows of the relayed sources, so any other row among them is locked by another replica. See the outbox claim for why
-   * this is safe. Payloads never leave the database. The outbox row takes the inbox row's id: one id from the receipt
-   * to the receiver, and the primary key keeps a message from being relayed twice.
-   *
-   * A trigger may skip an outbox row without an error. Its inbox row must not count as processed then, so `all_made`
-   * fails the statement: ln(0) is {@link NOT_ALL_MADE}.
-   */
-  const key = keyOf("i", "$3::jsonb -> 'ownKeySources'");
-  const candidates = (front: Front, narrowed: boolean): string => `${firstDue(
-    front,
-    `${key} AS key`,
-    ` AND i.${c.source} = ANY ($2::text[])${narrowed ? ` AND i.${c.id} = ANY ($8::uuid[])` : ""}`,
-    "$1::int",
-  )}
-  FOR NO KEY UPDATE OF i SKIP LOCKED`;
-  const earlier = (front: Front): string => `
-    SELECT ${key} AS key, ${front.position} AS position, i.${c.createdAt} AS created_at, i.${c.id} AS id
-    FROM ${inbox} i
-    WHERE ${waitsIn(front)}${hasCome(front, "clock_timestamp()")} AND i.${c.source} = ANY ($2::text[]) AND i.${c.aggregateId} IS NOT NULL
-      AND ${front.position} <= (SELECT position FROM last)
-      AND (${front.position}, i.${c.createdAt}, i.${c.id}) <= (SELECT position, created_at, id FROM last)
-      AND i.${c.id} NOT IN (SELECT id FROM candidates)`;
-  const relay = (narrowed: boolean): string => `
-WITH${lowWaterOf("$7")},
-ordinary AS MATERIALIZED (${candidates(ORDINARY, narrowed)}),
-put_off AS MATERIALIZED (${candidates(PUT_OFF, narrowed)}),
-candidates AS MATERIALIZED (
-  SELECT * FROM ordinary UNION ALL SELECT * FROM put_off
-  ORDER BY position, created_at, id LIMIT $1::int
-),
-last AS MATERIALIZED (SELECT position, created_at, id FROM candidates ORDER BY 1 DESC, 2 DESC, 3 DESC LIMIT 1),
-stops AS MATERIALIZED (
-  SELECT DISTINCT ON (key) key, position, created_at, id
-  FROM (${earlier(ORDINARY)} UNION ALL${earlier(PUT_OFF)}) e
-  ORDER BY key, position, created_at, id
-),
-rendered AS MATERIALIZED (
-  SELECT i.${c.id} AS id, f.position, f.created_at, f.key, i.${c.payload} AS payload, i.${c.source} AS source,
-    ${isCopied ? `i.${c.expiresAt} AS expires_at, ` : ""}${expired} AS expired,
-    regexp_replace(array_to_string(ARRAY(SELECT jsonb_array_elements_text($3::jsonb -> 'topics' -> i.${c.source})),
-      coalesce(i.${c.eventType}, '')), '^[[:space:]]+|[[:space:]]+$', '', 'g') AS topic,
-    (i.${c.headers}::jsonb - ARRAY(
-      SELECT h.name FROM (SELECT name, lower(name) AS lower_name FROM jsonb_object_keys(i.${c.headers}::jsonb) name) h
-      WHERE h.lower_name = ANY ($5::text[]) OR h.lower_name ~ $6::text
-        OR (h.lower_name = 'content-type' AND i.${c.headers}::jsonb ->> h.name !~* '[/+]json')))
-    || jsonb_strip_nulls(jsonb_build_object('x-correlation-id', i.${c.correlationId}, 'x-inbox-id', i.${c.id},
-         'x-source', i.${c.source}, 'x-idempotency-key', i.${c.idempotencyKey})) AS headers
-  FROM ${inbox} i
-  JOIN (
-    SELECT c.id, c.position, c.created_at, c.key
-    FROM candidates c LEFT JOIN stops s ON s.key = c.key
-    WHERE s.id IS NULL OR (c.position, c.created_at, c.id) < (s.position, s.created_at, s.id)
-  ) f ON f.id = i.${c.id}
-),
-made AS (
-  INSERT INTO ${outbox} (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts}${isCopied ? `, ${o.expiresAt}` : ""})
-  SELECT id, topic::${types.outboxTopic}, key::${types.outboxKey}, payload::${types.outboxPayload},
-    headers::${types.outboxHeaders}, $4::int${isCopied ? ", expires_at" : ""}
-  FROM rendered WHERE topic <> '' AND NOT expired
-  ORDER BY position, created_at, id
-  RETURNING 1
-),
-marked AS (
-  UPDATE ${inbox} i
-  SET ${c.state} = CASE WHEN r.topic = '' OR r.expired THEN 'dead' ELSE 'processed' END, ${c.processedAt} = now(),
-      ${c.lastError} = CASE WHEN r.expired THEN '${EXPIRED}' WHEN r.topic = '' THEN '${EMPTY_TOPIC}' ELSE i.${c.lastError} END
-  FROM rendered r
-  WHERE i.${c.id} = r.id
-)
-SELECT (SELECT count(*) FROM candidates)::int AS candidates,
-  (SELECT ${positionOf("position")} FROM last) AS last, NOT (SELECT is_same FROM history) AS has_gone_back,
-  (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)::int AS relayed,
-  ln(((SELECT count(*) FROM made) = (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired))::int) AS all_made,
-  coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source, 'expired', expired))
-    FROM rendered WHERE topic = '' OR expired), '[]') AS dead`;
-
-  const waits = (front: Front): string => `(SELECT i.${c.id} FROM ${inbox} i
-WHERE ${waitsForRelay} AND ${front.is}${hasCome(front, "now()")}
-  AND i.${c.source} = ANY ($3::text[]) AND ${front.position} >= ${timeOf("$1::bigint")}
-ORDER BY ${front.position} LIMIT 1) IS NOT NULL`;
-  const waiting = (front: Front): string =>
-    firstDue(
-      front,
-      `i.${c.source} AS source`,
-      ` AND i.${c.source} = ANY ($2::text[])
-    AND i.${c.id} <> ALL ($4::uuid[]) AND (i.${c.aggregateId} IS NULL OR ${keyOf("i", "$5::jsonb")} NOT IN (
-      SELECT ${keyOf("x", "$5::jsonb")} FROM ${inbox} x WHERE x.${c.id} = ANY ($4::uuid[]) AND x.${c.aggregateId} IS NOT NULL))`,
-      "$1::int",
-    );
-  const oldest = (front: Front): string =>
-    firstDue(front, "1", ` AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})`, "1");
-
-  return {
-    relay: byIndex(`inbox.relay(${RELAY_PARAMETERS})`)(relay(false)),
-    relayNamed: byIndex(`inbox.relay of named rows(${RELAY_PARAMETERS}, ids)`)(relay(true)),
-
-    /**
-     * True also where the clock is behind `clock`, having been set back. Ordered, for the planner to take the index.
-     */
-    waits: statement("inbox.waits(newest, clock, sources)")`
-SELECT ${waits(ORDINARY)} OR ${waits(PUT_OFF)} OR now() < ${timeOf("$2::bigint")} AS answer`,
-
-    /** The rows that a relay pass would move, without some rows and the others of their keys. */
-    waiting: statement("inbox.waiting(limit, sources, lowWater, without, ownKeySources)")`
-WITH${lowWaterOf("$3")}
-SELECT w.id, w.source FROM ((${waiting(ORDINARY)}) UNION ALL (${waiting(PUT_OFF)})) w
-ORDER BY w.position, w.created_at, w.id LIMIT $1::int`,
-
-    markDead: byIndex("inbox.mark dead(id, reason)")`
-UPDATE ${inbox} SET ${c.state} = 'dead', ${c.processedAt} = now(), ${c.lastError} = $2
-WHERE ${c.id} = $1::uuid AND ${c.state} = 'pending'
-RETURNING ${c.id} AS id`,
-
-    /**
-     * The time before which no row of a relayed source waits: else each pass would read rows that no replica relays. It
-     * reads no further back than `lowWater` requires, and never up to now: a clock that is set back slightly gives no
-     * receipt a time below it. See `markRead`.
-     */
-    mark: byIndex("inbox.mark(lowWater, afterHighest, lastRead, awaited, sources)")`
-WITH${lowWaterOf("$1")}
-${markRead(inbox, {
-  lowest: `least(${[ORDINARY, PUT_OFF]
-    .map(
-      (front) => `(SELECT ${positionOf(`min(${front.position})`)} - 1 FROM ${inbox} i
-    WHERE ${waitsIn(front)}${hasCome(front, "now()")} AND i.${c.source} = ANY ($5::text[]))`,
-    )
-    .join(", ")})`,
-  atMost: positionOf("now() - interval '2 seconds'"),
-})}`,
-
-    oldestPending: byIndex("inbox.oldest pending(lowWater, sources)")`
-WITH${lowWaterOf("$1")}
-SELECT extract(epoch FROM now() - w.position) * 1000 AS oldest_ms
-FROM ((${oldest(ORDINARY)}) UNION ALL (${oldest(PUT_OFF)})) w
-ORDER BY w.position LIMIT 1`,
-
-    /** Waiting rows of other sources, which no mark holds, among the first `limit` waiting rows */
-    unrelayed: byIndex("inbox.unrelayed(sources, limit)")`
-SELECT w.source, count(*)::int AS count FROM (
-  SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int) w
-WHERE w.source <> ALL ($1::text[]) GROUP BY w.source ORDER BY w.source`,
-  } as const satisfies Record<string, Statement>;
-}
-
-/** Rows that wait for the relay, in an order of their own. */
-interface Front {
-  readonly is: string;
-  /** Of a row `i`; see `mark`. */
-  readonly position: string;
-}
-
-/** SQLSTATE of ln(0), which no trigger raises by accident. */
-const NOT_ALL_MADE = "2201E";
-
-const RELAY_PARAMETERS = "limit, sources, rules, maxAttempts, droppedNames, droppedPattern, lowWater";

@@ -18,11 +18,15 @@ export interface Statement {
   readonly byIndex?: boolean;
   /** Of a statement `byIndex`: one plan for all values. The planner keeps it by itself only where it seems cheaper. */
   readonly onePlan?: boolean;
+  /** Of a statement `byIndex`: SQL before it in its transaction, with a snapshot of its own, such as a lock. */
+  readonly first?: string | undefined;
+  /** Longest wait of that for a lock, in ms; by default that of the statement. */
+  readonly firstLockTimeoutMs?: number;
   /** Whether it may be sent behind another such statement on its connection; see `Pipeline`. Not with `byIndex`. */
   readonly isPipelined?: boolean;
 }
 
-type Options = Pick<Statement, "timeoutMs" | "lockTimeoutMs" | "onePlan">;
+type Options = Pick<Statement, "timeoutMs" | "lockTimeoutMs" | "onePlan" | "first" | "firstLockTimeoutMs">;
 type Template = (text: string | TemplateStringsArray, ...parts: readonly string[]) => Statement;
 
 /** A statement by its {@link signature}, with the names of `$1`, `$2` and so on; its SQL follows as a template. */
@@ -59,7 +63,8 @@ export function perLimit(make: (limit: string) => Statement): (limit: number) =>
  * retention sweep. Where a sort is inevitable its penalty would trigger JIT, which takes longer than the statement.
  */
 const BY_INDEX = [
-  "BEGIN",
+  // Each statement sees what was committed before it, as a lock in front of it or on a row needs.
+  "BEGIN ISOLATION LEVEL READ COMMITTED",
   "SET LOCAL enable_seqscan = off",
   "SET LOCAL enable_bitmapscan = off",
   "SET LOCAL enable_sort = off",
@@ -68,10 +73,20 @@ const BY_INDEX = [
 
 const DEFAULT_QUERY_TIMEOUT_MS = 60_000;
 const LOCK_TIMEOUT_MARGIN_MS = 500;
+/** In ms. The way to the server may break behind what was locked first: mostly the server notices by this. */
+const LONGEST_GAP_MS = 3000;
 
-function beginning({ timeoutMs = DEFAULT_QUERY_TIMEOUT_MS, lockTimeoutMs, onePlan }: Statement): string {
-  const locks = `SET LOCAL lock_timeout = ${lockTimeoutMs ?? timeoutMs - LOCK_TIMEOUT_MARGIN_MS}`;
-  return `${BY_INDEX}; ${locks}${onePlan ? "; SET LOCAL plan_cache_mode = force_generic_plan" : ""}`;
+function beginning({ timeoutMs = DEFAULT_QUERY_TIMEOUT_MS, onePlan, first, ...statement }: Statement): string {
+  const { lockTimeoutMs = timeoutMs - LOCK_TIMEOUT_MARGIN_MS, firstLockTimeoutMs = lockTimeoutMs } = statement;
+  const parts = [BY_INDEX];
+  if (onePlan) parts.push("SET LOCAL plan_cache_mode = force_generic_plan");
+  if (first !== undefined) {
+    parts.push(`SET LOCAL idle_in_transaction_session_timeout = ${LONGEST_GAP_MS}`);
+    parts.push(`SET LOCAL lock_timeout = ${firstLockTimeoutMs}`, first);
+  }
+  if (first === undefined || firstLockTimeoutMs !== lockTimeoutMs)
+    parts.push(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
+  return parts.join("; ");
 }
 
 /**

@@ -409,7 +409,7 @@ const SWEPT_ROWS = 5000;
 const LAST_POSITION = "9223372036854775807";
 
 /** @param token under which the row was claimed */
-function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
+export function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
   return {
     id: row.id as MessageId,
     claimToken: token,

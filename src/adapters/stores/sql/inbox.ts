@@ -1,6 +1,17 @@
+import { errorText, type StoreError } from "../../../model/errors.ts";
 import type { InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
-import type { InboxStore, RelayRequest, RelayResult, UnrelayedRows } from "../../../ports/store.ts";
+import type { Log } from "../../../ports/runtime.ts";
+import type {
+  ClaimRequest,
+  InboxStore,
+  ReceiptClaim,
+  RelayRequest,
+  RelayResult,
+  UnrelayedRows,
+} from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { resolvesWithin } from "../../../time/wait.ts";
+import { claimedRow } from "./claims.ts";
 import {
   idsOf,
   isRefused,
@@ -36,12 +47,32 @@ export interface RelayCommands<S> {
   prepareRelay(sources: readonly string[], isIdle: boolean): Promise<void>;
   /** Idle check: does any row of these sources wait for the relay? Costs a fraction of a relay pass. */
   anyWaits(sources: readonly string[]): Promise<boolean>;
+  /**
+   * Stores rows, and relays those that wait for nothing with them, in one statement. Undefined where the database cannot.
+   *
+   * @param rows pending push rows of sources of the request, without times
+   * @param claim claims outbox rows too; undefined for none
+   */
+  insertRelayed?(
+    rows: readonly NewInboxRow[],
+    request: RelayRequest,
+    claim: ClaimRequest | undefined,
+  ): Promise<InsertedAndRelayed>;
   /** @param named relays of these rows alone */
   relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed>;
   /** The rows that a relay pass would move, with `id` and `source`, without some rows and the others of their keys. */
   waiting(request: RelayRequest, without: readonly MessageId[]): Promise<readonly Row[]>;
   /** A row with `oldest_ms`; none when no row waits. */
   oldestPending(sources: readonly string[]): Promise<Row | undefined>;
+}
+
+export interface InsertedAndRelayed {
+  /** False where some are not, such as duplicates. */
+  readonly areAllStored: boolean;
+  /** Rows that were stored and relayed. */
+  readonly relayed: "all" | ReadonlySet<MessageId>;
+  /** For `claimedRow`. */
+  readonly claimed: readonly Row[];
 }
 
 export interface Relayed {
@@ -58,20 +89,92 @@ export class SqlInbox<S> implements InboxStore {
   readonly #quarantine: Quarantine;
   /** The last relay pass found no waiting row. */
   #isIdle = false;
+  /** What this process relays, while hardly any row waits. */
+  #caughtUp: RelayRequest | undefined;
+  /** Receipts relay no rows before, in ms of the monotonic clock. */
+  #relaysAt = 0;
+  /** What relays now. */
+  #turn: Promise<void> | undefined;
+  /** Why a receipt could not relay, as it was logged last. */
+  #refusal: string | undefined;
+  readonly #clock: Clock;
+  readonly #log: Log;
 
-  constructor(runner: StatementRunner<S>, receipt: ReceiptCommands, relay: RelayCommands<S>, clock: Clock) {
+  constructor(runner: StatementRunner<S>, receipt: ReceiptCommands, relay: RelayCommands<S>, clock: Clock, log: Log) {
     this.#runner = runner;
     this.#receipt = receipt;
     this.#relay = relay;
+    this.#clock = clock;
+    this.#log = log;
     this.#quarantine = new Quarantine(clock);
   }
 
-  async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
+  async insert(rows: readonly NewInboxRow[], claim?: ReceiptClaim): Promise<readonly InsertResult[]> {
+    const relayed = await this.#insertRelayed(rows, claim);
+    if (relayed !== undefined) return relayed;
     try {
       return await this.#receipt.insert(rows);
     } catch (error) {
       return await outcomesOf(tryInHalves(rows, error, (part) => this.#receipt.insert(part)));
     }
+  }
+
+  /**
+   * Where this process relays, and has caught up, a receipt does the relay's work too: half of the row versions, and no
+   * pass. Undefined where it cannot, for whatever reason: the outbox's trouble must not be that of receipts.
+   */
+  async #insertRelayed(
+    rows: readonly NewInboxRow[],
+    claim: ReceiptClaim | undefined,
+  ): Promise<readonly InsertResult[] | undefined> {
+    const request = this.#caughtUp;
+    if (request === undefined || this.#clock.monotonic() < this.#relaysAt) return undefined;
+    if (!rows.every((row) => isRelayedAtOnce(row, request))) return undefined;
+    const inserted = await this.#inTurn(() => this.#relay.insertRelayed?.(rows, request, claim?.request));
+    if (inserted === undefined) return undefined;
+    try {
+      const { areAllStored, relayed, claimed } = await inserted.step;
+      claim?.onClaimed(claimed.map((row) => claimedRow(row, claim.request.token)));
+      const claimedIds = new Set(idsOf(claimed));
+      const outcomes = areAllStored ? undefined : await this.#receipt.insert(rows);
+      return rows.map(({ id }, n): InsertResult => {
+        if (relayed !== "all" && !relayed.has(id)) return outcomes?.[n] ?? { kind: "stored" };
+        return { kind: "stored", relayed: claimedIds.has(id) ? "claimed" : "pending" };
+      });
+    } catch (error) {
+      if ((error as Partial<StoreError>).code === "unavailable") throw error;
+      this.#relaysAt = this.#clock.monotonic() + REST_MS;
+      const reason = errorText(error);
+      if (reason !== this.#refusal) this.#log.info({ reason }, "receipts leave their rows to the relay for a while");
+      this.#refusal = reason;
+      return undefined;
+    }
+  }
+
+  /**
+   * Begins a receipt that relays, or a pass of the relay, when no other of this process is under way: the database would
+   * let the receipt only store its rows, or the pass wait.
+   *
+   * @returns undefined when it did not begin
+   */
+  async #inTurn<T>(begin: () => Promise<T> | undefined): Promise<{ readonly step: Promise<T> } | undefined> {
+    while (this.#turn !== undefined) {
+      if (await resolvesWithin(LONGEST_TURN_MS, this.#turn)) continue;
+      // One that is stuck keeps no other from being stored.
+      this.#relaysAt = this.#clock.monotonic() + REST_MS;
+      return undefined;
+    }
+    const step = begin();
+    if (step === undefined) return undefined;
+    this.#turn = step.then(
+      () => this.#endTurn(),
+      () => this.#endTurn(),
+    );
+    return { step };
+  }
+
+  #endTurn(): void {
+    this.#turn = undefined;
   }
 
   async insertAllOrNone(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
@@ -90,11 +193,17 @@ export class SqlInbox<S> implements InboxStore {
     const sources = Object.keys(request.topics);
     if (sources.length === 0) return NOTHING;
     await this.#relay.prepareRelay(sources, this.#isIdle);
-    if (this.#isIdle && !(await this.#relay.anyWaits(sources))) return NOTHING;
+    if (this.#isIdle && !(await this.#relay.anyWaits(sources))) {
+      this.#caughtUp = request;
+      return NOTHING;
+    }
+    this.#caughtUp = undefined;
     if (this.#quarantine.ids().length > 0) return await this.#relayInParts(request);
     try {
-      const { relayed, dead, candidates } = await this.#relay.relay(request);
+      const turn = await this.#inTurn(() => this.#relay.relay(request));
+      const { relayed, dead, candidates } = await (turn === undefined ? this.#relay.relay(request) : turn.step);
       this.#isIdle = candidates === 0;
+      if (candidates < request.limit) this.#caughtUp = request;
       return { relayed, dead, more: candidates >= request.limit };
     } catch (error) {
       if (!isRefused(error)) throw error;
@@ -162,5 +271,24 @@ async function outcomesOf(parts: AsyncIterable<Tried<NewInboxRow, readonly Inser
   }
   return outcomes;
 }
+
+/** Whether a receipt may relay the row: nothing is left to decide by the time. */
+function isRelayedAtOnce(
+  { source, state, consumption, schedule, expiry }: NewInboxRow,
+  request: RelayRequest,
+): boolean {
+  return (
+    state === "pending" &&
+    consumption === "push" &&
+    schedule === undefined &&
+    expiry === undefined &&
+    Object.hasOwn(request.topics, source)
+  );
+}
+
+const LONGEST_TURN_MS = 500;
+
+/** After a receipt could not relay, in ms. */
+const REST_MS = 5000;
 
 const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };

@@ -51,7 +51,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
   const facets = (): Facets => {
     const names = withoutColumns(all, check.missing);
     return {
-      inbox: new SqlInbox(pool, new SqlServerReceipt(pool, names), new SqlServerRelay(pool, names), clock),
+      inbox: new SqlInbox(pool, new SqlServerReceipt(pool, names), new SqlServerRelay(pool, names), clock, log),
       // Finished rows leave the filtered indexes with their commit, unless an open transaction keeps row versions.
       outbox: new SqlOutbox(pool, outboxStatements(names, options.routing), noLowWater(clock), history, clock),
       pull: new SqlPull(pool, pullStatements(names), clock),

@@ -1,0 +1,215 @@
+import { describe, expect, test } from "@jest/globals";
+import type { Poller } from "../../../../src/core/delivery/poller.ts";
+import type { ClaimedRow } from "../../../../src/model/rows.ts";
+import type { ReceiptClaim } from "../../../../src/ports/store.ts";
+import { gatesOf } from "../../../support/gates.ts";
+import { ManualClock } from "../../../support/recorders.ts";
+import { outboxRow } from "../../../support/scriptedOutbox.ts";
+import { heldDeliveries, never, retry, sent, settleDown, setup } from "./pollerSetup.ts";
+
+type Row = Omit<ClaimedRow, "claimToken">;
+
+/** A receipt that claims its rows. @returns most rows that it might claim; undefined where it got no claim */
+async function receive(poller: Poller, rows: readonly Row[]): Promise<number | undefined> {
+  return await poller.receive(rows.length, async (claim) => {
+    claim?.onClaimed(rows.slice(0, claim.request.limit).map((row) => under(claim, row)));
+    return claim?.request.limit;
+  });
+}
+
+const under = ({ request }: ReceiptClaim, row: Row): ClaimedRow => ({ ...row, claimToken: request.token });
+const rowsOf = (count: number): readonly Row[] => Array.from({ length: count }, () => outboxRow());
+/** How many of a hundred rows a receipt might claim now. */
+const room = async (poller: Poller) => await poller.receive(100, async (claim) => claim?.request.limit);
+
+/** A moment that comes by hand. */
+function moment() {
+  let come = (): void => {};
+  const hasCome = new Promise<void>((resolve) => {
+    come = resolve;
+  });
+  return { come, hasCome };
+}
+
+/** A poller that has claimed all that was due. */
+async function caughtUp(...parameters: Parameters<typeof setup>) {
+  const all = setup(...parameters);
+  await all.poller.pass();
+  return all;
+}
+
+describe("a receipt of a process that delivers", () => {
+  test("claims nothing before a claim has found that no more is due", async () => {
+    const { store, poller } = setup(async (row) => sent(row), { concurrency: 60 });
+    expect(await room(poller)).toBeUndefined();
+    store.batches.push([outboxRow()], []);
+    await poller.pass();
+    expect(await room(poller)).toBeUndefined();
+    await poller.pass();
+    expect(await room(poller)).toBe(50);
+    await poller.stop(never);
+  });
+
+  test("claims its rows, which are delivered, settled and counted as claimed", async () => {
+    const { store, poller, calls } = await caughtUp(async (row) => sent(row));
+    const rows = rowsOf(3);
+    expect(await receive(poller, rows)).toBe(3);
+    await poller.stop(never);
+    expect(store.outcomes()).toEqual(rows.map(({ id }) => [id, "sent"]));
+    expect(calls).toContain("claimRows(poller, 3)");
+  });
+
+  test("claims at most half a batch together with others and what waits; the rest is claimed first by the next claim", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { poller } = await caughtUp(deliver, { batchSize: 20, concurrency: 60 });
+    // Behind the first of its key two wait.
+    expect(
+      await receive(
+        poller,
+        Array.from({ length: 3 }, () => outboxRow({ key: "a" })),
+      ),
+    ).toBe(3);
+    const { come, hasCome } = moment();
+    const other = poller.receive(5, () => hasCome);
+    expect(await receive(poller, rowsOf(4))).toBe(3);
+    come();
+    await other;
+    expect(await receive(poller, rowsOf(1))).toBeUndefined();
+    await poller.pass();
+    expect(await receive(poller, rowsOf(1))).toBe(1);
+
+    const stopping = poller.stop(never);
+    for (const { row, end } of begun) end(sent(row));
+    await stopping;
+  });
+
+  test("claims what has a free slot, or will have one in 50 ms: others may have slots for more", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { poller, clock } = await caughtUp(deliver, { concurrency: 3 });
+    clock.advance(1000);
+    expect(await receive(poller, rowsOf(2))).toBe(2);
+    expect(await room(poller)).toBe(1);
+    await poller.pass();
+    for (let n = 0; n < 40; n += 1) {
+      for (const { row, end } of begun.splice(0)) end(sent(row));
+      await settleDown();
+      await receive(poller, rowsOf(1));
+    }
+    expect(await room(poller)).toBe(2);
+    await poller.pass();
+    // 42 have ended in the last second.
+    clock.advance(1000);
+    expect(await room(poller)).toBe(2 + 2);
+
+    const stopping = poller.stop(never);
+    for (const { row, end } of begun) end(sent(row));
+    await stopping;
+  });
+
+  test("delivers a row behind the earlier ones of its key that are in delivery", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { poller } = await caughtUp(deliver);
+    const [first, second] = [outboxRow({ key: "a" }), outboxRow({ key: "a" })];
+    await receive(poller, [first]);
+    await receive(poller, [second, outboxRow()]);
+    expect(begun).toHaveLength(2);
+    begun[0]?.end(sent(begun[0].row));
+    await settleDown();
+    expect(begun[2]?.row.id).toBe(second.id);
+    for (const { row, end } of begun) end(sent(row));
+    await poller.stop(never);
+  });
+
+  test("names the claims of this process, whose rows hold back none of a later receipt", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { poller } = await caughtUp(deliver);
+    await receive(poller, [outboxRow()]);
+    const heldTokens = await poller.receive(1, async (claim) => claim?.request.heldTokens);
+    expect(heldTokens).toEqual([begun[0]?.row.claimToken]);
+    begun[0]?.end(sent(begun[0].row));
+    await poller.stop(never);
+  });
+
+  test("gives back a row whose key has had one given back since the receipt began", async () => {
+    const { begun, deliver } = heldDeliveries();
+    const { store, poller } = await caughtUp(deliver);
+    const [failing, later, other] = [outboxRow({ key: "a" }), outboxRow({ key: "a" }), outboxRow({ key: "b" })];
+    await receive(poller, [failing]);
+    const { come: answer, hasCome } = moment();
+    const receipt = poller.receive(2, async (claim) => {
+      await hasCome;
+      if (claim !== undefined) claim.onClaimed([later, other].map((row) => under(claim, row)));
+    });
+    begun[0]?.end(retry(begun[0].row));
+    await settleDown();
+    answer();
+    await receipt;
+    await settleDown();
+    expect(store.outcomes()).toEqual([
+      [failing.id, "retry"],
+      [later.id, "release"],
+    ]);
+    expect(begun.map(({ row }) => row.id)).toEqual([failing.id, other.id]);
+    begun[1]?.end(sent(begun[1].row));
+    await poller.stop(never);
+  });
+
+  test("claims nothing while the limits of a destination hold up rows, or one is unhealthy", async () => {
+    const clock = new ManualClock();
+    const { begun, deliver } = heldDeliveries();
+    const limits = { receiver: { concurrency: 1 } };
+    const limited = await caughtUp(deliver, { clock, gates: gatesOf({ clock, limits }) });
+    expect(await receive(limited.poller, rowsOf(2))).toBe(2);
+    expect(await room(limited.poller)).toBeUndefined();
+    const stopping = limited.poller.stop(never);
+    begun[0]?.end(sent(begun[0].row));
+    await stopping;
+
+    const destinations = ["bad", "good"];
+    const { poller, clock: time } = await caughtUp(async (row) => retry(row), {
+      destinations,
+      destinationOf: ({ topic }) => topic ?? undefined,
+      concurrency: 60,
+    });
+    expect(await room(poller)).toBe(50);
+    await poller.pass();
+    await receive(
+      poller,
+      Array.from({ length: 40 }, () => outboxRow({ topic: "bad" })),
+    );
+    await settleDown();
+    time.advance(1);
+    expect(poller.isSlow("bad")).toBe(true);
+    await poller.pass();
+    expect(await room(poller)).toBeUndefined();
+    await poller.stop(never);
+  });
+
+  test("claims nothing once the poller stops, which waits for receipts that may and gives their rows back", async () => {
+    const { store, poller } = await caughtUp(async (row) => sent(row));
+    const row = outboxRow();
+    const { come: answer, hasCome } = moment();
+    const receipt = poller.receive(1, async (claim) => {
+      await hasCome;
+      if (claim !== undefined) claim.onClaimed([under(claim, row)]);
+    });
+    let stopped = false;
+    const stopping = poller.stop(never).then(() => {
+      stopped = true;
+    });
+    expect(await room(poller)).toBeUndefined();
+    await settleDown();
+    expect(stopped).toBe(false);
+    answer();
+    await receipt;
+    await stopping;
+    expect(store.outcomes()).toEqual([[row.id, "release"]]);
+  });
+
+  test("fails as its insert does, and a failed one takes no room", async () => {
+    const { poller } = await caughtUp(async (row) => sent(row), { concurrency: 60 });
+    await expect(poller.receive(40, () => Promise.reject(new Error("no database")))).rejects.toThrow("no database");
+    expect(await room(poller)).toBe(50);
+    await poller.stop(never);
+  });
+});
