@@ -40,6 +40,14 @@ export function insert(at: number, message: string, sequence: number, rowId = `r
   run.entries.push({ ...nothingYet, at, replica: "relay-0.1", sequence, message, rowId, state: "pending", attempt: 0 });
 }
 
+/** A receipt claims the row that it inserts. */
+export function insertClaimed(at: number, replica: string, sequence: number): void {
+  const message = `m-${sequence}`;
+  const nothingYet = { was: null, wasAttempt: null, leaseLeftMs: null, wasParked: null, attempt: 0 };
+  const row = { sequence, message, rowId: `row-${message}` };
+  run.entries.push({ ...nothingYet, ...row, at, replica, state: "processing", claim: `${replica} ${at}` });
+}
+
 interface Change {
   readonly leaseLeftMs?: number;
   readonly attempt?: number;

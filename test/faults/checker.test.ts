@@ -8,6 +8,7 @@ import {
   fault,
   goesWell,
   insert,
+  insertClaimed,
   reclaim,
   run,
   settle,
@@ -20,6 +21,15 @@ useRuns();
 
 test("a run that went well has no violation", async () => {
   goesWell(1000, "A.1");
+  expect(await violations()).toEqual([]);
+});
+
+test("nor has a receipt that claims its row where nothing waits", async () => {
+  goesWell(1000, "A.1");
+  run.history.sent("m-3", "k");
+  insertClaimed(2000, "B.1", 3);
+  deliver(2010, "B.1", 3);
+  settle(2020, "B.1", 3);
   expect(await violations()).toEqual([]);
 });
 
@@ -46,6 +56,12 @@ describe("a violation is", () => {
     deliver(1020, "A.1", 1);
     for (const n of [1, 2]) settle(1050, "A.1", n);
     expect(await violations()).toEqual(["m-1 came for the first time after m-2"]);
+  });
+
+  test("a receipt that claims its row past an earlier one of the key", async () => {
+    run.history.sent("m-3", "k");
+    insertClaimed(1000, "A.1", 3);
+    expect(await violations()).toContain("m-3 claimed while m-1, an earlier row of its key, was pending (A.1)");
   });
 
   test("a claim past an earlier row of the key that another process has, or nobody", async () => {

@@ -8,15 +8,19 @@ import { between } from "./draw.ts";
 import type { FaultName } from "./selection.ts";
 import { type Way, wayOf } from "./senders.ts";
 
-/** What the applications' transactions lock, besides the outbox, and an owner's trigger that takes as long over an insert as the row asks for. */
+/**
+ * What the applications' transactions lock, besides the outbox, and an owner's check that takes as long over an insert as the row asks for: with a trigger
+ * for each row receipts would leave their rows to the relay.
+ */
 export const APPLICATION_SCHEMA = `
 CREATE TABLE application_rows (key text PRIMARY KEY, changes int NOT NULL DEFAULT 0);
-CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION takes_time(seconds text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM pg_sleep((NEW.headers->>'x-takes-s')::float);
-  RETURN NEW;
+  PERFORM pg_sleep(seconds::float);
+  RETURN true;
 END $$;
-CREATE TRIGGER take_time BEFORE INSERT ON outbox FOR EACH ROW WHEN (NEW.headers ? 'x-takes-s') EXECUTE FUNCTION take_time();
+ALTER TABLE outbox ADD CONSTRAINT takes_time CHECK (
+  NOT (headers ? 'x-takes-s' AND state = 'pending' AND updated_at = created_at) OR takes_time(headers->>'x-takes-s'));
 `;
 
 export interface ApplicationsOptions {

@@ -38,7 +38,7 @@ export interface Violation {
 /**
  * Replays the journal of one key, and checks what the database itself can show:
  *
- * - a row goes from `pending` to `processing`, from there to `sent`, `dead` or back, and from a finished state nowhere;
+ * - a row goes from `pending` to `processing`, where a receipt may begin it, from there to `sent`, `dead` or back, and from a finished state nowhere;
  * - a parked row is not claimed until an operator has retried it;
  * - only the process that holds a claim moves the row, but for one that takes it back: that happens after the end of the lease, and counts no attempt;
  * - a row is claimed only when every earlier row of its key is finished, or held by the same process, which delivers one after another. A process may
@@ -80,7 +80,7 @@ export function replayKey(
       seen.add(row.message);
       rows.set(row.sequence, row);
       unfinished.add(row);
-      continue;
+      if (entry.state === "pending") continue;
     }
     const row = rows.get(entry.sequence);
     if (row === undefined) continue; // Without a row no message: the insert was rolled back, and the journal with it.
@@ -91,7 +91,8 @@ export function replayKey(
         ...(other === undefined ? {} : { other }),
       });
     const isRetriedByOperator = entry.wasParked === true && entry.state === "pending";
-    if (entry.was === "pending" && entry.state === "processing") {
+    // A receipt may claim what it inserts.
+    if ((entry.was === "pending" || entry.was === null) && entry.state === "processing") {
       if (entry.wasParked === true) violate("was claimed while it was parked");
       let mustYieldTo: string | undefined;
       const isOld = copiedAt.some((at) => row.insertedAt <= at && at < entry.at);
@@ -127,7 +128,7 @@ const CLAIM_TAKES_AT_MOST_MS = 2000;
 export function lostClaims(entries: readonly JournalEntry[]): ReadonlyMap<string, readonly Claim[]> {
   const claims = new Map<string, Claim[]>();
   for (const { message, was, state, at, replica, claim } of entries) {
-    if (message === null || was !== "pending" || state !== "processing") continue;
+    if (message === null || was === "processing" || state !== "processing") continue;
     const lost: Claim = {
       replica,
       token: claim,

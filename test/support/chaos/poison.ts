@@ -22,10 +22,8 @@ CREATE TRIGGER refuse_sent BEFORE UPDATE ON outbox FOR EACH ROW
 CREATE TRIGGER refuse_outcome BEFORE UPDATE ON outbox FOR EACH ROW
   WHEN (NEW.headers ? 'x-refuse-outcome' AND OLD.state = 'processing') EXECUTE FUNCTION refuse();
 ALTER TABLE outbox ADD CONSTRAINT owners_check CHECK (NOT (headers ? 'x-check-sent' AND state = 'sent'));
-CREATE TRIGGER refuse_relay BEFORE INSERT ON outbox FOR EACH ROW
-  WHEN (NEW.headers->>'x-idempotency-key' LIKE 'p-refuse-relay-%') EXECUTE FUNCTION refuse();
-CREATE TRIGGER refuse_receipt BEFORE INSERT ON inbox FOR EACH ROW
-  WHEN (NEW.idempotency_key LIKE 'p-refuse-receipt-%') EXECUTE FUNCTION refuse();
+ALTER TABLE outbox ADD CONSTRAINT relay_check CHECK (coalesce(headers->>'x-idempotency-key', '') NOT LIKE 'p-refuse-relay-%');
+ALTER TABLE inbox ADD CONSTRAINT owners_check CHECK (idempotency_key NOT LIKE 'p-refuse-receipt-%');
 `;
 
 /** What is no message of the history begins its id with this. */

@@ -22,6 +22,8 @@ export interface UnexpectedEnd {
   readonly lastLines: readonly string[];
 }
 
+/** Further roles of the replicas that receive: some leave their rows to others, some relay them, some deliver them too. */
+const INGEST_BESIDES = [[], ["relay", "poller"], ["relay"]];
 const KEPT_LINES = 400;
 export const ADMIN_TOKEN = "the-operator";
 /** A client that has waited this long tries elsewhere. */
@@ -86,10 +88,11 @@ export class Replica {
 
   /** Starts the next process, without waiting for it. */
   launch(): void {
-    const { processes, configure, role, env } = this.#options;
+    const { processes, configure, role, index, env } = this.#options;
     this.#generation += 1;
     const { name } = this;
-    const roles = role === "ingest" ? [role, "admin"] : [role];
+    const besides = INGEST_BESIDES[index % INGEST_BESIDES.length] ?? [];
+    const roles = role === "ingest" ? [role, "admin", ...besides] : [role];
     const launched = processes.svc([...roles, "--config", configure(name, this.proxy.port)], { env });
     this.#process = launched;
     void launched.exited.then(({ code, signal }) => {
