@@ -18,11 +18,13 @@ interface OnlineStatement {
  * @throws Error for a statement that would block writers
  */
 export function onlineStatements(script: string, schema: string): readonly OnlineStatement[] {
+  return statementsOf(script).map((statement) => onlineStatement(statement, (name) => `"${schema}".${name}`));
+}
+
+/** The statements of a migration, without comments: its files hold no semicolon within a statement. */
+export function statementsOf(script: string): readonly string[] {
   const statements = script.replace(/--.*$/gm, "").split(";");
-  return statements
-    .map((statement) => statement.trim())
-    .filter((statement) => statement !== "")
-    .map((statement) => onlineStatement(statement, (name) => `"${schema}".${name}`));
+  return statements.map((statement) => statement.trim()).filter((statement) => statement !== "");
 }
 
 function onlineStatement(statement: string, qualified: (name: string) => string): OnlineStatement {

@@ -15,15 +15,15 @@ import {
 } from "../sql/schema.ts";
 import { type ColumnTypes, DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
 import { toStoreError } from "./errors.ts";
-import { runOnline, takeOnlineLock } from "./onlineMigration.ts";
+import { runOnline, statementsOf, takeOnlineLock } from "./onlineMigration.ts";
 import type { PostgresPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** The last migration that makes a table: later ones run on tables in use. */
 const TABLES_VERSION = 2;
 
-/** The bundled migrations with their history. @param run how a file is run; as one query by default */
-function migrationsOf(schema: string, client: pg.ClientBase, run?: (script: string) => Promise<void>): Postgrator {
+/** The bundled migrations with their history. @param run how a file is run */
+function migrationsOf(schema: string, client: pg.ClientBase, run: (script: string) => Promise<void>): Postgrator {
   return new Postgrator({
     driver: "pg",
     migrationPattern: join(migrationsDirectory("postgresql"), "*.sql"),
@@ -32,7 +32,7 @@ function migrationsOf(schema: string, client: pg.ClientBase, run?: (script: stri
     newline: "LF",
     // The schema exists. The statement would still require the right to create one in the database.
     execQuery: async (query) => (/^\s*CREATE SCHEMA IF NOT EXISTS/.test(query) ? { rows: [] } : client.query(query)),
-    ...(run === undefined ? {} : { execSqlScript: run }),
+    execSqlScript: run,
   });
 }
 
@@ -63,7 +63,11 @@ async function migrateAtOnce(pool: PostgresPool, searched: string | undefined) {
         },
       ]);
     }
-    const migrations = migrationsOf(schema, client);
+    // One by one: Citus sends the text of a query to its nodes, which take one statement at a time.
+    const run = async (script: string) => {
+      for (const statement of statementsOf(script)) await client.query(statement);
+    };
+    const migrations = migrationsOf(schema, client, run);
     const version = await migrations.getDatabaseVersion();
     const areTablesThere = version >= TABLES_VERSION;
     const applied = await migrations.migrate(areTablesThere ? String(version) : "max");
