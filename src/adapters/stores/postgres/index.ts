@@ -13,25 +13,15 @@ import { SqlPull } from "../sql/pull.ts";
 import type { Routing } from "../sql/routing.ts";
 import { TableCheck } from "../sql/schema.ts";
 import { type Facets, sqlStore } from "../sql/store.ts";
-import { outboxParts } from "./claimSql.ts";
 import { BUNDLED_TYPES, type ColumnTypes } from "./columns.ts";
-import { destinationStatements } from "./destinationsSql.ts";
 import { isLockTimeout } from "./errors.ts";
-import { replayStatements, retentionStatements } from "./finishedSql.ts";
-import { historyStatements } from "./historySql.ts";
-import { jobStatements } from "./jobsSql.ts";
-import { journalStatements } from "./journalSql.ts";
 import { PostgresLowWater } from "./lowWater.ts";
-import { messageStatements } from "./messagesSql.ts";
-import { operationsStatements } from "./operationsSql.ts";
-import { outboxStatements } from "./outboxSql.ts";
-import { parkedStatements } from "./parkedSql.ts";
 import { type PoolOptions, PostgresPool } from "./pool.ts";
-import { pullStatements } from "./pullSql.ts";
 import { PostgresReceipt } from "./receipt.ts";
 import { PostgresRelay } from "./relay.ts";
 import { columnTypes, migrate, schemaDialect } from "./schema.ts";
 import { statement } from "./statement.ts";
+import { fixedStatements, tableStatements } from "./statements.ts";
 import { PostgresWake } from "./wake.ts";
 
 interface PostgresStoreOptions extends PoolOptions {
@@ -47,33 +37,30 @@ interface PostgresStoreOptions extends PoolOptions {
 export function createPostgresStore(options: PostgresStoreOptions, clock: Clock, log: Log): Store {
   const pool = new PostgresPool(options);
   const all = quoteNames(options.names, (identifier) => `"${identifier}"`);
-  const history = new SqlHistory(pool, historyStatements(all), isLockTimeout, clock, log);
+  const fixed = fixedStatements(all);
+  const history = new SqlHistory(pool, fixed.history, isLockTimeout, clock, log);
   const check = new TableCheck(schemaDialect(pool), options.names, log);
   const facets = (types: ColumnTypes): Facets => {
     const names = withoutColumns(all, check.missing);
-    const parts = outboxParts(names, types.outboxPayload, options.routing);
-    const outboxSql = outboxStatements(names, parts);
-    const lowWater = new PostgresLowWater(pool, outboxSql.mark, clock);
-    const receipt = new PostgresReceipt(pool, names, types);
-    const relay = new PostgresRelay(pool, names, types, { parts, lowWater }, clock);
+    const sql = tableStatements(names, types, options.routing);
+    const lowWater = new PostgresLowWater(pool, sql.outbox.mark, clock);
+    const receipt = new PostgresReceipt(pool, sql.receipt);
+    const relay = new PostgresRelay(pool, sql, lowWater, clock);
     return {
       inbox: new SqlInbox(pool, receipt, relay, clock, log),
-      outbox: new SqlOutbox(pool, outboxSql, lowWater, history, clock),
-      pull: new SqlPull(pool, pullStatements(names, types.inboxPayload), clock),
-      messages: messageStore(pool, messageStatements(names, options.routing)),
-      operations: operationsStore(pool, operationsStatements(names)),
-      parked: parkedStore(pool, parkedStatements(names), history),
-      replay: replayStore(pool, replayStatements(names), history, check.missing.outbox.destinationOverride),
+      outbox: new SqlOutbox(pool, sql.outbox, lowWater, history, clock),
+      pull: new SqlPull(pool, sql.pull, clock),
+      messages: messageStore(pool, sql.messages),
+      operations: operationsStore(pool, sql.operations),
+      parked: parkedStore(pool, sql.parked, history),
+      replay: replayStore(pool, sql.replay, history, check.missing.outbox.destinationOverride),
     };
   };
   const database = {
     pool,
     ping: statement("ping", { timeoutMs: 3000 })("SELECT 1"),
-    destinations: destinationStatements(all),
+    ...fixed,
     history,
-    journal: journalStatements(all),
-    jobs: jobStatements(all),
-    retention: retentionStatements(all),
     facets: facets(BUNDLED_TYPES),
     checkedFacets: async () => facets(await columnTypes(pool, check, options.names)),
     check,

@@ -14,9 +14,9 @@ export class PostgresReceipt implements ReceiptCommands {
   readonly #pool: PostgresPool;
   readonly #sql: ReturnType<typeof receiptStatements>;
 
-  constructor(pool: PostgresPool, names: TableNames, types: ColumnTypes) {
+  constructor(pool: PostgresPool, sql: ReturnType<typeof receiptStatements>) {
     this.#pool = pool;
-    this.#sql = receiptStatements(names, types);
+    this.#sql = sql;
   }
 
   async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
@@ -184,7 +184,7 @@ function bytesOf(values: Values): number {
 }
 
 /** The statements that store received messages, for these names and column types. */
-function receiptStatements(names: TableNames, types: ColumnTypes) {
+export function receiptStatements(names: TableNames, types: ColumnTypes) {
   const inbox = names.inboxTable;
   const c = names.inbox;
   /**

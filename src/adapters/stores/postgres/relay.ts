@@ -3,43 +3,38 @@ import { EMPTY_TOPIC, EXPIRED, type MessageId, type NewInboxRow } from "../../..
 import type { ClaimRequest, RelayRequest } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import type { InsertedAndRelayed, RelayCommands, Relayed } from "../sql/inbox.ts";
-import type { TableNames } from "../sql/names.ts";
 import type { Row, Values } from "../sql/rows.ts";
-import type { OutboxParts } from "./claimSql.ts";
-import type { ColumnTypes } from "./columns.ts";
 import { hasSqlState, isLockTimeout } from "./errors.ts";
 import { PostgresLowWater } from "./lowWater.ts";
 import type { PostgresPool } from "./pool.ts";
 import { receivedValues } from "./receipt.ts";
-import { relayedReceiptStatements } from "./relayedReceiptSql.ts";
-import { NOT_ALL_MADE, relayParts, relayStatements } from "./relaySql.ts";
+import { NOT_ALL_MADE } from "./relaySql.ts";
 import type { Statement } from "./statement.ts";
+import type { TableStatements } from "./statements.ts";
 
 /** The relay on PostgreSQL: one statement per pass. */
 export class PostgresRelay implements RelayCommands<Statement> {
   readonly #pool: PostgresPool;
-  readonly sql: ReturnType<typeof relayStatements>;
-  readonly #receipts: ReturnType<typeof relayedReceiptStatements>;
+  readonly sql: TableStatements["relay"];
+  readonly #receipts: TableStatements["relayedReceipt"];
   readonly #lowWater: PostgresLowWater;
   readonly #outboxLowWater: PostgresLowWater;
   readonly #clock: Clock;
   /** Passes take the lock from this time on; monotonic ms. */
   #locksFrom = Number.NEGATIVE_INFINITY;
 
-  /** @param outbox the low-water marks of the outbox, which its claims refresh */
+  /** @param outboxLowWater the marks of the outbox, which its claims refresh */
   constructor(
     pool: PostgresPool,
-    names: TableNames,
-    types: ColumnTypes,
-    outbox: { readonly parts: OutboxParts; readonly lowWater: PostgresLowWater },
+    sql: Pick<TableStatements, "relay" | "relayedReceipt">,
+    outboxLowWater: PostgresLowWater,
     clock: Clock,
   ) {
     this.#pool = pool;
-    const parts = relayParts(names);
-    this.sql = relayStatements(names, types, parts);
-    this.#receipts = relayedReceiptStatements(names, types, parts, outbox.parts);
-    this.#lowWater = new PostgresLowWater(pool, this.sql.mark, clock);
-    this.#outboxLowWater = outbox.lowWater;
+    this.sql = sql.relay;
+    this.#receipts = sql.relayedReceipt;
+    this.#lowWater = new PostgresLowWater(pool, sql.relay.mark, clock);
+    this.#outboxLowWater = outboxLowWater;
     this.#clock = clock;
   }
 

@@ -74,9 +74,9 @@ describe.each(FACETS)("%s", (port, file, of) => {
 
 test("the statements of both stores have the same files, but for what only one database needs", () => {
   const only: Readonly<Record<keyof typeof STORES, readonly string[]>> = {
-    // Low-water marks against old transactions, indexes that are made while others write, LISTEN and NOTIFY, receipts that
-    // relay, and what their statements share with those of the relay.
-    postgres: ["lowWater.ts", "onlineMigration.ts", "wake.ts", "relayedReceiptSql.ts", "relaySql.ts"],
+    // Low-water marks against old transactions, indexes that are made while others write, all statements in one list to
+    // check them for Citus, LISTEN and NOTIFY, receipts that relay, and what their statements share with those of the relay.
+    postgres: ["lowWater.ts", "onlineMigration.ts", "statements.ts", "wake.ts", "relayedReceiptSql.ts", "relaySql.ts"],
     sqlserver: [],
   };
   const common = (store: keyof typeof only) =>

@@ -1,0 +1,47 @@
+import type { TableNames } from "../sql/names.ts";
+import type { Routing } from "../sql/routing.ts";
+import { outboxParts } from "./claimSql.ts";
+import type { ColumnTypes } from "./columns.ts";
+import { destinationStatements } from "./destinationsSql.ts";
+import { replayStatements, retentionStatements } from "./finishedSql.ts";
+import { historyStatements } from "./historySql.ts";
+import { jobStatements } from "./jobsSql.ts";
+import { journalStatements } from "./journalSql.ts";
+import { messageStatements } from "./messagesSql.ts";
+import { operationsStatements } from "./operationsSql.ts";
+import { outboxStatements } from "./outboxSql.ts";
+import { parkedStatements } from "./parkedSql.ts";
+import { pullStatements } from "./pullSql.ts";
+import { receiptStatements } from "./receipt.ts";
+import { relayedReceiptStatements } from "./relayedReceiptSql.ts";
+import { relayParts, relayStatements } from "./relaySql.ts";
+
+/** The statements that do not depend on the columns of an owner's tables. @param names already quoted */
+export function fixedStatements(names: TableNames) {
+  return {
+    destinations: destinationStatements(names),
+    history: historyStatements(names),
+    journal: journalStatements(names),
+    jobs: jobStatements(names),
+    retention: retentionStatements(names),
+  };
+}
+
+/** The other statements on the tables, for these columns. @param names already quoted */
+export function tableStatements(names: TableNames, types: ColumnTypes, routing?: Routing) {
+  const inbox = relayParts(names);
+  const outbox = outboxParts(names, types.outboxPayload, routing);
+  return {
+    receipt: receiptStatements(names, types),
+    relay: relayStatements(names, types, inbox),
+    relayedReceipt: relayedReceiptStatements(names, types, inbox, outbox),
+    outbox: outboxStatements(names, outbox),
+    pull: pullStatements(names, types.inboxPayload),
+    messages: messageStatements(names, routing),
+    operations: operationsStatements(names),
+    parked: parkedStatements(names),
+    replay: replayStatements(names),
+  };
+}
+
+export type TableStatements = ReturnType<typeof tableStatements>;
