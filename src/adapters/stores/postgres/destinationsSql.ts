@@ -9,43 +9,65 @@ const short = (declaration: string) => byIndex(declaration, { timeoutMs: 10_000 
 /**
  * Every statement about destinations.
  *
- * Each statement reads the clock after it has the row's lock. `now()` is the beginning of the transaction, and an
- * `UPDATE` computes its values before it waits for a lock. `ON CONFLICT DO UPDATE` locks the row first, and then
- * computes its condition and values from the row as it is. So changes of an existing row are inserts, too.
+ * Each statement reads the clock after it has the row's lock: `now()` is the beginning of the transaction, and an
+ * `UPDATE` computes its values before it waits for a lock. So a change locks the row first, then reads the clock, then
+ * computes from the row as it is under the lock. It changes rows that exist: who needs the row makes it with `makeRows`.
  */
 export function destinationStatements(names: TableNames): DestinationStatements<Statement> {
   const table = names.destinationTable;
   const c = names.destination;
-  const clock = "(SELECT clock_timestamp() AS now OFFSET 0) AS t";
   const milliseconds = (count: string): string => `${count}::bigint * interval '1 millisecond'`;
   const microseconds = (count: string): string => `${count}::bigint * interval '1 microsecond'`;
-  /** For a row that exists; else it does nothing. */
-  const changeExisting = (assignments: string, condition: string): string => `
-INSERT INTO ${table} AS d (${c.name}) SELECT e.${c.name} FROM ${table} e WHERE e.${c.name} = $1
-ON CONFLICT (${c.name}) DO UPDATE SET ${assignments}
-WHERE ${condition}
-RETURNING 1 AS changed`;
+  /**
+   * The parts of a `WITH` that change locked rows.
+   *
+   * @param which a condition on the rows `e`
+   * @param values by column: expressions over the locked row `d` and the time `t.now`
+   * @param from further joins @param condition over the same
+   */
+  const lockAndChange = (
+    which: string,
+    values: Readonly<Record<string, string>>,
+    condition = "true",
+    from = "",
+  ): string => `
+WITH d AS MATERIALIZED (SELECT e.* FROM ${table} e WHERE ${which} FOR NO KEY UPDATE OF e),
+t AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM d) AS locked),
+n AS MATERIALIZED (
+  SELECT d.${c.name} AS name_of, ${Object.entries(values)
+    .map(([column, value]) => `${value} AS ${column}`)
+    .join(", ")}
+  FROM d CROSS JOIN t${from} WHERE ${condition}
+),
+changed AS (
+  UPDATE ${table} u SET ${Object.keys(values)
+    .map((column) => `${column} = n.${column}`)
+    .join(", ")}
+  FROM n WHERE u.${c.name} = n.name_of RETURNING 1
+)`;
+  const COUNTED = "\nSELECT count(*)::int AS changed FROM changed";
+  const change = (values: Readonly<Record<string, string>>, condition?: string): string =>
+    `${lockAndChange(`e.${c.name} = $1`, values, condition)}${COUNTED}`;
 
   const isPaused = (now: string): string =>
     `(d.${c.pausedAt} IS NOT NULL AND (d.${c.pausedUntil} IS NULL OR d.${c.pausedUntil} > ${now}))`;
   const isProbed = `d.${c.breakerState} = 'half-open' AND d.${c.probeToken} = $2::uuid`;
   /** A time is over when it has passed, or when it began later than now: the clock was set back. */
-  const isOver = (from: string, until: string, now: string): string =>
-    `(d.${until} IS NULL OR d.${until} <= ${now} OR d.${from} > ${now})`;
+  const isOver = (from: string, until: string): string =>
+    `(d.${until} IS NULL OR d.${until} <= t.now OR d.${from} > t.now)`;
   const remaining = (from: string, until: string): string =>
-    `CASE WHEN ${isOver(from, until, "t.now")} THEN 0 ELSE date_part('epoch', d.${until} - t.now) * 1000 END`;
-  const noProbe = `${c.probeToken} = NULL, ${c.probeAt} = NULL, ${c.probeUntil} = NULL`;
+    `CASE WHEN ${isOver(from, until)} THEN 0 ELSE date_part('epoch', d.${until} - t.now) * 1000 END`;
+  const NO_TIME = "NULL::timestamptz";
+  const noProbe = { [c.probeToken]: "NULL::uuid", [c.probeAt]: NO_TIME, [c.probeUntil]: NO_TIME };
 
   const second = "date_trunc('second', t.now)";
   const justBefore = `${second} - interval '1 second'`;
-  /** The first deliveries of a destination find the bucket full. */
-  const fullBucket = `t.now - ${microseconds("$4")}`;
+  const takenBefore = `CASE d.${c.rateSecond} WHEN ${second} THEN d.${c.rateTakenBefore} WHEN ${justBefore} THEN d.${c.rateTaken} ELSE 0 END`;
 
-  /** $4 the first opening, $5 the longest (ms), $6 the shortest. @param openings an expression */
-  const openUntil = (openings: string): string =>
-    `t.now + ${milliseconds(`greatest(least($4::bigint * (1::bigint << least(${openings} - 1, ${MOST_DOUBLINGS})), $5::bigint), $6::bigint)`)}`;
   const wasStable = `(d.${c.closedAt} IS NULL OR d.${c.closedAt} > t.now OR d.${c.closedAt} < t.now - ${milliseconds("$7")})`;
   const openings = `CASE WHEN d.${c.breakerState} = 'closed' AND ${wasStable} THEN 1 ELSE least(d.${c.openings}, 1000000) + 1 END`;
+  /** $4 the first opening, $5 the longest (ms), $6 the shortest. */
+  const openUntil = `t.now + ${milliseconds(`greatest(least($4::bigint * (1::bigint << least(o.openings - 1, ${MOST_DOUBLINGS})), $5::bigint), $6::bigint)`)}`;
 
   return {
     states: short("destinations.states")`
@@ -57,87 +79,123 @@ SELECT d.${c.name} AS name, CASE WHEN ${isPaused("t.now")} THEN ${msOf(`d.${c.pa
   ${msOf(`d.${c.lastSuccessAt}`)} AS last_success_at, ${msOf(`d.${c.lastFailureAt}`)} AS last_failure_at, d.${c.lastError} AS last_error,
   CASE WHEN d.${c.slowAt} > t.now - ${milliseconds(String(SLOW_FOR_MS))} AND d.${c.slowAt} <= t.now THEN 1 ELSE 0 END AS is_slow,
   CASE d.${c.rateSecond} WHEN ${second} THEN d.${c.rateTakenBefore} WHEN ${justBefore} THEN d.${c.rateTaken} ELSE 0 END AS taken_per_second
-FROM ${table} d, ${clock} ORDER BY d.${c.name}`,
+FROM ${table} d, (SELECT clock_timestamp() AS now OFFSET 0) AS t ORDER BY d.${c.name}`,
 
-    pause: short("destinations.pause(name, by, reason, forMs)")`
-INSERT INTO ${table} (${c.name}, ${c.pausedAt}, ${c.pausedUntil}, ${c.pausedBy}, ${c.pauseReason})
-SELECT $1, t.now, t.now + ${milliseconds("$4")}, $2, $3 FROM ${clock}
-ON CONFLICT (${c.name}) DO UPDATE
-SET ${c.pausedAt} = clock_timestamp(), ${c.pausedUntil} = clock_timestamp() + ${milliseconds("$4")},
-  ${c.pausedBy} = EXCLUDED.${c.pausedBy}, ${c.pauseReason} = EXCLUDED.${c.pauseReason}`,
+    makeRows: short("destinations.make rows(names)")`
+INSERT INTO ${table} (${c.name}) SELECT r.name FROM unnest($1::text[]) AS r(name) ORDER BY r.name COLLATE "C"
+ON CONFLICT (${c.name}) DO NOTHING`,
+
+    pause: short("destinations.pause(name, by, reason, forMs)")(
+      change({
+        [c.pausedAt]: "t.now",
+        [c.pausedUntil]: `t.now + ${milliseconds("$4")}`,
+        [c.pausedBy]: "$2::text",
+        [c.pauseReason]: "$3::text",
+      }),
+    ),
 
     resume: short("destinations.resume(name)")(
-      changeExisting(
-        `${c.pausedAt} = NULL, ${c.pausedUntil} = NULL, ${c.pausedBy} = NULL, ${c.pauseReason} = NULL`,
-        isPaused("clock_timestamp()"),
+      change(
+        {
+          [c.pausedAt]: NO_TIME,
+          [c.pausedUntil]: NO_TIME,
+          [c.pausedBy]: "NULL::text",
+          [c.pauseReason]: "NULL::text",
+        },
+        isPaused("t.now"),
       ),
     ),
 
-    /** `savedUs`: most unused time; `mostAheadUs`: furthest ahead of the clock. */
-    takeFromRate: short("destinations.take from rate(name, tokens, costUs, savedUs, mostAheadUs)")`
-INSERT INTO ${table} AS d (${c.name}, ${c.rateNextAt}, ${c.rateSecond}, ${c.rateTaken})
-SELECT $1, ${fullBucket} + ${microseconds("$3")}, ${second}, $2::bigint FROM ${clock}
-ON CONFLICT (${c.name}) DO UPDATE
-SET (${c.rateNextAt}, ${c.rateSecond}, ${c.rateTaken}, ${c.rateTakenBefore}) = (
-  SELECT CASE WHEN d.${c.rateNextAt} > t.now + ${microseconds("$5")} THEN t.now ELSE greatest(d.${c.rateNextAt}, ${fullBucket}) END
-      + ${microseconds("$3")},
-    ${second}, CASE WHEN d.${c.rateSecond} = ${second} THEN d.${c.rateTaken} ELSE 0 END + $2::bigint,
-    CASE d.${c.rateSecond} WHEN ${second} THEN d.${c.rateTakenBefore} WHEN ${justBefore} THEN d.${c.rateTaken} ELSE 0 END
-  FROM ${clock})
-RETURNING greatest(date_part('epoch', d.${c.rateNextAt} - clock_timestamp()) * 1000, 0) AS wait_ms`,
+    /** `savedUs`: most unused time; `mostAheadUs`: furthest ahead of the clock. The first takes find the bucket full. */
+    takeFromRate: short("destinations.take from rate(name, tokens, costUs, savedUs, mostAheadUs)")`${lockAndChange(
+      `e.${c.name} = $1`,
+      {
+        [c.rateNextAt]: `CASE WHEN d.${c.rateNextAt} > t.now + ${microseconds("$5")} THEN t.now
+    ELSE greatest(d.${c.rateNextAt}, t.now - ${microseconds("$4")}) END + ${microseconds("$3")}`,
+        [c.rateSecond]: second,
+        [c.rateTaken]: `CASE WHEN d.${c.rateSecond} = ${second} THEN d.${c.rateTaken} ELSE 0 END + $2::bigint`,
+        [c.rateTakenBefore]: takenBefore,
+      },
+    )}
+SELECT greatest(date_part('epoch', n.${c.rateNextAt} - clock_timestamp()) * 1000, 0) AS wait_ms FROM n`,
 
-    open: short("destinations.open(name, probe, reason, firstMs, mostMs, atLeastMs, stableAfterMs)")`
-INSERT INTO ${table} AS d (${c.name}, ${c.breakerState}, ${c.openings}, ${c.breakerReason}, ${c.openedAt}, ${c.openUntil})
-SELECT $1, 'open', 1, $3, t.now, ${openUntil("1")} FROM ${clock}
-WHERE $2::uuid IS NULL OR EXISTS (SELECT FROM ${table} e WHERE e.${c.name} = $1)
-ON CONFLICT (${c.name}) DO UPDATE
-SET ${c.breakerState} = 'open', ${c.breakerReason} = $3, ${noProbe}, (${c.openings}, ${c.openedAt}, ${c.openUntil}) = (
-  SELECT n.openings, t.now, ${openUntil("n.openings")} FROM ${clock}, LATERAL (SELECT ${openings} AS openings) AS n)
-WHERE ($2::uuid IS NULL AND d.${c.breakerState} = 'closed') OR (${isProbed})
-RETURNING date_part('epoch', d.${c.openUntil} - d.${c.openedAt}) * 1000 AS open_ms`,
+    /** Null for `probe` opens a closed breaker. */
+    open: short("destinations.open(name, probe, reason, firstMs, mostMs, atLeastMs, stableAfterMs)")`${lockAndChange(
+      `e.${c.name} = $1`,
+      {
+        [c.breakerState]: "'open'",
+        [c.breakerReason]: "$3::text",
+        ...noProbe,
+        [c.openings]: "o.openings",
+        [c.openedAt]: "t.now",
+        [c.openUntil]: openUntil,
+      },
+      `($2::uuid IS NULL AND d.${c.breakerState} = 'closed') OR (${isProbed})`,
+      ` CROSS JOIN LATERAL (SELECT ${openings} AS openings) AS o`,
+    )}
+SELECT date_part('epoch', n.${c.openUntil} - n.${c.openedAt}) * 1000 AS open_ms FROM n`,
 
     takeProbe: short("destinations.take probe(name, probe, leaseMs)")(
-      changeExisting(
-        `${c.breakerState} = 'half-open', ${c.probeToken} = $2::uuid, ${c.probeAt} = clock_timestamp(),
-  ${c.probeUntil} = clock_timestamp() + ${milliseconds("$3")}`,
-        `(d.${c.breakerState} = 'open' AND ${isOver(c.openedAt, c.openUntil, "clock_timestamp()")})
-  OR (d.${c.breakerState} = 'half-open' AND ${isOver(c.probeAt, c.probeUntil, "clock_timestamp()")})`,
+      change(
+        {
+          [c.breakerState]: "'half-open'",
+          [c.probeToken]: "$2::uuid",
+          [c.probeAt]: "t.now",
+          [c.probeUntil]: `t.now + ${milliseconds("$3")}`,
+        },
+        `(d.${c.breakerState} = 'open' AND ${isOver(c.openedAt, c.openUntil)})
+  OR (d.${c.breakerState} = 'half-open' AND ${isOver(c.probeAt, c.probeUntil)})`,
       ),
     ),
 
     renewProbe: short("destinations.renew probe(name, probe, leaseMs)")(
-      changeExisting(
-        `${c.probeAt} = clock_timestamp(), ${c.probeUntil} = clock_timestamp() + ${milliseconds("$3")}`,
-        isProbed,
-      ),
+      change({ [c.probeAt]: "t.now", [c.probeUntil]: `t.now + ${milliseconds("$3")}` }, isProbed),
     ),
 
     /** How often it has opened is kept: it may open again soon. */
     close: short("destinations.close(name, probe)")(
-      changeExisting(
-        `${c.breakerState} = 'closed', ${c.closedAt} = clock_timestamp(), ${c.openedAt} = NULL, ${c.openUntil} = NULL,
-  ${c.breakerReason} = NULL, ${noProbe}`,
+      change(
+        {
+          [c.breakerState]: "'closed'",
+          [c.closedAt]: "t.now",
+          [c.openedAt]: NO_TIME,
+          [c.openUntil]: NO_TIME,
+          [c.breakerReason]: "NULL::text",
+          ...noProbe,
+        },
         isProbed,
       ),
     ),
 
     returnProbe: short("destinations.return probe(name, probe, waitMs)")(
-      changeExisting(
-        `${c.breakerState} = 'open', ${noProbe}, (${c.openedAt}, ${c.openUntil}) = (
-  SELECT t.now, t.now + ${milliseconds("$3")} FROM ${clock})`,
+      change(
+        {
+          [c.breakerState]: "'open'",
+          ...noProbe,
+          [c.openedAt]: "t.now",
+          [c.openUntil]: `t.now + ${milliseconds("$3")}`,
+        },
         isProbed,
       ),
     ),
 
-    report: short(`destinations.report(${Object.keys(REPORT).join(", ")})`)`
-INSERT INTO ${table} AS d (${c.name}, ${c.lastSuccessAt}, ${c.lastFailureAt}, ${c.lastError}, ${c.slowAt})
-SELECT r.name, t.now - ${milliseconds("r.succeeded")}, t.now - ${milliseconds("r.failed")}, r.error, CASE WHEN r.slow THEN t.now END
-FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::boolean[]) AS r(name, succeeded, failed, error, slow), ${clock}
-ORDER BY r.name COLLATE "C"
-ON CONFLICT (${c.name}) DO UPDATE
-SET ${c.lastSuccessAt} = ${latest(c.lastSuccessAt)}, ${c.lastFailureAt} = ${latest(c.lastFailureAt)}, ${c.slowAt} = ${latest(c.slowAt)},
-  ${c.lastError} = CASE WHEN EXCLUDED.${c.lastFailureAt} IS NOT NULL AND ${latest(c.lastFailureAt)} = EXCLUDED.${c.lastFailureAt}
-    THEN EXCLUDED.${c.lastError} ELSE d.${c.lastError} END`,
+    report: short(`destinations.report(${Object.keys(REPORT).join(", ")})`)(
+      `${lockAndChange(
+        `e.${c.name} = ANY ($1::text[]) ORDER BY e.${c.name}`,
+        {
+          [c.lastSuccessAt]: latest(c.lastSuccessAt, "r.succeeded"),
+          [c.lastFailureAt]: latest(c.lastFailureAt, "r.failed"),
+          [c.slowAt]: latest(c.slowAt, "r.slow"),
+          [c.lastError]: `CASE WHEN r.failed IS NOT NULL AND ${latest(c.lastFailureAt, "r.failed")} = r.failed THEN r.error ELSE d.${c.lastError} END`,
+        },
+        "true",
+        ` CROSS JOIN LATERAL (
+    SELECT t.now - ${milliseconds("u.succeeded")} AS succeeded, t.now - ${milliseconds("u.failed")} AS failed, u.error,
+      CASE WHEN u.slow THEN t.now END AS slow
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::boolean[]) AS u(name, succeeded, failed, error, slow)
+    WHERE u.name = d.${c.name}) AS r`,
+      )}${COUNTED}`,
+    ),
 
     dialect: { reportValues: (reports) => arraysOf(reports, REPORT) },
   };
@@ -153,7 +211,7 @@ const REPORT = {
 } as const;
 
 /** The later of the stored and the reported time. One after now comes from a clock that was set back. */
-function latest(column: string): string {
-  const past = `CASE WHEN d.${column} <= clock_timestamp() THEN d.${column} END`;
-  return `coalesce(greatest(${past}, EXCLUDED.${column}), d.${column})`;
+function latest(column: string, reported: string): string {
+  const past = `CASE WHEN d.${column} <= t.now THEN d.${column} END`;
+  return `coalesce(greatest(${past}, ${reported}), d.${column})`;
 }

@@ -21,11 +21,13 @@ import {
 
 /**
  * The statements about destinations. Those that change a row return `changed`, the number of rows; `open` returns
- * `open_ms`, how long the breaker is open, or no row or NULL.
+ * `open_ms`, how long the breaker is open, and `takeFromRate` `wait_ms`, or no row or NULL.
  */
 export interface DestinationStatements<S>
   extends Named<S, "states" | "pause" | "resume" | "takeFromRate" | "report">,
     Named<S, "open" | "takeProbe" | "renewProbe" | "close" | "returnProbe"> {
+  /** Makes the rows of `names` that are not there; undefined where the statements that need a row make it. */
+  readonly makeRows: S | undefined;
   readonly dialect: { reportValues(reports: readonly ReportValues[]): Values };
 }
 
@@ -34,8 +36,22 @@ export function destinationStore<S>(
   runner: StatementRunner<S>,
   sql: DestinationStatements<S>,
 ): DestinationStore & { isAvailable: boolean } {
+  const hasChanged = (answer: readonly Row[]) => countOf(answer, "changed") > 0;
+  const isAnswer = (answer: readonly Row[]) => answer.length > 0;
   const changes = async (statement: S, values: Values): Promise<boolean> =>
-    countOf(await runner.run(statement, values), "changed") > 0;
+    hasChanged(await runner.run(statement, values));
+  /** Runs a statement, and again with the rows that it needs. @param hasAll whether an answer is of all rows */
+  const withRows = async (
+    names: readonly string[],
+    statement: S,
+    values: Values,
+    hasAll: (answer: readonly Row[]) => boolean,
+  ): Promise<readonly Row[]> => {
+    const answer = await runner.run(statement, values);
+    if (sql.makeRows === undefined || hasAll(answer)) return answer;
+    await runner.run(sql.makeRows, { names });
+    return await runner.run(statement, values);
+  };
   return {
     /** Set by the check of the tables. */
     isAvailable: false,
@@ -45,7 +61,7 @@ export function destinationStore<S>(
     },
 
     async pause(name, pause) {
-      await runner.run(sql.pause, { name, ...pauseValues(pause) });
+      await withRows([name], sql.pause, { name, ...pauseValues(pause) }, hasChanged);
     },
 
     async resume(name) {
@@ -53,12 +69,14 @@ export function destinationStore<S>(
     },
 
     async takeFromRate(name, rate) {
-      const [row] = await runner.run(sql.takeFromRate, { name, ...rateValues(rate) });
+      const [row] = await withRows([name], sql.takeFromRate, { name, ...rateValues(rate) }, isAnswer);
       return Number(row?.wait_ms ?? 0);
     },
 
     async open(name, opening) {
-      const [row] = await runner.run(sql.open, { name, ...openingValues(opening) });
+      const values = { name, ...openingValues(opening) };
+      // Who closes its probe has a row.
+      const [row] = await withRows([name], sql.open, values, opening.probe === null ? isAnswer : () => true);
       return row?.open_ms == null ? undefined : Math.round(Number(row.open_ms));
     },
 
@@ -79,7 +97,11 @@ export function destinationStore<S>(
     },
 
     async report(reports) {
-      if (reports.length > 0) await runner.run(sql.report, sql.dialect.reportValues(valuesOf(reports)));
+      if (reports.length === 0) return;
+      const values = valuesOf(reports);
+      const names = values.map(({ name }) => name);
+      const hasAll = (answer: readonly Row[]) => countOf(answer, "changed") === names.length;
+      await withRows(names, sql.report, sql.dialect.reportValues(values), hasAll);
     },
   };
 }

@@ -167,6 +167,7 @@ FROM @reports r JOIN ${table} d WITH (ROWLOCK) ON d.${c.name} = r.name
 OPTION (FORCE ORDER, LOOP JOIN);
 COMMIT TRANSACTION;`,
 
+    makeRows: undefined,
     dialect: { reportValues: (rows) => ({ rows }) },
   };
 }
