@@ -163,7 +163,7 @@ describe("a server that comes back in an earlier state, at the same address", ()
       async (server) => {
         const run = (statement: Statement, values: Values = {}) =>
           server.query(statement.text, valuesInOrder(statement, values));
-        lowWater = new PostgresLowWater({ run, lostConnections: 0 }, statements.mark, new ManualClock());
+        lowWater = new PostgresLowWater({ run, lostConnections: 0 }, statements, new ManualClock());
       },
       async (server) => {
         await server.query(INSERT, [1, 20]);

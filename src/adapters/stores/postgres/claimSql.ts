@@ -13,7 +13,7 @@ import { NO_ROUTING, type Routing } from "../sql/routing.ts";
 import { isLockTimeout } from "./errors.ts";
 import { destinationOf, expiresInMs, msOf, overrideOf, PARKED_AT } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
-import { history, isSameHistory, markBound, mayHaveChanged, newestMark, SEEN } from "./lowWater.ts";
+import { history, isSameHistory, markBound, mayHaveChanged, mayLackTimes, newestMark, SEEN } from "./lowWater.ts";
 import { byIndex, perLimit, type Statement, statement, uuidArray } from "./statement.ts";
 
 /** Conditions and expressions that the statements on the outbox share. */
@@ -29,8 +29,8 @@ export function outboxParts(names: TableNames, payloadType: string, routing: Rou
    * `scheduled_at` of a claimed row that is released. Its time had come when it was claimed; after a clock set back it
    * is now: a time ahead of `updated_at` would pass for scheduled ahead, and later rows of its key would go first.
    */
-  const scheduledAtGivenBack = (row: string): string =>
-    `CASE WHEN ${row}.${c.scheduledAt} > now() THEN now() ELSE ${row}.${c.scheduledAt} END`;
+  const scheduledAtGivenBack = (row: string, now: string): string =>
+    `CASE WHEN ${row}.${c.scheduledAt} > ${now} THEN ${now} ELSE ${row}.${c.scheduledAt} END`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
   /**
@@ -139,6 +139,7 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
 
   const columns = (write: (column: readonly [name: string, value: string]) => string): string =>
     claimedColumns.map(write).join(", ");
+  const returned = Object.values(c).flatMap((column) => (column === null ? [] : [`o.${column}`]));
 
   /**
    * One claim; see {@link CLAIM_PARAMETERS}. `heldTokens` are those of claims that this process holds.
@@ -195,23 +196,24 @@ stops AS MATERIALIZED (
   ) s
 ),
 free AS MATERIALIZED (
-  SELECT c.id, c.sequence, sum(c.bytes) OVER (ORDER BY c.sequence) - c.bytes AS bytes_before
+  SELECT c.id, c.sequence, sum(c.bytes) OVER (ORDER BY c.sequence) - c.bytes AS bytes_before,
+    now() AS claimed_at, now() + least($5::bigint, $6::bigint) * interval '1 millisecond' AS lease_expires_at
   FROM candidates c LEFT JOIN stops s ON s.key = c.key
   WHERE s.sequence IS NULL OR c.sequence < s.sequence
 ),
 claimed AS (
   UPDATE ${table} o
-  SET ${c.state} = 'processing', ${c.claimToken} = $4::uuid, ${c.claimedAt} = now(), ${c.updatedAt} = now(),
-      ${c.leaseExpiresAt} = now() + least($5::bigint, $6::bigint) * interval '1 millisecond'
+  SET ${c.state} = 'processing', ${c.claimToken} = $4::uuid, ${c.claimedAt} = f.claimed_at, ${c.updatedAt} = f.claimed_at,
+      ${c.leaseExpiresAt} = f.lease_expires_at
   FROM free f
   WHERE o.${c.id} = f.id AND f.bytes_before < $3::bigint
-  RETURNING ${columns(([name, value]) => `${value} AS ${name}`)}
+  RETURNING ${returned.join(", ")}
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates, (SELECT count(*) FROM free)::int AS free,
   (SELECT count(*) FROM candidates) >= $2::int AS more, (SELECT min(sequence) FROM candidates) AS first_candidate,
   NOT (SELECT is_same FROM history) AS has_gone_back, ${SEEN} AS seen, ${columns(([name]) => `NULL AS ${name}`)}
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, r.* FROM claimed r
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, ${columns(([, value]) => value)} FROM claimed o
 ORDER BY sequence NULLS FIRST`;
 
   const inBackoff = `b.${c.state} = 'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > now()`;
@@ -358,13 +360,17 @@ ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(lowWater)}`
 
   /** @param and a further condition on the rows @param noted a further part of the `WITH` */
   const settle = (and: string, noted = ""): string => `
-WITH closed AS (
+WITH outcomes AS MATERIALIZED (
+  SELECT u.*, now() AS now, now() + u.delay * interval '1 millisecond' AS again_at
+  FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS u(id, token, state, attempts, delay, reason)
+),
+closed AS (
 UPDATE ${table} o
-SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.attempts")}, ${c.updatedAt} = now(), ${unclaimed},
-    ${c.scheduledAt} = CASE WHEN s.delay < 0 THEN ${PARKED_AT} WHEN s.delay IS NOT NULL THEN now() + s.delay * interval '1 millisecond'
-      WHEN s.state = 'pending' THEN ${scheduledAtGivenBack("o")} ELSE o.${c.scheduledAt} END,
+SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.attempts")}, ${c.updatedAt} = s.now, ${unclaimed},
+    ${c.scheduledAt} = CASE WHEN s.delay < 0 THEN ${PARKED_AT} WHEN s.delay IS NOT NULL THEN s.again_at
+      WHEN s.state = 'pending' THEN ${scheduledAtGivenBack("o", "s.now")} ELSE o.${c.scheduledAt} END,
     ${c.lastError} = coalesce(s.reason, o.${c.lastError})
-FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS s(id, token, state, attempts, delay, reason)
+FROM outcomes s
 WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
   AND (o.${c.state} || '') = 'processing'${and}
 RETURNING o.${c.id} AS id)${noted}
@@ -378,7 +384,7 @@ SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS clos
     dueBehind: dueBehind("", "", ""),
 
     trial: statement("outbox.trial claim(ids)")`
-UPDATE ${table} SET ${c.state} = 'processing', ${c.claimToken} = gen_random_uuid(), ${c.claimedAt} = now(), ${c.updatedAt} = now(),
+UPDATE ${table} SET ${c.state} = 'processing', ${c.claimToken} = ${c.id}, ${c.claimedAt} = now(), ${c.updatedAt} = now(),
   ${c.leaseExpiresAt} = now()
 WHERE ${c.id} = ANY (ARRAY(
   SELECT o.${c.id} FROM ${table} o WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending'
@@ -396,6 +402,7 @@ WHERE ${c.id} = ANY (ARRAY(
     dueFrom: statement("outbox.due from a cursor(lowWater)")`SELECT (${anyDue("$1", newestMark("$1"))}) AS answer`,
 
     mayHaveChanged: statement("outbox.changed(seen)")`SELECT (${mayHaveChanged(names, "$1")}) AS answer`,
+    mayLackTimes: statement("outbox.may lack times")`SELECT (${mayLackTimes(names)}) AS answer`,
 
     end: byIndex("outbox.end")`
 SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.state} = 'pending'`,

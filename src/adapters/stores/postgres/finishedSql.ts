@@ -80,7 +80,7 @@ ORDER BY o.${c.sequence}`,
      */
     move: byIndex(`replay.move(finishedUntil, ids${noted}${override === null ? "" : ", to"})`)`
 WITH still_finished AS MATERIALIZED (
-  SELECT o.${c.id} AS id
+  SELECT o.${c.id} AS id, now() AS now
   FROM ${table} o
   WHERE o.${c.id} = ANY ($2::uuid[]) AND ${finishedById} AND o.${c.updatedAt} <= $1::timestamptz
   ORDER BY o.${c.sequence}
@@ -88,7 +88,7 @@ WITH still_finished AS MATERIALIZED (
 ),
 moved AS (
   UPDATE ${table} o
-  SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = now(), ${c.updatedAt} = now(), ${c.lastError} = NULL,
+  SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = f.now, ${c.updatedAt} = f.now, ${c.lastError} = NULL,
       ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${redirected}${renewed}
   FROM still_finished f
   WHERE o.${c.id} = f.id

@@ -24,6 +24,9 @@ export function msOf(time: string): string {
   return `CASE WHEN isfinite(${time}) THEN floor(date_part('epoch', (${time})::timestamptz) * 1000 + 0.0005)::bigint END`;
 }
 
+/** An expression (boolean): the server is a node of Citus. */
+export const IS_CITUS = "to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL";
+
 /** `scheduled_at` of a parked row. A column without a time zone holds it in the session's. */
 export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;
 

@@ -15,9 +15,12 @@ export function historyStatements(names: TableNames): HistoryStatements<Statemen
   return {
     trial: statement("history.trial(id)")`
 WITH seen AS (SELECT count(*) AS entries FROM ${table} h WHERE h.${c.outboxId} = $1::uuid),
-deleted AS (DELETE FROM ${table} h WHERE h.${c.outboxId} = $1::uuid)
-INSERT INTO ${table} (${entryColumns(names)})
-SELECT $1::uuid, 'sent', 1, '', '', '', '', s.entries, '' FROM seen s`,
+deleted AS (DELETE FROM ${table} h WHERE h.${c.outboxId} = $1::uuid),
+added AS (
+  INSERT INTO ${table} (${entryColumns(names)})
+  SELECT $1::uuid, 'sent', 1, '', '', '', '', s.entries, '' FROM seen s
+)
+SELECT entries FROM seen`,
 
     of: byIndex("history.of a row(id, limit)")(
       newestLast(`${entries} WHERE h.${c.outboxId} = $1::uuid ORDER BY h.${c.id} DESC LIMIT $2::int`),
@@ -56,7 +59,7 @@ const ENTRY_TYPES = ["uuid", "text", "int", "text", "text", "text", "text", "int
 export const ENTRY_PARAMETERS = Object.keys(ENTRY).join(", ");
 
 /**
- * Adds the entries of settled rows.
+ * Adds the entries of settled rows, in their order.
  *
  * @param settled a query with their ids
  * @param first the number of the first parameter
@@ -64,8 +67,9 @@ export const ENTRY_PARAMETERS = Object.keys(ENTRY).join(", ");
 export function noteSettled(names: TableNames, settled: string, first: number): string {
   const arrays = ENTRY_TYPES.map((type, n) => `$${first + n}::${type}[]`);
   return `INSERT INTO ${names.historyTable} (${entryColumns(names)})
-  SELECT n.* FROM unnest(${arrays.join(", ")}) AS n(id, event, attempt, actor, destination, code, status, duration_ms, reason)
-  WHERE n.id IN (${settled})`;
+  SELECT n.id, n.event, n.attempt, n.actor, n.destination, n.code, n.status, n.duration_ms, n.reason
+  FROM unnest(${arrays.join(", ")}) WITH ORDINALITY AS n(id, event, attempt, actor, destination, code, status, duration_ms, reason, position)
+  WHERE n.id IN (${settled}) ORDER BY n.position`;
 }
 
 /** The values of {@link ENTRY_PARAMETERS}. @param entries one at least */

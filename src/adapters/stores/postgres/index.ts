@@ -19,7 +19,7 @@ import { PostgresLowWater } from "./lowWater.ts";
 import { type PoolOptions, PostgresPool } from "./pool.ts";
 import { PostgresReceipt } from "./receipt.ts";
 import { PostgresRelay } from "./relay.ts";
-import { columnTypes, migrate, schemaDialect } from "./schema.ts";
+import { columnTypes, isCitus, migrate, schemaDialect } from "./schema.ts";
 import { statement } from "./statement.ts";
 import { fixedStatements, tableStatements } from "./statements.ts";
 import { PostgresWake } from "./wake.ts";
@@ -40,10 +40,10 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
   const fixed = fixedStatements(all);
   const history = new SqlHistory(pool, fixed.history, isLockTimeout, clock, log);
   const check = new TableCheck(schemaDialect(pool), options.names, log);
-  const facets = (types: ColumnTypes): Facets => {
+  const facets = (types: ColumnTypes, mayBeCitus: boolean): Facets => {
     const names = withoutColumns(all, check.missing);
-    const sql = tableStatements(names, types, options.routing);
-    const lowWater = new PostgresLowWater(pool, sql.outbox.mark, clock);
+    const sql = tableStatements(names, types, mayBeCitus, options.routing);
+    const lowWater = new PostgresLowWater(pool, sql.outbox, clock);
     const receipt = new PostgresReceipt(pool, sql.receipt);
     const relay = new PostgresRelay(pool, sql, lowWater, clock);
     return {
@@ -61,8 +61,8 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
     ping: statement("ping", { timeoutMs: 3000 })("SELECT 1"),
     ...fixed,
     history,
-    facets: facets(BUNDLED_TYPES),
-    checkedFacets: async () => facets(await columnTypes(pool, check, options.names)),
+    facets: facets(BUNDLED_TYPES, true),
+    checkedFacets: async () => facets(await columnTypes(pool, check, options.names), await isCitus(pool)),
     check,
     migrate: () => migrate(pool, options.names.schema, log),
     wake: new PostgresWake(pool, channelName(options.names), clock, log),

@@ -1,8 +1,9 @@
 import type { StoreError } from "../../../model/errors.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { type LowWater, LowWaterMarks } from "../sql/lowWaterMarks.ts";
+import { type LowWater, LowWaterMarks, lower } from "../sql/lowWaterMarks.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { Row, Values } from "../sql/rows.ts";
+import { IS_CITUS } from "./fragments.ts";
 import type { PostgresPool } from "./pool.ts";
 import type { Statement } from "./statement.ts";
 
@@ -56,11 +57,16 @@ function isSameClock(lowWater: string): string {
 
 const positionOf = (time: string): string => `(extract(epoch FROM ${time}) * 1000000)::bigint`;
 
-/** The CTE `history (is_same)`: see {@link isSameHistory}. @param positions `times` where a clock gives them */
-export function history(lowWater: string, positions: "sequence" | "times" = "sequence"): string {
+/**
+ * The CTE `history (is_same)`: see {@link isSameHistory}.
+ *
+ * @param positions `times` where a clock gives them
+ * @param from a `FROM` of one row, which decides on which node of Citus it is asked
+ */
+export function history(lowWater: string, positions: "sequence" | "times" = "sequence", from = ""): string {
   const isSame = positions === "times" ? ` AND ${isSameClock(lowWater)}` : "";
   return `
-history AS MATERIALIZED (SELECT ${isSameHistory(lowWater)}${isSame} AS is_same)`;
+history AS MATERIALIZED (SELECT ${isSameHistory(lowWater)}${isSame} AS is_same${from})`;
 }
 
 /**
@@ -94,16 +100,12 @@ export function markRead(
   { position, lowest, atMost }: { readonly position?: string; readonly lowest: string; readonly atMost?: string },
 ): string {
   const mark = `coalesce(${lowest}, CASE WHEN (SELECT is_same FROM history) THEN $2::bigint END)`;
-  const sequence =
-    position === undefined
-      ? "NULL"
-      : `(SELECT CASE WHEN has_sequence_privilege(q.name, 'SELECT, USAGE') THEN q.name::regclass::oid END
-    FROM pg_get_serial_sequence('${literal(table)}', '${literal(unquoted(position))}') AS q(name))`;
+  const sequence = position === undefined ? "NULL" : `(SELECT ${sequenceOf(table, position)})`;
   return `
 SELECT l.mark, array(SELECT pg_snapshot_xip(pg_current_snapshot())::text) AS running, ${XMAX}::text AS "end", w.writers,
   CASE WHEN l.is_new AND w.writers IS NOT NULL THEN pg_current_xact_id()::text END AS later,
   ${SERVER}::text AS server, ${sequence}::text AS sequence, (SELECT is_same FROM history) AS same_history,
-  ${position === undefined ? positionOf("now()") : "NULL"}::text AS clock
+  ${position === undefined ? positionOf("now()") : "NULL"}::text AS clock, ${IS_CITUS} AS is_citus
 FROM (SELECT m.mark, m.mark IS NOT NULL AND m.mark IS DISTINCT FROM $3::bigint AS is_new FROM (SELECT ${
     atMost === undefined
       ? mark
@@ -113,21 +115,57 @@ CROSS JOIN LATERAL (SELECT CASE WHEN l.is_new OR cardinality($4::text[]) > 0 THE
 }
 
 /**
- * Who writes to a table or its partitions without a transaction number yet, or is awaited ($4). A writer takes this
- * lock before anything else, even a position, and keeps it to its end.
+ * A query for the sequence that gives the positions, NULL for none or one that may not be read. One that has given none
+ * says nothing: a node of Citus has a sequence of its own, and another node gives the positions.
+ */
+const sequenceOf = (table: string, position: string): string => `CASE
+    WHEN has_sequence_privilege(q.name, 'SELECT, USAGE') AND pg_sequence_last_value(q.name::regclass) IS NOT NULL THEN q.name::regclass::oid END
+    FROM pg_get_serial_sequence('${literal(table)}', '${literal(unquoted(position))}') AS q(name)`;
+
+/**
+ * A query for who writes to a table or its partitions without a transaction number yet, or is awaited ($4). A writer
+ * takes this lock before anything else, even a position, and keeps it to its end.
+ *
+ * It names no table of the catalogue, which Citus would read on another server. The locks of this statement tell the
+ * database, and the shard of the table there.
  */
 function writers(table: string): string {
   const oid = `'${literal(table)}'::regclass`;
   return `
-  SELECT k.virtualtransaction FROM pg_locks k
-  WHERE k.granted AND (k.locktype = 'relation' AND k.mode = 'RowExclusiveLock'
-      AND k.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-      AND (k.relation = ${oid} OR k.relation IN (SELECT relid FROM pg_partition_tree(${oid})))
-    OR k.locktype = 'transactionid' AND k.mode = 'ExclusiveLock')
+  WITH k AS MATERIALIZED (SELECT * FROM pg_lock_status() WHERE granted),
+  own AS MATERIALIZED (SELECT k.database, k.relation FROM k WHERE k.pid = pg_backend_pid() AND k.locktype = 'relation' AND k.database <> 0)
+  SELECT k.virtualtransaction FROM k
+  WHERE k.locktype = 'relation' AND k.mode = 'RowExclusiveLock' AND k.database IN (SELECT database FROM own)
+      AND (k.relation = ${oid} OR k.relation IN (SELECT relid FROM pg_partition_tree(${oid})) OR k.relation IN (SELECT relation FROM own))
+    OR k.locktype = 'transactionid' AND k.mode = 'ExclusiveLock'
   GROUP BY k.virtualtransaction
   HAVING bool_or(k.locktype = 'relation')
     AND (k.virtualtransaction = ANY ($4::text[]) OR NOT bool_or(k.locktype = 'transactionid'))`;
 }
+
+/**
+ * On Citus, for the node that the service is connected to, before a mark is read on the node that holds the table: up to
+ * where positions have been given (`bound`), and who may still write such a position (`writers`). A writer locks the
+ * table here, takes its position here, and only then becomes known to the other node; with its end there this lock ends.
+ *
+ * @param table already quoted
+ * @param position its column of positions, where a sequence gives them; else they are times
+ */
+export function markCoordination(table: string, position?: string): string {
+  const bound =
+    position === undefined
+      ? `SELECT ${positionOf("clock_timestamp()")} AS bound OFFSET 0`
+      : `SELECT pg_sequence_last_value(s.sequence::regclass) AS bound FROM (SELECT ${sequenceOf(table, position)}) AS s(sequence) OFFSET 0`;
+  return `
+SELECT b.bound::text AS bound, w.writers FROM (${bound}) b
+CROSS JOIN LATERAL (SELECT CASE WHEN b.bound IS NOT NULL THEN array(
+  SELECT DISTINCT '${COORDINATOR}' || k.virtualtransaction FROM pg_lock_status() k
+  WHERE k.granted AND k.locktype = 'relation' AND k.mode = 'RowExclusiveLock' AND k.relation = '${literal(table)}'::regclass
+    AND k.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())) END AS writers OFFSET 0) w`;
+}
+
+/** Before the names of writers, which each node numbers itself. */
+const COORDINATOR = "coordinator ";
 
 const literal = (text: string): string => text.replaceAll("'", "''");
 const unquoted = (identifier: string): string => identifier.replace(/^"(.*)"$/, "$1");
@@ -149,7 +187,7 @@ export const SEEN = `(SELECT CASE WHEN pg_snapshot_xmin(s.now) = pg_snapshot_xma
  *
  * While no writing transaction has ended since, in any database of the server, every row is as it was, and no free one
  * is locked. Only time has passed: rows that were not due yet are among those with `scheduled_at <> created_at`, which
- * have an index. True where they are many, or where that index lacks rows without `created_at`.
+ * have an index. True where they are many. The index lacks rows without `created_at`: see {@link mayLackTimes}.
  *
  * @param names already quoted
  * @param seen the text of a parameter with a value of `SEEN`
@@ -159,21 +197,36 @@ export function mayHaveChanged({ outboxTable: table, outbox: c }: TableNames, se
   const time = `(timestamptz 'epoch' + (${seen}::bigint[])[2] * interval '1 microsecond')`;
   return `
 CASE WHEN ${XMAX} <> ${transaction} THEN true
-  WHEN NOT (SELECT a.attnotnull FROM pg_attribute a
-    WHERE a.attrelid = '${literal(table)}'::regclass AND a.attname = '${literal(unquoted(c.createdAt))}') THEN true
   ELSE (SELECT count(*) > ${MOST_ROWS_READ} OR coalesce(bool_or(a.scheduled_at > ${time} AND a.scheduled_at <= now()), false)
     FROM (SELECT o.${c.scheduledAt} AS scheduled_at FROM ${table} o
       WHERE o.${c.state} IN ('pending', 'processing') AND o.${c.scheduledAt} <> o.${c.createdAt}
       ORDER BY o.${c.sequence} LIMIT ${MOST_ROWS_READ + 1}) a) END`;
 }
 
+/**
+ * An expression (boolean): the table may hold rows without `created_at`. A statement of its own: on Citus one that reads
+ * the catalogue and the table has several snapshots.
+ */
+export function mayLackTimes({ outboxTable: table, outbox: c }: TableNames): string {
+  return `SELECT NOT a.attnotnull FROM pg_attribute a
+  WHERE a.attrelid = '${literal(table)}'::regclass AND a.attname = '${literal(unquoted(c.createdAt))}'`;
+}
+
 /** Of rows that were retried, replayed or scheduled ahead: takes a millisecond. */
 const MOST_ROWS_READ = 1000;
+
+/** What reads the marks of a table. */
+export interface MarkStatements {
+  /** Made with {@link markRead}. */
+  readonly mark: Statement;
+  /** Made with {@link markCoordination}. */
+  readonly markCoordination: Statement;
+}
 
 export class PostgresLowWater implements LowWater {
   readonly marks: LowWaterMarks;
   readonly #pool: Pick<PostgresPool, "run" | "lostConnections">;
-  readonly #statement: Statement;
+  readonly #statements: MarkStatements;
   readonly #clock: Clock;
   #lostConnections = 0;
   /** From the last read: when the server started, and the sequence of the positions. */
@@ -182,13 +235,19 @@ export class PostgresLowWater implements LowWater {
   /** Least advance of the server's clock over this process' monotonic one, in ms: see {@link clock}. */
   #clockAhead: number | undefined;
   #clockReadAt = 0;
+  /** The table is on another node of Citus. */
+  #isCitus = false;
 
-  /** @param statement made with {@link markRead} */
-  constructor(pool: Pick<PostgresPool, "run" | "lostConnections">, statement: Statement, clock: Clock) {
+  constructor(pool: Pick<PostgresPool, "run" | "lostConnections">, statements: MarkStatements, clock: Clock) {
     this.#pool = pool;
-    this.#statement = statement;
+    this.#statements = statements;
     this.#clock = clock;
     this.marks = new LowWaterMarks(clock);
+  }
+
+  /** False until the first read. */
+  get isCitus(): boolean {
+    return this.#isCitus;
   }
 
   bound(from?: string): readonly string[] {
@@ -196,6 +255,15 @@ export class PostgresLowWater implements LowWater {
     this.#forgetUnseenClock();
     const { stable, conditional } = this.marks;
     return this.#parameter(stable, conditional.mark, conditional.running, from);
+  }
+
+  /**
+   * The same for a statement that Citus runs in parts: each has a snapshot of its own, so that a transaction of the
+   * conditional mark may end between two of them.
+   */
+  boundOfParts(): readonly string[] {
+    const bound = this.bound();
+    return this.#isCitus ? this.#parameter(this.marks.stable, "0", []) : bound;
   }
 
   /**
@@ -216,28 +284,34 @@ export class PostgresLowWater implements LowWater {
     const startedAt = this.#clock.monotonic();
     const { afterHighest = null, lastRead = null, awaited } = this.marks;
     const lowWater = isFull ? this.#parameter("0", "0", []) : this.bound();
+    const isCitus = this.#isCitus;
+    let coordination: Row | undefined;
     let row: Row;
     try {
-      [row = {}] = await this.#pool.run(this.#statement, { ...more, lowWater, afterHighest, lastRead, awaited });
+      if (isCitus) [coordination] = await this.#pool.run(this.#statements.markCoordination);
+      [row = {}] = await this.#pool.run(this.#statements.mark, { ...more, lowWater, afterHighest, lastRead, awaited });
     } catch (error) {
       if (this.#sequence === "0" || (error as Partial<StoreError>).code === "unavailable") throw error;
       // The sequence may be gone, or no longer readable: read without it.
       this.#sequence = "0";
       return await this.refreshIfDue(intervalMs, more);
     }
+    this.#isCitus = row.is_citus === true;
+    // What was read without the writers of the node that gives the positions is no mark.
+    if (this.#isCitus && !isCitus) return await this.refreshIfDue(intervalMs, more);
     if (isFull) this.marks.fullReadTook(this.#clock.monotonic() - startedAt);
     // What was read before a loss is invalid for the database behind it.
     if (this.#forgetAfterLoss()) return;
     if (row.same_history !== true) this.forget();
-    const { mark, running, end, later, writers, server, sequence, clock } = row;
+    const { running, end, later, server, sequence, clock } = row;
     if (typeof clock === "string") this.#seeClock(Number(clock) / 1000);
     this.#server = String(server);
     this.#sequence = typeof sequence === "string" ? sequence : "0";
-    this.marks.setNewest(typeof mark === "string" ? mark : undefined, {
+    this.marks.setNewest(markOf(row, coordination), {
       running: (running as readonly string[]).map(BigInt),
       end: BigInt(String(end)),
       later: typeof later === "string" ? BigInt(later) : undefined,
-      writers: Array.isArray(writers) ? (writers as string[]) : undefined,
+      writers: writersOf(row, coordination),
     });
   }
 
@@ -289,3 +363,15 @@ export class PostgresLowWater implements LowWater {
 const CLOCK_TOLERANCE_MS = 250;
 /** An idle process reads its mark every five seconds. */
 const LONGEST_UNSEEN_CLOCK_MS = 10_000;
+
+/** @param coordination of Citus: no mark passes the positions given before it, and none counts where they are unknown */
+function markOf({ mark }: Row, coordination: Row | undefined): string | undefined {
+  if (typeof mark !== "string") return undefined;
+  if (coordination === undefined) return mark;
+  return typeof coordination.bound === "string" ? lower(mark, String(BigInt(coordination.bound) + 1n)) : undefined;
+}
+
+function writersOf({ writers }: Row, coordination: Row | undefined): readonly string[] | undefined {
+  const all = [writers, coordination?.writers].filter((each) => Array.isArray(each)) as string[][];
+  return all.length === 0 ? undefined : all.flat();
+}

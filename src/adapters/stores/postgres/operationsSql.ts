@@ -22,7 +22,7 @@ export function operationsStatements(names: TableNames): OperationsStatements<St
 WITH seen AS (
   INSERT INTO ${process} (name, version, roles, started_at, seen_at)
   VALUES ($1, $2, $3, now() - $4::bigint * interval '1 millisecond', now())
-  ON CONFLICT (name) DO UPDATE SET version = EXCLUDED.version, roles = EXCLUDED.roles, started_at = EXCLUDED.started_at, seen_at = now()
+  ON CONFLICT (name) DO UPDATE SET version = EXCLUDED.version, roles = EXCLUDED.roles, started_at = EXCLUDED.started_at, seen_at = EXCLUDED.seen_at
 ),
 gone AS (
   DELETE FROM ${process} WHERE name IN (
@@ -36,12 +36,15 @@ old AS (
 forgotten AS (
   DELETE FROM ${audit} WHERE id IN (
     SELECT id FROM (SELECT id, at FROM ${audit} ORDER BY id LIMIT ${String(MOST_DELETED)} FOR UPDATE SKIP LOCKED) a WHERE a.at < now() - interval '90 days')
-)
+),
+counted AS (
 INSERT INTO ${figures} AS f (minute, kind, name, ${each((counter) => counter)})
 SELECT date_trunc('minute', now()) - c."minutesAgo" * interval '1 minute', c.kind, c.name, ${each((counter) => `sum(c.${counter})`)}
 FROM jsonb_to_recordset($5::jsonb) AS c(kind text, name text, "minutesAgo" int, ${each((counter) => `${counter} bigint`)})
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
-ON CONFLICT (minute, kind, name) DO UPDATE SET ${each((counter) => `${counter} = f.${counter} + EXCLUDED.${counter}`)}`,
+ON CONFLICT (minute, kind, name) DO UPDATE SET ${each((counter) => `${counter} = f.${counter} + EXCLUDED.${counter}`)}
+)
+SELECT 1 AS beat`,
 
     leave: byIndex("operations.leave(name)", options)`DELETE FROM ${process} WHERE name = $1`,
 

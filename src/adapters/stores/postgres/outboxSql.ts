@@ -2,7 +2,7 @@ import type { TableNames } from "../sql/names.ts";
 import type { OutboxStatements } from "../sql/outbox.ts";
 import { claimStatements, type OutboxParts } from "./claimSql.ts";
 import { PARKED_AT } from "./fragments.ts";
-import { markRead } from "./lowWater.ts";
+import { type MarkStatements, markCoordination, markRead } from "./lowWater.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
 /** Every statement on the outbox. States are literals: a parameter would defeat the partial indexes. */
@@ -25,9 +25,17 @@ export function outboxStatements(names: TableNames, parts: OutboxParts) {
     AND (o.${c.leaseExpiresAt} < now() OR (o.${c.leaseExpiresAt} IS NULL
       AND coalesce(o.${c.claimedAt}, o.${c.updatedAt}, '-infinity') < now() - $2::bigint * interval '1 millisecond'))
   LIMIT $1::int`;
-  const toPending = `UPDATE ${table} t
-SET ${c.state} = 'pending', ${c.updatedAt} = now(), ${c.scheduledAt} = ${scheduledAtGivenBack("t")}, ${unclaimed}
-WHERE (t.${c.state} || '') = 'processing'`;
+  const MOMENT = "\nmoment AS MATERIALIZED (SELECT now() AS now)";
+  /** A part of a `WITH`, after {@link MOMENT}. @param which a condition on the rows `t` */
+  const toPending = (which: string): string => `,
+reclaimed AS (
+  UPDATE ${table} t
+  SET ${c.state} = 'pending', ${c.updatedAt} = m.now, ${c.scheduledAt} = ${scheduledAtGivenBack("t", "m.now")}, ${unclaimed}
+  FROM moment m
+  WHERE (t.${c.state} || '') = 'processing' AND ${which}
+  RETURNING t.${c.id} AS id
+)
+SELECT id FROM reclaimed`;
 
   /** Waits for its retry, or is parked, before the later rows of its key. */
   const isBlocking = (row: string): string =>
@@ -53,32 +61,38 @@ ${markRead(table, {
   (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'processing' AND ${aboveLowWater("o")}))`,
 })}`,
 
+    markCoordination: statement("outbox.mark coordination")(markCoordination(table, c.sequence)),
+
     /** Skips locked rows: waiting would delay all renewals. Rows are found once, and then by id, as in `settle`. */
     // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
     renew: byIndex("outbox.renew(tokens, leaseMs, claimTimeoutMs, lowWater)", { timeoutMs: 4000 })`
-WITH${lowWaterPastParked("$4")}
-UPDATE ${table} o
-SET ${c.leaseExpiresAt} = least(now() + $2::bigint * interval '1 millisecond',
-                                o.${c.claimedAt} + $3::bigint * interval '1 millisecond')
-WHERE (o.${c.state} || '') = 'processing' AND o.${c.claimToken} = ANY ($1::uuid[]) AND o.${c.id} = ANY (ARRAY(
-  SELECT h.${c.id} FROM ${table} h
+WITH${lowWaterPastParked("$4")},
+held AS MATERIALIZED (
+  SELECT h.${c.id} AS id, least(now() + $2::bigint * interval '1 millisecond', h.${c.claimedAt} + $3::bigint * interval '1 millisecond') AS until
+  FROM ${table} h
   WHERE h.${c.state} = 'processing' AND ${aboveLowWater("h")} AND h.${c.claimToken} = ANY ($1::uuid[])
-  FOR NO KEY UPDATE OF h SKIP LOCKED))
-RETURNING o.${c.id} AS id`,
+  FOR NO KEY UPDATE OF h SKIP LOCKED
+),
+renewed AS (
+  UPDATE ${table} o SET ${c.leaseExpiresAt} = h.until
+  FROM held h
+  WHERE o.${c.id} = h.id AND (o.${c.state} || '') = 'processing' AND o.${c.claimToken} = ANY ($1::uuid[])
+  RETURNING o.${c.id} AS id
+)
+SELECT id FROM renewed`,
 
     /** Rows are found once, and then by id, as in `settle`. Parameters as in `expired`. */
     reclaim: byIndex("outbox.reclaim(limit, claimTimeoutMs, lowWater)", { timeoutMs: 4000 })`
-WITH${lowWaterPastParked("$3")}
-${toPending} AND t.${c.id} = ANY (ARRAY(${expired}
-  FOR NO KEY UPDATE OF o SKIP LOCKED))
-RETURNING t.${c.id} AS id`,
+WITH${lowWaterPastParked("$3")},${MOMENT}${toPending(`t.${c.id} = ANY (ARRAY(${expired}
+  FOR NO KEY UPDATE OF o SKIP LOCKED))`)}`,
     expired: byIndex("outbox.expired(limit, claimTimeoutMs, lowWater)", {
       timeoutMs: 4000,
     })`WITH${lowWaterPastParked("$3")}${expired}`,
     /** Of named rows whose claim has expired. */
     reclaimNamed: byIndex("outbox.reclaim of named rows(ids)", {
       timeoutMs: 4000,
-    })`${toPending} AND t.${c.id} = ANY ($1::uuid[]) AND coalesce(t.${c.leaseExpiresAt} < now(), true) RETURNING t.${c.id} AS id`,
+    })`
+WITH${MOMENT}${toPending(`t.${c.id} = ANY ($1::uuid[]) AND coalesce(t.${c.leaseExpiresAt} < m.now, true)`)}`,
 
     backlogTotals: statement("outbox.backlog(lowWater)")`
 WITH${lowWaterOf("$1")}
@@ -103,5 +117,5 @@ destinations AS (
 )
 SELECT d.*, a.* FROM (${totals("SELECT sum(pending) FROM unfinished")}
 ) a LEFT JOIN destinations d ON true`,
-  } satisfies OutboxStatements<Statement> & { readonly mark: Statement };
+  } satisfies OutboxStatements<Statement> & MarkStatements;
 }

@@ -21,7 +21,7 @@ function parked(names: TableNames, isNoting: boolean): ParkedStatements<Statemen
   /** Rows are locked in the order of their sequence; a second statement finds them changed, and leaves them. */
   const change = (set: string, noted: string, condition = isParkedById): string => `
 WITH still_parked AS MATERIALIZED (
-  SELECT o.${c.id} AS id
+  SELECT o.${c.id} AS id, now() AS now
   FROM ${table} o
   WHERE o.${c.id} = ANY ($1::uuid[]) AND ${condition}
   ORDER BY o.${c.sequence}
@@ -29,7 +29,7 @@ WITH still_parked AS MATERIALIZED (
 ),
 changed AS (
   UPDATE ${table} o
-  SET ${c.updatedAt} = now(), ${unclaimed}, ${set}
+  SET ${c.updatedAt} = p.now, ${unclaimed}, ${set}
   FROM still_parked p
   WHERE o.${c.id} = p.id
   RETURNING o.${c.id} AS id
@@ -39,7 +39,7 @@ SELECT count(*)::int AS changed FROM changed`;
   const discard = (name: string, condition: string): Statement =>
     byIndex(`${name}(ids, before, whole${isNoting ? ", by, note" : ""})`)(
       change(
-        `${c.state} = 'dead', ${c.lastError} = CASE WHEN $2::text IS NULL THEN $3::text ELSE concat($2::text, ': ' || o.${c.lastError}) END`,
+        `${c.state} = 'dead', ${c.lastError} = CASE WHEN $2::text IS NULL THEN $3::text ELSE $2::text || coalesce(': ' || o.${c.lastError}, '') END`,
         noteAction(names, "discarded", "changed", "$4", "$5"),
         condition,
       ),
@@ -63,14 +63,14 @@ ORDER BY o.${c.sequence}`,
     /** See `replay.move` for why it sets each of these columns. */
     retry: byIndex(`parked.retry(ids${isNoting ? ", by" : ""})`)(
       change(
-        `${c.attempt} = 0, ${c.scheduledAt} = now(), ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`,
+        `${c.attempt} = 0, ${c.scheduledAt} = p.now, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`,
         noteAction(names, "retried", "changed", "$2", "NULL"),
       ),
     ),
 
     hasten: byIndex(`parked.hasten(ids${isNoting ? ", by" : ""})`)(
       change(
-        `${c.scheduledAt} = now()`,
+        `${c.scheduledAt} = p.now`,
         noteAction(names, "retried", "changed", "$2", "NULL"),
         `(o.${c.state} || '') = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > now() AND o.${c.scheduledAt} <> ${PARKED_AT}`,
       ),

@@ -78,7 +78,7 @@ WITH busy AS MATERIALIZED (
     AND i.${c.attempt} > 0 AND i.${c.claimToken} IS NULL AND i.${c.scheduledAt} > now()
 ),
 candidates AS MATERIALIZED (
-  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${spent} AS spent,
+  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${spent} AS spent, ${expired} AS expired,
     CASE WHEN ${spent} THEN 0 ELSE coalesce(octet_length(${payloadText}), 0) END AS bytes
   FROM ${table} i
   WHERE ${available}
@@ -89,15 +89,16 @@ candidates AS MATERIALIZED (
 ),
 stops AS MATERIALIZED (${stopsAmong("candidates", "true")}),
 open AS MATERIALIZED (
-  SELECT c.id, c.spent, sum(c.bytes) OVER (ORDER BY c.created_at, c.id) - c.bytes AS bytes_before
+  SELECT c.id, c.spent, c.expired, sum(c.bytes) OVER (ORDER BY c.created_at, c.id) - c.bytes AS bytes_before,
+    now() AS now, now() + $5::bigint * interval '1 millisecond' AS lease_expires_at
   FROM candidates c LEFT JOIN stops s ON s.aggregate_id = c.aggregate_id
   WHERE s.id IS NULL OR (c.created_at, c.id) < (s.created_at, s.id)
 ),
 died AS (
   UPDATE ${table} i
-  SET ${c.state} = 'dead', ${c.processedAt} = now(), ${unclaimed},
-      ${c.lastError} = CASE WHEN ${expired} THEN '${EXPIRED}' WHEN $7::boolean
-        THEN 'claimed ' || i.${c.attempt} || ' times without being acknowledged' || coalesce('; last reason: ' || i.${c.lastError}, '')
+  SET ${c.state} = 'dead', ${c.processedAt} = o.now, ${unclaimed},
+      ${c.lastError} = CASE WHEN o.expired THEN '${EXPIRED}' WHEN $7::boolean
+        THEN 'claimed ' || i.${c.attempt}::text || ' times without being acknowledged' || coalesce('; last reason: ' || i.${c.lastError}, '')
         ELSE i.${c.lastError} END
   FROM open o
   WHERE i.${c.id} = o.id AND o.spent
@@ -105,15 +106,16 @@ died AS (
 ),
 claimed AS (
   UPDATE ${table} i
-  SET ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = $4::uuid, ${c.claimedAt} = now(),
-      ${c.leaseExpiresAt} = now() + $5::bigint * interval '1 millisecond'
+  SET ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = $4::uuid, ${c.claimedAt} = o.now,
+      ${c.leaseExpiresAt} = o.lease_expires_at
   FROM open o
   WHERE i.${c.id} = o.id AND NOT o.spent AND o.bytes_before < $3::bigint
   RETURNING i.${c.id} AS id, i.${c.aggregateId} AS aggregate_id, i.${c.eventType} AS event_type,
     i.${c.idempotencyKey} AS idempotency_key, i.${c.correlationId} AS correlation_id, i.${c.attempt} AS attempt,
-    i.${c.createdAt} AS created, i.${c.headers}::text AS headers, ${payloadText} AS payload
+    i.${c.createdAt} AS created, i.${c.headers} AS headers_stored, i.${c.payload} AS payload_stored
 )
-SELECT n.candidates, n.dead, r.*, ${msOf("r.created")} AS created_at
+SELECT n.candidates, n.dead, r.id, r.aggregate_id, r.event_type, r.idempotency_key, r.correlation_id, r.attempt,
+  ${msOf("r.created")} AS created_at, r.headers_stored::text AS headers, r.payload_stored${payloadType === "text" ? "" : "::text"} AS payload
 FROM (
   SELECT (SELECT count(*) FROM candidates)::int AS candidates, ARRAY(SELECT id::text FROM died) AS dead
 ) n
@@ -136,7 +138,7 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int`,
     trial: statement("pull.trial claim(ids, maxAttempts)")`
 UPDATE ${table} i
 SET ${c.state} = CASE WHEN coalesce(i.${c.attempt}, 0) >= $2::int THEN 'dead' ELSE i.${c.state} END,
-    ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = gen_random_uuid(), ${c.claimedAt} = now(), ${c.leaseExpiresAt} = now()
+    ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = i.${c.id}, ${c.claimedAt} = now(), ${c.leaseExpiresAt} = now()
 WHERE i.${c.id} = ANY (ARRAY(
   SELECT w.${c.id} FROM ${table} w WHERE w.${c.id} = ANY ($1::uuid[]) AND ${waiting("w")}
   FOR NO KEY UPDATE OF w SKIP LOCKED))`,
@@ -160,7 +162,8 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
     /** Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. */
     extend: byIndex("pull.extend(source, token, ids, leaseMs)")`
 WITH held AS MATERIALIZED (
-  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${free("i")} AS lapsed
+  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${free("i")} AS lapsed,
+    now() + $4::bigint * interval '1 millisecond' AS lease_expires_at
   FROM ${table} i
   WHERE ${ofClaim}
   FOR NO KEY UPDATE OF i
@@ -168,7 +171,7 @@ WITH held AS MATERIALIZED (
 stops AS MATERIALIZED (${stopsAmong("held", "lapsed")}),
 changed AS (
   UPDATE ${table} i
-  SET ${c.leaseExpiresAt} = now() + $4::bigint * interval '1 millisecond'
+  SET ${c.leaseExpiresAt} = h.lease_expires_at
   FROM held h LEFT JOIN stops s ON s.aggregate_id = h.aggregate_id
   WHERE i.${c.id} = h.id AND ${named}
     AND (NOT h.lapsed OR s.id IS NULL OR (h.created_at, h.id) < (s.created_at, s.id))
@@ -202,17 +205,18 @@ firsts AS (
   ORDER BY aggregate_id, created_at, id
 ),
 outcomes AS MATERIALIZED (
-  SELECT h.id, CASE WHEN NOT h.named THEN 'released' WHEN h.spent THEN 'dead' ELSE 'retried' END AS outcome
+  SELECT h.id, CASE WHEN NOT h.named THEN 'released' WHEN h.spent THEN 'dead' ELSE 'retried' END AS outcome,
+    now() AS now, now() + $5::bigint * interval '1 millisecond' AS again_at
   FROM held h LEFT JOIN firsts f ON f.aggregate_id = h.aggregate_id
   WHERE h.named OR ($7::boolean AND (h.created_at, h.id) > (f.created_at, f.id))
 ),
 changed AS (
   UPDATE ${table} i
-  SET ${c.state} = CASE o.outcome WHEN 'dead' THEN 'dead' ELSE 'pending' END, ${unclaimed},
-      ${c.processedAt} = CASE o.outcome WHEN 'dead' THEN now() ELSE i.${c.processedAt} END,
-      ${c.attempt} = CASE o.outcome WHEN 'released' THEN greatest(i.${c.attempt} - 1, 0) ELSE i.${c.attempt} END,
-      ${c.scheduledAt} = CASE o.outcome WHEN 'retried' THEN now() + $5::bigint * interval '1 millisecond' ELSE i.${c.scheduledAt} END,
-      ${c.lastError} = CASE o.outcome WHEN 'released' THEN i.${c.lastError} ELSE coalesce($6::text, i.${c.lastError}) END
+  SET ${c.state} = CASE WHEN o.outcome = 'dead' THEN 'dead' ELSE 'pending' END, ${unclaimed},
+      ${c.processedAt} = CASE WHEN o.outcome = 'dead' THEN o.now ELSE i.${c.processedAt} END,
+      ${c.attempt} = CASE WHEN o.outcome = 'released' THEN greatest(i.${c.attempt} - 1, 0) ELSE i.${c.attempt} END,
+      ${c.scheduledAt} = CASE WHEN o.outcome = 'retried' THEN o.again_at ELSE i.${c.scheduledAt} END,
+      ${c.lastError} = CASE WHEN o.outcome = 'released' THEN i.${c.lastError} ELSE coalesce($6::text, i.${c.lastError}) END
   FROM outcomes o
   WHERE i.${c.id} = o.id
   RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, o.outcome

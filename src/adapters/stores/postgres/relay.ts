@@ -33,7 +33,7 @@ export class PostgresRelay implements RelayCommands<Statement> {
     this.#pool = pool;
     this.sql = sql.relay;
     this.#receipts = sql.relayedReceipt;
-    this.#lowWater = new PostgresLowWater(pool, sql.relay.mark, clock);
+    this.#lowWater = new PostgresLowWater(pool, sql.relay, clock);
     this.#outboxLowWater = outboxLowWater;
     this.#clock = clock;
   }
@@ -48,13 +48,27 @@ export class PostgresRelay implements RelayCommands<Statement> {
     return row?.answer === true;
   }
 
-  async insertRelayed(
+  /** Not on Citus, which would run it in parts: the order of its rows rests on one snapshot behind the lock. */
+  insertRelayed(
+    rows: readonly NewInboxRow[],
+    request: RelayRequest,
+    claim: ClaimRequest | undefined,
+  ): Promise<InsertedAndRelayed> | undefined {
+    return this.#lowWater.isCitus ? undefined : this.#insertRelayed(rows, request, claim);
+  }
+
+  async #insertRelayed(
     rows: readonly NewInboxRow[],
     request: RelayRequest,
     claim: ClaimRequest | undefined,
   ): Promise<InsertedAndRelayed> {
     const { insertRelayed, insertClaimed } = this.#receipts;
-    const values = { ...this.#rulesOf(request), relayedSources: Object.keys(request.topics), ...receivedValues(rows) };
+    const values = {
+      ...this.#rulesOf(request),
+      lowWater: this.#lowWater.bound(),
+      relayedSources: Object.keys(request.topics),
+      ...receivedValues(rows),
+    };
     const [row, ...claimed] = await (claim === undefined
       ? this.#pool.run(insertRelayed, values)
       : this.#pool.run(insertClaimed, { ...values, ...claim, outboxLowWater: this.#outboxLowWater.bound() }));
@@ -74,7 +88,6 @@ export class PostgresRelay implements RelayCommands<Statement> {
       // Prefixes are header name characters; the only one that means something in a pattern is the dot.
       droppedPattern:
         prefixes.length === 0 ? "^$" : `^(${prefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`,
-      lowWater: this.#lowWater.bound(),
     };
   }
 
@@ -83,7 +96,8 @@ export class PostgresRelay implements RelayCommands<Statement> {
     const statement = named === undefined ? this.sql.relay : this.sql.relayNamed;
     try {
       const sources = Object.keys(topics);
-      const [row] = await this.#runLocked(statement, { limit, sources, ...this.#rulesOf(request), ids: named });
+      const values = { limit, sources, ...this.#rulesOf(request), lowWater: this.#lowWater.boundOfParts(), ids: named };
+      const [row] = await this.#runLocked(statement, values);
       // What comes until the clock is right again would lie below the marks.
       if (row?.has_gone_back === true) this.#lowWater.forget();
       else if (named === undefined && typeof row?.last === "string") this.#lowWater.marks.saw(row.last);
@@ -97,9 +111,12 @@ export class PostgresRelay implements RelayCommands<Statement> {
     }
   }
 
-  /** A receipt whose process is cut off from the database may keep the lock for long: then without, for a while. */
+  /**
+   * A receipt whose process is cut off from the database may keep the lock for long: then without, for a while. On Citus
+   * no receipt takes it; and what comes with it would end a pass that is long between two of its parts.
+   */
   async #runLocked(statement: Statement, values: Values): Promise<readonly Row[]> {
-    if (this.#clock.monotonic() >= this.#locksFrom) {
+    if (!this.#lowWater.isCitus && this.#clock.monotonic() >= this.#locksFrom) {
       try {
         return await this.#pool.run(statement, values);
       } catch (error) {

@@ -2,7 +2,7 @@ import { EMPTY_TOPIC, EXPIRED } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { isExpired } from "./fragments.ts";
-import { history, markBound, markRead } from "./lowWater.ts";
+import { history, markBound, markCoordination, markRead } from "./lowWater.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
 /** Conditions and expressions that the statements of the relay, and of a receipt that relays, share. */
@@ -24,9 +24,11 @@ export function relayParts(names: TableNames) {
   const positionOf = (time: string): string =>
     `CASE WHEN isfinite(${time}) THEN (extract(epoch FROM (${time})::timestamptz) * 1000000)::bigint END`;
   const timeOf = (position: string): string => `'epoch'::timestamptz + (${position}) * interval '1 microsecond'`;
+  /** On Citus a pass runs in parts, because it gives positions: this one where the table is. It reads nothing. */
+  const here = ` FROM (SELECT count(*) FROM (SELECT FROM ${names.inboxTable} LIMIT 0) n) here`;
   /** No row of a relayed source before that time waits for the relay. */
-  const lowWaterOf = (lowWater: string): string => `${history(lowWater, "times")},
-low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS position)`;
+  const lowWaterOf = (lowWater: string): string => `${history(lowWater, "times", here)},
+low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS position${here})`;
   const waitsIn = ({ is, position }: Front): string =>
     `${waitsForRelay} AND ${is} AND ${position} >= (SELECT position FROM low_water)`;
   /**
@@ -221,6 +223,8 @@ ${markRead(inbox, {
     .join(", ")})`,
   atMost: positionOf("now() - interval '2 seconds'"),
 })}`,
+
+    markCoordination: statement("inbox.mark coordination")(markCoordination(inbox)),
 
     oldestPending: byIndex("inbox.oldest pending(lowWater, sources)")`
 WITH${lowWaterOf("$1")}

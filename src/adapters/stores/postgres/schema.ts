@@ -15,6 +15,7 @@ import {
 } from "../sql/schema.ts";
 import { type ColumnTypes, DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
 import { toStoreError } from "./errors.ts";
+import { IS_CITUS } from "./fragments.ts";
 import { runOnline, statementsOf, takeOnlineLock } from "./onlineMigration.ts";
 import type { PostgresPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
@@ -124,6 +125,13 @@ export async function columnTypes(
     outboxHeaders: sending.get(outbox.headers)?.castName ?? "jsonb",
   };
 }
+
+/** Whether the database is one of Citus. */
+export async function isCitus(pool: PostgresPool): Promise<boolean> {
+  return (await pool.run(CITUS))[0]?.answer === true;
+}
+
+const CITUS: Statement = statement("schema.citus")(`SELECT ${IS_CITUS} AS answer`);
 
 /** What the start-up check of the tables needs from PostgreSQL. */
 export function schemaDialect(pool: PostgresPool): SchemaDialect {

@@ -27,12 +27,17 @@ export function fixedStatements(names: TableNames) {
   };
 }
 
-/** The other statements on the tables, for these columns. @param names already quoted */
-export function tableStatements(names: TableNames, types: ColumnTypes, routing?: Routing) {
+/**
+ * The other statements on the tables, for these columns.
+ *
+ * @param names already quoted
+ * @param mayBeCitus see `receiptStatements`
+ */
+export function tableStatements(names: TableNames, types: ColumnTypes, mayBeCitus: boolean, routing?: Routing) {
   const inbox = relayParts(names);
   const outbox = outboxParts(names, types.outboxPayload, routing);
   return {
-    receipt: receiptStatements(names, types),
+    receipt: receiptStatements(names, types, mayBeCitus),
     relay: relayStatements(names, types, inbox),
     relayedReceipt: relayedReceiptStatements(names, types, inbox, outbox),
     outbox: outboxStatements(names, outbox),

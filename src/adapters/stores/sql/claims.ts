@@ -59,6 +59,8 @@ export interface ClaimStatements<S> extends UnscopedClaims<S> {
   readonly dueFrom: S;
   /** Whether a sweep could find more than the one with this `seen`; undefined where unknown. */
   readonly mayHaveChanged: S | undefined;
+  /** Whether rows may be without the times by which `mayHaveChanged` finds those that fell due. */
+  readonly mayLackTimes: S | undefined;
   /** The sequence of the pending row `rows` rows after the first one from `from`; no row when there are fewer. */
   readonly pendingBehind: S;
   /** The sequence behind the last pending row. */
@@ -297,8 +299,9 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   }
 
   async #mayHaveChanged(seen: string): Promise<boolean> {
-    const { mayHaveChanged } = this.sql;
-    return mayHaveChanged === undefined || (await this.#answers(mayHaveChanged, { seen }));
+    const { mayHaveChanged, mayLackTimes } = this.sql;
+    if (mayHaveChanged === undefined || (await this.#answers(mayHaveChanged, { seen }))) return true;
+    return mayLackTimes !== undefined && (await this.#answers(mayLackTimes));
   }
 
   async #answers(statement: S, values: Values = { lowWater: this.lowWater.bound() }): Promise<boolean> {

@@ -48,7 +48,8 @@ export interface RelayCommands<S> {
   /** Idle check: does any row of these sources wait for the relay? Costs a fraction of a relay pass. */
   anyWaits(sources: readonly string[]): Promise<boolean>;
   /**
-   * Stores rows, and relays those that wait for nothing with them, in one statement. Undefined where the database cannot.
+   * Stores rows, and relays those that wait for nothing with them, in one statement. Undefined, and it does nothing, where
+   * the database cannot; asked after {@link prepareRelay}.
    *
    * @param rows pending push rows of sources of the request, without times
    * @param claim claims outbox rows too; undefined for none
@@ -57,7 +58,7 @@ export interface RelayCommands<S> {
     rows: readonly NewInboxRow[],
     request: RelayRequest,
     claim: ClaimRequest | undefined,
-  ): Promise<InsertedAndRelayed>;
+  ): Promise<InsertedAndRelayed> | undefined;
   /** @param named relays of these rows alone */
   relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed>;
   /** The rows that a relay pass would move, with `id` and `source`, without some rows and the others of their keys. */

@@ -310,6 +310,7 @@ WHERE o.${c.state} = N'pending' AND o.${c.sequence} >= @from ORDER BY o.${c.sequ
 
     // Only a user with rights on the whole server can see who has changed rows since.
     mayHaveChanged: undefined,
+    mayLackTimes: undefined,
 
     /**
      * The state is compared with a variable, which matches no filtered index: rows are found by id. For `@rows` and

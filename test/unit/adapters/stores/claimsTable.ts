@@ -120,6 +120,7 @@ export function table({ sweepMs = 0, retriesMs = 0, changedMs = 0, pending = 0 }
       due: "due",
       dueFrom: "due",
       mayHaveChanged: "changed",
+      mayLackTimes: undefined,
       pendingBehind: "pending behind",
       end: "end",
       settle: "settle",
