@@ -126,17 +126,17 @@ const sequenceOf = (table: string, position: string): string => `CASE
  * A query for who writes to a table or its partitions without a transaction number yet, or is awaited ($4). A writer
  * takes this lock before anything else, even a position, and keeps it to its end.
  *
- * It names no table of the catalogue, which Citus would read on another server. The locks of this statement tell the
- * database, and the shard of the table there.
+ * It names no table of the catalogue, which Citus would read on another server: the locks of this statement tell the
+ * database. There the table is another one, whose writers {@link markCoordination} finds.
  */
 function writers(table: string): string {
   const oid = `'${literal(table)}'::regclass`;
   return `
   WITH k AS MATERIALIZED (SELECT * FROM pg_lock_status() WHERE granted),
-  own AS MATERIALIZED (SELECT k.database, k.relation FROM k WHERE k.pid = pg_backend_pid() AND k.locktype = 'relation' AND k.database <> 0)
+  own AS MATERIALIZED (SELECT k.database FROM k WHERE k.pid = pg_backend_pid() AND k.locktype = 'relation' AND k.database <> 0)
   SELECT k.virtualtransaction FROM k
   WHERE k.locktype = 'relation' AND k.mode = 'RowExclusiveLock' AND k.database IN (SELECT database FROM own)
-      AND (k.relation = ${oid} OR k.relation IN (SELECT relid FROM pg_partition_tree(${oid})) OR k.relation IN (SELECT relation FROM own))
+      AND (k.relation = ${oid} OR k.relation IN (SELECT relid FROM pg_partition_tree(${oid})))
     OR k.locktype = 'transactionid' AND k.mode = 'ExclusiveLock'
   GROUP BY k.virtualtransaction
   HAVING bool_or(k.locktype = 'relation')
