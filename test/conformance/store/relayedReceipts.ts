@@ -161,11 +161,12 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
       const rows = [inboxRow({ aggregateId: "a" }), inboxRow({ aggregateId: "b" }), inboxRow({ aggregateId: "a" })];
       const delivered = await receive(store, rows);
       await store.inbox.relay(REQUEST);
-      for (let claimed: readonly ClaimedRow[] = delivered; claimed.length > 0; ) {
+      let claimed: readonly ClaimedRow[] = delivered;
+      do {
         await store.outbox.settle(claimed.map(sent));
         ({ rows: claimed } = await store.outbox.claim(claimRequest({ limit: 1 })));
         delivered.push(...claimed);
-      }
+      } while (claimed.length > 0);
       expect(delivered.flatMap(({ id, key }) => (key === "a" ? [id] : []))).toEqual([
         byApplication,
         rows[0]?.id,
