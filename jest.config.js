@@ -11,6 +11,7 @@ export default {
     ],
   },
   testMatch: ["<rootDir>/test/**/*.test.ts"],
+  testPathIgnorePatterns: ["/node_modules/", ...(process.env.SVC_TEST_CITUS_URL ? [] : ["<rootDir>/test/citus/"])],
   modulePathIgnorePatterns: ["<rootDir>/dist/", "<rootDir>/.svc/"],
   globalSetup: "<rootDir>/test/support/globalSetup.ts",
   globalTeardown: "<rootDir>/test/support/globalTeardown.ts",

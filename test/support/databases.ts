@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import pg from "pg";
+import { CITUS_SCHEMA, citusUrl, createCitusDatabase, dropCitusDatabase } from "./citus.ts";
 import { type PooledServer, sharedPgbouncer, throughPooler } from "./pgbouncer.ts";
 
 /** A database of its own for a test; `await using` or `drop()` removes it. */
@@ -29,6 +30,8 @@ export interface TestDatabase extends AsyncDisposable {
 /** Copying the files takes half the processor time of logging their pages. A given server may be older than PostgreSQL 15, which it takes. */
 const AS_FILES = process.env.SVC_TEST_POSTGRES_URL ? "" : " STRATEGY FILE_COPY";
 
+const SCHEMA_PARAMETER = citusUrl() === undefined ? "" : `?currentSchema=${CITUS_SCHEMA}`;
+
 /** Connection names, so that a leak check tells the test's own connections from those of the code under test. */
 export const TEST_APPLICATION_NAME = "svc-test";
 
@@ -39,6 +42,10 @@ export const TEST_APPLICATION_NAME = "svc-test";
  */
 export async function createDatabase(template?: string): Promise<TestDatabase> {
   const name = `svc_${randomUUID().replaceAll("-", "")}`;
+  if (citusUrl() !== undefined) {
+    await createCitusDatabase(name, template ?? String(process.env.SVC_TEST_CITUS_TEMPLATE));
+    return await existingDatabase(name);
+  }
   const from = template === undefined ? "" : ` TEMPLATE ${pg.escapeIdentifier(template)}`;
   await onServer(`CREATE DATABASE ${pg.escapeIdentifier(name)}${from}${AS_FILES}`);
   return await existingDatabase(name);
@@ -68,7 +75,8 @@ export async function existingDatabase(name: string, outlivesTest = false): Prom
   let dropped: Promise<void> | undefined;
   const dropOnce = async () => {
     await disconnect();
-    await onServer(`DROP DATABASE IF EXISTS ${pg.escapeIdentifier(name)} WITH (FORCE)`);
+    if (citusUrl() !== undefined) await dropCitusDatabase(name);
+    else await onServer(`DROP DATABASE IF EXISTS ${pg.escapeIdentifier(name)} WITH (FORCE)`);
   };
   const drop = () => {
     dropped ??= dropOnce();
@@ -81,7 +89,7 @@ export async function existingDatabase(name: string, outlivesTest = false): Prom
     user: decodeURIComponent(url.username),
     password: decodeURIComponent(url.password),
   };
-  const directJdbcUrl = `jdbc:postgresql://${url.hostname}:${port}/${name}`;
+  const directJdbcUrl = `jdbc:postgresql://${url.hostname}:${port}/${name}${SCHEMA_PARAMETER}`;
   return {
     ...server,
     name,
@@ -99,7 +107,7 @@ export async function existingDatabase(name: string, outlivesTest = false): Prom
 /** The `jdbc:postgresql://` URL of a database that leads through the run's PgBouncer, in transaction mode. */
 export async function pooledJdbcUrl(database: PooledServer & Pick<TestDatabase, "name">): Promise<string> {
   const pooler = await sharedPgbouncer(database);
-  return `jdbc:postgresql://${pooler.host}:${pooler.port}/${database.name}`;
+  return `jdbc:postgresql://${pooler.host}:${pooler.port}/${database.name}${SCHEMA_PARAMETER}`;
 }
 
 /** Runs one statement in the server's maintenance database. */

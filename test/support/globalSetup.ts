@@ -4,6 +4,7 @@ import path from "node:path";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
 import { isAlive } from "../../src/dev/embeddedPostgresFiles.ts";
 import { beginBrokerRun } from "./brokers/run.ts";
+import { citusUrl, createCitusTemplate } from "./citus.ts";
 import { throughPooler } from "./pgbouncer.ts";
 
 /** The server of this run, for the teardown, which jest runs in the same process. */
@@ -15,11 +16,18 @@ const PREFIX = "svc-test-postgres-";
 
 /**
  * Gives the tests a PostgreSQL server as `postgres://` URL in `SVC_TEST_POSTGRES`: the one that `SVC_TEST_POSTGRES_URL` names, whose
- * user must be allowed to create databases, else an embedded one of this run's own. Brokers start when the first test asks for one.
+ * user must be allowed to create databases, or the Citus coordinator that `SVC_TEST_CITUS_URL` names, else an embedded one of this
+ * run's own. Brokers start when the first test asks for one.
  */
 export default async function globalSetup(): Promise<void> {
   throughPooler();
   await beginBrokerRun();
+  const citus = citusUrl();
+  if (citus !== undefined) {
+    process.env.SVC_TEST_POSTGRES = citus;
+    process.env.SVC_TEST_CITUS_TEMPLATE = await createCitusTemplate();
+    return;
+  }
   const given = process.env.SVC_TEST_POSTGRES_URL;
   if (given !== undefined && given !== "") {
     process.env.SVC_TEST_POSTGRES = given;

@@ -34,7 +34,7 @@ export async function assertNothingLeft(before: OpenResources, timeoutMs = 15_00
 }
 
 /**
- * Waits until nobody but the test's own helper is connected to a database.
+ * Waits until nobody but the test's own helper, and the nodes of a Citus cluster, is connected to a database.
  *
  * @throws Error that names the connections and their last statements when that takes longer than `timeoutMs`
  */
@@ -43,7 +43,8 @@ export async function assertNoConnections(database: TestDatabase, timeoutMs = 15
     async () => {
       const rows = await database.query<{ application_name: string; state: string | null; query: string }>(
         `SELECT application_name, state, left(query, 80) AS query FROM pg_stat_activity
-          WHERE datname = $1 AND backend_type = 'client backend' AND application_name <> $2`,
+          WHERE datname = $1 AND backend_type = 'client backend' AND application_name <> $2
+            AND application_name NOT LIKE 'citus_internal%'`,
         [database.name, TEST_APPLICATION_NAME],
       );
       const left = rows.map((row) => `${row.application_name || "unnamed"} (${row.state ?? "?"}: ${row.query})`);

@@ -22,13 +22,14 @@ import {
   ROUTING,
   type StoreHarness,
 } from "../conformance/store/harness.ts";
+import { CITUS_SCHEMA, citusUrl } from "./citus.ts";
 import { createDatabase, existingDatabase, type TestDatabase } from "./databases.ts";
 import { assertNoConnections } from "./leaks.ts";
 import { ManualClock, silentLog } from "./recorders.ts";
 import { withStore } from "./schemaChecks.ts";
 
 export const DEFAULT_NAMES: TableNames = {
-  schema: undefined,
+  schema: citusUrl() === undefined ? undefined : CITUS_SCHEMA,
   inboxTable: "inbox",
   outboxTable: "outbox",
   destinationTable: "outbox_destination",
@@ -134,10 +135,11 @@ async function keptDatabase(): Promise<TestDatabase> {
   return await existingDatabase(database.name, true);
 }
 
-/** Truncates the tables that were written to, and begins their sequences anew. */
+/** Truncates the tables that were written to, and begins their sequences anew. On Citus their files are on another node. */
 const EMPTY = `DO $$ DECLARE written text; BEGIN
   SELECT string_agg(oid::regclass::text, ', ') INTO written FROM pg_class
-   WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND relname <> 'svc_migrations' AND pg_relation_size(oid) > 0;
+   WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace AND relname <> 'svc_migrations'
+     AND ${citusUrl() === undefined ? "pg_relation_size(oid) > 0" : "true"};
   IF written IS NOT NULL THEN EXECUTE 'TRUNCATE ' || written || ' RESTART IDENTITY'; END IF;
 END $$`;
 
@@ -183,9 +185,9 @@ async function openPostgres(database: TestDatabase, idle: TestDatabase[]): Promi
     },
     async finishOutbox(ids, { state, finishedMsAgo = 0, createdMsAgo }) {
       await database.query(
-        `UPDATE outbox SET state = $2, updated_at = now() - $3 * interval '1 millisecond',
-           created_at = CASE WHEN $4::float IS NULL THEN created_at ELSE now() - $4 * interval '1 millisecond' END
-         WHERE id = ANY ($1::uuid[])`,
+        `UPDATE outbox o SET state = $2, updated_at = t.finished, created_at = coalesce(t.created, o.created_at)
+         FROM (SELECT now() - $3 * interval '1 millisecond' AS finished, now() - $4::float * interval '1 millisecond' AS created) t
+         WHERE o.id = ANY ($1::uuid[])`,
         [ids, state, finishedMsAgo, createdMsAgo ?? null],
       );
     },
@@ -205,12 +207,10 @@ async function openPostgres(database: TestDatabase, idle: TestDatabase[]): Promi
       await database.query("UPDATE inbox SET scheduled_at = now() - interval '1 second' WHERE state = 'pending'");
     },
     async ageOutbox(ms) {
-      const aged = OUTBOX_TIMES.map((column) => `${column} = ${column} - $1 * interval '1 millisecond'`);
-      await database.query(`UPDATE outbox SET ${aged.join(", ")}`, [ms]);
+      await database.query(age("outbox", "id", OUTBOX_TIMES), [ms]);
     },
     async ageDestinations(ms) {
-      const aged = DESTINATION_TIMES.map((column) => `${column} = ${column} - $1 * interval '1 millisecond'`);
-      await database.query(`UPDATE outbox_destination SET ${aged.join(", ")}`, [ms]);
+      await database.query(age("outbox_destination", "name", DESTINATION_TIMES), [ms]);
     },
     async [Symbol.asyncDispose]() {
       for (const each of stores) await each.close();
@@ -224,6 +224,15 @@ async function openPostgres(database: TestDatabase, idle: TestDatabase[]): Promi
       }
     },
   };
+}
+
+/** Puts every time of a table back by $1 ms. Citus computes with a column only in a SELECT. */
+function age(table: string, key: string, columns: readonly string[]): string {
+  const before = columns.map((column) => `${column} - $1 * interval '1 millisecond' AS ${column}`);
+  const set = columns.map((column) => `${column} = b.${column}`);
+  return `WITH b AS MATERIALIZED (SELECT ${key}, ${before.join(", ")} FROM ${table}),
+    aged AS (UPDATE ${table} t SET ${set.join(", ")} FROM b WHERE t.${key} = b.${key} RETURNING 1)
+    SELECT count(*) FROM aged`;
 }
 
 async function insertOutbox(database: TestDatabase, rows: readonly ApplicationRow[]): Promise<readonly MessageId[]> {
