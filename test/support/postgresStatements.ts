@@ -53,7 +53,8 @@ function attempt(make: () => unknown): unknown {
 
 /** Prepares a statement under a name. @returns the types of its parameters, as the server has found them */
 export async function prepare(client: pg.ClientBase, name: string, text: string): Promise<readonly string[]> {
-  await client.query(`PREPARE ${name} AS ${text}`);
+  // As its own message, so that it is one command.
+  await client.query({ text: `PREPARE ${name} AS ${text}`, queryMode: "extended" } as pg.QueryConfig);
   const { rows } = await client.query<{ types: string[] }>(
     "SELECT parameter_types::text[] AS types FROM pg_prepared_statements WHERE name = $1",
     [name],
