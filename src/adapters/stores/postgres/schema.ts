@@ -126,12 +126,22 @@ export async function columnTypes(
   };
 }
 
-/** Whether the database is one of Citus. */
-export async function isCitus(pool: PostgresPool): Promise<boolean> {
-  return (await pool.run(CITUS))[0]?.answer === true;
+/** Whether the database is one of Citus; warns of a setting that the statements need there. */
+export async function isCitus(pool: PostgresPool, log: Log): Promise<boolean> {
+  const [row] = await pool.run(CITUS);
+  if (row?.is_citus !== true) return false;
+  if (row.propagates !== "local") {
+    log.warn(
+      { setting: row.propagates },
+      "citus.propagate_set_commands is not 'local': statements wait for locks without a limit on the node of the tables, and may read them whole. Run ALTER DATABASE ... SET citus.propagate_set_commands = 'local'",
+    );
+  }
+  return true;
 }
 
-const CITUS: Statement = statement("schema.citus")(`SELECT ${IS_CITUS} AS answer`);
+const CITUS: Statement = statement("schema.citus")(
+  `SELECT ${IS_CITUS} AS is_citus, current_setting('citus.propagate_set_commands', true) AS propagates`,
+);
 
 /** What the start-up check of the tables needs from PostgreSQL. */
 export function schemaDialect(pool: PostgresPool): SchemaDialect {
