@@ -89,6 +89,18 @@ describe("a receipt relays its rows itself", () => {
     });
   });
 
+  test("but not on a node of Citus, as which a server counts that has its catalogue", async () => {
+    await withTables(async (store, database) => {
+      await database.query(
+        "BEGIN; SET LOCAL allow_system_table_mods = on; CREATE TABLE pg_catalog.pg_dist_partition (); COMMIT",
+      );
+      await store.inbox.relay(REQUEST);
+      await stored(store, inboxRow());
+      expect(await states(database)).toEqual({ pending: 1, outbox: 0 });
+      expect(await store.inbox.relay(REQUEST)).toMatchObject({ relayed: 1 });
+    });
+  });
+
   test("but not where the outbox refuses a row: the relay makes that one dead", async () => {
     await withTables(async (store, database) => {
       await store.inbox.relay(REQUEST);
