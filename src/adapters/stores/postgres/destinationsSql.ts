@@ -4,7 +4,7 @@ import { msOf } from "./fragments.ts";
 import { arraysOf, byIndex, type Statement } from "./statement.ts";
 
 /** They read and write a few rows: a longer wait is for a session that holds a row without need. */
-const short = (declaration: string) => byIndex(declaration, { timeoutMs: 10_000 });
+const short = (declaration: string, takesTurns = false) => byIndex(declaration, { timeoutMs: 10_000, takesTurns });
 
 /**
  * Every statement about destinations.
@@ -70,7 +70,7 @@ changed AS (
   const openUntil = `t.now + ${milliseconds(`greatest(least($4::bigint * (1::bigint << least(o.openings - 1, ${MOST_DOUBLINGS})), $5::bigint), $6::bigint)`)}`;
 
   return {
-    states: short("destinations.states")`
+    states: short("destinations.states", true)`
 SELECT d.${c.name} AS name, CASE WHEN ${isPaused("t.now")} THEN ${msOf(`d.${c.pausedAt}`)} END AS paused_at,
   ${msOf(`d.${c.pausedUntil}`)} AS paused_until, d.${c.pausedBy} AS paused_by, d.${c.pauseReason} AS pause_reason,
   d.${c.breakerState} AS breaker_state, d.${c.openings} AS openings, d.${c.breakerReason} AS breaker_reason,

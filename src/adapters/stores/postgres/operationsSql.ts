@@ -18,7 +18,7 @@ export function operationsStatements(names: TableNames): OperationsStatements<St
   ORDER BY o.${o.scheduledAt} LIMIT $1::int)`;
 
   return {
-    beat: byIndex("operations.beat(name, version, roles, upMs, figures)", options)`
+    beat: byIndex("operations.beat(name, version, roles, upMs, figures)", { ...options, takesTurns: true })`
 WITH seen AS (
   INSERT INTO ${process} (name, version, roles, started_at, seen_at)
   VALUES ($1, $2, $3, now() - $4::bigint * interval '1 millisecond', now())

@@ -52,7 +52,7 @@ SELECT id FROM reclaimed`;
     ...claimStatements(names, parts),
 
     /** The low-water mark: the lowest sequence that is unfinished and not parked; see `markRead`. */
-    mark: byIndex("outbox.mark(lowWater, afterHighest, lastRead, awaited)")`
+    mark: byIndex("outbox.mark(lowWater, afterHighest, lastRead, awaited)", { takesTurns: true })`
 WITH${lowWaterPastParked("$1")}
 ${markRead(table, {
   position: c.sequence,
@@ -82,7 +82,7 @@ renewed AS (
 SELECT id FROM renewed`,
 
     /** Rows are found once, and then by id, as in `settle`. Parameters as in `expired`. */
-    reclaim: byIndex("outbox.reclaim(limit, claimTimeoutMs, lowWater)", { timeoutMs: 4000 })`
+    reclaim: byIndex("outbox.reclaim(limit, claimTimeoutMs, lowWater)", { timeoutMs: 4000, takesTurns: true })`
 WITH${lowWaterPastParked("$3")},${MOMENT}${toPending(`t.${c.id} = ANY (ARRAY(${expired}
   FOR NO KEY UPDATE OF o SKIP LOCKED))`)}`,
     expired: byIndex("outbox.expired(limit, claimTimeoutMs, lowWater)", {
@@ -94,12 +94,12 @@ WITH${lowWaterPastParked("$3")},${MOMENT}${toPending(`t.${c.id} = ANY (ARRAY(${e
     })`
 WITH${MOMENT}${toPending(`t.${c.id} = ANY ($1::uuid[]) AND coalesce(t.${c.leaseExpiresAt} < m.now, true)`)}`,
 
-    backlogTotals: statement("outbox.backlog(lowWater)")`
+    backlogTotals: statement("outbox.backlog(lowWater)", { takesTurns: true })`
 WITH${lowWaterOf("$1")}
 ${totals(`SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${aboveLowWater("o")}`)}`,
 
     /** At least one row, one per destination with unfinished rows; each with the totals. Reads every topic. */
-    backlog: statement("outbox.backlog by destination(lowWater)")`
+    backlog: statement("outbox.backlog by destination(lowWater)", { takesTurns: true })`
 WITH${lowWaterOf("$1")},
 unfinished AS MATERIALIZED (
   SELECT ${destinationIn("o")} AS destination, count(*) AS pending, 0 AS processing, 0 AS blocked,

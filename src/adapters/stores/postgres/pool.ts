@@ -7,6 +7,7 @@ import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type Endpoint, EndpointChoice } from "./endpoints.ts";
 import { isFull, isLockTimeout, isPlanOutdated, isPreparationLost, isReadOnly, toStoreError } from "./errors.ts";
 import { execute, runIn, type Statement, socketOf, valuesInOrder } from "./statement.ts";
+import { Turns } from "./turns.ts";
 
 interface PostgresConnection {
   /** Tried in this order, from the one that worked last. Of several hosts those that take no writes are skipped. */
@@ -39,6 +40,7 @@ export class PostgresPool implements StatementRunner<Statement> {
   /** Connections to a server that takes no writes. */
   readonly #readOnly = new WeakSet<pg.ClientBase>();
   readonly #refusesStandbys: boolean;
+  readonly #turns = new Turns();
   readonly #pipeline = new Pipeline(
     (name) => this.#connect(name),
     () => this.#pool.waitingCount > 0,
@@ -127,8 +129,16 @@ export class PostgresPool implements StatementRunner<Statement> {
 
   async #borrow(statement: Statement): Promise<Borrowed> {
     if (statement.isPipelined === true) return await this.#pipeline.borrow(statement.name);
-    const client = await this.#connect(statement.name);
-    return { client, done: () => client.release(), failed: (broken) => client.release(broken) };
+    const ended = statement.takesTurns === true ? await this.#turns.take() : undefined;
+    const client = await this.#connect(statement.name).catch((error: unknown) => {
+      ended?.();
+      throw error;
+    });
+    const release = (broken: Error | boolean) => {
+      client.release(broken);
+      ended?.();
+    };
+    return { client, done: () => release(false), failed: release };
   }
 
   /**

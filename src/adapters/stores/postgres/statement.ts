@@ -22,11 +22,16 @@ export interface Statement {
   readonly first?: string | undefined;
   /** Longest wait of that for a lock, in ms; by default that of the statement. */
   readonly firstLockTimeoutMs?: number;
+  /** Whether it runs after others of its kind; see `Turns`. */
+  readonly takesTurns?: boolean;
   /** Whether it may be sent behind another such statement on its connection; see `Pipeline`. Not with `byIndex`. */
   readonly isPipelined?: boolean;
 }
 
-type Options = Pick<Statement, "timeoutMs" | "lockTimeoutMs" | "onePlan" | "first" | "firstLockTimeoutMs">;
+type Options = Pick<
+  Statement,
+  "timeoutMs" | "lockTimeoutMs" | "onePlan" | "first" | "firstLockTimeoutMs" | "takesTurns"
+>;
 type Template = (text: string | TemplateStringsArray, ...parts: readonly string[]) => Statement;
 
 /** A statement by its {@link signature}, with the names of `$1`, `$2` and so on; its SQL follows as a template. */

@@ -1,0 +1,43 @@
+import { expect, test } from "@jest/globals";
+import { Turns } from "../../../../src/adapters/stores/postgres/turns.ts";
+import { settle } from "../../../support/manualTime.ts";
+
+test("statements that take turns begin one after another, in their order", async () => {
+  const turns = new Turns(60_000);
+  const begun: number[] = [];
+  const ends: (() => void)[] = [];
+  for (let n = 0; n < 3; n += 1) {
+    void turns.take().then((end) => {
+      begun.push(n);
+      ends.push(end);
+    });
+  }
+  await settle();
+  expect(begun).toEqual([0]);
+  ends[0]?.();
+  await settle();
+  expect(begun).toEqual([0, 1]);
+  ends[1]?.();
+  await settle();
+  expect(begun).toEqual([0, 1, 2]);
+});
+
+test("one that takes long holds up no other", async () => {
+  const turns = new Turns();
+  await turns.take();
+
+  await expect(turns.take()).resolves.toBeInstanceOf(Function);
+});
+
+test("one that begins alone need not wait, also after others", async () => {
+  const turns = new Turns();
+  const first = await turns.take();
+  first();
+  let begun = false;
+  void turns.take().then(() => {
+    begun = true;
+  });
+  await settle(1);
+
+  expect(begun).toBe(true);
+});
