@@ -11,7 +11,7 @@ const BACKLOG = {
 };
 
 /** Gauges of a database that takes 100 ms for each reading. */
-function setup() {
+function setup(backlog: () => Promise<typeof BACKLOG> = async () => BACKLOG) {
   const clock = new ManualClock();
   const { metrics, calls } = recordingMetrics();
   const asked: boolean[] = [];
@@ -20,7 +20,7 @@ function setup() {
       async backlog(request) {
         asked.push(request?.totalsOnly ?? false);
         clock.advance(100);
-        return BACKLOG;
+        return await backlog();
       },
     },
     destinations: ["billing", "audit"],
@@ -42,6 +42,30 @@ describe("the backlog gauges", () => {
     const { gauges, calls } = setup();
     await gauges.byDestination();
     expect(calls).toEqual(["destinationBacklog(billing, 5, 2)", "destinationBacklog(audit, 0, 0)"]);
+  });
+
+  test("are all 0 by destination, without a count, where the totals have just shown that nothing is pending", async () => {
+    const { gauges, clock, calls, asked } = setup(async () => ({ ...BACKLOG, pending: 0 }));
+    const totals = gauges.totals();
+    await gauges.byDestination();
+    await totals;
+    expect(asked).toEqual([true]);
+    expect(calls).toEqual(
+      expect.arrayContaining(["destinationBacklog(billing, 0, 0)", "destinationBacklog(audit, 0, 0)"]),
+    );
+
+    // Those totals are old by then.
+    clock.advance(60_000);
+    await gauges.byDestination();
+    expect(asked).toEqual([true, false]);
+  });
+
+  test("are counted by destination where the totals cannot be read", async () => {
+    const answers = [Promise.reject(new Error("unavailable")), Promise.resolve(BACKLOG)];
+    const { gauges, asked } = setup(() => answers.shift() ?? Promise.resolve(BACKLOG));
+    await expect(gauges.totals()).rejects.toThrow("unavailable");
+    await gauges.byDestination();
+    expect(asked).toEqual([true, false]);
   });
 
   test.each(["totals", "byDestination"] as const)(
