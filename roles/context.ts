@@ -44,6 +44,8 @@ export interface Wakes {
   poller: () => void;
   /** Makes a receipt of so many rows, which may claim them for the poller of this process. */
   receive: (rows: number, insert: (claim: ReceiptClaim | undefined) => Promise<Inserted>) => Promise<Inserted>;
+  /** A poller of this process is woken by `poller`. */
+  hasPoller: boolean;
   /** The poller's wait between claims without a wake, in ms; longer while the capture wakes it. */
   pollerIntervalMs: () => number;
 }

@@ -3,6 +3,7 @@ import { createBacklogGauges } from "../src/core/delivery/backlogGauges.ts";
 import { createDelivery } from "../src/core/delivery/deliver.ts";
 import { Poller } from "../src/core/delivery/poller.ts";
 import { parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
+import { OutboxWatch } from "../src/core/delivery/watch.ts";
 import { DestinationGates } from "../src/core/destinations/gates.ts";
 import { createDeliveryStage } from "../src/core/transform/transform.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
@@ -52,7 +53,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     delivery,
     newToken,
     gates,
-    onMayClaim: () => claims.wake(),
+    onMayClaim: () => watch.wake(),
     // Also those without a route: a row may name its destination.
     destinations: Object.keys(config.destinations),
     batchSize: outbox.batchSize,
@@ -61,10 +62,26 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     claimTimeoutMs: outbox.claimTimeoutMs,
     wait: (ms) => sleep(ms),
   });
+  let refreshedAt = Number.NEGATIVE_INFINITY;
+  const refresh = async () => {
+    await gates.refresh((destination) => poller.isSlow(destination));
+    refreshedAt = clock.monotonic();
+  };
+  const watch: OutboxWatch = new OutboxWatch({
+    ...tools,
+    store,
+    poller,
+    pollIntervalMs: () => wakes.pollerIntervalMs(),
+    // While it rests the state of the destinations is read less often. A failure is reported by the loop that reads it.
+    beforeClaims: async () => {
+      if (clock.monotonic() - refreshedAt > STALE_STATE_MS) await refresh().catch(() => {});
+    },
+    onWake: () => claims.wake(),
+  });
   const claims = new Loop({
     name: "outbox-poller",
-    pass: () => poller.pass(),
-    intervalMs: () => Math.min(poller.nextPassWithinMs, wakes.pollerIntervalMs()),
+    pass: () => watch.pass(),
+    intervalMs: () => watch.waitMs(),
     maxRestMs: MAX_REST_MS,
     staleAfterMs: Math.max(outbox.pollIntervalMs, outbox.capture.reconciliationIntervalMs) + STALE_AFTER_MS,
     onError: logFailures(log, "claim failed"),
@@ -73,7 +90,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
   /** A loop of passes at an interval. @param retryMs longest wait after a failed pass @param failure its log message */
   const every = (
     name: string,
-    [intervalMs, retryMs]: readonly [number, number],
+    [intervalMs, retryMs]: readonly [number | (() => number), number],
     failure: string | OnError,
     pass: () => Promise<void> | void,
   ) =>
@@ -85,7 +102,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
       },
       intervalMs,
       backoff: { firstMs: 100, longestMs: retryMs },
-      staleAfterMs: intervalMs + STALE_AFTER_MS,
+      staleAfterMs: (typeof intervalMs === "number" ? intervalMs : intervalMs()) + STALE_AFTER_MS,
       onError: typeof failure === "string" ? logFailures(log, failure) : failure,
       clock,
     });
@@ -96,33 +113,41 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     clock,
   });
   const gaugeTimes = [outbox.pendingGaugeIntervalMs, GAUGES_RETRY_MS] as const;
-  const upkeep = every("outbox-upkeep", UPKEEP_TIMES, "lease upkeep failed", () => poller.tick());
+  let reclaimedAt = Number.NEGATIVE_INFINITY;
+  const upkeep = every("outbox-upkeep", UPKEEP_TIMES, "lease upkeep failed", async () => {
+    const isDue = !watch.mayRest || clock.monotonic() - reclaimedAt > RESTING_RECLAIM_MS;
+    await poller.tick(isDue);
+    if (isDue) reclaimedAt = clock.monotonic();
+  });
   const cutOffs = every("outbox-cut-offs", UPKEEP_TIMES, "cutting off expired leases failed", () => poller.cutOff());
   const gauges = every("outbox-gauges", gaugeTimes, "reading the backlog failed", () => backlog.totals());
   const destinationGauges = every("destination-gauges", gaugeTimes, "reading the backlog by destination failed", () =>
     backlog.byDestination(),
   );
   const onRefreshError: OnError = (error, failures) => void gates.refreshFailed(error, failures);
-  const refreshes = every("destinations", REFRESH_TIMES, onRefreshError, () =>
-    gates.refresh((destination) => poller.isSlow(destination)),
-  );
+  const refreshMs = () => (watch.isIdle ? IDLE_REFRESH_MS : REFRESH_MS);
+  const refreshes = every("destinations", [refreshMs, REFRESH_MS], onRefreshError, refresh);
+  wakes.hasPoller = true;
   wakes.poller = () => {
     poller.wake();
-    claims.wake();
+    watch.wake();
   };
   wakes.receive = (rows, insert) => poller.receive(rows, insert);
   const service: Service = {
     name: "outbox-poller",
     async start() {
       for (const loop of [upkeep, cutOffs, refreshes, claims, gauges, destinationGauges]) await loop.start();
-      const subscribe = () => store.onOutboxWake(() => claims.wake());
+      // The claims of a capturing process follow the log: they look at the outbox less often.
+      const subscribe = () => store.onOutboxWake(() => watch.wake(), !outbox.capture.enabled);
       await withTimeout(WAKE_SETUP_MS, "the subscription to outbox wakes", subscribe).catch((error: unknown) => {
         if (!(error instanceof TimeoutError)) throw error;
       });
     },
     async stop(cutoff) {
+      watch.stop();
       // Leases are kept until the last delivery has ended.
-      await Promise.all([claims, poller, gauges, destinationGauges].map((each) => each.stop(cutoff)));
+      const stopped = [claims, poller, gauges, destinationGauges].map((each) => each.stop(cutoff));
+      await Promise.all([store.leaveOutboxWatch(), ...stopped]);
       await Promise.all([upkeep, cutOffs, refreshes].map((each) => each.stop(cutoff)));
       await gates.stop();
     },
@@ -153,6 +178,11 @@ const MAX_REST_MS = 50;
 const STALE_AFTER_MS = 30_000;
 /** Interval and longest retry wait, in ms, here and below. */
 const UPKEEP_TIMES = [1000, 1000] as const;
+/** Here too: a resting poller leaves that to the one that watches, unless that one hangs. */
+const RESTING_RECLAIM_MS = 4500;
 /** A pause is in force in every replica within a second. */
-const REFRESH_TIMES = [500, 500] as const;
+const REFRESH_MS = 500;
+/** Without a delivery it is in force with the next claim. */
+const IDLE_REFRESH_MS = 5000;
+const STALE_STATE_MS = 750;
 const GAUGES_RETRY_MS = 10_000;

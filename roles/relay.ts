@@ -10,7 +10,8 @@ export function relayRole({ config, store, clock, log, metrics, wakes }: RoleCon
   const pushed = Object.entries(config.sources).filter(([, source]) => source.consumption === "push");
   const onRelayed = () => {
     wakes.poller();
-    store.announceOutbox();
+    // A poller here claims them, and calls the others when they are too many.
+    if (!wakes.hasPoller) store.announceOutbox();
   };
   const relay = new Relay({
     store: store.inbox,

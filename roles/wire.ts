@@ -76,6 +76,7 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
     relayed: () => {},
     poller: () => {},
     receive: (_rows, insert) => insert(undefined),
+    hasPoller: false,
     pollerIntervalMs: () => config.outbox.pollIntervalMs,
   };
   const tally = new Tally(systemClock);

@@ -94,6 +94,13 @@ export interface OutboxStore {
   claim(request: ClaimRequest): Promise<ClaimResult>;
 
   /**
+   * Looks at the outbox at a fraction of a claim's cost. Blind for some seconds to rows that were committed late.
+   *
+   * @param overdueMs since when a row must have been due to be overdue
+   */
+  glance(overdueMs: number): Promise<OutboxGlance>;
+
+  /**
    * Extends the leases of all rows under the tokens by `leaseMs`, at most to `claimTimeoutMs` after the claim.
    *
    * @returns the ids still held; any other was taken over or settled
@@ -250,6 +257,16 @@ export interface SchemaNeeds {
   readonly expiry?: boolean;
 }
 
+/** What a process sees that leaves the outbox to another one. */
+export interface OutboxGlance {
+  /** Some row has been due for long. It may be locked, or wait behind another of its key. */
+  readonly isOverdue: boolean;
+  /** A process calls for help. */
+  readonly isCalled: boolean;
+  /** Some process has the watch; see `Store.onOutboxWake`. */
+  readonly isWatched: boolean;
+}
+
 export interface Store {
   readonly inbox: InboxStore;
   readonly outbox: OutboxStore;
@@ -271,10 +288,21 @@ export interface Store {
   /**
    * Calls `listener` when another process relayed rows into the outbox: a hint that may come late or never. Returns
    * when subscribed; `close` ends it.
+   *
+   * @param sharesWatch whether this process takes part in the watch over the outbox. One process at a time has it, as
+   *   long as it is connected, and is called alone; another one follows. False where each process is called
    */
-  onOutboxWake(listener: () => void): Promise<void>;
+  onOutboxWake(listener: () => void, sharesWatch?: boolean): Promise<void>;
   /** Notifies other processes of new outbox rows, at most once per 50 ms. */
   announceOutbox(): void;
+  /** Whether another process had the watch some seconds ago at most. It may hang: glance now and then all the same. */
+  isOutboxWatched(): boolean;
+  /** As `OutboxStore.glance`; takes the watch where nobody has it. */
+  glanceAtOutbox(overdueMs: number): Promise<OutboxGlance>;
+  /** Begins or ends a call for help that glances see. It may fail, or another process call already: repeat it. */
+  callForHelp(isNeeded: boolean): void;
+  /** Lets another process have the watch, for good. Never rejects. */
+  leaveOutboxWatch(): Promise<void>;
   close(): Promise<void>;
 }
 

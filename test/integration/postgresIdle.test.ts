@@ -30,8 +30,7 @@ describe("a claim of a scope that has met nothing", () => {
     directory = mkdtempSync(path.join(tmpdir(), `svc-test-postgres-${process.pid}-`));
     server = await startEmbeddedPostgres({ dataDirectory: directory, settings: QUIET });
     clock = new ManualClock();
-    const { host, port, database, user, password } = server;
-    store = postgresStore({ host, port, name: database, user, password: password.reveal() }, DEFAULT_NAMES, clock);
+    store = anotherStore();
     owner = new pg.Client({ connectionString: server.url() });
     application = new pg.Client({ connectionString: server.url() });
     await owner.connect();
@@ -56,6 +55,11 @@ describe("a claim of a scope that has met nothing", () => {
   });
 
   failOnLeaks();
+
+  function anotherStore(): Store {
+    const { host, port, database, user, password } = server;
+    return postgresStore({ host, port, name: database, user, password: password.reveal() }, DEFAULT_NAMES, clock);
+  }
 
   async function payloads(scope = SCOPE): Promise<readonly (string | null)[]> {
     const { rows } = await store.outbox.claim(claimRequest({ scope }));
@@ -159,4 +163,38 @@ describe("a claim of a scope that has met nothing", () => {
     );
     expect(await claims()).toBe(true);
   });
+
+  test("a resting process that shares the watch draws no transaction number", async () => {
+    const other = anotherStore();
+    try {
+      await store.onOutboxWake(() => {}, true);
+      await eventually(async () => expect(await locks()).toBe(1));
+      await other.onOutboxWake(() => {}, true);
+      await eventually(() => expect(other.isOutboxWatched()).toBe(true));
+      // The first glance reads its mark.
+      await other.glanceAtOutbox(500);
+      const before = await nextTransaction();
+      for (let glance = 0; glance < 5; glance += 1) {
+        clock.advance(SWEEP_MS);
+        expect(await other.glanceAtOutbox(500)).toMatchObject({ isCalled: false, isWatched: true });
+        expect(await other.outbox.reclaim(1000, 300_000)).toBe(0);
+        await other.destinations.states();
+        await other.outbox.backlog({ totalsOnly: true });
+      }
+
+      expect(await nextTransaction()).toBe(before);
+    } finally {
+      await other.close();
+    }
+  });
+
+  async function nextTransaction(): Promise<string> {
+    const { rows } = await owner.query("SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS next");
+    return rows[0].next;
+  }
+
+  async function locks(): Promise<number> {
+    const { rows } = await owner.query("SELECT FROM pg_locks WHERE locktype = 'advisory'");
+    return rows.length;
+  }
 });

@@ -2,6 +2,8 @@ import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
 import { PostgresWake } from "../../src/adapters/stores/postgres/wake.ts";
+import { PostgresWatch } from "../../src/adapters/stores/postgres/watch.ts";
+import type { Log } from "../../src/ports/runtime.ts";
 import { START_TIMEOUT_MS } from "../support/brokers/index.ts";
 import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
 import { describeWithPgbouncer } from "../support/describeWithPgbouncer.ts";
@@ -15,12 +17,17 @@ failOnLeaks();
 
 const CHANNEL = "svc__outbox";
 
+function wakeOf(pool: PostgresPool, log: Log): PostgresWake {
+  const clock = new ManualClock();
+  return new PostgresWake(pool, CHANNEL, new PostgresWatch('"outbox"', clock, log), clock, log);
+}
+
 /** Two processes that use the same channel: one listens, the other announces. */
 async function listen(database: TestDatabase, through: { readonly host: string; readonly port: number }) {
   const { log, lines } = recordingLog();
   const open = () => new PostgresPool({ ...connectionTo({ ...database, ...through }), poolSize: 2 });
   const [here, there] = [open(), open()];
-  const [listening, announcing] = [here, there].map((pool) => new PostgresWake(pool, CHANNEL, new ManualClock(), log));
+  const [listening, announcing] = [here, there].map((pool) => wakeOf(pool, log));
   let wakes = 0;
   await listening?.listen(() => {
     wakes += 1;

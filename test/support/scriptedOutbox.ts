@@ -1,6 +1,13 @@
 import { randomUUID } from "node:crypto";
 import type { ClaimedRow, MessageId, Outcome } from "../../src/model/rows.ts";
-import type { ClaimRequest, ClaimResult, OutboxBacklog, OutboxStore, SettledRows } from "../../src/ports/store.ts";
+import type {
+  ClaimRequest,
+  ClaimResult,
+  OutboxBacklog,
+  OutboxGlance,
+  OutboxStore,
+  SettledRows,
+} from "../../src/ports/store.ts";
 
 /** A row of the scripted outbox. */
 export function outboxRow(overrides: Partial<Omit<ClaimedRow, "claimToken">> = {}): Omit<ClaimedRow, "claimToken"> {
@@ -41,6 +48,10 @@ export class ScriptedOutbox implements OutboxStore {
     const rows = (this.batches.shift() ?? []).map((row): ClaimedRow => ({ ...row, claimToken: request.token }));
     for (const row of rows) this.#held.add(row.id);
     return { rows, more: this.batches.length > 0, heldBack: 0 };
+  }
+
+  async glance(): Promise<OutboxGlance> {
+    return { isOverdue: this.batches.length > 0, isCalled: false, isWatched: false };
   }
 
   async renew(): Promise<ReadonlySet<MessageId>> {

@@ -75,6 +75,9 @@ export class Poller {
   /** Until when a row that this process failed to deliver waits for its retry; monotonic ms. */
   #retriesUntil = Number.NEGATIVE_INFINITY;
   #onDeliveriesEnded: (() => void)[] = [];
+  #claimed = 0;
+  /** Since when claims have been held up, or rows have waited while every slot is in use; monotonic ms. */
+  #strainedSince = Number.POSITIVE_INFINITY;
 
   constructor(options: PollerOptions) {
     const { concurrency, destinations, batchSize, gates, clock } = options;
@@ -147,6 +150,20 @@ export class Poller {
     return Math.min(this.#scopes.nextClaimWithinMs, gates.changesWithinMs, claimGoesOnMs, forRetriesMs);
   }
 
+  /** Rows claimed so far. */
+  get claimed(): number {
+    return this.#claimed;
+  }
+
+  /**
+   * Whether other processes should claim, too: this one has had more rows than it delivers at once for a while, or a
+   * destination is unhealthy, which may be so from here alone.
+   */
+  get needsHelp(): boolean {
+    const { clock, destinations } = this.#options;
+    return clock.monotonic() - this.#strainedSince > STRAINED_MS || destinations.some((each) => this.isSlow(each));
+  }
+
   /** Whether deliveries to a destination hang, are slow or fail. */
   isSlow(destination: string): boolean {
     return this.#share.isUnhealthy(destination);
@@ -157,10 +174,14 @@ export class Poller {
     this.#share.answerEnded(destination, isWhole);
   }
 
-  /** Renews leases and reclaims expired claims. Call it about every second, until `stop` has returned. */
-  async tick(): Promise<void> {
+  /**
+   * Renews leases and reclaims expired claims. Call it about every second, until `stop` has returned.
+   *
+   * @param reclaims false while another process sees to that
+   */
+  async tick(reclaims = true): Promise<void> {
     await this.#claims.renew();
-    if (!this.#stopping) await this.#claims.reclaim();
+    if (reclaims && !this.#stopping) await this.#claims.reclaim();
   }
 
   /**
@@ -303,6 +324,7 @@ export class Poller {
       const destination = this.#options.delivery.destinationOf(row) ?? NO_DESTINATION;
       this.#accept({ row, claim, destination }, releasedKeys);
     }
+    this.#claimed += rows.length;
     if (rows.length > 0) this.#dispatch();
   }
 
@@ -343,6 +365,10 @@ export class Poller {
       this.#inDelivery += 1;
       void this.#deliver(entry);
     }
+    const isStrained = this.#isHeldUp || (!this.#share.hasSlot && this.#queues.waiting > 0);
+    this.#strainedSince = isStrained
+      ? Math.min(this.#strainedSince, this.#options.clock.monotonic())
+      : Number.POSITIVE_INFINITY;
     this.#claimIfHeldUp();
     if (this.#inDelivery === 0) for (const ended of this.#onDeliveriesEnded.splice(0)) ended();
   }
@@ -424,6 +450,9 @@ function atBegin({ row, claim }: QueuedRow, now: number): ClaimedRow {
 
 /** Longest wait of a row that a receipt has claimed, by the deliveries of the last second. */
 const RECEIVED_WAIT_MS = 50;
+
+/** A burst that ends sooner is left to one process: mostly a single claim has taken it anyway. */
+const STRAINED_MS = 500;
 
 /** The delay of a retry begins when it is settled, shortly after the attempt failed. */
 const SETTLING_MS = 1000;

@@ -85,6 +85,24 @@ export function exerciseClaims(open: () => Promise<StoreHarness>): void {
       expect(new Set(ids).size).toBe(ids.length);
     });
 
+    test("a glance sees what has been due for so long, and nothing that is newer, scheduled ahead, claimed or done", async () => {
+      await using harness = await open();
+      const { store } = harness;
+      const isOverdue = async (ms: number) => (await store.outbox.glance(ms)).isOverdue;
+      await harness.insertOutbox([{ key: "a" }, { dueInMs: 60_000 }]);
+      expect(await isOverdue(60_000)).toBe(false);
+      await harness.ageOutbox(61_000);
+      await harness.insertOutbox([{}]);
+      expect(await isOverdue(60_000)).toBe(true);
+      expect(await isOverdue(120_000)).toBe(false);
+
+      const { rows } = await store.outbox.claim(claimRequest({}));
+      expect(rows).toHaveLength(3);
+      expect(await isOverdue(0)).toBe(false);
+      await store.outbox.settle(rows.map(({ id, claimToken }) => ({ id, claimToken, kind: "sent" })));
+      expect(await isOverdue(0)).toBe(false);
+    });
+
     test("a row that is scheduled ahead is not claimed before it is due, and holds back no row of its key", async () => {
       await using harness = await open();
       const [ahead, behind] = await harness.insertOutbox([{ key: "k", dueInMs: 60_000 }, { key: "k" }]);

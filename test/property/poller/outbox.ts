@@ -6,6 +6,7 @@ import type {
   ClaimResult,
   Lease,
   OutboxBacklog,
+  OutboxGlance,
   OutboxStore,
   ReceiptClaim,
   SettledRows,
@@ -75,6 +76,16 @@ export class SimulatedOutbox implements OutboxStore {
       return [claimedRow(world, id, claim.request)];
     });
     claim?.onClaimed(claimed);
+  }
+
+  glance(overdueMs: number): Promise<OutboxGlance> {
+    return this.#run(({ database: { rows, now }, watcher, callers }) => ({
+      isOverdue: rows.some(
+        ({ state, dueAt, createdAt }) => state === "pending" && Math.max(dueAt, createdAt) <= now - overdueMs,
+      ),
+      isCalled: callers.size > 0,
+      isWatched: watcher !== undefined,
+    }));
   }
 
   renew(tokens: readonly ClaimToken[], lease: Lease): Promise<ReadonlySet<MessageId>> {

@@ -1,6 +1,7 @@
 import { createDelivery, type Delivery, type DeliveryTarget } from "../../../src/core/delivery/deliver.ts";
 import { createRetryPolicy } from "../../../src/core/delivery/failure.ts";
 import { Poller } from "../../../src/core/delivery/poller.ts";
+import { OutboxWatch } from "../../../src/core/delivery/watch.ts";
 import { DestinationGates } from "../../../src/core/destinations/gates.ts";
 import { PublishError } from "../../../src/model/errors.ts";
 import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
@@ -23,6 +24,7 @@ export class SimulatedReplica {
   readonly outbox: SimulatedOutbox;
   readonly #world: World;
   readonly #poller: Poller;
+  readonly #watch: OutboxWatch;
   readonly #claims: Loop;
   readonly #upkeep: Loop;
   readonly #cutOffs: Loop;
@@ -31,6 +33,7 @@ export class SimulatedReplica {
   readonly #receipts = new Set<Promise<void>>();
   #stopping = false;
   #dead = false;
+  #hasLeft = false;
   #pausedUntil = 0;
 
   constructor(world: World, slot: number) {
@@ -58,7 +61,7 @@ export class SimulatedReplica {
       newToken,
       gates: this.#gates,
       pollIntervalMs: POLL_INTERVAL_MS,
-      onMayClaim: () => this.#claims.wake(),
+      onMayClaim: () => this.#watch.wake(),
       destinations: world.topics,
       batchSize: plan.batchSize,
       concurrency: plan.concurrency,
@@ -68,6 +71,26 @@ export class SimulatedReplica {
       metrics: silentMetrics,
       log: silentLog,
       wait: (ms) => this.wait(ms),
+    });
+    this.#watch = new OutboxWatch({
+      store: {
+        isOutboxWatched: () => world.watcher !== undefined && world.watcher !== this,
+        glanceAtOutbox: async (overdueMs) => {
+          const glance = await this.outbox.glance(overdueMs);
+          if (!glance.isWatched) this.#takeWatch();
+          return glance;
+        },
+        callForHelp: (isNeeded) => {
+          if (isNeeded && !this.#hasLeft) world.callers.add(this);
+          else world.callers.delete(this);
+        },
+      },
+      poller: this.#poller,
+      pollIntervalMs: () => POLL_INTERVAL_MS,
+      beforeClaims: async () => {},
+      onWake: () => this.#claims.wake(),
+      clock,
+      random: () => world.random(),
     });
     const loop = (name: string, intervalMs: number | (() => number), pass: () => Promise<"again" | "idle">) =>
       new Loop({
@@ -83,8 +106,8 @@ export class SimulatedReplica {
       });
     this.#claims = loop(
       "claims",
-      () => Math.min(POLL_INTERVAL_MS, this.#poller.nextPassWithinMs),
-      () => this.#poller.pass(),
+      () => this.#watch.waitMs(),
+      () => this.#watch.pass(),
     );
     this.#upkeep = loop("upkeep", UPKEEP_INTERVAL_MS, () => this.#poller.tick().then(() => "idle"));
     this.#refreshes = loop("refreshes", REFRESH_INTERVAL_MS, () =>
@@ -97,6 +120,7 @@ export class SimulatedReplica {
   }
 
   async start(): Promise<void> {
+    this.#takeWatch();
     await Promise.all([this.#upkeep.start(), this.#cutOffs.start(), this.#claims.start(), this.#refreshes.start()]);
   }
 
@@ -116,9 +140,27 @@ export class SimulatedReplica {
     void receipt.then(() => this.#receipts.delete(receipt));
   }
 
-  /** Whatever it waits for never comes. */
+  /** Whatever it waits for never comes, and the database frees its locks. */
   kill(): void {
     this.#dead = true;
+    this.#leaveWatch();
+  }
+
+  /** A row was added, which a process with the watch may be told. */
+  hearsOfRows(): void {
+    this.#timer(this.#world.draw(this.#world.plan.databaseMs), () => {
+      if (!this.#hasLeft) this.#watch.wake();
+    });
+  }
+
+  #takeWatch(): void {
+    if (!this.#hasLeft) this.#world.watcher ??= this;
+  }
+
+  #leaveWatch(): void {
+    this.#hasLeft = true;
+    this.#watch.stop();
+    if (this.#world.watcher === this) this.#world.watcher = undefined;
   }
 
   /** Whatever it waits for comes no earlier than this. @param until by the world's clock */
@@ -132,6 +174,7 @@ export class SimulatedReplica {
     const cutoff = new AbortController();
     // Its servers end first, some of its consumers at the same time as its poller.
     if (this.#world.random() < 0.5) await Promise.all(this.#receipts);
+    this.#leaveWatch();
     const cancel = this.#timer(SHUTDOWN_MS, () => cutoff.abort());
     await Promise.all([this.#claims.stop(cutoff.signal), this.#poller.stop(cutoff.signal)]);
     await Promise.all([this.#upkeep, this.#cutOffs, this.#refreshes].map((each) => each.stop(cutoff.signal)));

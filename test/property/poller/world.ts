@@ -35,6 +35,10 @@ export class World {
   readonly #history: History;
   readonly #replicas: SimulatedReplica[];
   readonly #brokenRules = new Set<string>();
+  /** The replica that has the watch over the outbox, also while it is suspended. */
+  watcher: SimulatedReplica | undefined;
+  /** Replicas that call for help. */
+  readonly callers = new Set<SimulatedReplica>();
   /** Rows that were given to replicas, each as often as it was. */
   claimedRows = 0;
   #refusals = 0;
@@ -268,6 +272,7 @@ export class World {
     this.database.insert(id, key, 0, { topic: topicOf(this.draw(this.plan.destinations)) });
     // Rows without a key have no order: each is a key of its own to the history.
     this.#history.sent(id, key ?? id);
+    if (this.draw(2) === 0) this.watcher?.hearsOfRows();
     return true;
   }
 

@@ -41,6 +41,7 @@ export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLE
       relayed: () => {},
       receive: (_rows, insert) => insert(undefined),
       poller: () => {},
+      hasPoller: false,
       pollerIntervalMs: () => 100,
     },
   };

@@ -13,8 +13,18 @@ import { NO_ROUTING, type Routing } from "../sql/routing.ts";
 import { isLockTimeout } from "./errors.ts";
 import { destinationOf, expiresInMs, msOf, overrideOf, PARKED_AT } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
-import { history, isSameHistory, markBound, mayHaveChanged, mayLackTimes, newestMark, SEEN } from "./lowWater.ts";
+import {
+  history,
+  isSameHistory,
+  literal,
+  markBound,
+  mayHaveChanged,
+  mayLackTimes,
+  newestMark,
+  SEEN,
+} from "./lowWater.ts";
 import { byIndex, perLimit, type Statement, statement, uuidArray } from "./statement.ts";
+import { watchColumns } from "./watch.ts";
 
 /** Conditions and expressions that the statements on the outbox share. */
 export function outboxParts(names: TableNames, payloadType: string, routing: Routing = NO_ROUTING) {
@@ -350,9 +360,13 @@ SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence FROM ${table} o
 WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} > $1::bigint${and}
 ORDER BY o.${c.sequence} LIMIT $2::int`;
 
-  const anyDue = (lowWater: string, from: string): string => `
-(SELECT o.${c.sequence} FROM ${table} o WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${from}
+  const anyDue = (lowWater: string, from: string, condition = isDue): string => `
+(SELECT o.${c.sequence} FROM ${table} o WHERE o.${c.state} = 'pending' AND ${condition} AND o.${c.sequence} >= ${from}
 ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(lowWater)}`;
+  const fromNewest = (lowWater: string): string =>
+    `least(${newestMark(lowWater)}, (${unparkedBelow(newestMark(lowWater))}))`;
+  const isOverdue = (ms: string): string =>
+    `greatest(o.${c.scheduledAt}, o.${c.createdAt}) <= now() - ${ms}::bigint * interval '1 millisecond'`;
 
   /** No addition may leave the range of the column: the row could never be settled. */
   const attemptsPlus = (added: string): string =>
@@ -394,9 +408,10 @@ WHERE ${c.id} = ANY (ARRAY(
      * From the newest mark, at a fraction of planning a claim, ten times a second while idle. Ordered, so that the
      * planner takes the index. A claim detects when the table has gone back.
      */
-    due: statement(
-      "outbox.due(lowWater)",
-    )`SELECT (${anyDue("$1", `least(${newestMark("$1")}, (${unparkedBelow(newestMark("$1"))}))`)}) AS answer`,
+    due: statement("outbox.due(lowWater)")`SELECT (${anyDue("$1", fromNewest("$1"))}) AS answer`,
+
+    glance: statement("outbox.glance(overdueMs, lowWater)", { takesTurns: true })`
+SELECT (${anyDue("$2", fromNewest("$2"), isOverdue("$1"))}) AS is_overdue, ${watchColumns(`'${literal(table)}'`)}`,
 
     /** From a cursor on, which replaces the newest mark in `lowWater`: not of what is set back below it. */
     dueFrom: statement("outbox.due from a cursor(lowWater)")`SELECT (${anyDue("$1", newestMark("$1"))}) AS answer`,

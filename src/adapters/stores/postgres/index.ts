@@ -23,6 +23,7 @@ import { columnTypes, isCitus, migrate, schemaDialect } from "./schema.ts";
 import { statement } from "./statement.ts";
 import { fixedStatements, tableStatements } from "./statements.ts";
 import { PostgresWake } from "./wake.ts";
+import { PostgresWatch } from "./watch.ts";
 
 interface PostgresStoreOptions extends PoolOptions {
   readonly names: TableNames;
@@ -40,6 +41,7 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
   const fixed = fixedStatements(all);
   const history = new SqlHistory(pool, fixed.history, isLockTimeout, clock, log);
   const check = new TableCheck(schemaDialect(pool), options.names, log);
+  const watch = new PostgresWatch(all.outboxTable, clock, log);
   const facets = (types: ColumnTypes, mayBeCitus: boolean): Facets => {
     const names = withoutColumns(all, check.missing);
     const sql = tableStatements(names, types, mayBeCitus, options.routing);
@@ -65,7 +67,8 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
     checkedFacets: async () => facets(await columnTypes(pool, check, options.names), await isCitus(pool, log)),
     check,
     migrate: () => migrate(pool, options.names.schema, log),
-    wake: new PostgresWake(pool, channelName(options.names), clock, log),
+    wake: new PostgresWake(pool, channelName(options.names), watch, clock, log),
+    watch,
   };
   return sqlStore(database, clock, log);
 }

@@ -167,7 +167,8 @@ CROSS JOIN LATERAL (SELECT CASE WHEN b.bound IS NOT NULL THEN array(
 /** Before the names of writers, which each node numbers itself. */
 const COORDINATOR = "coordinator ";
 
-const literal = (text: string): string => text.replaceAll("'", "''");
+/** @returns the text of an SQL literal, without its quotes */
+export const literal = (text: string): string => text.replaceAll("'", "''");
 const unquoted = (identifier: string): string => identifier.replace(/^"(.*)"$/, "$1");
 
 /** Longer than it takes to plan a statement on a busy machine, shorter than a mark lies behind the clock. */

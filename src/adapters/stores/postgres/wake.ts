@@ -6,6 +6,7 @@ import type { Clock } from "../../../time/clock.ts";
 import { atMost } from "../../../time/wait.ts";
 import type { PostgresPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
+import type { PostgresWatch } from "./watch.ts";
 
 /**
  * Wakes between processes by `LISTEN` and `NOTIFY`: hints, so every fault here costs one warning. `LISTEN` needs a
@@ -16,6 +17,7 @@ export class PostgresWake {
   readonly #channel: string;
   /** For {@link #hears} alone. */
   readonly #trialChannel = `svc_${randomUUID()}`;
+  readonly #watch: PostgresWatch;
   readonly #clock: Clock;
   readonly #log: Log;
   #listening: { end(): Promise<void> } | undefined;
@@ -27,19 +29,24 @@ export class PostgresWake {
   #warned = false;
   #closed = false;
 
-  constructor(pool: PostgresPool, channel: string, clock: Clock, log: Log) {
+  constructor(pool: PostgresPool, channel: string, watch: PostgresWatch, clock: Clock, log: Log) {
     this.#pool = pool;
     this.#channel = channel;
+    this.#watch = watch;
     this.#clock = clock;
     this.#log = log;
   }
 
-  /** Subscribes, and again whenever the connection ends. Returns after the first try. */
-  async listen(listener: () => void): Promise<void> {
+  /**
+   * Subscribes, and again whenever the connection ends. Returns after the first try.
+   *
+   * @param sharesWatch whether this process listens only while it has the watch
+   */
+  async listen(listener: () => void, sharesWatch = false): Promise<void> {
     if (this.#closed) return;
     try {
       const client = await this.#pool.dedicated();
-      const again = () => this.#listenLater(listener);
+      const again = () => this.#listenLater(listener, sharesWatch);
       client.once("end", again);
       this.#listening = { end: () => client.removeListener("end", again).end() };
       if (this.#closed) return await this.#listening.end();
@@ -47,10 +54,14 @@ export class PostgresWake {
         throw new Error("notifications do not arrive on this connection, as behind a pooler in transaction mode");
       }
       client.on("notification", listener);
-      await client.query(`LISTEN "${this.#channel}"`);
       this.#backoff.reset();
-      // A notification may have been missed while there was no connection.
-      listener();
+      const begin = async () => {
+        await client.query(`LISTEN "${this.#channel}"`);
+        // A notification may have been missed while nobody listened.
+        listener();
+      };
+      if (sharesWatch) this.#watch.takePart(client, () => void begin().catch(() => {}));
+      else await begin();
     } catch (error) {
       if (this.#closed) return;
       // Not awaited: a server that hangs does not answer.
@@ -62,7 +73,7 @@ export class PostgresWake {
         );
       }
       this.#warned = true;
-      this.#listenLater(listener);
+      this.#listenLater(listener, sharesWatch);
     }
   }
 
@@ -77,6 +88,7 @@ export class PostgresWake {
   /** Sends what was announced and not sent, and ends the subscription. */
   async close(): Promise<void> {
     this.#closed = true;
+    this.#watch.end();
     clearTimeout(this.#retry);
     if (this.#announceTimer !== undefined) {
       clearTimeout(this.#announceTimer);
@@ -116,11 +128,12 @@ export class PostgresWake {
     );
   }
 
-  #listenLater(listener: () => void): void {
+  #listenLater(listener: () => void, sharesWatch: boolean): void {
+    this.#watch.end();
     if (this.#closed) return;
     this.#listening = undefined;
     clearTimeout(this.#retry);
-    this.#retry = setTimeout(() => void this.listen(listener), this.#backoff.next());
+    this.#retry = setTimeout(() => void this.listen(listener, sharesWatch), this.#backoff.next());
     this.#retry.unref();
   }
 }

@@ -53,9 +53,11 @@ export interface ClaimStatements<S> extends UnscopedClaims<S> {
   readonly dueBehind: S;
   /** What a claim changes in named rows, to be rolled back. */
   readonly trial: S;
-  /** Idle check: is any row due? At a fraction of a claim's cost. Returns `answer`, as the next two do. */
+  /** Idle check: is any row due? At a fraction of a claim's cost. Returns `answer`, as `dueFrom` and `mayHaveChanged` do. */
   readonly due: S;
-  /** The same from a cursor on. */
+  /** For `OutboxStore.glance`, by the names of its properties in snake case. */
+  readonly glance: S;
+  /** `due` from a cursor on. */
   readonly dueFrom: S;
   /** Whether a sweep could find more than the one with this `seen`; undefined where unknown. */
   readonly mayHaveChanged: S | undefined;

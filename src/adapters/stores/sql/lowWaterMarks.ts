@@ -24,8 +24,8 @@ interface ConditionalMark {
 /** Where statements start, to skip index entries of finished rows that an old transaction keeps alive. */
 export interface LowWater {
   readonly marks: LowWaterMarks;
-  /** Reads the next mark, about once a second. */
-  refreshIfDue(): Promise<void>;
+  /** Reads the next mark. @param intervalMs since the last one; about a second by default */
+  refreshIfDue(intervalMs?: number): Promise<void>;
   /** The parameter `lowWater` of a statement: nothing is unfinished below it. @param from replaces the newest mark */
   bound(from?: string): readonly string[];
 }

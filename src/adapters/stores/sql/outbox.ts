@@ -1,5 +1,5 @@
 import type { ClaimToken, MessageId } from "../../../model/rows.ts";
-import type { DestinationBacklog, Lease, OutboxBacklog, OutboxStore } from "../../../ports/store.ts";
+import type { DestinationBacklog, Lease, OutboxBacklog, OutboxGlance, OutboxStore } from "../../../ports/store.ts";
 import { type ClaimStatements, OutboxClaims } from "./claims.ts";
 import { changeInParts, idsOf, isRefused, oldestAgeMs, type Row } from "./rows.ts";
 
@@ -15,6 +15,16 @@ export interface OutboxStatements<S> extends ClaimStatements<S> {
 
 /** The outbox of a SQL database: its claims, the upkeep of their leases, and its backlog. */
 export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implements OutboxStore {
+  async glance(overdueMs: number): Promise<OutboxGlance> {
+    await this.lowWater.refreshIfDue(GLANCE_READ_INTERVAL_MS);
+    const [row] = await this.runner.run(this.sql.glance, { overdueMs, lowWater: this.lowWater.bound() });
+    return {
+      isOverdue: Boolean(row?.is_overdue),
+      isCalled: Boolean(row?.is_called),
+      isWatched: Boolean(row?.is_watched),
+    };
+  }
+
   async renew(tokens: readonly ClaimToken[], { leaseMs, claimTimeoutMs }: Lease): Promise<ReadonlySet<MessageId>> {
     const { results } = await changeInParts(tokens, async (part) => {
       const values = { tokens: part, leaseMs, claimTimeoutMs, lowWater: this.lowWater.bound() };
@@ -48,6 +58,9 @@ export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implement
     return backlogOf(await this.runner.run(statement, { lowWater: this.lowWater.bound() }));
   }
 }
+
+/** A process that only glances leaves rows that are committed late to others. */
+const GLANCE_READ_INTERVAL_MS = 10_000;
 
 /** @param rows one for each destination, or one without any; each has the figures of all */
 function backlogOf(rows: readonly Row[]): OutboxBacklog {

@@ -29,12 +29,23 @@ interface Database<S> {
   readonly check: TableCheck;
   readonly migrate: () => Promise<readonly string[]>;
   /** Undefined without notifications: pollers of other processes find the rows at their intervals. */
-  readonly wake?: { listen(listener: () => void): Promise<void>; announce(): void; close(): Promise<void> };
+  readonly wake?: {
+    listen(listener: () => void, sharesWatch: boolean): Promise<void>;
+    announce(): void;
+    close(): Promise<void>;
+  };
+  /** Undefined where each poller polls for itself. */
+  readonly watch?: {
+    readonly isOthers: boolean;
+    saw(isWatched: boolean): void;
+    call(isNeeded: boolean): Promise<void>;
+    leave(): Promise<void>;
+  };
 }
 
 /** A store on a SQL database. */
 export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Store {
-  const { pool, check, wake, migrate, history } = database;
+  const { pool, check, wake, watch, migrate, history } = database;
   const destinations = destinationStore(pool, database.destinations);
   const ping = async () => {
     await pool.run(database.ping);
@@ -58,8 +69,16 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
     waitUntilReady: (timeoutMs, signal) => untilAnswered(ping, timeoutMs, signal, clock, log),
     ping,
     poolUsage: () => pool.usage(),
-    onOutboxWake: async (listener) => await wake?.listen(listener),
+    onOutboxWake: async (listener, sharesWatch = false) => await wake?.listen(listener, sharesWatch),
     announceOutbox: () => wake?.announce(),
+    isOutboxWatched: () => watch?.isOthers === true,
+    async glanceAtOutbox(overdueMs) {
+      const glance = await store.outbox.glance(overdueMs);
+      watch?.saw(glance.isWatched);
+      return glance;
+    },
+    callForHelp: (isNeeded) => void watch?.call(isNeeded),
+    leaveOutboxWatch: async () => await watch?.leave(),
     async close() {
       await wake?.close();
       await pool.close();

@@ -297,6 +297,12 @@ ROLLBACK TRANSACTION;`,
 ${NOW}
 SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue}) THEN 1 ELSE 0 END AS answer;`,
 
+    glance: statement("outbox.glance(overdueMs int)")`
+${NOW}
+DECLARE @before datetimeoffset(7) = DATEADD(millisecond, -@overdueMs, @now);
+SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue}
+  AND (o.${c.scheduledAt} IS NULL OR o.${c.scheduledAt} <= @before) AND (o.${c.createdAt} IS NULL OR o.${c.createdAt} <= @before)) THEN 1 ELSE 0 END AS is_overdue;`,
+
     dueFrom: statement("outbox.due from a cursor(from bigint)")`
 ${NOW}
 SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue} AND o.${c.sequence} >= @from) THEN 1 ELSE 0 END AS answer;`,

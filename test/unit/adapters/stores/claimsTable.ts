@@ -118,6 +118,7 @@ export function table({ sweepMs = 0, retriesMs = 0, changedMs = 0, pending = 0 }
       dueBehind: "due behind",
       trial: "trial",
       due: "due",
+      glance: "glance",
       dueFrom: "due",
       mayHaveChanged: "changed",
       mayLackTimes: undefined,

@@ -1,0 +1,172 @@
+import type pg from "pg";
+import { errorText } from "../../../model/errors.ts";
+import type { Log } from "../../../ports/runtime.ts";
+import type { Clock } from "../../../time/clock.ts";
+import { atMost } from "../../../time/wait.ts";
+import { socketOf } from "./statement.ts";
+
+/**
+ * Who watches the outbox for all, and who calls for help: sessions that hold advisory locks. No transaction number is
+ * drawn, the server frees a lock with its session, and a process that rests finds out with its glances. It does not
+ * listen: the server wakes every session that does for each notification, whatever its channel is.
+ */
+export class PostgresWatch {
+  readonly #table: string;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  /** The session for the locks; undefined while there is none, and after {@link leave}. */
+  #client: pg.ClientBase | undefined;
+  #onTaken: () => void = () => {};
+  #timer: NodeJS.Timeout | undefined;
+  #isMine = false;
+  #isAsking = false;
+  /** It holds the lock that calls for help. */
+  #isCalling = false;
+  #needsHelp = false;
+  #isChangingCall = false;
+  /** When another process was last known to have the watch; monotonic ms. */
+  #othersAt = Number.NEGATIVE_INFINITY;
+  #hasLeft = false;
+
+  /** @param table the outbox, already quoted: it names the locks */
+  constructor(table: string, clock: Clock, log: Log) {
+    this.#table = table;
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  /** Another process had the watch some seconds ago at most. */
+  get isOthers(): boolean {
+    return this.#clock.monotonic() - this.#othersAt < KNOWN_FOR_MS;
+  }
+
+  /**
+   * Takes the watch now, or when it is free.
+   *
+   * @param client a session of its own, until {@link end}
+   * @param onTaken called when this process has it
+   */
+  takePart(client: pg.ClientBase, onTaken: () => void): void {
+    this.end();
+    if (this.#hasLeft) return;
+    this.#client = client;
+    this.#onTaken = onTaken;
+    void this.#begin(client);
+  }
+
+  /** The session has ended, or is about to. */
+  end(): void {
+    clearTimeout(this.#timer);
+    this.#client = undefined;
+    this.#isMine = false;
+    this.#isCalling = false;
+    this.#othersAt = Number.NEGATIVE_INFINITY;
+  }
+
+  /** A glance has seen whether some process has the watch. */
+  saw(isWatched: boolean): void {
+    if (this.#client === undefined || this.#isMine) return;
+    if (isWatched) this.#othersAt = this.#clock.monotonic();
+    else void this.#ask(this.#client);
+  }
+
+  /** Begins or ends a call for help. Where another process calls already, it is not begun: do so again. Never rejects. */
+  async call(isNeeded: boolean): Promise<void> {
+    const client = this.#client;
+    this.#needsHelp = isNeeded;
+    if (client === undefined || this.#isChangingCall) return;
+    this.#isChangingCall = true;
+    while (client === this.#client && this.#needsHelp !== this.#isCalling) {
+      const begins = this.#needsHelp;
+      const isDone = await this.#query(client, begins ? CALL : END_CALL);
+      if (isDone !== true) break;
+      this.#isCalling = begins;
+    }
+    this.#isChangingCall = false;
+  }
+
+  /** Gives up the watch for good. Never rejects. */
+  async leave(): Promise<void> {
+    this.#hasLeft = true;
+    const client = this.#client;
+    this.end();
+    if (client !== undefined) await atMost(TIMEOUT_MS, this.#query(client, LEAVE));
+  }
+
+  async #begin(client: pg.ClientBase): Promise<void> {
+    await this.#query(client, SOON_DEAD);
+    await this.#ask(client);
+  }
+
+  async #ask(client: pg.ClientBase): Promise<void> {
+    if (this.#isAsking) return;
+    this.#isAsking = true;
+    clearTimeout(this.#timer);
+    const isTaken = await this.#query(client, TAKE);
+    this.#isAsking = false;
+    if (client !== this.#client) {
+      // It has left, or listens anew, meanwhile.
+      if (isTaken === true) await this.#query(client, LEAVE);
+      return;
+    }
+    if (isTaken === true) {
+      this.#isMine = true;
+      this.#othersAt = Number.NEGATIVE_INFINITY;
+      this.#onTaken();
+      return;
+    }
+    if (isTaken === false) this.#othersAt = this.#clock.monotonic();
+    this.#askLater(client);
+  }
+
+  #askLater(client: pg.ClientBase): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      // Glances do it, unless the process does not rest.
+      if (this.#clock.monotonic() - this.#othersAt < ASK_INTERVAL_MS / 2) this.#askLater(client);
+      else void this.#ask(client);
+    }, ASK_INTERVAL_MS);
+    this.#timer.unref();
+  }
+
+  /** @returns the answer; undefined when the statement failed, which is logged */
+  async #query(client: pg.ClientBase, text: string): Promise<unknown> {
+    const values = text === SOON_DEAD ? undefined : [this.#table];
+    try {
+      const { rows } = await client.query({ text, values, query_timeout: TIMEOUT_MS } as pg.QueryConfig);
+      return (rows?.[0] as { answer?: unknown } | undefined)?.answer;
+    } catch (error) {
+      this.#log.debug({ reason: errorText(error) }, "the watch over the outbox is not shared");
+      // A session that passes no answer passes no notification either: its end makes the process take part anew.
+      const isAnswered = typeof (error as { code?: unknown }).code === "string";
+      if (client === this.#client && !isAnswered) socketOf(client).destroy();
+      return undefined;
+    }
+  }
+}
+
+/** @param table the text of an expression with the quoted name of the outbox, here and below */
+const watchKey = (table: string): string => `hashtextextended('svc watch ' || ${table}, 0)`;
+const helpKey = (table: string): string => `hashtextextended('svc help ' || ${table}, 0)`;
+
+/**
+ * Two columns (boolean) of a glance: whether some process has the watch, and whether one calls for help. Glances share
+ * their locks, which end with the statement.
+ */
+export function watchColumns(table: string): string {
+  const isHeld = (key: string) => `NOT pg_try_advisory_xact_lock_shared(${key})`;
+  return `${isHeld(watchKey(table))} AS is_watched, ${isHeld(helpKey(table))} AS is_called`;
+}
+
+const TAKE = `SELECT pg_try_advisory_lock(${watchKey("$1")}) AS answer`;
+const CALL = `SELECT pg_try_advisory_lock(${helpKey("$1")}) AS answer`;
+const END_CALL = `SELECT pg_advisory_unlock(${helpKey("$1")}) AS answer`;
+const LEAVE = "SELECT pg_advisory_unlock_all(), $1::text";
+/** The server notices within some ten seconds that the machine of the watching process is gone, not in two hours. */
+const SOON_DEAD =
+  "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; SET tcp_user_timeout = 11000";
+const ASK_INTERVAL_MS = 5000;
+/** Of a question. */
+const TIMEOUT_MS = 3000;
+/** Until the next answer, or its timeout. */
+const KNOWN_FOR_MS = ASK_INTERVAL_MS + TIMEOUT_MS;

@@ -1,0 +1,135 @@
+import type { Store } from "../../ports/store.ts";
+import type { Clock, Random } from "../../time/clock.ts";
+import type { Poller } from "./poller.ts";
+
+interface WatchOptions {
+  readonly store: Pick<Store, "isOutboxWatched" | "glanceAtOutbox" | "callForHelp">;
+  readonly poller: Pick<Poller, "pass" | "needsHelp" | "claimed" | "nextPassWithinMs">;
+  /** Wait between passes without a wake, in ms (`outbox.pollIntervalMs`; longer while a capture wakes this poller). */
+  readonly pollIntervalMs: () => number;
+  /** Called before a pass that may claim rows. */
+  readonly beforeClaims: () => Promise<void>;
+  /** The next pass is due. */
+  readonly onWake: () => void;
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+/**
+ * Shares the watch over the outbox among the pollers of a database: one looks for due rows at each poll interval, and
+ * what is announced wakes it alone. The others rest, and glance at the outbox once a second, so that nothing depends on
+ * the watcher:
+ *
+ * - A poller that needs help calls. Each glance that meets a call wakes one poller in two, which then polls as usual:
+ *   more than are needed would only get into each other's way.
+ * - Where a row has been due for longer than a watcher would leave it, a resting poller claims it, and polls for some
+ *   seconds, and for longer when that recurs.
+ * - Wakes of its own process, and times that it has set itself (retries, probes), are never left to others.
+ */
+export class OutboxWatch {
+  readonly #options: WatchOptions;
+  #awakeUntil = Number.NEGATIVE_INFINITY;
+  /** The present wait is that of a resting poller. */
+  #rests = false;
+  /** It has not glanced since it was awake. */
+  #wasAwake = false;
+  #calledAt = Number.NEGATIVE_INFINITY;
+  #neededHelpAt = Number.NEGATIVE_INFINITY;
+  #busyAt = Number.NEGATIVE_INFINITY;
+  /** For how long the last overdue rows kept it awake, in ms. */
+  #unwatchedMs = 0;
+
+  constructor(options: WatchOptions) {
+    this.#options = options;
+  }
+
+  /** Whether another poller watches and nothing calls for this one. */
+  get mayRest(): boolean {
+    const { store, clock } = this.#options;
+    return store.isOutboxWatched() && clock.monotonic() >= this.#awakeUntil;
+  }
+
+  /** Whether it may rest and has not claimed a row for some seconds. */
+  get isIdle(): boolean {
+    return this.mayRest && this.#options.clock.monotonic() - this.#busyAt >= BUSY_MS;
+  }
+
+  /** Rows were added, or a claim may be made now. */
+  wake(): void {
+    this.#rests = false;
+    this.#options.onWake();
+  }
+
+  /** Before each wait for the next pass. @returns the longest one, in ms */
+  waitMs(): number {
+    const { poller, pollIntervalMs } = this.#options;
+    const mayRest = this.mayRest && !poller.needsHelp;
+    const longestMs = mayRest && !this.#wasAwake ? Math.max(pollIntervalMs(), REST_MS) : pollIntervalMs();
+    this.#rests = mayRest && longestMs <= poller.nextPassWithinMs;
+    return Math.min(longestMs, poller.nextPassWithinMs);
+  }
+
+  /** As {@link Poller.pass}; after a rest only where it must not rest on. */
+  async pass(): Promise<"again" | "idle"> {
+    const { poller, clock, beforeClaims } = this.#options;
+    this.#callForHelp();
+    const rested = this.#rests && this.mayRest;
+    this.#rests = false;
+    if (rested && !(await this.#mustClaim())) return "idle";
+    await beforeClaims();
+    const before = poller.claimed;
+    const result = await poller.pass();
+    if (poller.claimed > before) {
+      this.#busyAt = clock.monotonic();
+      if (rested && this.mayRest) this.#isUnwatched();
+    }
+    return result;
+  }
+
+  /** Ends its call for help. */
+  stop(): void {
+    this.#options.store.callForHelp(false);
+  }
+
+  async #mustClaim(): Promise<boolean> {
+    const { store, random } = this.#options;
+    const wasAwake = this.#wasAwake;
+    this.#wasAwake = false;
+    const { isOverdue, isCalled } = await store.glanceAtOutbox(OVERDUE_MS);
+    if (isCalled && (wasAwake || random() < 0.5)) this.#staysAwake(HELP_MS);
+    return isOverdue || !this.mayRest;
+  }
+
+  #callForHelp(): void {
+    const { store, poller, clock } = this.#options;
+    const now = clock.monotonic();
+    if (poller.needsHelp) this.#neededHelpAt = now;
+    const calls = now - this.#neededHelpAt <= CALL_MS;
+    if (!calls && this.#calledAt === Number.NEGATIVE_INFINITY) return;
+    if (calls && now - this.#calledAt < CALL_INTERVAL_MS) return;
+    this.#calledAt = calls ? now : Number.NEGATIVE_INFINITY;
+    store.callForHelp(calls);
+  }
+
+  #isUnwatched(): void {
+    const recurs = this.#options.clock.monotonic() - this.#awakeUntil < this.#unwatchedMs;
+    this.#unwatchedMs = recurs ? Math.min(2 * this.#unwatchedMs, LONGEST_UNWATCHED_MS) : UNWATCHED_MS;
+    this.#staysAwake(this.#unwatchedMs);
+  }
+
+  #staysAwake(ms: number): void {
+    this.#awakeUntil = this.#options.clock.monotonic() + ms;
+    this.#wasAwake = true;
+  }
+}
+
+/** Where the watcher hangs, a row waits this much longer until a resting poller glances; others follow. */
+const REST_MS = 1000;
+const OVERDUE_MS = 500;
+const UNWATCHED_MS = 2500;
+const LONGEST_UNWATCHED_MS = 60_000;
+const HELP_MS = 1500;
+/** Half of the glances of a second meet the shortest call. */
+const CALL_MS = 500;
+const CALL_INTERVAL_MS = 500;
+const BUSY_MS = 2000;

@@ -1,0 +1,206 @@
+import { describe, expect, test } from "@jest/globals";
+import { OutboxWatch } from "../../../../src/core/delivery/watch.ts";
+import { manualTime } from "../../../support/manualTime.ts";
+
+const POLL_MS = 100;
+
+/** A watch whose database and poller a test sets by hand; `rows` are claimed by the next pass. */
+function setup({ isWatched = true, draws = [] as number[] } = {}) {
+  const time = manualTime();
+  const state = {
+    isWatched,
+    isOverdue: false,
+    isCalled: false,
+    needsHelp: false,
+    nextPassWithinMs: Number.POSITIVE_INFINITY,
+    rows: 0,
+  };
+  const calls: boolean[] = [];
+  let [glances, claims, wakes, preparations, claimed] = [0, 0, 0, 0, 0];
+  const watch = new OutboxWatch({
+    store: {
+      isOutboxWatched: () => state.isWatched,
+      callForHelp: (isNeeded) => calls.push(isNeeded),
+      async glanceAtOutbox() {
+        glances += 1;
+        const { isOverdue, isCalled } = state;
+        return { isOverdue, isCalled, isWatched: state.isWatched };
+      },
+    },
+    poller: {
+      async pass() {
+        claims += 1;
+        claimed += state.rows;
+        state.rows = 0;
+        return "idle";
+      },
+      get claimed() {
+        return claimed;
+      },
+      get needsHelp() {
+        return state.needsHelp;
+      },
+      get nextPassWithinMs() {
+        return state.nextPassWithinMs;
+      },
+    },
+    pollIntervalMs: () => POLL_MS,
+    beforeClaims: async () => {
+      preparations += 1;
+    },
+    onWake: () => {
+      wakes += 1;
+    },
+    clock: time.clock,
+    random: () => draws.shift() ?? 0.75,
+  });
+  /** What its loop does: a wait, then a pass. @returns the length of the wait in ms */
+  const turn = async (): Promise<number> => {
+    const ms = watch.waitMs();
+    await time.advance(ms);
+    await watch.pass();
+    return ms;
+  };
+  const seen = () => ({ glances, claims, wakes });
+  return { watch, time, state, calls, turn, seen, preparations: () => preparations };
+}
+
+describe("a poller that shares the watch over the outbox", () => {
+  test("claims at each poll interval while no other one watches", async () => {
+    const { turn, seen, preparations } = setup({ isWatched: false });
+
+    expect([await turn(), await turn()]).toEqual([POLL_MS, POLL_MS]);
+
+    expect(seen()).toEqual({ glances: 0, claims: 2, wakes: 0 });
+    expect(preparations()).toBe(2);
+  });
+
+  test("glances once a second, and claims nothing, while another one watches", async () => {
+    const { turn, seen, preparations } = setup();
+
+    expect([await turn(), await turn()]).toEqual([1000, 1000]);
+
+    expect(seen()).toEqual({ glances: 2, claims: 0, wakes: 0 });
+    expect(preparations()).toBe(0);
+  });
+
+  test("claims at once where rows come in its own process, and before the time that it has set itself", async () => {
+    const { watch, state, turn, seen, preparations } = setup();
+    watch.waitMs();
+    watch.wake();
+    await watch.pass();
+    expect(seen()).toEqual({ glances: 0, claims: 1, wakes: 1 });
+
+    state.nextPassWithinMs = 70;
+    expect(await turn()).toBe(70);
+    expect(seen()).toEqual({ glances: 0, claims: 2, wakes: 1 });
+    expect(preparations()).toBe(2);
+  });
+
+  test("claims from its next turn on when the watcher has gone during its rest", async () => {
+    const { watch, state, seen } = setup();
+    watch.waitMs();
+    state.isWatched = false;
+    await watch.pass();
+
+    expect(seen()).toEqual({ glances: 0, claims: 1, wakes: 0 });
+    expect(watch.waitMs()).toBe(POLL_MS);
+  });
+
+  test("claims what the watcher has left, and polls for as long as that is likely to happen again", async () => {
+    const { state, turn, seen } = setup();
+    const awakeMs = async () => {
+      Object.assign(state, { isOverdue: true, rows: 1 });
+      expect(await turn()).toBe(1000);
+      state.isOverdue = false;
+      let ms = 0;
+      while (await turn().then((waited) => waited < 1000)) ms += POLL_MS;
+      // The last turn was a glance, which comes soon.
+      return ms - POLL_MS;
+    };
+
+    const first = await awakeMs();
+    const second = await awakeMs();
+    expect([first, second]).toEqual([2500, 5000]);
+    for (let n = 0; n < 10; n += 1) await turn();
+    expect(await awakeMs()).toBe(first);
+    expect(seen().claims).toBe((first + second + first) / POLL_MS + 3);
+  });
+
+  test("rests on where what is overdue cannot be claimed", async () => {
+    const { state, turn, seen } = setup();
+    state.isOverdue = true;
+
+    expect([await turn(), await turn(), await turn()]).toEqual([1000, 1000, 1000]);
+    expect(seen()).toEqual({ glances: 3, claims: 3, wakes: 0 });
+  });
+
+  test("answers one call for help in two, and polls for a while", async () => {
+    const { state, turn, seen } = setup({ draws: [0.5, 0.4] });
+    state.isCalled = true;
+    expect(await turn()).toBe(1000);
+    expect(seen()).toEqual({ glances: 1, claims: 0, wakes: 0 });
+
+    expect(await turn()).toBe(1000);
+    expect(seen().claims).toBe(1);
+    state.isCalled = false;
+    let polls = 0;
+    while ((await turn()) === POLL_MS) polls += 1;
+    // The last one was a glance.
+    expect([polls, seen().claims, seen().glances]).toEqual([16, 16, 4]);
+  });
+
+  test("stays awake, without another draw, as long as it is called", async () => {
+    const { state, turn, seen } = setup({ draws: [0.4] });
+    state.isCalled = true;
+    await turn();
+    for (let n = 0; n < 50; n += 1) expect(await turn()).toBe(POLL_MS);
+
+    expect(seen().claims).toBe(51);
+  });
+
+  test("calls for help twice a second while it needs it, and ends its call half a second later", async () => {
+    const { state, calls, turn } = setup({ isWatched: false });
+    await turn();
+    expect(calls).toEqual([]);
+
+    state.needsHelp = true;
+    for (let n = 0; n < 10; n += 1) await turn();
+    expect(calls).toEqual([true, true]);
+    state.needsHelp = false;
+    for (let n = 0; n < 5; n += 1) await turn();
+    expect(calls).not.toContain(false);
+    await turn();
+    expect(calls.filter((call) => !call)).toEqual([false]);
+    expect(calls.at(-1)).toBe(false);
+  });
+
+  test("does not rest while it needs help itself", async () => {
+    const { state, calls, turn } = setup();
+    state.needsHelp = true;
+
+    expect(await turn()).toBe(POLL_MS);
+    expect(calls).toEqual([true]);
+  });
+
+  test("is idle when it may rest and has claimed nothing for two seconds", async () => {
+    const { watch, state, time } = setup();
+    expect(watch.isIdle).toBe(true);
+
+    state.rows = 1;
+    await watch.pass();
+    await time.advance(1999);
+    expect(watch.isIdle).toBe(false);
+    await time.advance(1);
+    expect(watch.isIdle).toBe(true);
+    state.isWatched = false;
+    expect(watch.isIdle).toBe(false);
+  });
+
+  test("ends its call when it stops", () => {
+    const { watch, calls } = setup();
+    watch.stop();
+
+    expect(calls).toEqual([false]);
+  });
+});
