@@ -11,7 +11,7 @@ import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import { REPLICA } from "../src/runtime/log.ts";
 import { Loop, type LoopOptions, logFailures } from "../src/runtime/loop.ts";
 import { systemTimer } from "../src/time/clock.ts";
-import { sleep, TimeoutError, withTimeout } from "../src/time/wait.ts";
+import { atMost, sleep, TimeoutError, withTimeout } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { needsSharedState } from "./database.ts";
 import { deliveryTargets } from "./destinations.ts";
@@ -63,18 +63,30 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     wait: (ms) => sleep(ms),
   });
   let refreshedAt = Number.NEGATIVE_INFINITY;
+  let onRefreshed: (() => void)[] = [];
   const refresh = async () => {
-    await gates.refresh((destination) => poller.isSlow(destination));
-    refreshedAt = clock.monotonic();
+    try {
+      await gates.refresh((destination) => poller.isSlow(destination));
+      refreshedAt = clock.monotonic();
+    } finally {
+      for (const resolve of onRefreshed) resolve();
+      onRefreshed = [];
+    }
   };
+  /** Lets the loop read what the replicas share about destinations: two reads at once could end in the wrong order. */
+  const nextRefresh = () =>
+    new Promise<void>((resolve) => {
+      onRefreshed.push(resolve);
+      refreshes.wake();
+    });
   const watch: OutboxWatch = new OutboxWatch({
     ...tools,
     store,
     poller,
     pollIntervalMs: () => wakes.pollerIntervalMs(),
-    // While it rests the state of the destinations is read less often. A failure is reported by the loop that reads it.
+    // While it rests it reads them less often. Without an answer the last known state applies.
     beforeClaims: async () => {
-      if (clock.monotonic() - refreshedAt > STALE_STATE_MS) await refresh().catch(() => {});
+      if (clock.monotonic() - refreshedAt > STALE_STATE_MS) await atMost(REFRESH_MS, nextRefresh());
     },
     onWake: () => claims.wake(),
   });

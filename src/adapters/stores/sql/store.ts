@@ -30,7 +30,7 @@ interface Database<S> {
   readonly migrate: () => Promise<readonly string[]>;
   /** Undefined without notifications: pollers of other processes find the rows at their intervals. */
   readonly wake?: {
-    listen(listener: () => void, sharesWatch: boolean): Promise<void>;
+    listen(listener: () => void, sharesWatch?: boolean): Promise<void>;
     announce(): void;
     close(): Promise<void>;
   };
@@ -69,7 +69,7 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
     waitUntilReady: (timeoutMs, signal) => untilAnswered(ping, timeoutMs, signal, clock, log),
     ping,
     poolUsage: () => pool.usage(),
-    onOutboxWake: async (listener, sharesWatch = false) => await wake?.listen(listener, sharesWatch),
+    onOutboxWake: async (listener, sharesWatch) => await wake?.listen(listener, sharesWatch),
     announceOutbox: () => wake?.announce(),
     isOutboxWatched: () => watch?.isOthers === true,
     async glanceAtOutbox(overdueMs) {
