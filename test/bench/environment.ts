@@ -24,6 +24,8 @@ import { silentLog } from "../support/recorders.ts";
 export interface Environment {
   /** For files; removed by `close`. */
   readonly directory: string;
+  /** Process id of the database server, the parent of its sessions. */
+  readonly serverPid: number;
   readonly sql: pg.Client;
   /** `postgres://` URL of the database, with the password. */
   readonly url: string;
@@ -38,6 +40,8 @@ export interface Environment {
     settings: Readonly<Record<string, string | number>>,
     sections?: Readonly<Record<string, object>>,
   ): Promise<Program>;
+  /** Writes a configuration as that of `svc`. @returns its path */
+  configuration(sections?: Readonly<Record<string, object>>, port?: number): Promise<string>;
   /** Starts another program of this folder, or one by its full path, and waits for its first line: a port, or 0. */
   program(file: string, args: readonly (string | number)[]): Promise<Program>;
   close(): Promise<void>;
@@ -69,15 +73,21 @@ export async function openEnvironment(settings: Readonly<Record<string, string>>
   await store.schema.migrate();
   await store.schema.checkColumns();
   const programs: Program[] = [];
+  const configuration: Environment["configuration"] = async (sections = {}, port = 8080) => {
+    const file = path.join(directory, `svc-${port}.yml`);
+    await writeFile(file, JSON.stringify({ ...svcConfig(server, port), ...sections }));
+    return file;
+  };
   return {
     directory,
+    serverPid: server.pid,
     url: server.url(),
     sql,
     store,
-    async svc(roles, overrides, sections = {}) {
+    configuration,
+    async svc(roles, overrides, sections) {
       const port = await freePort();
-      const config = path.join(directory, `svc-${port}.yml`);
-      await writeFile(config, JSON.stringify({ ...svcConfig(server, port), ...sections }));
+      const config = await configuration(sections, port);
       const variables = Object.entries(overrides).map(([name, value]) => [`SVC_${name}`, String(value)]);
       const env = { ...process.env, LOG_LEVEL: process.env.LOG_LEVEL ?? "info", ...Object.fromEntries(variables) };
       // For example BENCH_NODE_OPTIONS="--cpu-prof --cpu-prof-dir=/tmp/profiles".

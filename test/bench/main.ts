@@ -4,6 +4,7 @@ import { captureLatency, captureSlotLag } from "./capture.ts";
 import { endToEnd } from "./endToEnd.ts";
 import { openEnvironment } from "./environment.ts";
 import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
+import { fleet, SETTINGS_OF_FLEET } from "./fleet.ts";
 import { history } from "./history.ts";
 import { isolation } from "./isolation.ts";
 import { latency } from "./latency.ts";
@@ -41,6 +42,7 @@ const SCENARIOS = {
   captureLatency,
   captureSlotLag,
   replicas,
+  fleet,
   hotKey,
   history,
   isolation,
@@ -66,7 +68,7 @@ for (const [name, scenario] of Object.entries(SCENARIOS)) {
   if (wanted.length > 0 && !wanted.includes(name)) continue;
   process.stderr.write(`running ${name}\n`);
   // A database of its own for each, so that no scenario works on the leavings of another.
-  const environment = await openEnvironment();
+  const environment = await openEnvironment(name === "fleet" ? SETTINGS_OF_FLEET : {});
   try {
     figures.push(...(await scenario(environment)));
   } finally {

@@ -1,0 +1,119 @@
+import { createInterface } from "node:readline";
+import type { RoleContext } from "../../roles/context.ts";
+import { createStore, prepareStore } from "../../roles/database.ts";
+import { pollerRole } from "../../roles/poller.ts";
+import { loadConfig } from "../../src/config/load.ts";
+import { secretsOf } from "../../src/config/mask.ts";
+import { createAudit } from "../../src/core/operations/audit.ts";
+import { Heartbeat, Tally } from "../../src/core/operations/heartbeat.ts";
+import { createRedactor, KnownSecrets } from "../../src/core/redaction/redact.ts";
+import { BodyBudget } from "../../src/http/exchange.ts";
+import type { Service } from "../../src/ports/runtime.ts";
+import type { OutboxStore } from "../../src/ports/store.ts";
+import { createMetrics } from "../../src/runtime/metrics.ts";
+import { type Clock, systemClock, systemTimer } from "../../src/time/clock.ts";
+import { sharedController } from "../../src/time/wait.ts";
+import { silentLog } from "../support/recorders.ts";
+
+/**
+ * A fleet of pollers in one process, each with a store of its own: to the database they are as many replicas. Arguments: configuration file, number of
+ * pollers. Prints 0 once they run; then for each input line what they have claimed and settled so far: {@link FleetCounts} as JSON.
+ */
+export interface FleetCounts {
+  /** Claims that returned rows. */
+  claims: number;
+  claimedRows: number;
+  /** Rows given back without a delivery. */
+  releasedRows: number;
+  settlements: number;
+  settledRows: number;
+}
+
+const [file = "", pollers = "1"] = process.argv.slice(2);
+const counts: FleetCounts = { claims: 0, claimedRows: 0, releasedRows: 0, settlements: 0, settledRows: 0 };
+
+/** The outbox of a store, whose claims and settlements are counted. */
+function counted(outbox: OutboxStore): OutboxStore {
+  return {
+    async claim(request) {
+      const result = await outbox.claim(request);
+      counts.claims += result.rows.length > 0 ? 1 : 0;
+      counts.claimedRows += result.rows.length;
+      return result;
+    },
+    async settle(outcomes) {
+      counts.settlements += 1;
+      counts.settledRows += outcomes.length;
+      counts.releasedRows += outcomes.filter(({ kind }) => kind === "release").length;
+      return await outbox.settle(outcomes);
+    },
+    glance: (overdueMs) => outbox.glance(overdueMs),
+    renew: (tokens, lease) => outbox.renew(tokens, lease),
+    reclaim: (limit, claimTimeoutMs) => outbox.reclaim(limit, claimTimeoutMs),
+    backlog: (request) => outbox.backlog(request),
+  };
+}
+
+/** Each poller keeps the beats of its own clock, as processes that started at different times do. */
+function clockOf(n: number): Clock {
+  const aheadMs = (n * 1000) / Number(pollers);
+  return { now: () => systemClock.now(), monotonic: () => systemClock.monotonic() + aheadMs };
+}
+
+async function startPoller(name: string, clock: Clock): Promise<readonly Service[]> {
+  const loaded = loadConfig({ env: {}, file });
+  const { config } = loaded;
+  const store = await createStore(config, clock, silentLog);
+  await prepareStore(store, config, new Set(["poller"]), silentLog, new AbortController().signal);
+  const secrets = new KnownSecrets(secretsOf(config));
+  const redact = createRedactor(secrets, 2000);
+  const tally = new Tally(clock);
+  const { metrics } = createMetrics({ version: "bench", processMetrics: false });
+  const context: RoleContext = {
+    config,
+    configText: "",
+    store: { ...store, outbox: counted(store.outbox) },
+    clock,
+    log: silentLog,
+    metrics,
+    tally,
+    audit: createAudit({ store: store.operations, redact, log: silentLog }),
+    secrets,
+    redact,
+    evaluator: { evaluate: () => Promise.reject(new Error("no transform is configured")) },
+    bodies: new BodyBudget(config.server.maxBufferedBodyBytes, clock),
+    wakes: {
+      relay: () => {},
+      poller: () => {},
+      hasPoller: false,
+      pollerIntervalMs: () => config.outbox.pollIntervalMs,
+    },
+  };
+  const { workers = [], closers = [] } = await pollerRole(context);
+  const process = { name, version: "bench", roles: ["poller"] as const };
+  const heartbeat = new Heartbeat({
+    store: store.operations,
+    process,
+    tally,
+    clock,
+    timer: systemTimer,
+    log: silentLog,
+  });
+  const database: Service = { name: "database", start: async () => {}, stop: () => store.close() };
+  for (const worker of [...workers, heartbeat]) await worker.start();
+  return [...workers, ...closers, heartbeat, database];
+}
+
+const running: (readonly Service[])[] = [];
+for (let n = 0; n < Number(pollers); n += 1) running.push(await startPoller(`bench-${n}`, clockOf(n)));
+process.stdout.write("0\n");
+createInterface({ input: process.stdin }).on("line", () => process.stdout.write(`${JSON.stringify(counts)}\n`));
+process.on("SIGTERM", async () => {
+  const cutoff = sharedController().signal;
+  await Promise.all(
+    running.map(async (services) => {
+      for (const service of services) await service.stop(cutoff);
+    }),
+  );
+  process.exit(0);
+});
