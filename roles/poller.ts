@@ -79,6 +79,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
       onRefreshed.push(resolve);
       refreshes.wake();
     });
+  const knowsDestinations = () => clock.monotonic() - refreshedAt <= STALE_STATE_MS;
   const watch: OutboxWatch = new OutboxWatch({
     ...tools,
     store,
@@ -86,8 +87,9 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     pollIntervalMs: () => wakes.pollerIntervalMs(),
     // While it rests it reads them less often. Without an answer the last known state applies.
     beforeClaims: async () => {
-      if (clock.monotonic() - refreshedAt > STALE_STATE_MS) await atMost(REFRESH_MS, nextRefresh());
+      if (!knowsDestinations()) await atMost(REFRESH_MS, nextRefresh());
     },
+    knowsDestinations,
     onWake: () => claims.wake(),
   });
   const claims = new Loop({
@@ -144,7 +146,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     poller.wake();
     watch.wake();
   };
-  wakes.receive = (rows, insert) => poller.receive(rows, insert);
+  wakes.receive = (rows, insert) => watch.receive(rows, insert);
   const service: Service = {
     name: "outbox-poller",
     async start() {

@@ -84,8 +84,10 @@ async function startPoller(name: string, clock: Clock): Promise<readonly Service
     bodies: new BodyBudget(config.server.maxBufferedBodyBytes, clock),
     wakes: {
       relay: () => {},
+      relayed: () => {},
       poller: () => {},
       hasPoller: false,
+      receive: (_rows, insert) => insert(undefined),
       pollerIntervalMs: () => config.outbox.pollIntervalMs,
     },
   };

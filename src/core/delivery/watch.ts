@@ -1,14 +1,16 @@
-import type { Store } from "../../ports/store.ts";
+import type { ReceiptClaim, Store } from "../../ports/store.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import type { Poller } from "./poller.ts";
 
 interface WatchOptions {
   readonly store: Pick<Store, "isOutboxWatched" | "glanceAtOutbox" | "callForHelp">;
-  readonly poller: Pick<Poller, "pass" | "needsHelp" | "claimed" | "nextPassWithinMs">;
+  readonly poller: Pick<Poller, "pass" | "receive" | "needsHelp" | "claimed" | "nextPassWithinMs">;
   /** Wait between passes without a wake, in ms (`outbox.pollIntervalMs`; longer while a capture wakes this poller). */
   readonly pollIntervalMs: () => number;
   /** Called before a pass that may claim rows. */
   readonly beforeClaims: () => Promise<void>;
+  /** Whether the state of the destinations was read lately. */
+  readonly knowsDestinations: () => boolean;
   /** The next pass is due. */
   readonly onWake: () => void;
   readonly clock: Clock;
@@ -36,6 +38,8 @@ export class OutboxWatch {
   #calledAt = Number.NEGATIVE_INFINITY;
   #neededHelpAt = Number.NEGATIVE_INFINITY;
   #busyAt = Number.NEGATIVE_INFINITY;
+  /** Rows that the poller had claimed when that was looked at last. */
+  #claimedBefore = 0;
   /** For how long the last overdue rows kept it awake, in ms. */
   #unwatchedMs = 0;
 
@@ -51,7 +55,14 @@ export class OutboxWatch {
 
   /** Whether it may rest and has not claimed a row for some seconds. */
   get isIdle(): boolean {
+    this.#noteClaims();
     return this.mayRest && this.#options.clock.monotonic() - this.#busyAt >= BUSY_MS;
+  }
+
+  /** As {@link Poller.receive}, but claims nothing while the state of the destinations may be outdated. */
+  receive<T>(rows: number, insert: (claim: ReceiptClaim | undefined) => Promise<T>): Promise<T> {
+    const { poller, knowsDestinations } = this.#options;
+    return knowsDestinations() ? poller.receive(rows, insert) : insert(undefined);
   }
 
   /** Rows were added, or a claim may be made now. */
@@ -71,7 +82,7 @@ export class OutboxWatch {
 
   /** As {@link Poller.pass}; after a rest only where it must not rest on. */
   async pass(): Promise<"again" | "idle"> {
-    const { poller, clock, beforeClaims } = this.#options;
+    const { poller, beforeClaims } = this.#options;
     this.#callForHelp();
     const rested = this.#rests && this.mayRest;
     this.#rests = false;
@@ -79,16 +90,21 @@ export class OutboxWatch {
     await beforeClaims();
     const before = poller.claimed;
     const result = await poller.pass();
-    if (poller.claimed > before) {
-      this.#busyAt = clock.monotonic();
-      if (rested && this.mayRest) this.#isUnwatched();
-    }
+    this.#noteClaims();
+    if (poller.claimed > before && rested && this.mayRest) this.#isUnwatched();
     return result;
   }
 
   /** Ends its call for help. */
   stop(): void {
     this.#options.store.callForHelp(false);
+  }
+
+  /** Receipts claim rows, too. */
+  #noteClaims(): void {
+    const { poller, clock } = this.#options;
+    if (poller.claimed !== this.#claimedBefore) this.#busyAt = clock.monotonic();
+    this.#claimedBefore = poller.claimed;
   }
 
   async #mustClaim(): Promise<boolean> {

@@ -88,6 +88,7 @@ export class SimulatedReplica {
       poller: this.#poller,
       pollIntervalMs: () => POLL_INTERVAL_MS,
       beforeClaims: async () => {},
+      knowsDestinations: () => true,
       onWake: () => this.#claims.wake(),
       clock,
       random: () => world.random(),
@@ -130,7 +131,7 @@ export class SimulatedReplica {
    */
   receive(id: MessageId, key: string | null): void {
     if (this.#stopping) return;
-    const receipt = this.#poller
+    const receipt = this.#watch
       .receive(1, (claim) => this.outbox.insert(id, key, claim))
       .then(
         () => this.#claims.wake(),

@@ -64,7 +64,11 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
     ...fixed,
     history,
     facets: facets(BUNDLED_TYPES, true),
-    checkedFacets: async () => facets(await columnTypes(pool, check, options.names), await isCitus(pool, log)),
+    checkedFacets: async () => {
+      const onCitus = await isCitus(pool, log);
+      watch.isShared = !onCitus;
+      return facets(await columnTypes(pool, check, options.names), onCitus);
+    },
     check,
     migrate: () => migrate(pool, options.names.schema, log),
     wake: new PostgresWake(pool, channelName(options.names), watch, clock, log),

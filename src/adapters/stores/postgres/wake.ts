@@ -60,7 +60,7 @@ export class PostgresWake {
         // A notification may have been missed while nobody listened.
         listener();
       };
-      if (sharesWatch) this.#watch.takePart(client, () => void begin().catch(() => {}));
+      if (sharesWatch && this.#watch.isShared) this.#watch.takePart(client, () => void begin().catch(() => {}));
       else await begin();
     } catch (error) {
       if (this.#closed) return;

@@ -27,6 +27,8 @@ export class PostgresWatch {
   /** When another process was last known to have the watch; monotonic ms. */
   #othersAt = Number.NEGATIVE_INFINITY;
   #hasLeft = false;
+  /** On Citus glances run on the node of the table, the locks of sessions are on the coordinator: each process watches. */
+  isShared = true;
 
   /** @param table the outbox, already quoted: it names the locks */
   constructor(table: string, clock: Clock, log: Log) {
@@ -145,9 +147,13 @@ export class PostgresWatch {
   }
 }
 
-/** @param table the text of an expression with the quoted name of the outbox, here and below */
-const watchKey = (table: string): string => `hashtextextended('svc watch ' || ${table}, 0)`;
-const helpKey = (table: string): string => `hashtextextended('svc help ' || ${table}, 0)`;
+/**
+ * Keys of the table itself: installations in two schemas may call theirs the same.
+ *
+ * @param table the text of an expression with the quoted name of the outbox, here and below
+ */
+const watchKey = (table: string): string => `hashtextextended('svc watch', ${table}::text::regclass::oid::bigint)`;
+const helpKey = (table: string): string => `hashtextextended('svc help', ${table}::text::regclass::oid::bigint)`;
 
 /**
  * Two columns (boolean) of a glance: whether some process has the watch, and whether one calls for help. Glances share

@@ -76,7 +76,16 @@ test("the statements of both stores have the same files, but for what only one d
   const only: Readonly<Record<keyof typeof STORES, readonly string[]>> = {
     // Low-water marks against old transactions, indexes that are made while others write, all statements in one list to
     // check them for Citus, LISTEN and NOTIFY, receipts that relay, and what their statements share with those of the relay.
-    postgres: ["lowWater.ts", "onlineMigration.ts", "statements.ts", "turns.ts", "wake.ts", "watch.ts", "relayedReceiptSql.ts", "relaySql.ts"],
+    postgres: [
+      "lowWater.ts",
+      "onlineMigration.ts",
+      "statements.ts",
+      "turns.ts",
+      "wake.ts",
+      "watch.ts",
+      "relayedReceiptSql.ts",
+      "relaySql.ts",
+    ],
     sqlserver: [],
   };
   const common = (store: keyof typeof only) =>

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import { OutboxWatch } from "../../../../src/core/delivery/watch.ts";
+import type { ReceiptClaim } from "../../../../src/ports/store.ts";
 import { manualTime } from "../../../support/manualTime.ts";
 
 const POLL_MS = 100;
@@ -14,6 +15,7 @@ function setup({ isWatched = true, draws = [] as number[] } = {}) {
     needsHelp: false,
     nextPassWithinMs: Number.POSITIVE_INFINITY,
     rows: 0,
+    knowsDestinations: true,
   };
   const calls: boolean[] = [];
   let [glances, claims, wakes, preparations, claimed] = [0, 0, 0, 0, 0];
@@ -34,6 +36,10 @@ function setup({ isWatched = true, draws = [] as number[] } = {}) {
         state.rows = 0;
         return "idle";
       },
+      async receive(rows, insert) {
+        claimed += rows;
+        return await insert({} as ReceiptClaim);
+      },
       get claimed() {
         return claimed;
       },
@@ -48,6 +54,7 @@ function setup({ isWatched = true, draws = [] as number[] } = {}) {
     beforeClaims: async () => {
       preparations += 1;
     },
+    knowsDestinations: () => state.knowsDestinations,
     onWake: () => {
       wakes += 1;
     },
@@ -197,6 +204,20 @@ describe("a poller that shares the watch over the outbox", () => {
     expect(watch.isIdle).toBe(true);
     state.isWatched = false;
     expect(watch.isIdle).toBe(false);
+  });
+
+  test("lets receipts claim where the state of the destinations is known, and is not idle then", async () => {
+    const { watch, state, time } = setup();
+    const receive = () => watch.receive(3, async (claim) => claim !== undefined);
+    state.knowsDestinations = false;
+    expect(await receive()).toBe(false);
+    expect(watch.isIdle).toBe(true);
+
+    state.knowsDestinations = true;
+    expect(await receive()).toBe(true);
+    expect(watch.isIdle).toBe(false);
+    await time.advance(2000);
+    expect(watch.isIdle).toBe(true);
   });
 
   test("ends its call when it stops", () => {
