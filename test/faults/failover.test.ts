@@ -54,9 +54,12 @@ const more = (history: History, count: number, timeoutMs = 30_000) =>
   acknowledged(history, history.acknowledgedCount + count, timeoutMs);
 
 /** Waits until a commit of the service waits for the standby. */
-async function waitsForStandby(server: PairServer): Promise<void> {
-  const waiting = "SELECT FROM pg_stat_activity WHERE application_name = 'svc' AND wait_event = 'SyncRep'";
-  await eventually(async () => expect(await server.query(waiting)).not.toEqual([]));
+/** Sessions whose commit waits for the standby. Besides messages a process writes that it is alive. */
+const WAITING = "pg_stat_activity WHERE application_name = 'svc' AND wait_event = 'SyncRep'";
+const STORES = `${WAITING} AND query LIKE '%INTO "inbox"%'`;
+
+async function waitsForStandby(server: PairServer, which = WAITING): Promise<void> {
+  await eventually(async () => expect(await server.query(`SELECT FROM ${which}`)).not.toEqual([]));
 }
 
 /**
@@ -137,9 +140,8 @@ test("a repetition is answered when the standby has the message, also if the ses
   history.sent("m-1", "k");
   pair.holdReplication();
   const first = post();
-  await waitsForStandby(pair.primary);
-  const end = `SELECT pg_terminate_backend(pid, 10000) AS ended FROM pg_stat_activity
-    WHERE application_name = 'svc' AND wait_event = 'SyncRep'`;
+  await waitsForStandby(pair.primary, STORES);
+  const end = `SELECT pg_terminate_backend(pid, 10000) AS ended FROM ${STORES}`;
   expect(await pair.primary.query(end)).toEqual([{ ended: true }]);
   expect(await first).toBe(500);
   expect(await pair.primary.query("SELECT idempotency_key AS id FROM inbox")).toEqual([{ id: "m-1" }]);
