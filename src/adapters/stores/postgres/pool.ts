@@ -5,7 +5,15 @@ import { atMost } from "../../../time/wait.ts";
 import { ASK_EVERY_MS, whileServed } from "../sql/readiness.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type Endpoint, EndpointChoice } from "./endpoints.ts";
-import { isFull, isLockTimeout, isPlanOutdated, isPreparationLost, isReadOnly, toStoreError } from "./errors.ts";
+import {
+  isEnded,
+  isFull,
+  isLockTimeout,
+  isPlanOutdated,
+  isPreparationLost,
+  isReadOnly,
+  toStoreError,
+} from "./errors.ts";
 import { execute, runIn, type Statement, socketOf, valuesInOrder } from "./statement.ts";
 import { Turns } from "./turns.ts";
 
@@ -227,7 +235,7 @@ export class PostgresPool implements StatementRunner<Statement> {
       if (this.#refusesStandbys) await refuseStandby(client);
     } catch (error) {
       this.#countLoss();
-      failed();
+      if (!isEnded(error)) failed();
       await client.end().catch(() => {});
       throw toStoreError("connect", error);
     }
@@ -259,6 +267,7 @@ export class PostgresPool implements StatementRunner<Statement> {
   }
 
   async #connect(name: string): Promise<pg.PoolClient> {
+    let tries = this.#choice.count;
     for (let tried = 1; ; tried += 1) {
       if (this.#closed) throw new StoreError("unavailable", `${name}: the connection pool is closed`);
       const failed = this.#choice.attempt();
@@ -266,8 +275,10 @@ export class PostgresPool implements StatementRunner<Statement> {
         return await this.#writable();
       } catch (error) {
         this.#countLoss();
-        failed();
-        if (tried >= this.#choice.count) throw toStoreError(name, error);
+        // Once more at the same host: of several the next one may be a former primary that takes writes again.
+        if (isEnded(error) && tries > 1 && tries === this.#choice.count) tries += 1;
+        else failed();
+        if (tried >= tries) throw toStoreError(name, error);
       }
     }
   }
