@@ -130,7 +130,7 @@ export class SqlInbox<S> implements InboxStore {
   ): Promise<readonly InsertResult[] | undefined> {
     const request = this.#caughtUp;
     if (request === undefined || this.#clock.monotonic() < this.#relaysAt) return undefined;
-    if (!rows.every((row) => isRelayedAtOnce(row, request))) return undefined;
+    if (rows.length === 0 || !rows.every((row) => isRelayedAtOnce(row, request))) return undefined;
     const inserted = await this.#inTurn(() => this.#relay.insertRelayed?.(rows, request, claim?.request));
     if (inserted === undefined) return undefined;
     try {
