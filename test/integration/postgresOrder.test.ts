@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import pg from "pg";
-import { outboxParts } from "../../src/adapters/stores/postgres/claimSql.ts";
+import { outboxParts } from "../../src/adapters/stores/postgres/outboxParts.ts";
 import { outboxStatements } from "../../src/adapters/stores/postgres/outboxSql.ts";
 import { quoteNames } from "../../src/adapters/stores/sql/names.ts";
 import type { ClaimToken, MessageId } from "../../src/model/rows.ts";

@@ -298,7 +298,7 @@ export class PostgresLowWater implements LowWater {
       return await this.refreshIfDue(intervalMs, more);
     }
     this.#isCitus = row.is_citus === true;
-    // What was read without the writers of the node that gives the positions is no mark.
+    // What was read without the writers of the node that gives the positions may be too high.
     if (this.#isCitus && !isCitus) return await this.refreshIfDue(intervalMs, more);
     if (isFull) this.marks.fullReadTook(this.#clock.monotonic() - startedAt);
     // What was read before a loss is invalid for the database behind it.

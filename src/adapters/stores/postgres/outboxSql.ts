@@ -1,8 +1,9 @@
 import type { TableNames } from "../sql/names.ts";
 import type { OutboxStatements } from "../sql/outbox.ts";
-import { claimStatements, type OutboxParts } from "./claimSql.ts";
+import { claimStatements } from "./claimSql.ts";
 import { PARKED_AT } from "./fragments.ts";
 import { type MarkStatements, markCoordination, markRead } from "./lowWater.ts";
+import type { OutboxParts } from "./outboxParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
 /** Every statement on the outbox. States are literals: a parameter would defeat the partial indexes. */

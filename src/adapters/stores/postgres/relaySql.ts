@@ -2,7 +2,7 @@ import { EMPTY_TOPIC, EXPIRED } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { isExpired } from "./fragments.ts";
-import { history, markBound, markCoordination, markRead } from "./lowWater.ts";
+import { history, literal, markBound, markCoordination, markRead } from "./lowWater.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
 /** Conditions and expressions that the statements of the relay, and of a receipt that relays, share. */
@@ -36,7 +36,7 @@ low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS position${he
    * a receipt that relays takes it for itself: neither sees rows that the other has not committed yet, and which may be of
    * the same keys. So the rows of a key come into sight in the order of their sequence.
    */
-  const relayLock = `hashtextextended('svc relay', '${names.outboxTable.replaceAll("'", "''")}'::regclass::oid::bigint)`;
+  const relayLock = `hashtextextended('svc relay', '${literal(names.outboxTable)}'::regclass::oid::bigint)`;
 
   return {
     relayLock,

@@ -1,6 +1,7 @@
 import type { TableNames } from "../sql/names.ts";
-import type { OutboxParts } from "./claimSql.ts";
 import type { ColumnTypes } from "./columns.ts";
+import { literal } from "./lowWater.ts";
+import type { OutboxParts } from "./outboxParts.ts";
 import type { RelayParts } from "./relaySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
@@ -37,7 +38,7 @@ export function relayedReceiptStatements(
   ORDER BY ${front.position} LIMIT ${MOST_WAITING_KEYS + 1})`;
   /** Triggers of the owner: of the inbox, as they may change a row that waits; of the outbox, as each row may take long. */
   const triggersOf = (table: string, which: string): string => {
-    const oid = `'${table.replaceAll("'", "''")}'::regclass`;
+    const oid = `'${literal(table)}'::regclass`;
     return `EXISTS (SELECT FROM pg_trigger t WHERE NOT t.tgisinternal AND ${which}
     AND (t.tgrelid = ${oid} OR t.tgrelid IN (SELECT relid FROM pg_partition_tree(${oid}))))`;
   };

@@ -1,6 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
 import type { Routing } from "../sql/routing.ts";
-import { outboxParts } from "./claimSql.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { destinationStatements } from "./destinationsSql.ts";
 import { replayStatements, retentionStatements } from "./finishedSql.ts";
@@ -9,6 +8,7 @@ import { jobStatements } from "./jobsSql.ts";
 import { journalStatements } from "./journalSql.ts";
 import { messageStatements } from "./messagesSql.ts";
 import { operationsStatements } from "./operationsSql.ts";
+import { outboxParts } from "./outboxParts.ts";
 import { outboxStatements } from "./outboxSql.ts";
 import { parkedStatements } from "./parkedSql.ts";
 import { pullStatements } from "./pullSql.ts";

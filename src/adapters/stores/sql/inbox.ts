@@ -167,15 +167,11 @@ export class SqlInbox<S> implements InboxStore {
     }
     const step = begin();
     if (step === undefined) return undefined;
-    this.#turn = step.then(
-      () => this.#endTurn(),
-      () => this.#endTurn(),
-    );
+    const end = () => {
+      this.#turn = undefined;
+    };
+    this.#turn = step.then(end, end);
     return { step };
-  }
-
-  #endTurn(): void {
-    this.#turn = undefined;
   }
 
   async insertAllOrNone(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {

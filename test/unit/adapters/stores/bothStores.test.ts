@@ -79,6 +79,7 @@ test("the statements of both stores have the same files, but for what only one d
     postgres: [
       "lowWater.ts",
       "onlineMigration.ts",
+      "outboxParts.ts",
       "statements.ts",
       "turns.ts",
       "wake.ts",
