@@ -31,6 +31,8 @@ export type StoreErrorCode =
   | "refused"
   /** The schema does not fit: a table or column is missing, or rights are. */
   | "schema"
+  /** A bucket of the rows is not open in this cell: nothing was stored. */
+  | "elsewhere"
   | "other";
 
 class CodedError<C extends string> extends Error {

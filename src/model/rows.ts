@@ -184,6 +184,8 @@ export interface NewInboxRow {
   readonly schedule?: Schedule | undefined;
   /** When it is no longer to be delivered; undefined for never. */
   readonly expiry?: Expiry | undefined;
+  /** Stored only while this bucket is open here (`StoreError` with the code `elsewhere`); undefined without cells. */
+  readonly bucket?: number | undefined;
 }
 
 /** A row is due when all of it has come, and not before its receipt. */

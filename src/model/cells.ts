@@ -1,0 +1,25 @@
+import { createHash } from "node:crypto";
+import type { NewInboxRow } from "./rows.ts";
+
+/**
+ * Hash buckets: every key falls into one, and every bucket belongs to one cell. Cells are added and removed by moving
+ * buckets between them. The number is the same for ever.
+ */
+export const BUCKETS = 1024;
+
+/**
+ * The bucket of a key: the first four bytes of the SHA-256 of its UTF-8, as a number, modulo {@link BUCKETS}.
+ *
+ * @returns 0 to 1023
+ */
+export function bucketOf(key: string): number {
+  return createHash("sha256").update(key, "utf8").digest().readUInt32BE(0) % BUCKETS;
+}
+
+/** What decides the bucket of a received message: its aggregate id, else its idempotency key. */
+export function bucketKeyOf({
+  aggregateId,
+  idempotencyKey,
+}: Pick<NewInboxRow, "aggregateId" | "idempotencyKey">): string {
+  return aggregateId ?? idempotencyKey;
+}
