@@ -3,10 +3,10 @@ import type { DeclaredAuth, InboundAuth, SignaturePayloadFormat } from "../adapt
 import type { SchemaNode } from "../model/schema.ts";
 import { Secret } from "../model/secret.ts";
 import { parseDuration } from "../model/text.ts";
-import { DATABASES } from "./databases.ts";
+import { DATABASES, parseJdbcUrl } from "./databases.ts";
 import type { DatabaseTarget } from "./jdbc/target.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
-import type { CaptureConfig, Config, DeclaredConfig, SourceConfig } from "./types.ts";
+import type { CaptureConfig, CellConfig, Config, DeclaredConfig, SourceConfig } from "./types.ts";
 
 interface Derived {
   readonly config: Config;
@@ -80,7 +80,7 @@ export function derive(declared: DeclaredConfig, target: DatabaseTarget): Derive
   const maxAttempts = derived(attemptsKey, relay.maxAttempts, "outbox.maxAttempts", declared.outbox.maxAttempts);
   const config: Config = {
     ...declared,
-    database: { ...declared.database, target },
+    database: { ...declared.database, target, cells: declared.database.cells.map((cell) => withTarget(cell, target)) },
     outbox: { ...declared.outbox, capture: capture() },
     inbox: {
       ...declared.inbox,
@@ -101,7 +101,14 @@ const FORMATS = {
   TIMESTAMP_DOT_BODY: "TIMESTAMP_DOT_BODY",
 } as const satisfies Readonly<Record<string, SignaturePayloadFormat>>;
 
-function addressOf(target: DatabaseTarget): { readonly host: string; readonly port: number | undefined } {
+/** Where a cell is. Its URL has been checked. */
+function withTarget(cell: DeclaredConfig["database"]["cells"][number], whole: DatabaseTarget): CellConfig {
+  const target = cell.url === undefined ? whole : parseJdbcUrl(whole.type, cell.url).target;
+  const isOwn = target.type === "postgresql" && cell.schema !== undefined;
+  return { ...cell, target: isOwn ? { ...target, currentSchema: cell.schema } : target };
+}
+
+export function addressOf(target: DatabaseTarget): { readonly host: string; readonly port: number | undefined } {
   if (target.type === "sqlserver") return { host: target.host, port: target.port };
   return target.hosts[0] ?? { host: "localhost", port: undefined };
 }

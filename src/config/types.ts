@@ -21,10 +21,14 @@ type DeclaredHttpSource = Extract<DeclaredSource, { readonly kind: "http" }>;
 type HttpSourceEntry = Authenticated<DeclaredHttpSource>;
 export type SourceConfig = Exclude<DeclaredSource, DeclaredHttpSource> | HttpSourceEntry;
 
-type DatabaseConfig = DeclaredConfig["database"] & {
+type DatabaseConfig = Omit<DeclaredConfig["database"], "cells"> & {
   /** `url`, parsed. */
   readonly target: DatabaseTarget;
+  /** Empty without cells. */
+  readonly cells: readonly CellConfig[];
 };
+
+export type CellConfig = DeclaredConfig["database"]["cells"][number] & { readonly target: DatabaseTarget };
 
 type DeclaredCapture = DeclaredConfig["outbox"]["capture"];
 /** Where the capture connects, complete. */

@@ -16,6 +16,8 @@ interface MetricsOptions {
   readonly roles?: readonly Role[];
   /** Kinds of destinations: values of the label `destination_type`. */
   readonly destinationKinds?: readonly string[];
+  /** With cells each metric has the label `cell` too. */
+  readonly cells?: readonly string[];
   readonly clock?: Clock;
   /** Whether to add prom-client's process and event-loop metrics, and to watch the event loop. Default: true. */
   readonly processMetrics?: boolean;
@@ -24,10 +26,12 @@ interface MetricsOptions {
 /** The `Metrics` port, and what the metrics route asks of it. */
 interface MetricsRegistry {
   readonly metrics: Metrics;
+  /** Those of one cell. */
+  ofCell(cell: string): Metrics;
   /** All metrics in the Prometheus text format. */
   text(): Promise<string>;
-  /** Names where `svc_db_pool_connections` is read at each scrape. */
-  observePool(usage: () => PoolUsage): void;
+  /** Names where `svc_db_pool_connections` is read at each scrape. @param cell without cells undefined */
+  observePool(usage: () => PoolUsage, cell?: string): void;
 }
 
 /** The monitor wakes the process this often: at prom-client's 10 ms that alone is most of what an idle process does. */
@@ -38,7 +42,8 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
   const { version, roles = ROLES, clock = systemClock } = options;
   const startedAt = clock.monotonic();
   const registry = new Registry();
-  const reports = allReports(registry, roles, options.destinationKinds ?? []);
+  const reportsOf = allReports(registry, roles, options);
+  const reports = reportsOf(undefined);
   reports.info(version, 1);
   for (const role of roles) reports.roleInfo(role, 1);
   if (options.processMetrics ?? true) {
@@ -47,18 +52,28 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
     // blocks.
     setInterval(eventLoopWatch(clock, reports.eventLoopBlocked), WATCH_INTERVAL_MS).unref();
   }
-  let readPool: (() => PoolUsage) | undefined;
-  const queueDepths = new Map<string, number>();
+  const atScrape: (() => void)[] = [];
+  const metricsIn = (cell: string | undefined): Metrics => {
+    const own = reportsOf(cell);
+    const queueDepths = new Map<string, number>();
+    atScrape.push(() => {
+      for (const [destination, depth] of queueDepths) own.outboxQueueDepth(destination, depth);
+    });
+    return metricsOf(own, queueDepths);
+  };
   return {
-    metrics: metricsOf(reports, queueDepths),
+    metrics: metricsIn(undefined),
+    ofCell: metricsIn,
     text() {
       reports.uptime((clock.monotonic() - startedAt) / 1000);
-      for (const [destination, depth] of queueDepths) reports.outboxQueueDepth(destination, depth);
-      for (const [state, count] of Object.entries(readPool?.() ?? {})) reports.dbPoolConnections(state, count);
+      for (const read of atScrape) read();
       return registry.metrics();
     },
-    observePool(usage) {
-      readPool = usage;
+    observePool(usage, cell) {
+      const own = reportsOf(cell);
+      atScrape.push(() => {
+        for (const [state, count] of Object.entries(usage())) own.dbPoolConnections(state, count);
+      });
     },
   };
 }
@@ -67,42 +82,59 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
 type Report = (...given: (string | number | boolean)[]) => void;
 type Reports = Readonly<Record<keyof typeof METRICS, Report>>;
 
-function allReports(registry: Registry, roles: readonly Role[], destinationKinds: readonly string[]): Reports {
+/** @returns what reports for a cell; for the whole process without one */
+function allReports(
+  registry: Registry,
+  roles: readonly Role[],
+  { destinationKinds = [], cells = [] }: Pick<MetricsOptions, "destinationKinds" | "cells">,
+): (cell: string | undefined) => Reports {
   const { outboxPublishDuration } = METRICS;
   const definitions = {
     ...METRICS,
     outboxPublishDuration: { ...outboxPublishDuration, labels: { destination_type: destinationKinds } },
   };
-  const entries = Object.entries<ServiceMetric>(definitions).map(([name, metric]) => {
+  const reports = Object.entries<ServiceMetric>(definitions).map(([name, metric]) => {
     // Those of other roles count unseen.
     const isShown = metric.roles.some((role) => roles.includes(role));
-    return [name, reportTo(metric, isShown ? [registry] : [])];
+    return [name, reportTo(metric, cells, isShown ? [registry] : [])] as const;
   });
-  return Object.fromEntries(entries) as Reports;
+  return (cell) => Object.fromEntries(reports.map(([name, of]) => [name, of(cell)])) as unknown as Reports;
 }
 
 /**
  * Makes the metric. Its series with known label values exist from the start, for a counter that appears with its first
  * increment hides that from `rate()`; but a gauge has no value before its first measurement.
+ *
+ * @param cells values of the label `cell`; a report of the whole process has none, which Prometheus takes for no label
  */
-function reportTo({ name, type, help, labels, buckets = [] }: ServiceMetric, registers: Registry[]): Report {
-  const labelNames = Object.keys(labels);
-  const [values = []] = labelNames.length === 1 ? Object.values(labels) : [];
-  const known = values.map((value) => labelsOf([value]));
+function reportTo(
+  { name, type, help, labels, buckets = [] }: ServiceMetric,
+  cells: readonly string[],
+  registers: Registry[],
+): (cell: string | undefined) => Report {
+  const ownLabels = Object.keys(labels);
+  const labelNames = cells.length === 0 ? ownLabels : [...ownLabels, "cell"];
+  const [values = []] = ownLabels.length === 1 ? Object.values(labels) : [];
+  const known = values.flatMap((value) =>
+    cells.length === 0 ? [[value]] : ["", ...cells].map((cell) => [value, cell]),
+  );
   const record = metricOf();
   const gathered = new Gathered((of, values) => record(labelsOf(of), values));
-  return (...given) => {
-    const value = given.length > labelNames.length ? Number(given.pop()) : 1;
-    // One NaN would spoil a sum for the life of the process.
-    if (Number.isFinite(value)) gathered.add(given, value);
-  };
+  return (cell = "") =>
+    (...given) => {
+      const value = given.length > ownLabels.length ? Number(given.pop()) : 1;
+      // One NaN would spoil a sum for the life of the process.
+      if (!Number.isFinite(value)) return;
+      if (cells.length > 0) given.push(cell);
+      gathered.add(given, value);
+    };
 
   /** Makes prom-client's metric. @returns records values of one series, in the order reported */
   function metricOf(): (of: Record<string, string>, values: readonly number[]) => void {
     const config = { name, help, labelNames, registers, collect: () => gathered.release() };
     if (type === "counter") {
       const counter = new Counter(config);
-      for (const each of known) counter.inc(each, 0);
+      for (const each of known) counter.inc(labelsOf(each), 0);
       return (of, values) =>
         counter.inc(
           of,
@@ -115,7 +147,7 @@ function reportTo({ name, type, help, labels, buckets = [] }: ServiceMetric, reg
       return (of, values) => gauge.set(of, values.at(-1) ?? 0);
     }
     const histogram = new Histogram({ ...config, buckets: [...buckets] });
-    for (const each of known) histogram.zero(each);
+    for (const each of known) histogram.zero(labelsOf(each));
     return (of, values) => {
       for (const value of values) histogram.observe(of, value);
     };

@@ -19,6 +19,7 @@ export function checkDatabase(config: DeclaredConfig, rules: Rules): void {
     if (typeof parsed === "string") report.error("url", parsed);
     else for (const warning of parsed.warnings) report.warning("url", warning);
   });
+  checkCells(config, rules);
   rules.when(["database"], [...NAME_KEYS, "type"], (report) => checkNames(database, report));
   rules.when(["database"], [...NAME_KEYS, "migrate"], (report) => {
     const renamed = renamedKeys(database);
@@ -30,6 +31,40 @@ export function checkDatabase(config: DeclaredConfig, rules: Rules): void {
     if (database.poolSize > outbox.concurrency) return;
     const message = `is ${database.poolSize} and should be larger than outbox.concurrency (${outbox.concurrency}): the poller shares the pool with relay, retention and HTTP routes`;
     report.warning("database.poolSize", message);
+  });
+}
+
+/** Two cells in one place would share their rows: each needs tables of its own. */
+function checkCells({ database, outbox }: DeclaredConfig, rules: Rules): void {
+  const { cells, type, url } = database;
+  rules.when(["database"], ["cells", "type", "url"], (report) => {
+    const whole = readJdbcUrl(database);
+    const places = new Map<string, string>();
+    cells.forEach(({ name, url: own, schema }, n) => {
+      const key = `cells.${n}`;
+      const parsed = own === undefined ? whole : readJdbcUrl({ type, url: own });
+      if (own !== undefined && typeof parsed === "string") report.error(`${key}.url`, parsed);
+      if (own !== undefined && schema !== undefined)
+        report.error(`${key}.schema`, "is not possible beside url: name the schema there, with currentSchema");
+      if (schema !== undefined && type !== "postgresql")
+        report.error(`${key}.schema`, `is not possible on ${type}: give the cell a url`);
+      if (cells.findIndex((each) => each.name === name) < n)
+        report.error(`${key}.name`, `names a second cell ${name}: each needs a name of its own`);
+      const place = `${own ?? url} ${schema ?? ""}`;
+      const other = places.get(place);
+      places.set(place, name);
+      if (other === undefined) return;
+      report.error(key, `is the same database and schema as the cell ${other}: give it a url or a schema of its own`);
+    });
+  });
+  rules.when([], ["database.cells", "outbox.capture"], (report) => {
+    const { enabled, connection } = outbox.capture;
+    if (!enabled || !cells.some((cell) => cell.url !== undefined)) return;
+    for (const key of ["hostname", "port", "database"] as const) {
+      if (connection[key] === undefined) continue;
+      const message = "cannot be set with cells in several databases: each captures from its own url";
+      report.error(`outbox.capture.connection.${key}`, message);
+    }
   });
 }
 

@@ -1,5 +1,5 @@
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../model/rows.ts";
-import { boolean, integer, ms, section, text } from "../../model/schema.ts";
+import { block, boolean, integer, list, ms, section, text } from "../../model/schema.ts";
 
 const column = (name: string) => text("Name of this column.", { syntax: "identifier", default: name });
 
@@ -7,6 +7,12 @@ function columnProperties<K extends string>(columns: Readonly<Record<K, string>>
   const properties = Object.entries<string>(columns).map(([key, name]) => [key, column(name)] as const);
   return Object.fromEntries(properties) as Readonly<Record<K, ReturnType<typeof column>>>;
 }
+
+const cellSchema = block("A cell: the tables, in a database or schema of their own.", ["name"], {
+  name: text("Name, in commands, logs, metrics and beside rows.", { syntax: "captureName" }),
+  url: text("JDBC URL of its database, with the user of `database`.", { url: true, defaultText: "`database.url`" }),
+  schema: text("Its schema in the database of `database.url` (PostgreSQL).", { syntax: "identifier" }),
+});
 
 /** Section `database` (spec, "database"). */
 export const databaseSchema = section(
@@ -26,6 +32,9 @@ export const databaseSchema = section(
       default: 60000,
     }),
     migrate: boolean("Migrate at startup. Must be `false` with renamed tables or columns.", { default: true }),
+    cells: list("Cells that share the load. A new one gets its part by `svc cells rebalance`.", cellSchema, {
+      default: [],
+    }),
     outboxTableName: text("Outbox table.", { syntax: "identifier", default: "outbox" }),
     inboxTableName: text("Inbox table.", { syntax: "identifier", default: "inbox" }),
     destinationTableName: text("Table of pauses, circuit breakers and rates.", {

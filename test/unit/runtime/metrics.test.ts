@@ -218,6 +218,27 @@ describe("the metrics", () => {
     expect(await second.value("svc_inbox_filtered_total")).toBe(0);
   });
 
+  test("of cells have their label, and those of the whole process none", async () => {
+    const registry = createMetrics({ version: "1", cells: ["a", "b"], processMetrics: false });
+    registry.observePool(() => ({ used: 3, idle: 0, waiting: 0 }), "b");
+    registry.ofCell("a").outboxMessages("sent", 2);
+    registry.ofCell("a").outboxQueueDepth("d", 1);
+    registry.ofCell("b").outboxPending(7);
+    registry.metrics.inboxRejection("unauthorized");
+    const lines = (await registry.text()).split("\n");
+    expect(lines).toEqual(
+      expect.arrayContaining([
+        'svc_outbox_messages_total{status="sent",cell="a"} 2',
+        'svc_outbox_messages_total{status="sent",cell="b"} 0',
+        'svc_outbox_queue_depth{destination="d",cell="a"} 1',
+        'svc_outbox_messages_pending{cell="b"} 7',
+        'svc_db_pool_connections{state="used",cell="b"} 3',
+        'svc_inbox_rejections_total{reason="unauthorized",cell=""} 1',
+        'svc_info{version="1",cell=""} 1',
+      ]),
+    );
+  });
+
   test("come as Prometheus text, with the metrics of the process beside them", async () => {
     const registry = createMetrics({ version: "1.2.3" });
     const text = await registry.text();
