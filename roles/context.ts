@@ -1,6 +1,7 @@
 import type { Config } from "../src/config/types.ts";
 import type { Audit } from "../src/core/operations/audit.ts";
 import type { Tally } from "../src/core/operations/heartbeat.ts";
+import type { Buckets } from "../src/core/receipt/cellReceipts.ts";
 import type { Redact } from "../src/core/redaction/redact.ts";
 import type { BodyBudget } from "../src/http/exchange.ts";
 import type { Route } from "../src/http/routes.ts";
@@ -32,6 +33,15 @@ export interface RoleContext {
   readonly audit: Audit;
   /** Wakes between the roles of this process. */
   readonly wakes: Wakes;
+  /** Undefined without cells. With them the store above is that of all cells together, for operators. */
+  readonly cells?: Cells | undefined;
+}
+
+/** The cells of an installation as this process reaches them. */
+export interface Cells {
+  /** By name; each works in a store of its own. */
+  readonly contexts: ReadonlyMap<string, RoleContext>;
+  readonly buckets: Buckets;
 }
 
 type Inserted = readonly InsertResult[];

@@ -5,66 +5,106 @@ import type { SourceConfig } from "../src/config/types.ts";
 import { Pull } from "../src/core/delivery/pull.ts";
 import { tallySource } from "../src/core/operations/heartbeat.ts";
 import { type AttributePlan, brokerPlan, httpPlan } from "../src/core/receipt/attributes.ts";
+import { CellReceipts } from "../src/core/receipt/cellReceipts.ts";
 import { createExpressions, warnOfFailures } from "../src/core/receipt/expressions.ts";
 import { createIntake } from "../src/core/receipt/intake.ts";
-import { type Journal, ReceiptJournal } from "../src/core/receipt/journal.ts";
+import { CellJournal, type Journal, ReceiptJournal } from "../src/core/receipt/journal.ts";
 import { ReceiptBatcher } from "../src/core/receipt/receiptBatcher.ts";
-import { createReceiver, type SourceOptions } from "../src/core/receipt/receive.ts";
+import { createReceiver, type Receipts, type SourceOptions } from "../src/core/receipt/receive.ts";
 import { createSourceStage } from "../src/core/transform/transform.ts";
 import { inboxRoutes } from "../src/http/inbox.ts";
 import { pullRoutes } from "../src/http/pull/routes.ts";
 import { PullWaiters } from "../src/http/pull/waiters.ts";
 import type { Route } from "../src/http/routes.ts";
-import { type ClaimToken, type InsertResult, type NewInboxRow, operationsTables } from "../src/model/rows.ts";
+import {
+  type CellInsertResult,
+  type ClaimToken,
+  type InsertResult,
+  type NewInboxRow,
+  operationsTables,
+} from "../src/model/rows.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import type { Source } from "../src/ports/source.ts";
 import type { InboxStore } from "../src/ports/store.ts";
 import { REPLICA } from "../src/runtime/log.ts";
+import type { Clock } from "../src/time/clock.ts";
 import { sleep } from "../src/time/wait.ts";
-import { closer, type RoleContext, type RoleParts } from "./context.ts";
+import { type Cells, closer, type RoleContext, type RoleParts } from "./context.ts";
 
 /**
  * Role `ingest`: receives messages over HTTP and from brokers and stores them, several in one commit; serves pull
  * clients.
  */
 export async function ingestRole(context: RoleContext): Promise<RoleParts> {
-  const { config, store, clock, log, metrics, bodies, wakes } = context;
+  const { config, clock, metrics, bodies, cells } = context;
   const pull = pullParts(context);
+  const way = cells === undefined ? wayInto(context, pull.onStored) : waysInto(cells, pull.onStored, clock);
+  const sources = Object.entries(config.sources).flatMap(([source, settings]) => {
+    if (settings.kind !== "http") return [];
+    const receiver = createReceiver({
+      ...sourceOptions(context, source, settings, way.journal),
+      batcher: way.receipts,
+      requestTimeoutMs: config.server.requestTimeoutMs,
+    });
+    return [{ settings, receiver }];
+  });
+  const { workers, health } = await brokerSources(context, way.insert, way.journal);
+  return {
+    routes: [...inboxRoutes({ inbox: config.inbox, sources, budget: bodies, clock, metrics }), ...pull.routes],
+    waiters: pull.waiters,
+    workers,
+    health,
+    closers: way.closers,
+  };
+}
+
+/** Where received messages go. */
+interface Way {
+  /** Several receipts in one commit. */
+  readonly receipts: Receipts;
+  /** The messages of a broker, in one commit in each cell. */
+  readonly insert: (rows: readonly NewInboxRow[]) => Promise<readonly CellInsertResult[]>;
+  readonly journal: Journal | undefined;
+  readonly closers: readonly Service[];
+}
+
+type OnStored = (rows: readonly NewInboxRow[]) => void;
+
+/** The way into one database. */
+function wayInto(context: RoleContext, onPullable: OnStored) {
+  const { store, log, wakes } = context;
   const onStored = (rows: readonly NewInboxRow[], outcomes: readonly InsertResult[]): void => {
     const relayed = outcomes.flatMap((outcome) =>
       outcome.kind === "stored" && outcome.relayed ? [outcome.relayed] : [],
     );
     if (relayed.length > 0) wakes.relayed(relayed.length, relayed.filter((state) => state === "pending").length);
     if (relayed.length < rows.length) wakes.relay();
-    pull.onStored(rows);
+    onPullable(rows);
   };
   const inbox: Pick<InboxStore, "insert" | "insertAllOrNone"> = {
     insert: (rows) => wakes.receive(rows.length, (claim) => store.inbox.insert(rows, claim)),
     insertAllOrNone: (rows) => store.inbox.insertAllOrNone(rows),
   };
-  const batcher = new ReceiptBatcher(inbox, log, { onStored });
-  const journal = journalOf(context);
-  const sources = Object.entries(config.sources).flatMap(([source, settings]) => {
-    if (settings.kind !== "http") return [];
-    const receiver = createReceiver({
-      ...sourceOptions(context, source, settings, journal),
-      batcher,
-      requestTimeoutMs: config.server.requestTimeoutMs,
-    });
-    return [{ settings, receiver }];
-  });
   const insert: InboxStore["insert"] = async (rows) => {
     const outcomes = await inbox.insert(rows);
     onStored(rows, outcomes);
     return outcomes;
   };
-  const { workers, health } = await brokerSources(context, insert, journal);
+  const batcher = new ReceiptBatcher(inbox, log, { onStored });
+  const journal = journalOf(context);
+  const closers = [closer("receipts", () => batcher.close()), ...(journal === undefined ? [] : [journal])];
+  return { receipts: batcher, insert, journal, closers } satisfies Way;
+}
+
+/** The ways into several cells. */
+function waysInto({ contexts, buckets }: Cells, onPullable: OnStored, clock: Clock): Way {
+  const ways = new Map([...contexts].map(([name, context]) => [name, wayInto(context, onPullable)]));
+  const receipts = new CellReceipts({ cells: ways, buckets, clock, wait: sleep });
   return {
-    routes: [...inboxRoutes({ inbox: config.inbox, sources, budget: bodies, clock, metrics }), ...pull.routes],
-    waiters: pull.waiters,
-    workers,
-    health,
-    closers: [closer("receipts", () => batcher.close()), ...(journal === undefined ? [] : [journal])],
+    receipts,
+    insert: (rows) => receipts.insert(rows),
+    journal: new CellJournal(new Map([...ways].map(([name, { journal }]) => [name, journal])), buckets),
+    closers: [...ways.values()].flatMap(({ closers }) => closers),
   };
 }
 
@@ -125,11 +165,11 @@ function pullParts({ config, store, clock, log, metrics, redact, bodies }: RoleC
 /**
  * The configured broker sources with their health components. Loads only the client libraries of the configured kinds.
  *
- * @param insert stores rows in one commit
+ * @param insert stores rows, in one commit in each cell
  */
 export async function brokerSources(
   context: RoleContext,
-  insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>,
+  insert: Way["insert"],
   journal?: Journal,
 ): Promise<{ readonly workers: readonly Source[]; readonly health: readonly HealthComponent[] }> {
   const { clock, log, redact } = context;

@@ -2,7 +2,7 @@ import { DESTINATION_KINDS, destinationKindOf } from "../src/adapters/kinds.ts";
 import type { Config } from "../src/config/types.ts";
 import { Health } from "../src/core/health.ts";
 import { createAudit } from "../src/core/operations/audit.ts";
-import { Heartbeat, Tally, tallyDestinations } from "../src/core/operations/heartbeat.ts";
+import { Tally, tallyDestinations } from "../src/core/operations/heartbeat.ts";
 import { createRedactor } from "../src/core/redaction/redact.ts";
 import { BodyBudget } from "../src/http/exchange.ts";
 import { processRoutes } from "../src/http/processRoutes.ts";
@@ -10,19 +10,16 @@ import { createApps, type Route } from "../src/http/routes.ts";
 import { HttpServer } from "../src/http/server.ts";
 import { ConfigError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
-import type { HealthComponent, Log, SecretMasker } from "../src/ports/runtime.ts";
-import { REPLICA } from "../src/runtime/log.ts";
+import type { HealthComponent, Log, SecretMasker, Service } from "../src/ports/runtime.ts";
 import { createMetrics } from "../src/runtime/metrics.ts";
 import { startInOrder, stopPhases } from "../src/runtime/shutdown.ts";
-import { systemClock, systemTimer } from "../src/time/clock.ts";
+import { systemClock } from "../src/time/clock.ts";
 import { adminRole } from "./admin.ts";
-import { closer, type RoleContext, type RoleParts, type Wakes } from "./context.ts";
+import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { createStore, prepareStore } from "./database.ts";
-import { retentionRole } from "./finishedRows.ts";
 import { ingestRole } from "./ingest.ts";
-import { pollerRole } from "./poller.ts";
-import { relayRole } from "./relay.ts";
 import { openTransforms } from "./transforms.ts";
+import { heartbeatOf, newWakes, workerRoles } from "./workers.ts";
 
 /** The composition root: the only place that puts a process together. */
 
@@ -31,6 +28,8 @@ interface RunOptions {
   /** As {@link RoleContext} has it. */
   readonly configText: string;
   readonly roles: readonly Role[];
+  /** `--cells`; undefined for all. */
+  readonly cells?: string | undefined;
   readonly version: string;
   readonly log: Log;
   readonly secrets: SecretMasker;
@@ -56,68 +55,28 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   const roles = new Set(options.roles);
   await refuseWhatCannotRun(config, roles);
 
-  const store = await createStore(config, systemClock, log);
-  try {
-    await prepareStore(store, config, roles, log, stopping);
-  } catch (error) {
-    await store.close();
-    throw error;
-  }
+  const transforms = openTransforms(config, roles, log);
   const registry = createMetrics({
     version: options.version,
     roles: options.roles,
     destinationKinds: Object.keys(DESTINATION_KINDS),
+    cells: config.database.cells.map(({ name }) => name),
   });
-  registry.observePool(() => store.poolUsage());
-
-  const transforms = openTransforms(config, roles, log);
-  const wakes: Wakes = {
-    relay: () => {},
-    relayed: () => {},
-    poller: () => {},
-    receive: (_rows, insert) => insert(undefined),
-    hasPoller: false,
-    pollerIntervalMs: () => config.outbox.pollIntervalMs,
-  };
-  const tally = new Tally(systemClock);
-  const redact = createRedactor(options.secrets, MAX_STORED_REASON);
-  const heartbeat = new Heartbeat({
-    store: store.operations,
-    process: { name: REPLICA, version: options.version, roles: options.roles },
-    tally,
-    clock: systemClock,
-    timer: systemTimer,
-    log,
-  });
-  const context: RoleContext = {
-    config,
+  const shared: SharedParts = {
     configText: options.configText,
-    store,
     clock: systemClock,
-    log,
-    metrics: tallyDestinations(registry.metrics, tally),
-    tally,
-    audit: createAudit({ store: store.operations, redact, log }),
     secrets: options.secrets,
-    redact,
+    redact: createRedactor(options.secrets, MAX_STORED_REASON),
     evaluator: transforms.evaluator,
     bodies: new BodyBudget(config.server.maxBufferedBodyBytes, systemClock),
-    wakes,
   };
-  const parts: RoleParts[] = [];
-  if (roles.has("poller")) parts.push(await pollerRole(context));
-  if (roles.has("capture")) {
-    // Its libraries patch the file system module, so only this role loads them.
-    const { captureRole } = await import("./capture.ts");
-    parts.push(await captureRole(context));
-  }
-  if (roles.has("relay")) parts.push(relayRole(context));
-  if (roles.has("retention")) parts.push(retentionRole(context));
+  const data = await oneDatabase(options, shared, registry);
+  const { context } = data;
+  const parts: RoleParts[] = [...data.parts];
   if (roles.has("ingest")) parts.push(await ingestRole(context));
   if (roles.has("admin")) parts.push(adminRole(context));
 
-  const database: HealthComponent = { name: "database", decidesReadiness: true, check: () => store.ping() };
-  const health = new Health([database, ...parts.flatMap((part) => part.health ?? [])], {
+  const health = new Health(() => [...data.health(), ...parts.flatMap((part) => part.health ?? [])], {
     log,
     clock: systemClock,
     metrics: registry.metrics,
@@ -132,12 +91,11 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   );
   const servers = httpServers(config, routes, log);
   const waiters = parts.flatMap((part) => part.waiters ?? []);
-  const workers = parts.flatMap((part) => part.workers ?? []);
-  const closers = [heartbeat, transforms.service, ...parts.flatMap((part) => part.closers ?? [])];
-  const pool = closer("database", () => store.close());
+  const workers = [...data.workers, ...parts.flatMap((part) => part.workers ?? [])];
+  const closers = [...data.closers, transforms.service, ...parts.flatMap((part) => part.closers ?? [])];
 
   const tools = { log, clock: systemClock };
-  await startInOrder([pool, ...closers, ...workers, ...waiters, ...servers], START_UNDO_MS, stopping, tools);
+  await startInOrder([...data.pools, ...closers, ...workers, ...waiters, ...servers], START_UNDO_MS, stopping, tools);
   log.info({ port: servers[0]?.port, version: options.version }, "ready");
 
   return {
@@ -148,10 +106,68 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
           { name: "http", services: [...servers, ...waiters], timeoutMs: HTTP_DRAIN_MS },
           { name: "workers", services: workers, timeoutMs: config.outbox.shutdownTimeoutMs },
           { name: "publishers", services: closers, timeoutMs: CLOSE_MS },
-          { name: "database", services: [pool], timeoutMs: CLOSE_MS },
+          { name: "database", services: data.pools, timeoutMs: CLOSE_MS },
         ],
         tools,
       ),
+  };
+}
+
+type Registry = ReturnType<typeof createMetrics>;
+
+/** What the roles of a process have in common, in whichever database they work. */
+type SharedParts = Pick<RoleContext, "configText" | "clock" | "secrets" | "redact" | "evaluator" | "bodies">;
+
+/** What of a process depends on its databases. */
+interface DataParts {
+  /** Of the roles `ingest` and `admin`. */
+  readonly context: RoleContext;
+  /** The roles that are made already. */
+  readonly parts: readonly RoleParts[];
+  readonly health: () => readonly HealthComponent[];
+  readonly pools: readonly Service[];
+  readonly closers: readonly Service[];
+  readonly workers: readonly Service[];
+}
+
+/** One database with everything. */
+async function oneDatabase(options: RunOptions, shared: SharedParts, registry: Registry): Promise<DataParts> {
+  const { config, log, stopping, version } = options;
+  const roles = new Set(options.roles);
+  const store = await createStore(config, systemClock, log);
+  try {
+    await prepareStore(store, config, roles, log, stopping);
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
+  registry.observePool(() => store.poolUsage());
+  const context = contextOf({ config, store, log, metrics: registry.metrics }, shared);
+  return {
+    context,
+    parts: await workerRoles(context, roles),
+    health: () => [{ name: "database", decidesReadiness: true, check: () => store.ping() }],
+    pools: [closer("database", () => store.close())],
+    closers: [heartbeatOf(context, version, options.roles)],
+    workers: [],
+  };
+}
+
+/** @param own what is that of one database */
+function contextOf(
+  { config, store, log, metrics }: Pick<RoleContext, "config" | "store" | "log" | "metrics">,
+  shared: SharedParts,
+): RoleContext {
+  const tally = new Tally(systemClock);
+  return {
+    ...shared,
+    config,
+    store,
+    log,
+    metrics: tallyDestinations(metrics, tally),
+    tally,
+    audit: createAudit({ store: store.operations, redact: shared.redact, log }),
+    wakes: newWakes(config.outbox.pollIntervalMs),
   };
 }
 

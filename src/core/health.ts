@@ -39,13 +39,14 @@ interface Logged {
 
 /** Checks the components on request; logs when one goes down, is down for another reason, or comes up. */
 export class Health {
-  readonly #components: readonly HealthComponent[];
+  readonly #components: () => readonly HealthComponent[];
   readonly #dependencies: HealthDependencies;
   readonly #timeoutMs: number;
   readonly #down = new Map<string, Logged>();
   #running: Promise<HealthReport> | undefined;
 
-  constructor(components: readonly HealthComponent[], dependencies: HealthDependencies) {
+  /** @param components asked for at each run */
+  constructor(components: () => readonly HealthComponent[], dependencies: HealthDependencies) {
     this.#components = components;
     this.#dependencies = dependencies;
     this.#timeoutMs = dependencies.timeoutMs ?? CHECK_TIMEOUT_MS;
@@ -66,7 +67,7 @@ export class Health {
 
   async #checkAll(): Promise<HealthReport> {
     const results = await Promise.all(
-      this.#components.map(async (component) => ({ component, fault: await this.#faultOf(component) })),
+      this.#components().map(async (component) => ({ component, fault: await this.#faultOf(component) })),
     );
     for (const { component, fault } of results) this.#note(component.name, fault);
     const ready = results.every(({ component, fault }) => fault === null || !component.decidesReadiness);

@@ -288,6 +288,9 @@ export type InsertResult =
    */
   | { readonly kind: "refused"; readonly reason: string; readonly mayPassLater?: boolean };
 
+/** The same where rows go to several cells, and one of these may be away. */
+export type CellInsertResult = InsertResult | { readonly kind: "unavailable"; readonly reason: string };
+
 /** How one claimed outbox row ended (spec, "States and transitions"; design, "Attempts"). */
 export type Outcome = {
   readonly id: MessageId;

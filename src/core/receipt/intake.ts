@@ -1,7 +1,7 @@
 import { isUtf8 } from "node:buffer";
 import { v7 as uuidv7 } from "uuid";
 import { errorText, StoreError } from "../../model/errors.ts";
-import type { Headers, InsertResult, MessageId, NewInboxRow, Rejection } from "../../model/rows.ts";
+import type { CellInsertResult, Headers, InsertResult, MessageId, NewInboxRow, Rejection } from "../../model/rows.ts";
 import type { BrokerMessage, Intake } from "../../ports/source.ts";
 import { Backoff } from "../../time/backoff.ts";
 import type { Random } from "../../time/clock.ts";
@@ -19,8 +19,8 @@ import {
 } from "./receive.ts";
 
 export interface IntakeOptions extends SourceOptions {
-  /** Stores rows in one commit (`InboxStore.insert`). */
-  readonly insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>;
+  /** Stores rows, in one commit in each cell (`InboxStore.insert`). */
+  readonly insert: (rows: readonly NewInboxRow[]) => Promise<readonly CellInsertResult[]>;
   /** Rejects with the signal's reason on abort. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
   /** Redacts every reason before it is stored. */
@@ -114,20 +114,29 @@ export function createIntake(options: IntakeOptions): Intake {
 
   /** Retries without end: a database outage must not lose what a broker sent. */
   async function insert(rows: readonly NewInboxRow[], signal: AbortSignal): Promise<readonly InsertResult[]> {
-    for (;;) {
+    const inserted = new Map<NewInboxRow, InsertResult>();
+    for (let left = rows; left.length > 0; ) {
+      let reason = "";
       try {
-        const outcomes = await options.insert(rows);
+        const outcomes = await options.insert(left);
         // A message without an outcome would count as stored, and be acknowledged.
-        if (outcomes.length !== rows.length) {
-          throw new StoreError("other", `insert of ${rows.length} rows answered for ${outcomes.length}`);
+        if (outcomes.length !== left.length) {
+          throw new StoreError("other", `insert of ${left.length} rows answered for ${outcomes.length}`);
         }
-        backoff.reset();
-        return outcomes;
+        left.forEach((row, n) => {
+          const outcome = outcomes[n] as CellInsertResult;
+          if (outcome.kind === "unavailable") reason = outcome.reason;
+          else inserted.set(row, outcome);
+        });
+        left = left.filter((row) => !inserted.has(row));
+        if (left.length === 0) break;
       } catch (error) {
-        const reason = error instanceof StoreError ? error.message : errorText(error);
-        await pause(signal, "received messages wait for the database", reason);
+        reason = error instanceof StoreError ? error.message : errorText(error);
       }
+      await pause(signal, "received messages wait for the database", reason);
     }
+    backoff.reset();
+    return rows.flatMap((row) => inserted.get(row) ?? []);
   }
 
   /** @throws the signal's reason on abort */

@@ -263,6 +263,8 @@ export class ReceiptBatcher {
   }
 
   #logFailure(batch: Batch, error: unknown): void {
+    // Its rows follow their buckets into another cell.
+    if (error instanceof StoreError && error.code === "elsewhere") return;
     // Without causes: a driver's error may quote the row. Anything but a StoreError is a bug and needs the full text.
     const reason = error instanceof StoreError ? error.message : errorText(error);
     const code = error instanceof StoreError ? error.code : "unexpected";

@@ -2,6 +2,7 @@ import { setImmediate } from "node:timers/promises";
 import { v7 as uuidv7 } from "uuid";
 import { errorText, StoreError } from "../../model/errors.ts";
 import type {
+  CellInsertResult,
   Consumption,
   Headers,
   InsertResult,
@@ -27,7 +28,6 @@ import type { AttributeExpressions, ComputedAttributes } from "./expressions.ts"
 import { compileHeaderFilter, type HeaderFilter, type HeaderFilterSettings } from "./headerFilter.ts";
 import type { Journal } from "./journal.ts";
 import { JsonDocument } from "./jsonDocument.ts";
-import type { ReceiptBatcher } from "./receiptBatcher.ts";
 import { createExpiry, createSchedule, type TimeSettings, warnOfTimes } from "./times.ts";
 
 /** One message as a source received it. */
@@ -93,9 +93,15 @@ export interface SourceOptions {
   readonly log: Log;
 }
 
+/** Where receipts go; see `ReceiptBatcher`. */
+export interface Receipts {
+  add(row: NewInboxRow): Promise<InsertResult>;
+  addRequest(rows: readonly NewInboxRow[], isAtomic: boolean): Promise<readonly CellInsertResult[]>;
+}
+
 export interface ReceiverOptions extends SourceOptions {
   /** Stores the rows. */
-  readonly batcher: Pick<ReceiptBatcher, "add" | "addRequest">;
+  readonly batcher: Receipts;
   /** Longest time in ms for the transforms of one request of several messages. Default 60,000. */
   readonly requestTimeoutMs?: number | undefined;
 }
@@ -139,8 +145,10 @@ export function createReceiver(options: ReceiverOptions): Receiver {
     }
   }
 
-  function receiptOf(row: NewInboxRow, outcome: InsertResult): Receipt {
+  function receiptOf(row: NewInboxRow, outcome: CellInsertResult): Receipt {
     switch (outcome.kind) {
+      case "unavailable":
+        return outcome;
       case "stored":
         return { kind: "stored", id: row.id };
       case "duplicate":

@@ -7,7 +7,7 @@ function setup(components: readonly HealthComponent[], timeoutMs?: number) {
   const { log, lines } = recordingLog();
   const { metrics, calls } = recordingMetrics();
   const clock = new ManualClock();
-  return { lines, calls, clock, health: new Health(components, { log, metrics, clock, timeoutMs }) };
+  return { lines, calls, clock, health: new Health(() => components, { log, metrics, clock, timeoutMs }) };
 }
 
 const component = (name: string, check: HealthComponent["check"], decidesReadiness = true): HealthComponent => ({

@@ -37,6 +37,29 @@ describe("while the database is away", () => {
     expect(lines).toMatchObject([{ level: "warn", fields: { reason: "insert of 2 rows answered for 1" } }]);
   });
 
+  test("of one cell, only its messages are tried again", async () => {
+    const store = new MemoryInbox();
+    const inserts: string[][] = [];
+    const { take, lines, waits, calls } = setup({
+      insert: async (rows) => {
+        inserts.push(rows.map(({ idempotencyKey }) => idempotencyKey));
+        const isAway = (key: string) => key === "2" && inserts.length < 3;
+        const outcomes = await store.insert(rows.filter(({ idempotencyKey }) => !isAway(idempotencyKey)));
+        let n = 0;
+        return rows.map(({ idempotencyKey }) =>
+          isAway(idempotencyKey)
+            ? { kind: "unavailable", reason: "cell b is away" }
+            : (outcomes[n++] ?? { kind: "stored" }),
+        );
+      },
+    });
+    await take(message('{"id":1}'), message('{"id":2}'), message('{"id":3}'));
+    expect(inserts).toEqual([["1", "2", "3"], ["2"], ["2"]]);
+    expect(waits).toHaveLength(2);
+    expect(lines[0]).toMatchObject({ level: "warn", fields: { reason: "cell b is away" } });
+    expect(calls).toEqual(Array(3).fill("inboxMessages(new, 1)"));
+  });
+
   test("a stop ends the waiting with its reason, and nothing was taken", async () => {
     const { intake, store } = setup();
     store.fault = { reject: new StoreError("unavailable", "gone") };

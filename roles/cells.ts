@@ -1,0 +1,169 @@
+import { ConfigError, errorText } from "../src/model/errors.ts";
+import type { Role } from "../src/model/roles.ts";
+import type { HealthComponent, Service } from "../src/ports/runtime.ts";
+import { startInOrder } from "../src/runtime/shutdown.ts";
+import { atMost, pause, withTimeout } from "../src/time/wait.ts";
+import { closer, type RoleContext, type RoleParts } from "./context.ts";
+import { prepareStore } from "./database.ts";
+import { heartbeatOf, workerRoles } from "./workers.ts";
+
+interface CellOptions {
+  readonly name: string;
+  /** With the configuration, store, log, metrics and wakes of the cell. */
+  readonly context: RoleContext;
+  /** Roles of the process. */
+  readonly roles: readonly Role[];
+  /** Whether relay, poller, capture and retention of this process work here; else it only receives and shows. */
+  readonly isServed: boolean;
+  readonly version: string;
+  /** Aborts at the stop of the process. */
+  readonly stopping: AbortSignal;
+}
+
+/** One cell in this process. Its roles start once its database is ready, and wait for no other cell. */
+export class RunningCell {
+  readonly name: string;
+  readonly context: RoleContext;
+  readonly #options: CellOptions;
+  #isOpen = false;
+  #parts: readonly RoleParts[] = [];
+  #services: Readonly<Record<"workers" | "closers", readonly Service[]>> = NOTHING;
+  /** The attempt under way, or the last one. */
+  #opening: Promise<void> = Promise.resolve();
+
+  constructor(options: CellOptions) {
+    this.name = options.name;
+    this.context = options.context;
+    this.#options = options;
+  }
+
+  get isOpen(): boolean {
+    return this.#isOpen;
+  }
+
+  /**
+   * Prepares the database and starts the roles of this process in the cell.
+   *
+   * @throws ConfigError when the tables do not fit, StoreError or TimeoutError when no database answers in time
+   */
+  open(): Promise<void> {
+    this.#opening = this.#open();
+    return this.#opening;
+  }
+
+  /** Tries again until it is open, or the process stops. Never rejects. */
+  async keepOpening(): Promise<void> {
+    const { context, stopping } = this.#options;
+    while (!this.#isOpen && !stopping.aborted) {
+      try {
+        await this.open();
+        context.log.info({}, "the cell is open");
+      } catch (error) {
+        if (stopping.aborted) return;
+        context.log.error({ reason: errorText(error) }, "the cell cannot be used; it is tried again");
+        await pause(TRY_AGAIN_MS, stopping);
+      }
+    }
+  }
+
+  async #open(): Promise<void> {
+    const { context, roles, isServed, version, stopping } = this.#options;
+    const { config, store, log } = context;
+    const own = new Set(roles.filter((role) => isServed || !WORKERS.has(role)));
+    await prepareStore(store, config, own, log, stopping);
+    const parts = await workerRoles(context, own);
+    const workers = parts.flatMap((part) => part.workers ?? []);
+    const closers = [heartbeatOf(context, version, [...own]), ...parts.flatMap((part) => part.closers ?? [])];
+    await startInOrder([...closers, ...workers], START_UNDO_MS, stopping, { log });
+    this.#services = { workers, closers };
+    this.#parts = parts;
+    this.#isOpen = true;
+  }
+
+  /** Its components, none of which decides alone whether the process is ready. */
+  health(): readonly HealthComponent[] {
+    const ping = async () => {
+      if (!this.#isOpen) throw new Error("the cell has not been opened yet");
+      await this.context.store.ping();
+    };
+    const database: HealthComponent = { name: "database", decidesReadiness: true, check: ping };
+    return [database, ...this.#parts.flatMap((part) => part.health ?? [])];
+  }
+
+  /** Stops what {@link open} started, in a phase of the shutdown. */
+  stopper(which: "workers" | "closers"): Service {
+    return {
+      name: `${which} of ${this.name}`,
+      start: async () => {},
+      stop: async (cutoff) => {
+        // An attempt under way gives up by itself, and is undone.
+        await this.#opening.catch(() => {});
+        await Promise.all(this.#services[which].map((service) => service.stop(cutoff)));
+      },
+    };
+  }
+
+  get pool(): Service {
+    return closer(`database of ${this.name}`, () => this.context.store.close());
+  }
+}
+
+/**
+ * Opens the cells. Those that are away are opened later: the others do not wait for them longer than a moment.
+ *
+ * @throws ConfigError for tables that do not fit, or the error of the first cell when none can be opened
+ */
+export async function openCells(cells: readonly RunningCell[]): Promise<void> {
+  const errors: unknown[] = [];
+  const attempts = cells.map(async (cell) => {
+    await cell.open().catch((error: unknown) => {
+      errors.push(error);
+      throw error;
+    });
+  });
+  await Promise.any(attempts).catch(() => {});
+  await atMost(OTHERS_MS, Promise.allSettled(attempts));
+  const fatal = errors.find((error) => error instanceof ConfigError) ?? errors[0];
+  if (fatal instanceof ConfigError || cells.every(({ isOpen }) => !isOpen)) throw fatal;
+  cells.forEach((cell, n) => {
+    void attempts[n]?.catch(() => cell.keepOpening());
+  });
+}
+
+/**
+ * The components of all cells: each one by itself, for people and metrics, and one of the same name for all, which
+ * decides whether the process is ready. That one is up while it is up in some cell: traffic for it must go on.
+ */
+export function healthOf(cells: readonly RunningCell[]): readonly HealthComponent[] {
+  const byName = new Map<string, HealthComponent[]>();
+  const each = cells.flatMap((cell) =>
+    cell.health().map((component): HealthComponent => {
+      // The hanging database of one cell must not make the probe of the process wait.
+      const checked = withTimeout(CHECK_MS, "the check", (signal) => component.check(signal));
+      const check = () => checked;
+      checked.catch(() => {});
+      byName.set(component.name, [...(byName.get(component.name) ?? []), { ...component, check }]);
+      return { name: `${component.name}.${cell.name}`, decidesReadiness: false, check };
+    }),
+  );
+  const all = [...byName].map(
+    ([name, components]): HealthComponent => ({
+      name,
+      decidesReadiness: components.some(({ decidesReadiness }) => decidesReadiness),
+      check: async (signal) => {
+        const checks = components.map(({ check }) => check(signal));
+        await Promise.any(checks).catch(() => Promise.all(checks));
+      },
+    }),
+  );
+  return [...all, ...each];
+}
+
+/** Roles that work in the cells that a process serves. */
+const WORKERS: ReadonlySet<Role> = new Set(["relay", "poller", "retention", "capture"]);
+const NOTHING = { workers: [], closers: [] };
+const START_UNDO_MS = 5000;
+const TRY_AGAIN_MS = 5000;
+/** How long a start waits for the other cells once the first one is open. */
+const OTHERS_MS = 5000;
+const CHECK_MS = 500;
