@@ -31,6 +31,8 @@ export interface RoleContext {
   /** What is counted for operators, by source and destination. */
   readonly tally: Tally;
   readonly audit: Audit;
+  /** What the last heartbeat saw of the fleet. */
+  readonly fleet: { otherPollers: number };
   /** Wakes between the roles of this process. */
   readonly wakes: Wakes;
   /** Undefined without cells. With them the store above is that of all cells together, for operators. */

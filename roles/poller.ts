@@ -18,7 +18,7 @@ import { deliveryTargets } from "./destinations.ts";
 
 /** Role `poller`: claims outbox rows and delivers them. */
 export async function pollerRole(context: RoleContext): Promise<RoleParts> {
-  const { config, store, clock, log, metrics, redact, evaluator, wakes } = context;
+  const { config, store, clock, log, metrics, redact, evaluator, wakes, fleet } = context;
   const { outbox } = config;
   const targets = await deliveryTargets(context, (destination, isWhole) => poller.answerEnded(destination, isWhole));
   const tools = { clock, random: Math.random, metrics, log };
@@ -80,6 +80,8 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
       refreshes.wake();
     });
   const knowsDestinations = () => clock.monotonic() - refreshedAt <= STALE_STATE_MS;
+  /** Up to 64 that rest cost the database no more than a small fleet. */
+  const fleetFactor = () => Math.min(Math.max(1, (fleet.otherPollers + 1) / SMALL_FLEET), MOST_FLEET_FACTOR);
   const watch: OutboxWatch = new OutboxWatch({
     ...tools,
     store,
@@ -90,6 +92,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
       if (!knowsDestinations()) await atMost(REFRESH_MS, nextRefresh());
     },
     knowsDestinations,
+    fleetFactor,
     onWake: () => claims.wake(),
   });
   const claims = new Loop({
@@ -129,7 +132,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
   const gaugeTimes = [outbox.pendingGaugeIntervalMs, GAUGES_RETRY_MS] as const;
   let reclaimedAt = Number.NEGATIVE_INFINITY;
   const upkeep = every("outbox-upkeep", UPKEEP_TIMES, "lease upkeep failed", async () => {
-    const isDue = !watch.mayRest || clock.monotonic() - reclaimedAt > RESTING_RECLAIM_MS;
+    const isDue = !watch.mayRest || clock.monotonic() - reclaimedAt > RESTING_RECLAIM_MS * fleetFactor();
     await poller.tick(isDue);
     if (isDue) reclaimedAt = clock.monotonic();
   });
@@ -139,7 +142,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     backlog.byDestination(),
   );
   const onRefreshError: OnError = (error, failures) => void gates.refreshFailed(error, failures);
-  const refreshMs = () => (watch.isIdle ? IDLE_REFRESH_MS : REFRESH_MS);
+  const refreshMs = () => (watch.isIdle ? IDLE_REFRESH_MS * fleetFactor() : REFRESH_MS);
   const refreshes = every("destinations", [refreshMs, REFRESH_MS], onRefreshError, refresh);
   wakes.hasPoller = true;
   wakes.poller = () => {
@@ -194,6 +197,10 @@ const STALE_AFTER_MS = 30_000;
 const UPKEEP_TIMES = [1000, 1000] as const;
 /** Here too: a resting poller leaves that to the one that watches, unless that one hangs. */
 const RESTING_RECLAIM_MS = 4500;
+/** Pollers that may glance once a second each. */
+const SMALL_FLEET = 16;
+/** A poller forgets within eight seconds that another one watches. */
+const MOST_FLEET_FACTOR = 4;
 /** A pause is in force in every replica within a second. */
 const REFRESH_MS = 500;
 /** Without a delivery it is in force with the next claim. */

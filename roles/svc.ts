@@ -46,6 +46,7 @@ for (const stream of [process.stdout, process.stderr]) {
 interface Options {
   readonly config?: string;
   readonly once?: boolean;
+  readonly cells?: string;
 }
 
 const program = new Command("svc")
@@ -59,6 +60,7 @@ const program = new Command("svc")
     "ingest, relay, poller, retention, capture, admin; none means every role the configuration enables",
   )
   .option("-c, --config <file>", "configuration file; wins over SVC_CONFIG_FILE and /etc/svc/svc.yml")
+  .option("--cells <names>", "with database.cells: the cells in which this process works, with commas between them")
   .option("--once", "with the role retention: clean up once and exit")
   .addHelpText(
     "after",
@@ -91,7 +93,7 @@ Exit codes: 0 clean stop, 2 configuration or usage error, 1 anything else.`,
   .exitOverride()
   .action(async (roles: string[], options: Options) => {
     const { run } = await import("../src/cli/run.ts");
-    await run({ env, file: options.config, roles, once: options.once ?? false });
+    await run({ env, file: options.config, roles, once: options.once ?? false, cells: options.cells });
   });
 
 program

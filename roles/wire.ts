@@ -1,5 +1,5 @@
 import { DESTINATION_KINDS, destinationKindOf } from "../src/adapters/kinds.ts";
-import type { Config } from "../src/config/types.ts";
+import type { CellConfig, Config } from "../src/config/types.ts";
 import { Health } from "../src/core/health.ts";
 import { createAudit } from "../src/core/operations/audit.ts";
 import { Tally, tallyDestinations } from "../src/core/operations/heartbeat.ts";
@@ -28,8 +28,8 @@ interface RunOptions {
   /** As {@link RoleContext} has it. */
   readonly configText: string;
   readonly roles: readonly Role[];
-  /** `--cells`; undefined for all. */
-  readonly cells?: string | undefined;
+  /** Those in which the process works; empty without cells. */
+  readonly cells: readonly CellConfig[];
   readonly version: string;
   readonly log: Log;
   readonly secrets: SecretMasker;
@@ -166,6 +166,7 @@ function contextOf(
     log,
     metrics: tallyDestinations(metrics, tally),
     tally,
+    fleet: { otherPollers: 0 },
     audit: createAudit({ store: store.operations, redact: shared.redact, log }),
     wakes: newWakes(config.outbox.pollIntervalMs),
   };

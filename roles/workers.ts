@@ -25,11 +25,18 @@ export async function workerRoles(context: RoleContext, roles: ReadonlySet<Role>
 }
 
 /** Notes in the database that this process is alive, and what it counted. */
-export function heartbeatOf({ store, tally, log }: RoleContext, version: string, roles: readonly Role[]): Service {
+export function heartbeatOf(
+  { store, tally, fleet, log }: RoleContext,
+  version: string,
+  roles: readonly Role[],
+): Service {
   return new Heartbeat({
     store: store.operations,
     process: { name: REPLICA, version, roles },
     tally,
+    onBeat(otherPollers) {
+      fleet.otherPollers = otherPollers;
+    },
     clock: systemClock,
     timer: systemTimer,
     log,

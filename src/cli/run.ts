@@ -1,5 +1,6 @@
 import { createStore, prepareStore } from "../../roles/database.ts";
 import { retentions } from "../../roles/finishedRows.ts";
+import { cellConfig, servedCells } from "../config/cells.ts";
 import { openSourcesNotice } from "../config/checks/entries.ts";
 import { readFileFromDisk } from "../config/file.ts";
 import { loadConfig } from "../config/load.ts";
@@ -7,7 +8,7 @@ import { fileSecretsOf, secretsOf } from "../config/mask.ts";
 import { printConfig } from "../config/print.ts";
 import { checkRoles, parseRole, rolesEnabled } from "../config/roles.ts";
 import { secretIn } from "../config/shape.ts";
-import type { Config } from "../config/types.ts";
+import type { CellConfig, Config } from "../config/types.ts";
 import { createRedactor, KnownSecrets } from "../core/redaction/redact.ts";
 import { ConfigError, type ConfigProblem, errorText, StoppingError } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
@@ -25,6 +26,8 @@ export interface Prepared {
   readonly configText: string;
   readonly source: string;
   readonly roles: ReturnType<typeof rolesEnabled>;
+  /** Those that it serves; empty without cells. */
+  readonly cells: readonly CellConfig[];
   readonly running: RunningLog;
   readonly secrets: KnownSecrets;
 }
@@ -37,6 +40,8 @@ interface RunArguments {
   readonly roles: readonly string[];
   /** `--once` */
   readonly once: boolean;
+  /** `--cells`: names with commas between them; undefined for all. */
+  readonly cells?: string | undefined;
 }
 
 /**
@@ -44,7 +49,7 @@ interface RunArguments {
  *
  * @throws ConfigError with everything that is wrong, the roles included
  */
-export function prepare({ env, file, roles: named, once }: RunArguments): Prepared {
+export function prepare({ env, file, roles: named, once, cells: namedCells }: RunArguments): Prepared {
   const level = parseLogLevel(env.LOG_LEVEL);
   const namedRoles = readRoles(named);
   if (once && (namedRoles.length !== 1 || namedRoles[0] !== "retention")) {
@@ -55,17 +60,18 @@ export function prepare({ env, file, roles: named, once }: RunArguments): Prepar
   const roles = namedRoles.length > 0 ? namedRoles : rolesEnabled(config);
   const problems = checkRoles(config, roles, namedRoles.length > 0);
   if (problems.length > 0) throw new ConfigError(problems);
+  const cells = servedCells(config, namedCells);
   const secrets = new KnownSecrets(secretsOf(config));
   maskLastWords(secrets);
   const running = createLog({ level, roles, redact: createRedactor(secrets, MAX_LOGGED_TEXT) });
   logWarnings(running.log, warnings);
-  return { config, configText: printConfig(loaded), source, roles, running, secrets };
+  return { config, configText: printConfig(loaded), source, roles, cells, running, secrets };
 }
 
 /** Runs roles until a signal comes, or one sweep of retention. */
 export async function run(args: RunArguments): Promise<void> {
   const prepared = prepare(args);
-  if (args.once) await retentionOnce(prepared.config, prepared.running);
+  if (args.once) await retentionOnce(prepared);
   else {
     warnOfOpenSources(prepared);
     await serve(prepared);
@@ -85,7 +91,7 @@ function warnOfOpenSources({ config, roles, running }: Prepared): void {
  * @throws the error of a failed start
  */
 export async function serve(prepared: Prepared, atEnd: () => Promise<void> = async () => {}): Promise<void> {
-  const { config, configText, source, roles, running, secrets } = prepared;
+  const { config, configText, source, roles, cells, running, secrets } = prepared;
   const { log, flush } = running;
   let stopService = async (): Promise<void> => {};
   let started = (): void => {};
@@ -119,6 +125,7 @@ export async function serve(prepared: Prepared, atEnd: () => Promise<void> = asy
       config,
       configText,
       roles,
+      cells,
       version: VERSION,
       log,
       secrets,
@@ -165,6 +172,7 @@ function summary(config: Config, source: string): object {
   return {
     configuration: source,
     database: config.database.type,
+    ...(config.database.cells.length === 0 ? {} : { cells: config.database.cells.map(({ name }) => name) }),
     sources: kinds(config.sources),
     destinations: kinds(config.destinations),
     routes: config.routes.length,
@@ -178,13 +186,14 @@ function summary(config: Config, source: string): object {
  * @throws ConfigError when the tables do not fit, StoreError when no database answers, AggregateError with the errors
  *   of the failed sweeps
  */
-async function retentionOnce(config: Config, { log, flush }: RunningLog): Promise<void> {
+async function retentionOnce({ config, cells, running: { log, flush } }: Prepared): Promise<void> {
   const signals = handleSignals({
     log,
     flush,
     stop: () => withTimeout(config.outbox.shutdownTimeoutMs, "stopping retention", () => swept),
   });
-  const swept = sweep(config, log, signals.stopping);
+  const swept =
+    cells.length === 0 ? sweep(config, log, signals.stopping) : sweepCells(config, cells, log, signals.stopping);
   try {
     await swept;
   } finally {
@@ -192,6 +201,22 @@ async function retentionOnce(config: Config, { log, flush }: RunningLog): Promis
     if (!signals.stopping.aborted) signals.dispose();
     flush();
   }
+}
+
+/** Sweeps the cells at the same time; a failure of one does not affect the others. */
+async function sweepCells(
+  config: Config,
+  cells: readonly CellConfig[],
+  log: Log,
+  stopping: AbortSignal,
+): Promise<void> {
+  const sweeps = cells.map((cell) => sweep(cellConfig(config, cell), log.child({ cell: cell.name }), stopping));
+  const failures = (await Promise.allSettled(sweeps)).flatMap((swept, n) =>
+    swept.status === "fulfilled"
+      ? []
+      : [new Error(`the cell ${cells[n]?.name}: ${errorText(swept.reason)}`, { cause: swept.reason })],
+  );
+  if (failures.length > 0) throw new AggregateError(failures, "retention failed");
 }
 
 /** Sweeps both tables in turn; a failure of one does not affect the other. */

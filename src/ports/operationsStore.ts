@@ -6,8 +6,12 @@ import type { MessageId, RoutedRow } from "../model/rows.ts";
  * `schema` where a table is missing or closed to this user.
  */
 export interface OperationsStore {
-  /** Notes that a process is alive, in one statement, and adds what it counted. Deletes what is too old. */
-  beat(process: ProcessName, counted: readonly Figures[]): Promise<void>;
+  /**
+   * Notes that a process is alive, in one statement, and adds what it counted. Deletes what is too old.
+   *
+   * @returns how many other processes with the role `poller` were seen within the last minute
+   */
+  beat(process: ProcessName, counted: readonly Figures[]): Promise<number>;
 
   /** The process has ended in order. */
   leave(name: string): Promise<void>;

@@ -2,6 +2,7 @@ import { createInterface } from "node:readline";
 import type { RoleContext } from "../../roles/context.ts";
 import { createStore, prepareStore } from "../../roles/database.ts";
 import { pollerRole } from "../../roles/poller.ts";
+import { newWakes } from "../../roles/workers.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { secretsOf } from "../../src/config/mask.ts";
 import { createAudit } from "../../src/core/operations/audit.ts";
@@ -82,14 +83,8 @@ async function startPoller(name: string, clock: Clock): Promise<readonly Service
     redact,
     evaluator: { evaluate: () => Promise.reject(new Error("no transform is configured")) },
     bodies: new BodyBudget(config.server.maxBufferedBodyBytes, clock),
-    wakes: {
-      relay: () => {},
-      relayed: () => {},
-      poller: () => {},
-      hasPoller: false,
-      receive: (_rows, insert) => insert(undefined),
-      pollerIntervalMs: () => config.outbox.pollIntervalMs,
-    },
+    fleet: { otherPollers: 0 },
+    wakes: newWakes(config.outbox.pollIntervalMs),
   };
   const { workers = [], closers = [] } = await pollerRole(context);
   const process = { name, version: "bench", roles: ["poller"] as const };
@@ -97,6 +92,9 @@ async function startPoller(name: string, clock: Clock): Promise<readonly Service
     store: store.operations,
     process,
     tally,
+    onBeat(otherPollers) {
+      context.fleet.otherPollers = otherPollers;
+    },
     clock,
     timer: systemTimer,
     log: silentLog,

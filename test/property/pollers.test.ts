@@ -10,7 +10,13 @@ failOnLeaks();
 const RUNS = 30;
 const LIMIT_MS = 45_000;
 
-const WITHOUT_OPERATOR = { received: 0, unrouted: 0, parking: undefined, retryAfter: { share: 0, ms: 0 } };
+const WITHOUT_OPERATOR = {
+  received: 0,
+  fleetFactor: 1,
+  unrouted: 0,
+  parking: undefined,
+  retryAfter: { share: 0, ms: 0 },
+};
 
 /** Claims for one destination returned rows of a key that waited for another one, which were given back and claimed again for as long as that hung. */
 const ROWS_BEHIND_A_KEY_THAT_HANGS: Plan = {

@@ -7,6 +7,8 @@ interface WatchOptions {
   readonly poller: Pick<Poller, "pass" | "receive" | "needsHelp" | "claimed" | "nextPassWithinMs">;
   /** Wait between passes without a wake, in ms (`outbox.pollIntervalMs`; longer while a capture wakes this poller). */
   readonly pollIntervalMs: () => number;
+  /** How many times longer than in a small fleet a poller may rest. */
+  readonly fleetFactor: () => number;
   /** Called before a pass that may claim rows. */
   readonly beforeClaims: () => Promise<void>;
   /** Whether the state of the destinations was read lately. */
@@ -19,8 +21,8 @@ interface WatchOptions {
 
 /**
  * Shares the watch over the outbox among the pollers of a database: one looks for due rows at each poll interval, and
- * what is announced wakes it alone. The others rest, and glance at the outbox once a second, so that nothing depends on
- * the watcher:
+ * what is announced wakes it alone. The others rest, and glance at the outbox once a second, in a large fleet less
+ * often, so that nothing depends on the watcher:
  *
  * - A poller that needs help calls. Each glance that meets a call wakes one poller in two, which then polls as usual:
  *   more than are needed would only get into each other's way.
@@ -73,9 +75,10 @@ export class OutboxWatch {
 
   /** Before each wait for the next pass. @returns the longest one, in ms */
   waitMs(): number {
-    const { poller, pollIntervalMs } = this.#options;
+    const { poller, pollIntervalMs, fleetFactor } = this.#options;
     const mayRest = this.mayRest && !poller.needsHelp;
-    const longestMs = mayRest && !this.#wasAwake ? Math.max(pollIntervalMs(), REST_MS) : pollIntervalMs();
+    const longestMs =
+      mayRest && !this.#wasAwake ? Math.max(pollIntervalMs(), REST_MS * fleetFactor()) : pollIntervalMs();
     this.#rests = mayRest && longestMs <= poller.nextPassWithinMs;
     return Math.min(longestMs, poller.nextPassWithinMs);
   }

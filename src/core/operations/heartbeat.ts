@@ -97,6 +97,8 @@ interface HeartbeatOptions {
   readonly store: Pick<OperationsStore, "beat" | "leave">;
   readonly process: Omit<ProcessName, "upMs">;
   readonly tally: Tally;
+  /** Called after each beat with the number of other pollers alive. */
+  readonly onBeat: (otherPollers: number) => void;
   readonly clock: Clock;
   readonly timer: Timer;
   readonly log: Log;
@@ -149,14 +151,14 @@ export class Heartbeat implements Service {
   }
 
   async #beat(): Promise<void> {
-    const { store, process, tally, clock, log } = this.#options;
+    const { store, process, tally, onBeat, clock, log } = this.#options;
     const report = tally.take();
     if (report !== undefined) this.#reports.push(report);
     const now = clock.monotonic();
     this.#reports = this.#reports.filter(({ at }) => now - at < KEPT_MS);
     const sent = this.#reports;
     try {
-      await store.beat({ ...process, upMs: now - this.#startedAt }, figuresOf(sent, now));
+      onBeat(await store.beat({ ...process, upMs: now - this.#startedAt }, figuresOf(sent, now)));
       this.#reports = [];
       this.#hasFailed = false;
     } catch (error) {

@@ -13,6 +13,8 @@ export interface Plan {
   readonly keys: number;
   readonly batchSize: number;
   readonly concurrency: number;
+  /** How many times longer a poller rests than in a small fleet. */
+  readonly fleetFactor: number;
   /** Longest way to the database, and back. */
   readonly databaseMs: number;
   /** Longest way to the receiver, and back. */
@@ -163,6 +165,7 @@ export function plans(kinds: readonly FaultKind[]): fc.Arbitrary<Plan> {
     keys: fc.integer({ min: 1, max: 12 }),
     batchSize: fc.integer({ min: 1, max: 40 }),
     concurrency: fc.integer({ min: 1, max: 20 }),
+    fleetFactor: fc.constantFrom(1, 1, 4),
     databaseMs: fc.oneof(times(5), times(200)),
     deliveryMs: fc.oneof(times(5), times(200)),
     arrivingMs: fc.oneof(fc.constant(0), times(2000)),

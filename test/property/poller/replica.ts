@@ -87,6 +87,7 @@ export class SimulatedReplica {
       },
       poller: this.#poller,
       pollIntervalMs: () => POLL_INTERVAL_MS,
+      fleetFactor: () => plan.fleetFactor,
       beforeClaims: async () => {},
       knowsDestinations: () => true,
       onWake: () => this.#claims.wake(),

@@ -44,7 +44,8 @@ FROM jsonb_to_recordset($5::jsonb) AS c(kind text, name text, "minutesAgo" int, 
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 ON CONFLICT (minute, kind, name) DO UPDATE SET ${each((counter) => `${counter} = f.${counter} + EXCLUDED.${counter}`)}
 )
-SELECT 1 AS beat`,
+SELECT count(*)::int AS pollers FROM ${process}
+WHERE seen_at > now() - interval '1 minute' AND name <> $1 AND ' ' || roles || ' ' LIKE '% poller %'`,
 
     leave: byIndex("operations.leave(name)", options)`DELETE FROM ${process} WHERE name = $1`,
 

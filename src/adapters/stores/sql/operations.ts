@@ -29,7 +29,8 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
         upMs: Math.round(Math.max(0, upMs)),
       };
       const figures = counted.map((each) => ({ ...each, name: storable(each.name, LONGEST_NAME) }));
-      await runner.run(sql.beat, { ...process, figures: JSON.stringify(figures) });
+      const [row] = await runner.run(sql.beat, { ...process, figures: JSON.stringify(figures) });
+      return numberOf(row?.pollers, 0);
     },
 
     async leave(name) {

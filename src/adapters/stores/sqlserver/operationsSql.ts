@@ -47,7 +47,9 @@ ${BEGIN}
 MERGE INTO ${figures} WITH (HOLDLOCK) AS f USING @counted AS c ON f.minute = c.minute AND f.kind = c.kind AND f.name = c.name
 WHEN MATCHED THEN UPDATE SET ${each((counter) => `${counter} = f.${counter} + c.${counter}`)}
 WHEN NOT MATCHED THEN INSERT (minute, kind, name, ${each((counter) => counter)}) VALUES (c.minute, c.kind, c.name, ${each((counter) => `c.${counter}`)});
-${COMMIT}`,
+${COMMIT}
+SELECT COUNT(*) AS pollers FROM ${process} p
+WHERE p.seen_at > DATEADD(minute, -1, @now) AND p.name <> @name AND N' ' + p.roles + N' ' LIKE N'% poller %';`,
 
     leave: statement("operations.leave(name text)", options)`DELETE FROM ${process} WHERE name = @name;`,
 

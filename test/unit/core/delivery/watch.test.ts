@@ -6,7 +6,7 @@ import { manualTime } from "../../../support/manualTime.ts";
 const POLL_MS = 100;
 
 /** A watch whose database and poller a test sets by hand; `rows` are claimed by the next pass. */
-function setup({ isWatched = true, draws = [] as number[] } = {}) {
+function setup({ isWatched = true, draws = [] as number[], fleetFactor = 1 } = {}) {
   const time = manualTime();
   const state = {
     isWatched,
@@ -51,6 +51,7 @@ function setup({ isWatched = true, draws = [] as number[] } = {}) {
       },
     },
     pollIntervalMs: () => POLL_MS,
+    fleetFactor: () => fleetFactor,
     beforeClaims: async () => {
       preparations += 1;
     },
@@ -94,6 +95,14 @@ describe("a poller that shares the watch over the outbox", () => {
 
     expect(seen()).toEqual({ glances: 2, claims: 0, wakes: 0 });
     expect(preparations()).toBe(0);
+  });
+
+  test("glances less often in a large fleet", async () => {
+    const { turn, seen } = setup({ fleetFactor: 3.5 });
+
+    expect([await turn(), await turn()]).toEqual([3500, 3500]);
+
+    expect(seen()).toEqual({ glances: 2, claims: 0, wakes: 0 });
   });
 
   test("claims at once where rows come in its own process, and before the time that it has set itself", async () => {

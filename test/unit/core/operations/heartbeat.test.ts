@@ -11,6 +11,7 @@ function setup() {
   const { log, lines } = recordingLog();
   const beats: (readonly Figures[])[] = [];
   const left: string[] = [];
+  const fleet: number[] = [];
   const failure: { error?: Error } = {};
   let due: (() => void) | undefined;
   const heartbeat = new Heartbeat({
@@ -18,11 +19,13 @@ function setup() {
       async beat(_process: ProcessName, counted) {
         if (failure.error !== undefined) throw failure.error;
         beats.push(counted);
+        return beats.length;
       },
       leave: async (name) => void left.push(name),
     },
     process: PROCESS,
     tally,
+    onBeat: (otherPollers) => fleet.push(otherPollers),
     clock,
     timer: (_ms, callback) => {
       due = callback;
@@ -40,7 +43,7 @@ function setup() {
     run?.();
     await settled();
   };
-  return { heartbeat, tally, beats, left, failure, lines, beat };
+  return { heartbeat, tally, beats, fleet, left, failure, lines, beat };
 }
 
 /** Lets every promise callback run that is due. */
@@ -48,6 +51,16 @@ const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 const counts = (beat: readonly Figures[] | undefined) =>
   beat?.map(({ name, minutesAgo, sent }) => [name, minutesAgo, sent]);
+
+test("each beat tells how many other pollers there are", async () => {
+  const { heartbeat, fleet, failure, beat } = setup();
+  await heartbeat.start();
+  await settled();
+  await beat();
+  failure.error = new Error("no connection");
+  await beat();
+  expect(fleet).toEqual([1, 2]);
+});
 
 test("a beat has what was counted since the last one, and the last one comes at the stop", async () => {
   const { heartbeat, tally, beats, left, beat } = setup();
@@ -94,6 +107,7 @@ test("a stop before the start, twice, or with a database that hangs ends", async
     store: { beat: () => new Promise(() => {}), leave: async () => {} },
     process: PROCESS,
     tally: new Tally(new ManualClock()),
+    onBeat: () => {},
     clock: new ManualClock(),
     timer: () => () => {},
     log: recordingLog().log,
