@@ -129,7 +129,9 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     metrics,
     clock,
   });
-  const gaugeTimes = [outbox.pendingGaugeIntervalMs, GAUGES_RETRY_MS] as const;
+  /** The watcher's are never older than the interval. */
+  const gaugesMs = () => outbox.pendingGaugeIntervalMs * (watch.mayRest ? fleetFactor() : 1);
+  const gaugeTimes = [gaugesMs, GAUGES_RETRY_MS] as const;
   let reclaimedAt = Number.NEGATIVE_INFINITY;
   const upkeep = every("outbox-upkeep", UPKEEP_TIMES, "lease upkeep failed", async () => {
     const isDue = !watch.mayRest || clock.monotonic() - reclaimedAt > RESTING_RECLAIM_MS * fleetFactor();

@@ -72,7 +72,7 @@ export const METRICS = {
     labels: { status: ["sent", "failed", "dead"] },
   }),
   outboxPending: gauge("svc_outbox_messages_pending", POLLER, {
-    help: "Outbox rows in state pending, at most outbox.pendingGaugeIntervalMs old.",
+    help: "Outbox rows in state pending, at most outbox.pendingGaugeIntervalMs old, in a large fleet four times that.",
   }),
   outboxOldestPendingAge: gauge("svc_outbox_oldest_pending_age_seconds", POLLER, {
     help: "Age of the oldest due pending outbox row; 0 when there is none.",
@@ -135,7 +135,7 @@ export const METRICS = {
     help: "Keys whose first unfinished row waits for its retry or is parked.",
   }),
   parkedRows: gauge("svc_parked_rows", POLLER, {
-    help: "Parked outbox rows, at most outbox.pendingGaugeIntervalMs old.",
+    help: "Parked outbox rows, at most outbox.pendingGaugeIntervalMs old, in a large fleet four times that.",
   }),
   deliveryLatency: histogram("svc_delivery_latency_seconds", POLLER, {
     help: "Time from creating an outbox row to its acknowledged delivery.",

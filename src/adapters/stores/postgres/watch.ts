@@ -118,16 +118,17 @@ export class PostgresWatch {
       return;
     }
     if (isTaken === false) this.#othersAt = this.#clock.monotonic();
-    this.#askLater(client);
+    this.#askLater(client, ASK_INTERVAL_MS);
   }
 
-  #askLater(client: pg.ClientBase): void {
+  #askLater(client: pg.ClientBase, ms: number): void {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
       // Glances do it, unless the process does not rest.
-      if (this.#clock.monotonic() - this.#othersAt < ASK_INTERVAL_MS / 2) this.#askLater(client);
+      const leftMs = this.#othersAt + ASK_INTERVAL_MS - this.#clock.monotonic();
+      if (leftMs > 0) this.#askLater(client, leftMs);
       else void this.#ask(client);
-    }, ASK_INTERVAL_MS);
+    }, ms);
     this.#timer.unref();
   }
 
