@@ -8,6 +8,7 @@ import type { Route } from "../src/http/routes.ts";
 import type { InsertResult } from "../src/model/rows.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Metrics } from "../src/ports/metrics.ts";
+import type { OtherProcesses } from "../src/ports/operationsStore.ts";
 import type { HealthComponent, Log, SecretMasker, Service } from "../src/ports/runtime.ts";
 import type { ReceiptClaim, Store } from "../src/ports/store.ts";
 import type { Clock } from "../src/time/clock.ts";
@@ -32,7 +33,7 @@ export interface RoleContext {
   readonly tally: Tally;
   readonly audit: Audit;
   /** What the last heartbeat saw of the fleet. */
-  readonly fleet: { otherPollers: number };
+  readonly fleet: { others: OtherProcesses };
   /** Wakes between the roles of this process. */
   readonly wakes: Wakes;
   /** Undefined without cells. With them the store above is that of all cells together, for operators. */

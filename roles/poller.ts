@@ -81,7 +81,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     });
   const knowsDestinations = () => clock.monotonic() - refreshedAt <= STALE_STATE_MS;
   /** Up to 64 that rest cost the database no more than a small fleet. */
-  const fleetFactor = () => Math.min(Math.max(1, (fleet.otherPollers + 1) / SMALL_FLEET), MOST_FLEET_FACTOR);
+  const fleetFactor = () => Math.min(Math.max(1, (fleet.others.pollers + 1) / SMALL_FLEET), MOST_FLEET_FACTOR);
   const watch: OutboxWatch = new OutboxWatch({
     ...tools,
     store,

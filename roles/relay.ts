@@ -4,7 +4,7 @@ import { Loop, logFailures } from "../src/runtime/loop.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 
 /** Role `relay`: copies pending push rows into the outbox. */
-export function relayRole({ config, store, clock, log, metrics, wakes }: RoleContext): RoleParts {
+export function relayRole({ config, store, clock, log, metrics, wakes, fleet }: RoleContext): RoleParts {
   const { relay: settings } = config.inbox;
   if (!settings.enabled) return {};
   const pushed = Object.entries(config.sources).filter(([, source]) => source.consumption === "push");
@@ -24,16 +24,17 @@ export function relayRole({ config, store, clock, log, metrics, wakes }: RoleCon
     metrics,
     log,
   });
+  const { pollIntervalMs } = settings;
   const loop = new Loop({
     name: "inbox-relay",
     pass: () => relay.pass(),
-    intervalMs: settings.pollIntervalMs,
+    intervalMs: () => relayIntervalMs(pollIntervalMs, fleet.others.relays),
     maxRestMs: MAX_REST_MS,
-    staleAfterMs: settings.pollIntervalMs + STALE_AFTER_MS,
+    staleAfterMs: pollIntervalMs + STALE_AFTER_MS,
     onError: logFailures(log, "relay pass failed"),
     clock,
   });
-  const gaugeIntervalMs = Math.max(settings.pendingGaugeIntervalMs, settings.pollIntervalMs);
+  const gaugeIntervalMs = Math.max(settings.pendingGaugeIntervalMs, pollIntervalMs);
   const gauges = new Loop({
     name: "inbox-gauges",
     async pass() {
@@ -56,6 +57,20 @@ export function relayRole({ config, store, clock, log, metrics, wakes }: RoleCon
   };
 }
 
+/**
+ * The wait between two passes. What a process receives wakes its own relay; for the rest, many relays together look as
+ * often as a few.
+ *
+ * @param others relays of other processes
+ */
+export function relayIntervalMs(pollIntervalMs: number, others: number): number {
+  return Math.max(pollIntervalMs, Math.min((pollIntervalMs * (others + 1)) / FEW, LONGEST_REST_MS));
+}
+
+/** Relays that each look at the poll interval. */
+const FEW = 4;
+/** Those that were killed are counted for another minute: the others look no less often than this. In ms. */
+const LONGEST_REST_MS = 1600;
 /** A pass over 300 rows costs hardly twice as much as one over 30, so passes rest in between. */
 const MAX_REST_MS = 50;
 /** A pass that takes this long is stuck. */

@@ -166,7 +166,7 @@ function contextOf(
     log,
     metrics: tallyDestinations(metrics, tally),
     tally,
-    fleet: { otherPollers: 0 },
+    fleet: { others: { pollers: 0, relays: 0 } },
     audit: createAudit({ store: store.operations, redact: shared.redact, log }),
     wakes: newWakes(config.outbox.pollIntervalMs),
   };

@@ -34,8 +34,8 @@ export function heartbeatOf(
     store: store.operations,
     process: { name: REPLICA, version, roles },
     tally,
-    onBeat(otherPollers) {
-      fleet.otherPollers = otherPollers;
+    onBeat(others) {
+      fleet.others = others;
     },
     clock: systemClock,
     timer: systemTimer,

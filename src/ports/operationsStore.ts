@@ -9,9 +9,9 @@ export interface OperationsStore {
   /**
    * Notes that a process is alive, in one statement, and adds what it counted. Deletes what is too old.
    *
-   * @returns how many other processes with the role `poller` were seen within the last minute
+   * @returns the other processes that were seen within the last minute
    */
-  beat(process: ProcessName, counted: readonly Figures[]): Promise<number>;
+  beat(process: ProcessName, counted: readonly Figures[]): Promise<OtherProcesses>;
 
   /** The process has ended in order. */
   leave(name: string): Promise<void>;
@@ -54,6 +54,12 @@ export interface ProcessName {
   readonly roles: readonly string[];
   /** Ms since its start. */
   readonly upMs: number;
+}
+
+/** How many have a role. */
+export interface OtherProcesses {
+  readonly pollers: number;
+  readonly relays: number;
 }
 
 export interface ProcessAlive {

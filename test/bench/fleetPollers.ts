@@ -83,7 +83,7 @@ async function startPoller(name: string, clock: Clock): Promise<readonly Service
     redact,
     evaluator: { evaluate: () => Promise.reject(new Error("no transform is configured")) },
     bodies: new BodyBudget(config.server.maxBufferedBodyBytes, clock),
-    fleet: { otherPollers: 0 },
+    fleet: { others: { pollers: 0, relays: 0 } },
     wakes: newWakes(config.outbox.pollIntervalMs),
   };
   const { workers = [], closers = [] } = await pollerRole(context);
@@ -92,8 +92,8 @@ async function startPoller(name: string, clock: Clock): Promise<readonly Service
     store: store.operations,
     process,
     tally,
-    onBeat(otherPollers) {
-      context.fleet.otherPollers = otherPollers;
+    onBeat(others) {
+      context.fleet.others = others;
     },
     clock,
     timer: systemTimer,

@@ -5,6 +5,7 @@ import {
   type Counter,
   type Figures,
   type OperationsStore,
+  type OtherProcesses,
   type ProcessName,
 } from "../../ports/operationsStore.ts";
 import type { Log, Service } from "../../ports/runtime.ts";
@@ -97,8 +98,8 @@ interface HeartbeatOptions {
   readonly store: Pick<OperationsStore, "beat" | "leave">;
   readonly process: Omit<ProcessName, "upMs">;
   readonly tally: Tally;
-  /** Called after each beat with the number of other pollers alive. */
-  readonly onBeat: (otherPollers: number) => void;
+  /** Called after each beat with what it has seen. */
+  readonly onBeat: (others: OtherProcesses) => void;
   readonly clock: Clock;
   readonly timer: Timer;
   readonly log: Log;

@@ -32,16 +32,16 @@ export function exerciseOperations(open: () => Promise<StoreHarness>): void {
       expect((await operations.processes()).map(({ name }) => name)).toEqual(["host-2"]);
     });
 
-    test("are counted as a fleet of pollers, without itself", async () => {
+    test("are counted as a fleet by their roles, without itself", async () => {
       await using harness = await open();
       const { operations } = harness.store;
       const beat = (name: string, roles: readonly string[]) => operations.beat({ ...PROCESS, name, roles }, []);
-      expect(await beat("host-1", ["ingest", "poller"])).toBe(0);
-      expect(await beat("host-2", ["ingest"])).toBe(1);
-      expect(await beat("host-3", ["poller", "relay"])).toBe(1);
-      expect(await beat("host-2", ["ingest"])).toBe(2);
+      expect(await beat("host-1", ["ingest", "poller"])).toEqual({ pollers: 0, relays: 0 });
+      expect(await beat("host-2", ["ingest"])).toEqual({ pollers: 1, relays: 0 });
+      expect(await beat("host-3", ["poller", "relay"])).toEqual({ pollers: 1, relays: 0 });
+      expect(await beat("host-2", ["ingest"])).toEqual({ pollers: 2, relays: 1 });
       await operations.leave("host-3");
-      expect(await beat("host-1", ["ingest", "poller"])).toBe(0);
+      expect(await beat("host-1", ["ingest", "poller"])).toEqual({ pollers: 0, relays: 0 });
     });
 
     test("are the sums of what all processes counted, at the same time too", async () => {

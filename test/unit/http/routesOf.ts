@@ -36,7 +36,7 @@ export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLE
     redact: (text) => text,
     evaluator: { evaluate: () => Promise.reject(new Error("no test evaluates anything here")) },
     bodies: bodyLimits(1).budget,
-    fleet: { otherPollers: 0 },
+    fleet: { others: { pollers: 0, relays: 0 } },
     wakes: {
       relay: () => {},
       relayed: () => {},

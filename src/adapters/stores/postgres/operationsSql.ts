@@ -44,8 +44,8 @@ FROM jsonb_to_recordset($5::jsonb) AS c(kind text, name text, "minutesAgo" int, 
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 ON CONFLICT (minute, kind, name) DO UPDATE SET ${each((counter) => `${counter} = f.${counter} + EXCLUDED.${counter}`)}
 )
-SELECT count(*)::int AS pollers FROM ${process}
-WHERE seen_at > now() - interval '1 minute' AND name <> $1 AND ' ' || roles || ' ' LIKE '% poller %'`,
+SELECT ${["poller", "relay"].map((role) => `count(CASE WHEN ' ' || roles || ' ' LIKE '% ${role} %' THEN 1 END)::int AS ${role}s`).join(", ")}
+FROM ${process} WHERE seen_at > now() - interval '1 minute' AND name <> $1`,
 
     leave: byIndex("operations.leave(name)", options)`DELETE FROM ${process} WHERE name = $1`,
 

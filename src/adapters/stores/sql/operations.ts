@@ -30,7 +30,7 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
       };
       const figures = counted.map((each) => ({ ...each, name: storable(each.name, LONGEST_NAME) }));
       const [row] = await runner.run(sql.beat, { ...process, figures: JSON.stringify(figures) });
-      return numberOf(row?.pollers, 0);
+      return { pollers: numberOf(row?.pollers, 0), relays: numberOf(row?.relays, 0) };
     },
 
     async leave(name) {

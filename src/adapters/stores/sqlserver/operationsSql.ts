@@ -48,8 +48,8 @@ MERGE INTO ${figures} WITH (HOLDLOCK) AS f USING @counted AS c ON f.minute = c.m
 WHEN MATCHED THEN UPDATE SET ${each((counter) => `${counter} = f.${counter} + c.${counter}`)}
 WHEN NOT MATCHED THEN INSERT (minute, kind, name, ${each((counter) => counter)}) VALUES (c.minute, c.kind, c.name, ${each((counter) => `c.${counter}`)});
 ${COMMIT}
-SELECT COUNT(*) AS pollers FROM ${process} p
-WHERE p.seen_at > DATEADD(minute, -1, @now) AND p.name <> @name AND N' ' + p.roles + N' ' LIKE N'% poller %';`,
+SELECT ${["poller", "relay"].map((role) => `COUNT(CASE WHEN N' ' + p.roles + N' ' LIKE N'% ${role} %' THEN 1 END) AS ${role}s`).join(", ")}
+FROM ${process} p WHERE p.seen_at > DATEADD(minute, -1, @now) AND p.name <> @name;`,
 
     leave: statement("operations.leave(name text)", options)`DELETE FROM ${process} WHERE name = @name;`,
 

@@ -19,13 +19,13 @@ function setup() {
       async beat(_process: ProcessName, counted) {
         if (failure.error !== undefined) throw failure.error;
         beats.push(counted);
-        return beats.length;
+        return { pollers: beats.length, relays: 0 };
       },
       leave: async (name) => void left.push(name),
     },
     process: PROCESS,
     tally,
-    onBeat: (otherPollers) => fleet.push(otherPollers),
+    onBeat: ({ pollers }) => fleet.push(pollers),
     clock,
     timer: (_ms, callback) => {
       due = callback;
