@@ -1,5 +1,5 @@
 {{/*
-A pod template, metadata and spec. Arguments, a dict: root; component; args (of svc, without --config); settings (as roleDefaults);
+A pod template, metadata and spec. Arguments, a dict: root; component; args (of svc, without --config); cells (--cells); settings (as roleDefaults);
 serves (whether it has ports and probes); configName; serviceAccountName; env (further variables of the container); restartPolicy; capture (whether it has the volume).
 */}}
 {{- define "svc.podTemplate" -}}
@@ -69,7 +69,8 @@ spec:
       image: {{ include "svc.image" $root | quote }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
       args:
-        {{- toYaml (concat .args (list "--config" (include "svc.configFile" $root))) | nindent 8 }}
+        {{- $cells := ternary (list "--cells" (join "," (default list .cells))) list (not (empty .cells)) }}
+        {{- toYaml (concat .args $cells (list "--config" (include "svc.configFile" $root))) | nindent 8 }}
       securityContext:
         {{- toYaml $root.Values.securityContext | nindent 8 }}
       env:

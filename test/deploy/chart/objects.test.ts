@@ -5,7 +5,7 @@ import { load } from "js-yaml";
 import { ROLES, type Role } from "../../../src/model/roles.ts";
 import { METRICS } from "../../../src/runtime/metricDefinitions.ts";
 import { inventory, named, type Pod, podsOf } from "../../support/chart/manifests.ts";
-import { CHART, RELEASE, type RenderOptions, renderNotes, renderUmbrella } from "../../support/chart/render.ts";
+import { CHART, RELEASE, type RenderOptions, render, renderNotes, renderUmbrella } from "../../support/chart/render.ts";
 import { useRenderedSets } from "../../support/chart/renderedSets.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
 import { read } from "../../support/repository.ts";
@@ -323,6 +323,17 @@ describeWithTools(["helm"], "the chart renders", () => {
     expect(named(sets.of("sidecars"), "ConfigMap", "as-it-stands").data).toEqual({ template: "{{ .username }}" });
     const extra = named(sets.of("sidecars"), "ConfigMap", `${fullname}-extra`);
     expect([extra.metadata.namespace, extra.data]).toEqual([RELEASE.namespace, { release: RELEASE.name }]);
+  });
+
+  test("the cells in which its pods work, beside a retention that runs once", async () => {
+    const objects = await render({ values: ["retention-cronjob"], set: { cells: ["a", "b"] } });
+    const commands = podsOf(objects).map(({ of, container }) => [of, container.args.join(" ")]);
+    const file = "--cells a,b --config /etc/svc/svc.yml";
+    expect(Object.fromEntries(commands)).toMatchObject({
+      [`Deployment ${fullname}-relay`]: `relay ${file}`,
+      [`CronJob ${fullname}-retention`]: `retention --once ${file}`,
+      [`Job ${fullname}-migrate`]: "migrate --config /etc/svc/svc.yml",
+    });
   });
 
   test("as a part of another chart, when that one's condition says so", async () => {
