@@ -154,10 +154,10 @@ export type JournalColumnNames = Readonly<Record<keyof typeof JOURNAL_COLUMNS, s
 export type HistoryColumnNames = Readonly<Record<keyof typeof HISTORY_COLUMNS, string>>;
 
 /**
- * Tables for operators: processes alive, their figures, the audit log, replay jobs, and received messages without a
- * row.
+ * Tables for operators: processes alive, their figures, the audit log, replay jobs, received messages without a row, and
+ * the buckets of a cell.
  */
-const OPERATIONS_TABLES = ["process", "figures", "audit", "job", "journal"] as const;
+const OPERATIONS_TABLES = ["process", "figures", "audit", "job", "journal", "bucket"] as const;
 export type OperationsTables = Readonly<Record<(typeof OPERATIONS_TABLES)[number], string>>;
 
 /** @param prefix of `database.operationsTablePrefix` */

@@ -19,6 +19,7 @@ export const MIGRATIONS = [
   "redirect",
   "expiry",
   "put-off",
+  "buckets",
 ].map((name, n) => ({
   version: n + 1,
   name,
