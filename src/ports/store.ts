@@ -7,6 +7,7 @@ import type {
   OrderedRow,
   Outcome,
 } from "../model/rows.ts";
+import type { BucketStore } from "./bucketStore.ts";
 import type { DestinationStore } from "./destinationStore.ts";
 import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
 import type { HistoryStore } from "./historyStore.ts";
@@ -25,6 +26,9 @@ export interface InboxStore {
   /**
    * Stores the rows in one transaction; resolves after the commit, with an outcome per row in the order given. Of two
    * rows with the same `(source, idempotencyKey)` the first is stored. A refused row keeps no other from being stored.
+   *
+   * Rows with a bucket are stored only while all of these are open here: else it rejects with the code `elsewhere`. Some
+   * rows may be stored even then, where it took several transactions: a repetition finds them here, or their copies.
    *
    * @param claim of the poller of this process, where the store relays rows as it stores them: it may claim their outbox
    *   rows too, as {@link OutboxStore.claim} would
@@ -280,6 +284,8 @@ export interface Store {
   readonly retention: RetentionStore;
   readonly pull: PullStore;
   readonly destinations: DestinationStore;
+  /** The buckets of this cell, of several ones. */
+  readonly buckets: BucketStore;
   readonly schema: SchemaStore;
   /** Waits until the database answers; rejects with the last error, or when `signal` aborts. */
   waitUntilReady(timeoutMs: number, signal: AbortSignal): Promise<void>;

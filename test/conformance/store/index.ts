@@ -1,3 +1,4 @@
+import { exerciseBuckets } from "./buckets.ts";
 import { exerciseDestinations } from "./destinations.ts";
 import { exerciseExpiry } from "./expiry.ts";
 import type { StoreHarness } from "./harness.ts";
@@ -45,4 +46,5 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseRetention(open);
   exercisePull(open);
   exerciseDestinations(open);
+  exerciseBuckets(open);
 }

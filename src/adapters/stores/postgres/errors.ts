@@ -10,6 +10,7 @@ import { errorText, StoreError, type StoreErrorCode } from "../../../model/error
  * | contention  | 40 rollback (deadlock, serialization), 55P03 lock not available, 57014 cancelled |
  * | data        | 22 data exception, 23 integrity constraint, 54 program limit (for example an index row too large) |
  * | refused     | what code of the owner raises (P0, states of its own), whatever fails inside a trigger, row policies, 44 check of a view |
+ * | elsewhere   | 2201G, not in a trigger: `whereOpen` of `bucketsSql` |
  * | schema      | 42 undefined table or column, missing right; 3F schema |
  * | other       | anything else |
  */
@@ -66,6 +67,8 @@ export function isLockTimeout(error: unknown): boolean {
 }
 
 const LOCK_NOT_AVAILABLE = "55P03";
+/** Of a histogram without buckets: neither data nor a constraint causes it. */
+export const NOT_OPEN = "2201G";
 export const UNIQUE_VIOLATION = "23505";
 
 /** @param error of the driver, or the `StoreError` made of it */
@@ -90,6 +93,7 @@ function sqlState(error: unknown): string | undefined {
 function codeOfState(state: string, { routine, where }: ServerFields): StoreErrorCode {
   // A standby answers reads but takes no writes: another host may be the primary.
   if (state === "25006" || /^(08|53|28|57P)/.test(state)) return "unavailable";
+  if (state === NOT_OPEN && !isText(where)) return "elsewhere";
   if (state === "57014" || state === "55P03" || state.startsWith("40")) return "contention";
   if (/^(22|23|54)/.test(state)) return "data";
   if (/^(P0|09|20|21|27|2F|38|39|44)/.test(state) || !STANDARD_CLASSES.has(state.slice(0, 2))) return "refused";

@@ -1,6 +1,7 @@
 import type { Log } from "../../../ports/runtime.ts";
 import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { bucketStore } from "../sql/buckets.ts";
 import { replayStore } from "../sql/finishedRows.ts";
 import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
@@ -11,7 +12,7 @@ import { SqlOutbox } from "../sql/outbox.ts";
 import { parkedStore } from "../sql/parked.ts";
 import { SqlPull } from "../sql/pull.ts";
 import type { Routing } from "../sql/routing.ts";
-import { TableCheck } from "../sql/schema.ts";
+import { bucketTableStatement, TableCheck } from "../sql/schema.ts";
 import { type Facets, sqlStore } from "../sql/store.ts";
 import { BUNDLED_TYPES, type ColumnTypes } from "./columns.ts";
 import { isLockTimeout } from "./errors.ts";
@@ -56,6 +57,7 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
       operations: operationsStore(pool, sql.operations),
       parked: parkedStore(pool, sql.parked, history),
       replay: replayStore(pool, sql.replay, history, check.missing.outbox.destinationOverride),
+      buckets: bucketStore(pool, sql.buckets, bucketTableStatement("postgresql", all.operations.bucket)),
     };
   };
   const database = {

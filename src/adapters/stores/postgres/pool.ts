@@ -14,7 +14,7 @@ import {
   isReadOnly,
   toStoreError,
 } from "./errors.ts";
-import { execute, runIn, type Statement, socketOf, valuesInOrder } from "./statement.ts";
+import { execute, READ_COMMITTED, runIn, type Statement, socketOf, valuesInOrder } from "./statement.ts";
 import { Turns } from "./turns.ts";
 
 interface PostgresConnection {
@@ -163,7 +163,7 @@ export class PostgresPool implements StatementRunner<Statement> {
     const client = await this.#connect(name);
     const backend: Backend = { pid: undefined };
     const run = async (): Promise<T> => {
-      await client.query("BEGIN");
+      await client.query(READ_COMMITTED);
       backend.pid = await backendOf(client);
       const result = await work(client);
       await client.query("COMMIT");

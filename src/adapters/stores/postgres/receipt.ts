@@ -3,7 +3,8 @@ import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, NewInboxRow } from "../../../model/rows.ts";
 import type { ReceiptCommands } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
-import { inKeyOrder, type Row, type Values } from "../sql/rows.ts";
+import { bucketsOf, inKeyOrder, type Row, type Values } from "../sql/rows.ts";
+import { NOT_READ_COMMITTED, whereOpen } from "./bucketsSql.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { hasSqlState, UNIQUE_VIOLATION } from "./errors.ts";
 import type { PostgresPool } from "./pool.ts";
@@ -13,6 +14,8 @@ import { byIndex, runIn, type Statement, statement, textArray, uuidArray } from 
 export class PostgresReceipt implements ReceiptCommands {
   readonly #pool: PostgresPool;
   readonly #sql: ReturnType<typeof receiptStatements>;
+  /** Inserts with a fence begin a transaction that reads what is committed. */
+  #readsCommitted = false;
 
   constructor(pool: PostgresPool, sql: ReturnType<typeof receiptStatements>) {
     this.#pool = pool;
@@ -23,7 +26,7 @@ export class PostgresReceipt implements ReceiptCommands {
     if (rows.length === 0) return [];
     const { statement, values } = this.#insertOf(rows);
     const isPipelined = rows.length < PIPELINED_ROWS && bytesOf(values) < PIPELINED_BYTES;
-    const stored = await this.#pool.change({ ...statement, isPipelined }, values);
+    const stored = await this.#change({ ...statement, isPipelined }, values);
     if (stored === rows.length) return rows.map(() => STORED);
     return await this.#findOutcomes(rows);
   }
@@ -44,19 +47,35 @@ export class PostgresReceipt implements ReceiptCommands {
     return await (isTrial ? this.#pool.trial(name, insert) : this.#pool.transaction(name, insert));
   }
 
+  /** Runs an insert. A fence needs a snapshot of its own, whatever isolation this user's transactions have by default. */
+  async #change(statement: Statement, values: Values): Promise<number> {
+    try {
+      return await this.#pool.change({ ...statement, readsCommitted: this.#readsCommitted }, values);
+    } catch (error) {
+      if (values.buckets === undefined || this.#readsCommitted || !hasSqlState(error, NOT_READ_COMMITTED)) throw error;
+      this.#readsCommitted = true;
+      return await this.#change(statement, values);
+    }
+  }
+
+  #formsOf(rows: readonly NewInboxRow[]): ReceiptForms {
+    return rows.some(({ bucket }) => bucket !== undefined) ? this.#sql.fenced : this.#sql;
+  }
+
   #insertOf(rows: readonly NewInboxRow[]): { readonly statement: Statement; readonly values: Values } {
+    const { timed, insert, insertMixed } = this.#formsOf(rows);
     if (rows.some(isTimed)) {
-      return { statement: this.#sql.timed.insert, values: insertValues(inKeyOrder(rows), false) };
+      return { statement: timed.insert, values: insertValues(inKeyOrder(rows), false) };
     }
     const isAlike = rows.every((row) => SHARED.every((name) => row[name] === rows[0]?.[name]));
     return {
-      statement: isAlike ? this.#sql.insert : this.#sql.insertMixed,
+      statement: isAlike ? insert : insertMixed,
       values: insertValues(inKeyOrder(rows), isAlike),
     };
   }
 
   #insertNewOf(row: NewInboxRow): { readonly statement: Statement; readonly values: Values } {
-    const { timed, insertNew } = this.#sql;
+    const { timed, insertNew } = this.#formsOf([row]);
     return isTimed(row)
       ? { statement: timed.insertNew, values: insertValues([row], false) }
       : { statement: insertNew, values: insertValues([row], true) };
@@ -77,7 +96,7 @@ export class PostgresReceipt implements ReceiptCommands {
   async #insertNew(row: NewInboxRow): Promise<InsertResult> {
     try {
       const { statement, values } = this.#insertNewOf(row);
-      const stored = await this.#pool.change(statement, values);
+      const stored = await this.#change(statement, values);
       return stored > 0 ? STORED : SKIPPED;
     } catch (error) {
       if (hasSqlState(error, UNIQUE_VIOLATION)) return DUPLICATE;
@@ -126,6 +145,7 @@ function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
   return {
     ...ownValues(rows),
     ...(rows.some(isTimed) ? timeValues(column) : {}),
+    ...fenceValues(rows),
     ...Object.fromEntries(SHARED.map((name) => [name, isAlike ? rows[0]?.[name] : column((row) => row[name])])),
   };
 }
@@ -134,6 +154,12 @@ function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
 export function receivedValues(rows: readonly NewInboxRow[]): Values {
   const inOrder = inKeyOrder(rows);
   return { ...ownValues(inOrder), sources: columnOf(inOrder)(({ source }) => source) };
+}
+
+/** What a fence takes; nothing without buckets. */
+export function fenceValues(rows: readonly NewInboxRow[]): { readonly buckets?: readonly number[] } {
+  const buckets = bucketsOf(rows);
+  return buckets.length === 0 ? {} : { buckets };
 }
 
 function ownValues(rows: readonly NewInboxRow[]): Values {
@@ -190,6 +216,16 @@ function bytesOf(values: Values): number {
  *   stored. Elsewhere that would cost a receipt of 20 messages 4 %
  */
 export function receiptStatements(names: TableNames, types: ColumnTypes, mayBeCitus: boolean) {
+  return {
+    ...receiptForms(names, types, mayBeCitus, false),
+    /** For rows with a bucket. */
+    fenced: receiptForms(names, types, mayBeCitus, true),
+    present: presentStatement(names, types),
+  };
+}
+
+/** The ways to store rows. @param isFenced see `whereOpen` */
+function receiptForms(names: TableNames, types: ColumnTypes, mayBeCitus: boolean, isFenced: boolean) {
   const inbox = names.inboxTable;
   const c = names.inbox;
   /**
@@ -201,6 +237,7 @@ export function receiptStatements(names: TableNames, types: ColumnTypes, mayBeCi
    * the clock was set back, which would delay the row.
    */
   const insert = (shared: boolean, onConflict: string, isTimed = false): string => {
+    const fence = isFenced ? `\nWHERE ${whereOpen(names, isTimed ? "$17" : "$12")}` : "";
     const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
     const expires = isTimed ? c.expiresAt : null;
     return `
@@ -215,37 +252,44 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
       shared ? "" : ", $8::text[], $9::text[], $10::text[], $11::text[]"
     }${isTimed ? ", $12::text[], $13::text[], $14::text[], $15::text[], $16::text[]" : ""}) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
       shared ? "" : ", source, state, consumption, last_error"
-    }${isTimed ? ", delay_ms, published_ms, not_before_ms, expires_ms, live_ms" : ""})${onConflict}`;
+    }${isTimed ? ", delay_ms, published_ms, not_before_ms, expires_ms, live_ms" : ""})${fence}${onConflict}`;
   };
   const unlessKnown = `\nON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING${mayBeCitus ? " RETURNING NULL" : ""}`;
 
+  const buckets = isFenced ? ", buckets" : "";
+  const plain = (name: string) => statement(`${name}(${INSERT_PARAMETERS}${buckets})`);
+  const timed = (name: string) => statement(`${name}(${TIMED_PARAMETERS}${buckets})`);
   return {
-    insert: statement(`inbox.insert(${INSERT_PARAMETERS})`)(insert(true, unlessKnown)),
-    insertMixed: statement(`inbox.insert of several kinds(${INSERT_PARAMETERS})`)(insert(false, unlessKnown)),
+    insert: plain("inbox.insert")(insert(true, unlessKnown)),
+    insertMixed: plain("inbox.insert of several kinds")(insert(false, unlessKnown)),
     /** Fails where the key is there. */
-    insertNew: statement(`inbox.insert of a new key(${INSERT_PARAMETERS})`)(insert(true, "")),
+    insertNew: plain("inbox.insert of a new key")(insert(true, "")),
 
     /** The same with a schedule or an expiry for some; an expiry counts where the table has a column for it. */
     timed: {
-      insert: statement(`inbox.insert with times(${TIMED_PARAMETERS})`)(insert(false, unlessKnown, true)),
-      insertNew: statement(`inbox.insert of a new key with times(${TIMED_PARAMETERS})`)(insert(false, "", true)),
+      insert: timed("inbox.insert with times")(insert(false, unlessKnown, true)),
+      insertNew: timed("inbox.insert of a new key with times")(insert(false, "", true)),
     },
+  } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>>>;
+}
 
-    /**
-     * Which of the rows are there, and of which only the key is: by a commit that the synchronous standby has.
-     *
-     * A row is visible without that when its session was ended, or its server restarted, while the commit waited for
-     * the standby. A message in the log makes this transaction wait for everything before it, which reading does not.
-     */
-    present: byIndex("inbox.present(ids, sources, idempotencyKeys)")`
+type ReceiptForms = ReturnType<typeof receiptForms>;
+
+/**
+ * Which of the rows are there, and of which only the key is: by a commit that the synchronous standby has.
+ *
+ * A row is visible without that when its session was ended, or its server restarted, while the commit waited for the
+ * standby. A message in the log makes this transaction wait for everything before it, which reading does not.
+ */
+function presentStatement({ inboxTable: inbox, inbox: c }: TableNames, types: ColumnTypes): Statement {
+  return byIndex("inbox.present(ids, sources, idempotencyKeys)")`
 SELECT r.id::text AS id, r.is_stored, (SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
   THEN pg_logical_emit_message(true, 'svc', '')::text END) AS logged_at FROM (
   SELECT r.id, (SELECT true FROM ${inbox} i WHERE i.${c.id} = r.id LIMIT 1) AS is_stored,
     (SELECT true FROM ${inbox} i WHERE i.${c.source} = r.source::${types.inboxSource}
       AND i.${c.idempotencyKey} = r.key::${types.inboxIdempotencyKey} LIMIT 1) AS is_known
   FROM unnest($1::uuid[], $2::text[], $3::text[]) AS r(id, source, key)
-) r WHERE r.is_stored OR r.is_known`,
-  } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>>>;
+) r WHERE r.is_stored OR r.is_known`;
 }
 
 /** See {@link Schedule}. NULL counts neither as the least nor as the greatest. */

@@ -7,7 +7,7 @@ import type { Row, Values } from "../sql/rows.ts";
 import { hasSqlState, isLockTimeout } from "./errors.ts";
 import { PostgresLowWater } from "./lowWater.ts";
 import type { PostgresPool } from "./pool.ts";
-import { receivedValues } from "./receipt.ts";
+import { fenceValues, receivedValues } from "./receipt.ts";
 import { NOT_ALL_MADE } from "./relaySql.ts";
 import type { Statement } from "./statement.ts";
 import type { TableStatements } from "./statements.ts";
@@ -62,8 +62,10 @@ export class PostgresRelay implements RelayCommands<Statement> {
     request: RelayRequest,
     claim: ClaimRequest | undefined,
   ): Promise<InsertedAndRelayed> {
-    const { insertRelayed, insertClaimed } = this.#receipts;
+    const fence = fenceValues(rows);
+    const { insertRelayed, insertClaimed } = fence.buckets === undefined ? this.#receipts : this.#receipts.fenced;
     const values = {
+      ...fence,
       ...this.#rulesOf(request),
       lowWater: this.#lowWater.bound(),
       relayedSources: Object.keys(request.topics),

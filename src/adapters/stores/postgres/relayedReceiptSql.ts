@@ -1,4 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
+import { whereOpen } from "./bucketsSql.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { literal } from "./lowWater.ts";
 import type { OutboxParts } from "./outboxParts.ts";
@@ -53,7 +54,10 @@ export function relayedReceiptStatements(
    *
    * `all_made` as in the relay.
    */
-  const receipt = ({ ctes, from, columns, values, isClaimed, returned, noRow, rows }: ClaimPart): string => `
+  const receipt = (
+    { ctes, from, columns, values, isClaimed, returned, noRow, rows }: ClaimPart,
+    buckets: string | undefined,
+  ): string => `
 WITH${lowWaterOf("$14")},
 received AS MATERIALIZED (SELECT clock_timestamp() AS at),
 waiting AS MATERIALIZED (SELECT w.key FROM (${waitingKeys(ORDINARY)} UNION ALL ${waitingKeys(PUT_OFF)}) w),
@@ -69,7 +73,7 @@ stored AS (
   SELECT g.${c.id}, g.${c.idempotencyKey}, g.${c.aggregateId}, g.${c.eventType}, g.${c.payload}::${types.inboxPayload}, g.${c.correlationId},
     g.${c.headers}::${types.inboxHeaders}, g.${c.source}, CASE WHEN g."is relayed" THEN 'processed' ELSE 'pending' END, 'push',
     CASE WHEN g."is relayed" THEN r.at END, r.at, r.at
-  FROM given g CROSS JOIN received r
+  FROM given g CROSS JOIN received r${buckets === undefined ? "" : `\n  WHERE ${whereOpen(names, buckets)}`}
   ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING
   RETURNING ${given.join(", ")}, ${c.state}
 )${ctes},
@@ -133,13 +137,19 @@ ORDER BY sequence NULLS FIRST`,
     lockTimeoutMs: LOCK_TIMEOUT_MS,
     first: `SELECT set_config('${MAY_RELAY}', pg_try_advisory_xact_lock(${relayLock})::text, true)`,
   };
-  return {
-    insertRelayed: byIndex(`inbox.insert and relay(${PARAMETERS})`, options)(receipt(noClaim)),
-    insertClaimed: byIndex(
-      `inbox.insert, relay and claim(${PARAMETERS}, ${CLAIM_PARAMETERS})`,
+  const relayed = (more: string, buckets?: string) =>
+    byIndex(`inbox.insert and relay(${PARAMETERS}${more})`, options)(receipt(noClaim, buckets));
+  const claimed = (more: string, buckets?: string) =>
+    byIndex(
+      `inbox.insert, relay and claim(${PARAMETERS}, ${CLAIM_PARAMETERS}${more})`,
       options,
-    )(receipt(claim)),
-  } as const satisfies Record<string, Statement>;
+    )(receipt(claim, buckets));
+  return {
+    insertRelayed: relayed(""),
+    insertClaimed: claimed(""),
+    /** For rows with a bucket. */
+    fenced: { insertRelayed: relayed(", buckets", "$15"), insertClaimed: claimed(", buckets", "$21") },
+  } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>>>;
 }
 
 /** What the statement with a claim has in addition. */

@@ -26,6 +26,8 @@ export interface Statement {
   readonly takesTurns?: boolean;
   /** Whether it may be sent behind another such statement on its connection; see `Pipeline`. Not with `byIndex`. */
   readonly isPipelined?: boolean;
+  /** Whether it begins a transaction that reads what is committed, whatever the user's default; `byIndex` does too. */
+  readonly readsCommitted?: boolean;
 }
 
 type Options = Pick<
@@ -60,6 +62,8 @@ export function perLimit(make: (limit: string) => Statement): (limit: number) =>
   };
 }
 
+export const READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
 /**
  * The planner uses statistics, and those of a queue are always old: a table analysed when it was empty seems to have
  * few pending rows, and is read whole, or by a bitmap of every pending row, for each batch of a hundred: 51 ms instead
@@ -69,7 +73,7 @@ export function perLimit(make: (limit: string) => Statement): (limit: number) =>
  */
 const BY_INDEX = [
   // Each statement sees what was committed before it, as a lock in front of it or on a row needs.
-  "BEGIN ISOLATION LEVEL READ COMMITTED",
+  READ_COMMITTED,
   "SET LOCAL enable_seqscan = off",
   "SET LOCAL enable_bitmapscan = off",
   "SET LOCAL enable_sort = off",
@@ -109,12 +113,12 @@ export async function execute(
   prepare: boolean,
 ): Promise<pg.QueryResult> {
   const query = queryConfig(statement, values, prepare);
-  if (statement.byIndex !== true) return await client.query(query);
+  if (statement.byIndex !== true && statement.readsCommitted !== true) return await client.query(query);
   const socket = socketOf(client);
   // Together in one write: each of its own wakes the server.
   socket.cork();
   const sent = [
-    client.query(beginning(statement)),
+    client.query(statement.byIndex === true ? beginning(statement) : READ_COMMITTED),
     client.query(query),
     // After a failed statement this is a rollback.
     client.query("COMMIT"),

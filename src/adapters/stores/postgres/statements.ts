@@ -1,5 +1,6 @@
 import type { TableNames } from "../sql/names.ts";
 import type { Routing } from "../sql/routing.ts";
+import { bucketStatements } from "./bucketsSql.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { destinationStatements } from "./destinationsSql.ts";
 import { replayStatements, retentionStatements } from "./finishedSql.ts";
@@ -46,6 +47,7 @@ export function tableStatements(names: TableNames, types: ColumnTypes, mayBeCitu
     operations: operationsStatements(names),
     parked: parkedStatements(names),
     replay: replayStatements(names),
+    buckets: bucketStatements(names, types),
   };
 }
 

@@ -143,7 +143,8 @@ export class SqlInbox<S> implements InboxStore {
         return { kind: "stored", relayed: claimedIds.has(id) ? "claimed" : "pending" };
       });
     } catch (error) {
-      if ((error as Partial<StoreError>).code === "unavailable") throw error;
+      const { code } = error as Partial<StoreError>;
+      if (code === "unavailable" || code === "elsewhere") throw error;
       this.#relaysAt = this.#clock.monotonic() + REST_MS;
       const reason = errorText(error);
       if (reason !== this.#refusal) this.#log.info({ reason }, "receipts leave their rows to the relay for a while");

@@ -1,5 +1,5 @@
 import { StoreError } from "../../../model/errors.ts";
-import type { Headers, MessageId, RoutedRow } from "../../../model/rows.ts";
+import type { Headers, MessageId, NewInboxRow, RoutedRow } from "../../../model/rows.ts";
 import type { Clock } from "../../../time/clock.ts";
 
 /** A row from a driver. All databases name their columns alike; identities are decimal text. */
@@ -303,4 +303,11 @@ export function inKeyOrder<T extends Keyed>(rows: readonly T[]): readonly T[] {
 function byCodeUnits(a: string, b: string): number {
   if (a === b) return 0;
   return a < b ? -1 : 1;
+}
+
+/** The buckets of received rows, each once and in order; none without cells. */
+export function bucketsOf(rows: readonly NewInboxRow[]): readonly number[] {
+  const buckets = new Set<number>();
+  for (const { bucket } of rows) if (bucket !== undefined) buckets.add(bucket);
+  return [...buckets].sort((a, b) => a - b);
 }

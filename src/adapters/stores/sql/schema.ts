@@ -441,13 +441,17 @@ export function migrationsDirectory(database: "postgresql" | "sqlserver"): strin
   }
 }
 
-/**
- * The statement that makes the table of the destinations, as the bundled migration has it.
- *
- * @param name quoted, and qualified where the configuration names a schema
- */
-function destinationTableStatement(database: "postgresql" | "sqlserver", name: string): string {
-  const script = readFileSync(join(migrationsDirectory(database), "007.do.destinations.sql"), "utf8");
+/** The statement that makes the table of the destinations, as the bundled migration has it. @param name quoted, and qualified */
+const destinationTableStatement = (database: "postgresql" | "sqlserver", name: string): string =>
+  tableStatement(database, "007.do.destinations.sql", name);
+
+/** The same of the table of the buckets. */
+export const bucketTableStatement = (database: "postgresql" | "sqlserver", name: string): string =>
+  tableStatement(database, "015.do.buckets.sql", name);
+
+/** @param file a migration that makes one table and nothing else */
+function tableStatement(database: "postgresql" | "sqlserver", file: string, name: string): string {
+  const script = readFileSync(join(migrationsDirectory(database), file), "utf8");
   const statement = script.replace(/--.*$/gm, "").replace(/\s+/g, " ").trim();
-  return statement.replace(/^CREATE TABLE (?:IF NOT EXISTS )?outbox_destination/, `CREATE TABLE ${name}`);
+  return statement.replace(/^CREATE TABLE (?:IF NOT EXISTS )?\w+/, `CREATE TABLE ${name}`);
 }

@@ -11,7 +11,10 @@ import type { StatementRunner } from "./rows.ts";
 import type { TableCheck } from "./schema.ts";
 
 /** The parts whose statements depend on an owner's columns. */
-export type Facets = Pick<Store, "inbox" | "outbox" | "pull" | "messages" | "operations" | "parked" | "replay">;
+export type Facets = Pick<
+  Store,
+  "inbox" | "outbox" | "pull" | "messages" | "operations" | "parked" | "replay" | "buckets"
+>;
 
 /** What a database brings to its store. */
 interface Database<S> {

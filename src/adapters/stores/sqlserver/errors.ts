@@ -47,6 +47,10 @@ export function toStoreError(statement: string, error: unknown): StoreError {
     const code = isOfConnection(error) ? "unavailable" : "other";
     return new StoreError(code, `${statement}: ${errorText(error)}`, { cause: error });
   }
+  // A trigger may give the same number: not these words.
+  if (number === NOT_OPEN.number && errorText(error).includes(NOT_OPEN.message)) {
+    return new StoreError("elsewhere", `${statement}: ${NOT_OPEN.message}`, { cause: withoutRowData(number) });
+  }
   const code = number >= RAISED_BY_APPLICATION ? "refused" : (CODE_OF.get(number) ?? "other");
   return new StoreError(code, `${statement}: ${safeText(error, number)}`, { cause: withoutRowData(number) });
 }
@@ -81,6 +85,8 @@ function safeText(error: unknown, number: number): string {
 
 const QUOTES_VALUES = new Set([241, 242, 244, 245, 248, 295, 2601, 2627, 2628, 8114, 8115, 8169]);
 const RAISED_BY_APPLICATION = 50000;
+/** What the fence of a receipt throws, see `requireOpen`. */
+export const NOT_OPEN = { number: 51015, message: "svc: a bucket of the rows is not open in this cell" } as const;
 
 /** The driver's error carries what came before it and the statement: they must not reach a log. */
 function withoutRowData(number: number): Error & { number: number } {

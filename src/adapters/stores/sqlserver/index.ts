@@ -1,6 +1,7 @@
 import type { Log } from "../../../ports/runtime.ts";
 import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { bucketStore } from "../sql/buckets.ts";
 import { replayStore } from "../sql/finishedRows.ts";
 import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
@@ -12,8 +13,9 @@ import { SqlOutbox } from "../sql/outbox.ts";
 import { parkedStore } from "../sql/parked.ts";
 import { SqlPull } from "../sql/pull.ts";
 import type { Routing } from "../sql/routing.ts";
-import { TableCheck } from "../sql/schema.ts";
+import { bucketTableStatement, TableCheck } from "../sql/schema.ts";
 import { type Facets, sqlStore } from "../sql/store.ts";
+import { bucketStatements } from "./bucketsSql.ts";
 import { destinationStatements } from "./destinationsSql.ts";
 import type { PoolOptions } from "./endpoints.ts";
 import { replayStatements, retentionStatements } from "./finishedSql.ts";
@@ -59,6 +61,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
       operations: operationsStore(pool, operationsStatements(names)),
       parked: parkedStore(pool, parkedStatements(names), history),
       replay: replayStore(pool, replayStatements(names), history, check.missing.outbox.destinationOverride),
+      buckets: bucketStore(pool, bucketStatements(names), bucketTableStatement("sqlserver", all.operations.bucket)),
     };
   };
   const database = {

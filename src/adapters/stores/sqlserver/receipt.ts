@@ -3,9 +3,10 @@ import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, NewInboxRow, Schedule } from "../../../model/rows.ts";
 import type { ReceiptCommands } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
-import { inKeyOrder } from "../sql/rows.ts";
+import { bucketsOf, inKeyOrder } from "../sql/rows.ts";
+import { requireOpen } from "./bucketsSql.ts";
 import { isDuplicateKey } from "./errors.ts";
-import { BATCH, NOW, placeFrom, textBatch, textOf, timeOf } from "./fragments.ts";
+import { BATCH, BEGIN, COMMIT, NOW, placeFrom, textBatch, textOf, timeOf } from "./fragments.ts";
 import type { SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
@@ -13,12 +14,15 @@ import { type Statement, statement } from "./statement.ts";
 export class SqlServerReceipt implements ReceiptCommands {
   readonly #pool: SqlServerPool;
   readonly #insert: Statement;
+  /** For rows with a bucket. */
+  readonly #fenced: Statement;
   /** The latest `created_at` that this process gave, in microseconds since 1970. */
   #latest: number | null = null;
 
   constructor(pool: SqlServerPool, names: TableNames) {
     this.#pool = pool;
     this.#insert = insertStatement(names);
+    this.#fenced = fencedInsertStatement(names);
   }
 
   /** Tries again when another batch has stored a key of this one meanwhile: the next try finds it. */
@@ -48,7 +52,9 @@ export class SqlServerReceipt implements ReceiptCommands {
   ): Promise<readonly InsertResult[]> {
     if (rows.length === 0) return [];
     const firsts = inKeyOrder(firstOfEachKey(rows.map(insertedRow)));
-    const [latest, ids] = await database.runAll(this.#insert, {
+    const buckets = bucketsOf(rows);
+    const [latest, ids] = await database.runAll(buckets.length === 0 ? this.#insert : this.#fenced, {
+      buckets,
       ...textBatch(
         firsts.map((row, turn) => ({ ...row, turn })),
         INSERTED_TEXTS,
@@ -83,7 +89,7 @@ async function againOnDuplicate<T>(attempt: () => Promise<T>): Promise<T> {
 /** Each further try needs one more batch that stores a key in the moment between the check and the insert. */
 const DUPLICATE_TRIES = 5;
 
-function insertedRow({ schedule, expiry, ...row }: NewInboxRow, position: number) {
+function insertedRow({ schedule, expiry, bucket: _, ...row }: NewInboxRow, position: number) {
   return {
     ...row,
     position,
@@ -150,9 +156,16 @@ const INSERTED_TEXTS = [
  *
  * @param names already quoted
  */
-export function insertStatement({ inboxTable: inbox, inbox: c }: TableNames): Statement {
-  return statement("inbox.insert(rows longText, texts bytes, latest bigint)")`
-${BATCH}
+export const insertStatement = (names: TableNames): Statement => insertStatementOf(names, false);
+
+/** The same while the buckets of `@buckets` are open. */
+export const fencedInsertStatement = (names: TableNames): Statement => insertStatementOf(names, true);
+
+function insertStatementOf(names: TableNames, isFenced: boolean): Statement {
+  const { inboxTable: inbox, inbox: c } = names;
+  const parameters = `rows longText, texts bytes, latest bigint${isFenced ? ", buckets list" : ""}`;
+  return statement(`inbox.insert(${parameters})`)`
+${BATCH}${isFenced ? `\n${BEGIN}\n${requireOpen(names)}` : ""}
 ${NOW}
 DECLARE @ahead bigint = @latest - ${microsecondsOf("@now")};
 DECLARE @stored TABLE (id uniqueidentifier NOT NULL, created_at datetimeoffset(7) NOT NULL);
@@ -172,7 +185,7 @@ WHERE NOT EXISTS (
   SELECT 1 FROM ${inbox} i WITH (READCOMMITTEDLOCK, FORCESEEK)
   WHERE i.${c.source} = ${textOf("source", "nvarchar(4000)")}
     AND i.${c.idempotencyKey} = ${textOf("idempotencyKey", "nvarchar(4000)")})
-ORDER BY r.turn;
+ORDER BY r.turn;${isFenced ? `\n${COMMIT}` : ""}
 SELECT ${microsecondsOf("MAX(s.created_at)")} AS latest FROM @stored s;
 SELECT s.id FROM @stored s;`;
 }

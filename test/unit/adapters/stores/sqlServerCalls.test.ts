@@ -39,7 +39,7 @@ afterAll(() => {
 
 /** Every method, with values that differ from one `variant` to the other. */
 async function useEverything(
-  { inbox, outbox, history, messages, parked, pull, replay, retention, destinations }: Store,
+  { inbox, outbox, history, messages, parked, pull, replay, retention, destinations, buckets }: Store,
   variant: number,
 ): Promise<void> {
   const text = `it's [${variant}] "${"x".repeat(variant)}"`;
@@ -152,6 +152,22 @@ async function useEverything(
   await destinations.close(text, TOKEN);
   await destinations.returnProbe(text, TOKEN, 1000.5 * variant);
   const failure = variant === 1 ? undefined : { agoMs: 1.5, reason: text };
+  await inbox.insert([{ ...row, bucket: variant }]);
+  await buckets.all();
+  await buckets.open([{ bucket: variant, epoch: variant }]);
+  await buckets.close([variant], text, { token: TOKEN, leaseMs: 1000.5 * variant });
+  await buckets.renew({ token: TOKEN, leaseMs: 1000.5 * variant });
+  await buckets.reopen([variant], variant === 1 ? null : TOKEN);
+  await buckets.leave([variant], TOKEN);
+  const time = until[0] as string;
+  await buckets.unfinished(JSON.stringify({ kind: "push", at: [time, ID] }), variant);
+  await buckets.unfinished(JSON.stringify({ kind: "pull", at: [text, time, ID] }), variant);
+  await buckets.unfinished(JSON.stringify({ kind: "keyed", at: [] }), variant);
+  await buckets.unfinished(JSON.stringify({ kind: "keyed", at: [text, "7"] }), variant);
+  await buckets.finished(JSON.stringify([time, ID]), variant);
+  await buckets.positionBefore(1000.5 * variant);
+  await buckets.read([ID]);
+  await buckets.copy([{ id: ID, source: text, idempotencyKey: text, payload: text }]);
   await destinations.report([{ name: text, succeededAgoMs: 1.5, failure, isSlow: true }]);
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import { isRefused } from "../../../../src/adapters/stores/sql/rows.ts";
-import { isDuplicateKey, toStoreError } from "../../../../src/adapters/stores/sqlserver/errors.ts";
+import { isDuplicateKey, NOT_OPEN, toStoreError } from "../../../../src/adapters/stores/sqlserver/errors.ts";
 import { StoreError, type StoreErrorCode } from "../../../../src/model/errors.ts";
 
 /** An error as the driver gives it: with the server's number, or with a code of its own. */
@@ -11,6 +11,11 @@ function driverError(name: string, message: string, more: { readonly number?: nu
 function serverError(number: number, message = `error ${number} of the server`): Error {
   return driverError("RequestError", message, { number, code: "EREQUEST" });
 }
+
+test("of a bucket that is not open is told by number and words: a trigger may choose that number too", () => {
+  expect(toStoreError("inbox.insert", serverError(NOT_OPEN.number, NOT_OPEN.message)).code).toBe("elsewhere");
+  expect(toStoreError("inbox.insert", serverError(NOT_OPEN.number, "of a trigger")).code).toBe("refused");
+});
 
 describe("the code of an error", () => {
   test.each<[number, string, StoreErrorCode]>([

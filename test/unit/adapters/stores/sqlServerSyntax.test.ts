@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, jest, test } from "@jest/globals";
 import { quoteNames, type TableNames, withoutColumns } from "../../../../src/adapters/stores/sql/names.ts";
+import { bucketStatements } from "../../../../src/adapters/stores/sqlserver/bucketsSql.ts";
 import { destinationStatements } from "../../../../src/adapters/stores/sqlserver/destinationsSql.ts";
 import { replayStatements, retentionStatements } from "../../../../src/adapters/stores/sqlserver/finishedSql.ts";
 import { historyStatements } from "../../../../src/adapters/stores/sqlserver/historySql.ts";
@@ -12,7 +13,7 @@ import { outboxStatements } from "../../../../src/adapters/stores/sqlserver/outb
 import { parkedStatements } from "../../../../src/adapters/stores/sqlserver/parkedSql.ts";
 import { type Executor, SqlServerPool } from "../../../../src/adapters/stores/sqlserver/pool.ts";
 import { pullStatements } from "../../../../src/adapters/stores/sqlserver/pullSql.ts";
-import { insertStatement } from "../../../../src/adapters/stores/sqlserver/receipt.ts";
+import { fencedInsertStatement, insertStatement } from "../../../../src/adapters/stores/sqlserver/receipt.ts";
 import { relayStatements } from "../../../../src/adapters/stores/sqlserver/relay.ts";
 import type { Statement } from "../../../../src/adapters/stores/sqlserver/statement.ts";
 import { ConfigError } from "../../../../src/model/errors.ts";
@@ -41,7 +42,9 @@ jest.setTimeout(180_000);
 function statementsWith(names: TableNames): readonly Statement[] {
   const quoted = quoteNames(names, (identifier) => `[${identifier}]`);
   const builders = [
+    bucketStatements,
     destinationStatements,
+    fencedInsertStatement,
     historyStatements,
     insertStatement,
     jobStatements,
@@ -171,7 +174,10 @@ describe("statements", () => {
   );
 
   // The tables for operators have columns of their own.
-  const configured = marked.filter(({ name }) => !/^(jobs|operations\.(?!dead rows|blocked|inbox))/.test(name));
+  const configured = marked.filter(
+    ({ name, parameters }) =>
+      !("buckets" in parameters) && !/^(jobs|operations\.(?!dead rows|blocked|inbox)|buckets\.(all|renew))/.test(name),
+  );
   test.each(byName(configured))("%s has every configured name in brackets, and no column of its own", (_, { text }) => {
     expect(misusedNames(parseBatch(text))).toEqual([]);
   });

@@ -1,0 +1,183 @@
+import { INBOX_COLUMNS } from "../../../model/rows.ts";
+import type { StoredRow } from "../../../ports/bucketStore.ts";
+import type { BucketStatements } from "../sql/buckets.ts";
+import type { TableNames } from "../sql/names.ts";
+import type { ColumnTypes } from "./columns.ts";
+import { PARKED_AT } from "./fragments.ts";
+import { byIndex, type Statement, textArray } from "./statement.ts";
+
+const onBuckets = (declaration: string, options = {}) =>
+  byIndex(`buckets.${declaration}`, { timeoutMs: 10_000, ...options });
+
+/**
+ * A condition of a receipt: each of these buckets is open here, and nobody closes one before the receipt's commit. It
+ * fails with `NOT_OPEN` otherwise, and with {@link NOT_READ_COMMITTED} in a transaction with a snapshot of its own.
+ *
+ * The server locks the tables of a statement before it takes the snapshot, and `FOR SHARE` makes that a lock which only
+ * the one of `close` excludes: so the snapshot holds every close that did not wait for this receipt. That costs a
+ * receipt no write, as locks on the rows would, and those would let a row be locked for ever by overlapping receipts.
+ *
+ * @param buckets a parameter (int[]), each bucket once
+ */
+export function whereOpen(names: TableNames, buckets: string): string {
+  const { bucket } = names.operations;
+  // As a subquery, the same plan suits every array.
+  const open = `SELECT count(*) FROM ${bucket} b WHERE b.bucket = ANY ((SELECT ${buckets}::int[])::int[]) AND b.state = 'open'`;
+  const locked = `EXISTS (SELECT FROM ${bucket} LIMIT 0 FOR SHARE)`;
+  return `sqrt((CASE current_setting('transaction_isolation') WHEN 'read committed' THEN 1 ELSE -1 END)::float8)
+  <= width_bucket(1, 0, 1, ((${open}) = cardinality(${buckets}::int[]) AND NOT ${locked})::int)`;
+}
+
+/** SQLSTATE of the root of -1. */
+export const NOT_READ_COMMITTED = "2201F";
+
+/** The statements on buckets, and on the rows that a move reads and copies. */
+export function bucketStatements(names: TableNames, types: ColumnTypes): BucketStatements<Statement> {
+  const table = names.operations.bucket;
+  const [inbox, outbox, c, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
+  const until = (leaseMs: string): string => `now() + ${leaseMs}::bigint * interval '1 millisecond'`;
+  const ended = "lease_until < now()";
+  /** @param set besides the time of the change @param condition besides the buckets of $1 */
+  const change = (set: string, condition: string): string => `
+UPDATE ${table} b SET changed_at = now(), ${set}
+WHERE b.bucket = ANY ($1::int[]) AND ${condition}
+RETURNING b.bucket, b.epoch`;
+  const FREE = "token = NULL, lease_until = NULL";
+
+  /** A time with its microseconds, in whatever style the server writes times. */
+  const timeOf = (time: string): string => `to_jsonb((${time})::timestamptz) #>> '{}'`;
+  const dueInMs = (time: string): string =>
+    `CASE WHEN isfinite(${time}) AND ${time} > now() THEN least(ceil(date_part('epoch', (${time})::timestamptz - now()) * 1000), 1e15)::bigint ELSE 0 END`;
+  const keys = (row: string): string =>
+    `${row}.${c.source}::text AS source, ${row}.${c.idempotencyKey}::text AS idempotency_key, ${row}.${c.aggregateId}::text AS aggregate_id`;
+  const waiting = (consumption: string): string => `
+SELECT i.${c.id}::text AS id, ${keys("i")}, ${timeOf(`i.${c.createdAt}`)} AS time, ${dueInMs(`i.${c.scheduledAt}`)} AS due_in_ms
+FROM ${inbox} i WHERE i.${c.state} = 'pending' AND i.${c.consumption} = '${consumption}'`;
+  const received = `i.${c.createdAt}, i.${c.id}`;
+
+  /** One index holds both states: a row that is claimed or released meanwhile stays at its place. */
+  const keyed = (after: string, limit: string): string => `
+SELECT w.id, w.key, w.sequence, w.state, w.attempt, w.is_parked, w.due_in_ms, ${keys("i")}
+FROM (
+  SELECT o.${o.id} AS id, o.${o.key}::text AS key, o.${o.sequence}::bigint AS sequence, o.${o.state}::text AS state, o.${o.attempt} AS attempt,
+    (o.${o.attempt} > 0 AND o.${o.scheduledAt} = ${PARKED_AT})::int AS is_parked, ${dueInMs(`o.${o.scheduledAt}`)} AS due_in_ms
+  FROM ${outbox} o
+  WHERE o.${o.state} IN ('pending', 'processing') AND o.${o.key} IS NOT NULL${after}
+  ORDER BY o.${o.key}, o.${o.sequence} LIMIT ${limit}
+) w LEFT JOIN ${inbox} i ON i.${c.id} = w.id`;
+
+  return {
+    all: onBuckets("all")`
+SELECT b.bucket, b.state, b.epoch, b.other_cell, coalesce(b.${ended}, false)::int AS has_ended FROM ${table} b`,
+
+    open: onBuckets("open(buckets, epochs)")`
+INSERT INTO ${table} AS b (bucket, state, epoch, changed_at)
+SELECT r.bucket, 'open', r.epoch, now() FROM unnest($1::int[], $2::bigint[]) AS r(bucket, epoch) ORDER BY r.bucket
+ON CONFLICT (bucket) DO UPDATE SET state = excluded.state, epoch = excluded.epoch, other_cell = NULL, ${FREE}, changed_at = excluded.changed_at
+WHERE b.epoch < excluded.epoch`,
+
+    close: onBuckets("close(buckets, to, token, leaseMs)", {
+      first: `LOCK TABLE ${table} IN EXCLUSIVE MODE`,
+      lockTimeoutMs: LONGEST_RECEIPT_MS,
+    })(
+      change(
+        `state = 'moving', other_cell = $2::text, token = $3::uuid, lease_until = ${until("$4")}`,
+        "b.state = 'open'",
+      ),
+    ),
+
+    renew: onBuckets("renew(token, leaseMs)")`
+UPDATE ${table} b SET lease_until = ${until("$2")} WHERE b.token = $1::uuid AND b.state = 'moving' RETURNING b.bucket, b.epoch`,
+
+    reopen: onBuckets("reopen(buckets, token)")(
+      change(
+        `state = 'open', other_cell = NULL, ${FREE}`,
+        `b.state = 'moving' AND (b.token = $2::uuid OR ($2::uuid IS NULL AND b.${ended}))`,
+      ),
+    ),
+
+    leave: onBuckets("leave(buckets, token)")(
+      change(`state = 'left', epoch = b.epoch + 1, ${FREE}`, "b.state = 'moving' AND b.token = $2::uuid"),
+    ),
+
+    unfinished: {
+      push: onBuckets("waiting rows(fromTime, fromId, limit)")`${waiting("push")}
+  AND (${received}) > ($1::timestamptz, $2::uuid)
+ORDER BY ${received} LIMIT $3::int`,
+      pull: onBuckets("pull rows(fromSource, fromTime, fromId, limit)")`${waiting("pull")}
+  AND (i.${c.source}, ${received}) > ($1::${types.inboxSource}, $2::timestamptz, $3::uuid)
+ORDER BY i.${c.source}, ${received} LIMIT $4::int`,
+      keyed: onBuckets("keyed rows(limit)")(keyed("", "$1::int")),
+      keyedAfter: onBuckets("keyed rows behind a row(fromKey, fromSequence, limit)")(
+        keyed(` AND (o.${o.key}, o.${o.sequence}) > ($1::${types.outboxKey}, $2::bigint)`, "$3::int"),
+      ),
+    },
+
+    before: onBuckets("time before(ms)")`
+SELECT ${timeOf("now() - $1::bigint * interval '1 millisecond'")} AS time, floor(date_part('epoch', now()) * 1000)::bigint AS now_ms`,
+
+    finished: onBuckets("finished rows(fromTime, fromId, limit)", { timeoutMs: 60_000 })`
+SELECT i.${c.id}::text AS id, ${keys("i")}, ${timeOf(`i.${c.createdAt}`)} AS time, pg_column_size(i.${c.payload}) AS bytes
+FROM ${inbox} i WHERE i.${c.state} IN ('processed', 'dead') AND (${received}) > ($1::timestamptz, $2::uuid)
+ORDER BY ${received} LIMIT $3::int`,
+
+    read: onBuckets("read(ids)", { timeoutMs: 60_000 })`
+SELECT ${storedColumns(c)
+      .map(
+        ({ key, column }) => `${TIMES.has(key) ? timeOf(`i.${column}`) : `i.${column}::text`} AS ${INBOX_COLUMNS[key]}`,
+      )
+      .join(", ")}
+FROM ${inbox} i WHERE i.${c.id} = ANY ($1::uuid[]) AND (i.${c.state} || '') IN ('processed', 'dead')`,
+
+    // `RETURNING`: Citus counts the rows given, not those stored.
+    copy: onBuckets(`copy(${Object.keys(INBOX_COLUMNS).join(", ")})`, { timeoutMs: 60_000 })`
+INSERT INTO ${inbox} (${storedColumns(c)
+      .map(({ column }) => column)
+      .join(", ")})
+SELECT ${storedColumns(c)
+      .map(({ key }) => `r.${INBOX_COLUMNS[key]}::${typeOf(key, types)}`)
+      .join(", ")}
+FROM unnest(${Object.keys(INBOX_COLUMNS)
+      .map((_, n) => `$${n + 1}::text[]`)
+      .join(", ")}) AS r(${Object.values(INBOX_COLUMNS).join(", ")})
+ON CONFLICT DO NOTHING
+RETURNING 1`,
+
+    dialect: {
+      rowsOf: (rows: readonly StoredRow[]) =>
+        Object.fromEntries(
+          Object.keys(INBOX_COLUMNS).map((key) => [key, textArray(rows.map((row) => row[key] ?? null))]),
+        ),
+    },
+  };
+}
+
+/** Receipts wait as long for a close that waits for one of them. */
+const LONGEST_RECEIPT_MS = 1000;
+
+type InboxColumn = keyof typeof INBOX_COLUMNS;
+const TIMES: ReadonlySet<InboxColumn> = new Set([
+  "createdAt",
+  "processedAt",
+  "claimedAt",
+  "leaseExpiresAt",
+  "scheduledAt",
+  "expiresAt",
+]);
+
+/** Those that the table has. */
+const storedColumns = (c: TableNames["inbox"]) =>
+  (Object.keys(INBOX_COLUMNS) as InboxColumn[]).flatMap((key) => {
+    const column = c[key];
+    return column === null ? [] : [{ key, column }];
+  });
+
+function typeOf(key: InboxColumn, types: ColumnTypes): string {
+  if (TIMES.has(key)) return "timestamptz";
+  if (key === "id" || key === "claimToken") return "uuid";
+  if (key === "attempt") return "int";
+  if (key === "payload") return types.inboxPayload;
+  if (key === "headers") return types.inboxHeaders;
+  if (key === "source") return types.inboxSource;
+  return key === "idempotencyKey" ? types.inboxIdempotencyKey : "text";
+}

@@ -1,0 +1,183 @@
+import { StoreError } from "../../../model/errors.ts";
+import { INBOX_COLUMNS, type MessageId } from "../../../model/rows.ts";
+import type {
+  BucketRow,
+  BucketState,
+  BucketStore,
+  FinishedRow,
+  Page,
+  StoredRow,
+  UnfinishedRow,
+  WaitReason,
+} from "../../../ports/bucketStore.ts";
+import { inKeyOrder, type Named, numberOf, type Row, type StatementRunner, textOf, type Values } from "./rows.ts";
+
+/**
+ * The statements on buckets. Those that change some answer with the `bucket` and `epoch` of each, `copy` with a row for
+ * each one stored. Pages begin behind their parameters: `FIRST` is in front of every row.
+ */
+export interface BucketStatements<S>
+  extends Named<S, "all" | "open" | "close" | "renew" | "reopen" | "leave" | "before" | "finished" | "read" | "copy"> {
+  /** Pages of unfinished rows, one index each, with what identifies the end of a page. */
+  readonly unfinished: {
+    readonly push: S;
+    readonly pull: S;
+    /** The first page, and those behind a key and a sequence. */
+    readonly keyed: S;
+    readonly keyedAfter: S;
+  };
+  readonly dialect: {
+    /** Values for a list of rows. */
+    rowsOf(rows: readonly StoredRow[]): Values;
+  };
+}
+
+/** Where pages of times and ids begin. */
+const FIRST = { time: "0001-01-01T00:00:00Z", id: "00000000-0000-0000-0000-000000000000" };
+
+/** The buckets in a SQL database. @param remedy what makes the table */
+export function bucketStore<S>(runner: StatementRunner<S>, sql: BucketStatements<S>, remedy: string): BucketStore {
+  const run = async (statement: S, values: Values = {}): Promise<readonly Row[]> => {
+    try {
+      return await runner.run(statement, values);
+    } catch (error) {
+      if (!(error instanceof StoreError && error.code === "schema")) throw error;
+      throw new StoreError(
+        "schema",
+        `${error.message}: cells need this table: run \`svc migrate\`, or make it with\n      ${remedy}`,
+      );
+    }
+  };
+  const changed = async (statement: S, values: Values) =>
+    (await run(statement, values)).map(({ bucket }) => Number(bucket));
+
+  const unfinishedPage = async (from: Position, limit: number): Promise<readonly Row[]> => {
+    const { kind, at } = from;
+    const { push, pull, keyed, keyedAfter } = sql.unfinished;
+    if (kind === "push") return await run(push, { fromTime: at[0] ?? FIRST.time, fromId: at[1] ?? FIRST.id, limit });
+    if (kind === "pull")
+      return await run(pull, {
+        fromSource: at[0] ?? "",
+        fromTime: at[1] ?? FIRST.time,
+        fromId: at[2] ?? FIRST.id,
+        limit,
+      });
+    return at.length === 0
+      ? await run(keyed, { limit })
+      : await run(keyedAfter, { fromKey: at[0], fromSequence: at[1], limit });
+  };
+
+  return {
+    all: async () => (await run(sql.all)).map(bucketRow),
+    async open(buckets) {
+      if (buckets.length > 0)
+        await run(sql.open, {
+          buckets: buckets.map(({ bucket }) => bucket),
+          epochs: buckets.map(({ epoch }) => epoch),
+        });
+    },
+    close: async (buckets, to, lease) => await changed(sql.close, { buckets, to, ...lease }),
+    renew: async (lease) => await changed(sql.renew, { ...lease }),
+    reopen: async (buckets, token) => await changed(sql.reopen, { buckets, token }),
+    async leave(buckets, token) {
+      const rows = await run(sql.leave, { buckets, token });
+      return rows.map(({ bucket, epoch }) => ({ bucket: Number(bucket), epoch: Number(epoch) }));
+    },
+
+    async unfinished(after, limit) {
+      const from = after === undefined ? { kind: KINDS[0], at: [] } : (JSON.parse(after) as Position);
+      const rows = await unfinishedPage(from, limit);
+      const last = rows.at(-1);
+      const kind = KINDS[KINDS.indexOf(from.kind) + 1];
+      let next: Position | undefined;
+      if (last !== undefined && rows.length >= limit) next = { kind: from.kind, at: endOf(from.kind, last) };
+      else if (kind !== undefined) next = { kind, at: [] };
+      return { rows: rows.map((row) => unfinishedRow(from.kind, row)), next: next && JSON.stringify(next) };
+    },
+
+    async finished(from, limit): Promise<Page<FinishedRow>> {
+      const [time = FIRST.time, id = FIRST.id] = from === undefined ? [] : (JSON.parse(from) as string[]);
+      const rows = await run(sql.finished, { fromTime: time, fromId: id, limit });
+      const last = rows.at(-1);
+      const isMore = last !== undefined && rows.length >= limit;
+      return {
+        rows: rows.map((row) => ({ ...keyed(row), id: idOf(row.id), bytes: numberOf(row.bytes, 0) })),
+        next: isMore ? JSON.stringify([String(last.time), idOf(last.id)]) : undefined,
+      };
+    },
+
+    async positionBefore(ms) {
+      const [row] = await run(sql.before, { ms });
+      return { position: JSON.stringify([String(row?.time), FIRST.id]), nowMs: Number(row?.now_ms) };
+    },
+
+    async read(ids) {
+      if (ids.length === 0) return [];
+      return (await run(sql.read, { ids })).map((row) =>
+        Object.fromEntries(Object.entries(INBOX_COLUMNS).map(([key, column]) => [key, textOf(row[column])])),
+      );
+    },
+
+    async copy(rows) {
+      if (rows.length === 0) return 0;
+      // As receipts do: two movers wait for each other in one direction only.
+      const ordered = inKeyOrder(
+        rows.map((row) => ({ row, source: row.source ?? "", idempotencyKey: row.idempotencyKey ?? "" })),
+      );
+      return (await run(sql.copy, sql.dialect.rowsOf(ordered.map(({ row }) => row)))).length;
+    },
+  };
+}
+
+const KINDS = ["push", "pull", "keyed"] as const;
+type Kind = (typeof KINDS)[number];
+
+/** Where a page begins: behind the row of these values, or with the first one. */
+interface Position {
+  readonly kind: Kind;
+  readonly at: readonly string[];
+}
+
+function endOf(kind: Kind, row: Row): readonly string[] {
+  if (kind === "keyed") return [String(row.key), String(row.sequence)];
+  const end = [String(row.time), idOf(row.id)];
+  return kind === "push" ? end : [String(row.source), ...end];
+}
+
+const idOf = (id: unknown): MessageId => String(id).toLowerCase() as MessageId;
+
+const keyed = (row: Row) => ({
+  source: String(row.source),
+  idempotencyKey: String(row.idempotency_key),
+  aggregateId: textOf(row.aggregate_id),
+});
+
+function unfinishedRow(kind: Kind, row: Row): UnfinishedRow {
+  const dueInMs = Math.max(0, numberOf(row.due_in_ms, 0));
+  return {
+    id: idOf(row.id),
+    received: row.source === null || row.source === undefined ? null : keyed(row),
+    key: kind === "keyed" ? textOf(row.key) : null,
+    waitsFor: waitReason(kind, row, dueInMs > 0),
+    dueInMs,
+  };
+}
+
+function waitReason(kind: Kind, row: Row, isAhead: boolean): WaitReason {
+  if (kind === "pull") return "pull";
+  if (kind === "push") return isAhead ? "time" : "relay";
+  if (row.state === "processing") return "delivery";
+  if (Number(row.is_parked) === 1) return "operator";
+  if (!isAhead) return "turn";
+  return numberOf(row.attempt, 0) > 0 ? "retry" : "time";
+}
+
+function bucketRow(row: Row): BucketRow {
+  return {
+    bucket: Number(row.bucket),
+    state: row.state as BucketState,
+    epoch: Number(row.epoch),
+    otherCell: textOf(row.other_cell),
+    hasLeaseEnded: Number(row.has_ended) === 1,
+  };
+}

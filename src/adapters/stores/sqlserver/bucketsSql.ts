@@ -1,0 +1,189 @@
+import { INBOX_COLUMNS } from "../../../model/rows.ts";
+import type { StoredRow } from "../../../ports/bucketStore.ts";
+import type { BucketStatements } from "../sql/buckets.ts";
+import type { TableNames } from "../sql/names.ts";
+import { NOT_OPEN } from "./errors.ts";
+import {
+  BATCH,
+  BEGIN,
+  COMMIT,
+  ONE_BY_ONE,
+  PARKED_AT,
+  placeFrom,
+  textBatch,
+  textOf,
+  timeOf,
+  timeText,
+} from "./fragments.ts";
+import { type Statement, statement } from "./statement.ts";
+
+const onBuckets = (declaration: string, timeoutMs = 10_000) => statement(`buckets.${declaration}`, { timeoutMs });
+
+/**
+ * In the transaction of a receipt, before its rows: fails unless each bucket of `@buckets` is open here. The rows stay
+ * locked up to the commit, whatever the isolation of the database is: a close waits for it.
+ */
+export function requireOpen({ operations: { bucket } }: TableNames): string {
+  return `IF (SELECT COUNT(*) FROM OPENJSON(@buckets) WITH (bucket int '$') n
+  JOIN ${bucket} b WITH (REPEATABLEREAD, ROWLOCK, FORCESEEK) ON b.bucket = n.bucket WHERE b.state = N'open')
+  < (SELECT COUNT(*) FROM OPENJSON(@buckets))
+  THROW ${NOT_OPEN.number}, N'${NOT_OPEN.message}', 1;`;
+}
+
+/** The statements on buckets, and on the rows that a move reads and copies. */
+export function bucketStatements(names: TableNames): BucketStatements<Statement> {
+  const table = names.operations.bucket;
+  const [inbox, outbox, c, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
+  const NOW = "CONVERT(datetimeoffset(7), SYSUTCDATETIME())";
+  const until = `DATEADD(millisecond, @leaseMs, ${NOW})`;
+  const FREE = "token = NULL, lease_until = NULL";
+  /** @param set besides the time of the change @param condition besides the buckets */
+  const change = (set: string, condition: string): string => `${BATCH}
+SET LOCK_TIMEOUT ${LONGEST_RECEIPT_MS};
+DECLARE @changed TABLE (bucket int NOT NULL, epoch bigint NOT NULL);
+UPDATE b SET changed_at = ${NOW}, ${set} OUTPUT inserted.bucket, inserted.epoch INTO @changed (bucket, epoch)
+FROM ${table} b WITH (ROWLOCK) WHERE b.bucket IN (SELECT n.bucket FROM OPENJSON(@buckets) WITH (bucket int '$') n) AND ${condition};
+SET LOCK_TIMEOUT -1;
+SELECT c.bucket, c.epoch FROM @changed c;`;
+
+  const dueInMs = (time: string): string =>
+    `CASE WHEN ${time} > ${NOW} THEN DATEDIFF_BIG(millisecond, ${NOW}, ${time}) ELSE 0 END AS due_in_ms`;
+  const keys = (row: string): string =>
+    `${row}.${c.source} AS source, ${row}.${c.idempotencyKey} AS idempotency_key, ${row}.${c.aggregateId} AS aggregate_id`;
+  const waiting = (consumption: string, time: string): string => `
+SELECT TOP (@limit) i.${c.id} AS id, ${keys("i")}, ${timeText(`i.${time}`)} AS time, ${dueInMs(`i.${c.scheduledAt}`)}
+FROM ${inbox} i WHERE i.${c.state} = N'pending' AND i.${c.consumption} = N'${consumption}'`;
+  const behind = (time: string): string =>
+    `(i.${time} > ${timeOf("@fromTime")} OR (i.${time} = ${timeOf("@fromTime")} AND i.${c.id} > @fromId))`;
+
+  /** One index holds both states: a row that is claimed or released meanwhile stays at its place. */
+  const keyed = (after: string): string => `
+SELECT w.id, w.[key], CONVERT(nvarchar(20), w.sequence) AS sequence, w.state, w.attempt, w.is_parked, w.due_in_ms, ${keys("i")}
+FROM (
+  SELECT TOP (@limit) o.${o.id} AS id, o.${o.key} AS [key], o.${o.sequence} AS sequence, o.${o.state} AS state, o.${o.attempt} AS attempt,
+    CASE WHEN o.${o.attempt} > 0 AND o.${o.scheduledAt} = ${PARKED_AT} THEN 1 ELSE 0 END AS is_parked, ${dueInMs(`o.${o.scheduledAt}`)}
+  FROM ${outbox} o
+  WHERE o.${o.state} IN (N'pending', N'processing') AND o.${o.key} IS NOT NULL${after}
+  ORDER BY o.${o.key}, o.${o.sequence}
+) w LEFT JOIN ${inbox} i ON i.${c.id} = w.id
+ORDER BY w.[key], w.sequence;`;
+
+  return {
+    all: onBuckets("all")`
+SELECT b.bucket, b.state, b.epoch, b.other_cell, CASE WHEN b.lease_until < ${NOW} THEN 1 ELSE 0 END AS has_ended FROM ${table} b;`,
+
+    open: onBuckets("open(buckets list, epochs list)")`${BATCH}
+${BEGIN}
+DECLARE @given TABLE (bucket int NOT NULL PRIMARY KEY, epoch bigint NOT NULL);
+INSERT INTO @given (bucket, epoch)
+SELECT CONVERT(int, n.[value]), CONVERT(bigint, e.[value]) FROM OPENJSON(@buckets) n JOIN OPENJSON(@epochs) e ON e.[key] = n.[key];
+UPDATE b SET state = N'open', epoch = g.epoch, other_cell = NULL, ${FREE}, changed_at = ${NOW}
+FROM ${table} b WITH (UPDLOCK, HOLDLOCK) JOIN @given g ON g.bucket = b.bucket WHERE b.epoch < g.epoch;
+INSERT INTO ${table} (bucket, state, epoch, changed_at)
+SELECT g.bucket, N'open', g.epoch, ${NOW} FROM @given g
+WHERE NOT EXISTS (SELECT 1 FROM ${table} b WITH (UPDLOCK, HOLDLOCK) WHERE b.bucket = g.bucket);
+${COMMIT}`,
+
+    close: onBuckets("close(buckets list, to text, token uuid, leaseMs ms)")(
+      change(`state = N'moving', other_cell = @to, token = @token, lease_until = ${until}`, "b.state = N'open'"),
+    ),
+
+    renew: onBuckets("renew(token uuid, leaseMs ms)")`${BATCH}
+UPDATE b SET lease_until = ${until} FROM ${table} b WHERE b.token = @token AND b.state = N'moving';
+SELECT b.bucket, b.epoch FROM ${table} b WHERE b.token = @token AND b.state = N'moving';`,
+
+    reopen: onBuckets("reopen(buckets list, token uuid)")(
+      change(
+        `state = N'open', other_cell = NULL, ${FREE}`,
+        `b.state = N'moving' AND (b.token = @token OR (@token IS NULL AND b.lease_until < ${NOW}))`,
+      ),
+    ),
+
+    leave: onBuckets("leave(buckets list, token uuid)")(
+      change(`state = N'left', epoch = b.epoch + 1, ${FREE}`, "b.state = N'moving' AND b.token = @token"),
+    ),
+
+    unfinished: {
+      // The only index on rows that wait for the relay begins with the time at which they become due.
+      push: onBuckets("waiting rows(fromTime text, fromId uuid, limit int)")`${waiting("push", c.scheduledAt)}
+  AND ${behind(c.scheduledAt)}
+ORDER BY i.${c.scheduledAt}, i.${c.id};`,
+      pull: onBuckets(
+        "pull rows(fromSource text, fromTime text, fromId uuid, limit int)",
+      )`${waiting("pull", c.createdAt)}
+  AND (i.${c.source} > @fromSource OR (i.${c.source} = @fromSource AND ${behind(c.createdAt)}))
+ORDER BY i.${c.source}, i.${c.createdAt}, i.${c.id};`,
+      keyed: onBuckets("keyed rows(limit int)")(keyed("")),
+      keyedAfter: onBuckets("keyed rows behind a row(fromKey text, fromSequence bigint, limit int)")(
+        keyed(` AND (o.${o.key} > @fromKey OR (o.${o.key} = @fromKey AND o.${o.sequence} > @fromSequence))`),
+      ),
+    },
+
+    before: onBuckets("time before(ms ms)")`
+SELECT ${timeText(`DATEADD(millisecond, -@ms, ${NOW})`)} AS time, DATEDIFF_BIG(millisecond, CONVERT(datetimeoffset(7), N'1970-01-01'), ${NOW}) AS now_ms;`,
+
+    finished: onBuckets("finished rows(fromTime text, fromId uuid, limit int)", 60_000)`
+SELECT TOP (@limit) i.${c.id} AS id, ${keys("i")}, ${timeText(`i.${c.createdAt}`)} AS time, DATALENGTH(i.${c.payload}) AS bytes
+FROM ${inbox} i WHERE i.${c.state} IN (N'processed', N'dead') AND ${behind(c.createdAt)}
+ORDER BY i.${c.createdAt}, i.${c.id};`,
+
+    read: onBuckets("read(ids list)", 60_000)`
+SELECT ${storedColumns(c)
+      .map(
+        ({ key, column }) => `${TIMES.has(key) ? timeText(`i.${column}`) : `i.${column}`} AS [${INBOX_COLUMNS[key]}]`,
+      )
+      .join(", ")}
+FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n JOIN ${inbox} i ON i.${c.id} = n.id
+WHERE i.${c.state} IN (N'processed', N'dead') ${ONE_BY_ONE};`,
+
+    // The places of both keys stay locked: of two movers one finds what the other has stored.
+    copy: onBuckets("copy(rows longText, texts bytes)", 60_000)`${BATCH}
+DECLARE @stored TABLE (id uniqueidentifier NOT NULL);
+INSERT INTO ${inbox} (${storedColumns(c)
+      .map(({ column }) => column)
+      .join(", ")})
+OUTPUT inserted.${c.id} INTO @stored (id)
+SELECT ${storedColumns(c)
+      .map(({ key }) => stored(key))
+      .join(", ")}
+FROM OPENJSON(@rows) WITH (${Object.keys(INBOX_COLUMNS).map(placeFrom).join(", ")}) r
+WHERE NOT EXISTS (SELECT 1 FROM ${inbox} i WITH (UPDLOCK, HOLDLOCK, FORCESEEK) WHERE i.${c.id} = ${stored("id")})
+  AND NOT EXISTS (SELECT 1 FROM ${inbox} k WITH (UPDLOCK, HOLDLOCK, FORCESEEK)
+    WHERE k.${c.source} = ${textOf("source", "nvarchar(4000)")} AND k.${c.idempotencyKey} = ${textOf("idempotencyKey", "nvarchar(4000)")});
+SELECT s.id FROM @stored s;`,
+
+    dialect: {
+      rowsOf(rows: readonly StoredRow[]) {
+        const keys = Object.keys(INBOX_COLUMNS);
+        const whole = rows.map((row) => Object.fromEntries(keys.map((key) => [key, row[key] ?? null])));
+        return { ...textBatch(whole, keys) };
+      },
+    },
+  };
+}
+
+/** A close waits as long for a receipt. */
+const LONGEST_RECEIPT_MS = 1000;
+
+type InboxColumn = keyof typeof INBOX_COLUMNS;
+const TIMES: ReadonlySet<InboxColumn> = new Set([
+  "createdAt",
+  "processedAt",
+  "claimedAt",
+  "leaseExpiresAt",
+  "scheduledAt",
+  "expiresAt",
+]);
+
+/** Those that the table has. */
+const storedColumns = (c: TableNames["inbox"]) =>
+  (Object.keys(INBOX_COLUMNS) as InboxColumn[]).flatMap((key) => {
+    const column = c[key];
+    return column === null ? [] : [{ key, column }];
+  });
+
+function stored(key: InboxColumn): string {
+  if (TIMES.has(key)) return timeOf(textOf(key, "nvarchar(4000)"));
+  if (key === "id" || key === "claimToken") return `CONVERT(uniqueidentifier, ${textOf(key, "nvarchar(4000)")})`;
+  return key === "attempt" ? `CONVERT(int, ${textOf(key, "nvarchar(4000)")})` : textOf(key);
+}

@@ -1,0 +1,125 @@
+import type { ClaimToken, MessageId } from "../model/rows.ts";
+
+/**
+ * The buckets of one cell, see `bucketOf`, and what moves with them. A bucket takes received messages while it is `open`
+ * here. `moving`: it takes none, under the token and the lease of a mover, and may be opened again. `left`: it is gone
+ * for good to another cell, where it is open under the same epoch.
+ *
+ * Methods reject with `StoreError`, with the code `schema` and the remedy in its text where the table is missing.
+ */
+export interface BucketStore {
+  /** Every bucket that is or was here. */
+  all(): Promise<readonly BucketRow[]>;
+
+  /** Opens buckets here. One that is here under the same or a later epoch stays as it is. */
+  open(buckets: readonly BucketAt[]): Promise<void>;
+
+  /**
+   * Closes those of the buckets that are open, after every receipt under way in this cell: none stores a row of them
+   * afterwards. Receipts of the cell wait meanwhile.
+   *
+   * @param to the cell to which they are to move
+   * @returns those closed
+   * @throws StoreError `contention` when a receipt took longer than a second: nothing is closed
+   */
+  close(buckets: readonly number[], to: string, lease: MoveLease): Promise<readonly number[]>;
+
+  /** Extends the lease of all closed buckets under its token. @returns those still under it */
+  renew(lease: MoveLease): Promise<readonly number[]>;
+
+  /**
+   * Opens closed buckets again.
+   *
+   * @param token of their mover; null for whatever mover, where the lease has ended
+   * @returns those opened
+   */
+  reopen(buckets: readonly number[], token: ClaimToken | null): Promise<readonly number[]>;
+
+  /** Gives closed buckets up for good, under the next epoch. @returns those that were closed under the token */
+  leave(buckets: readonly number[], token: ClaimToken): Promise<readonly BucketAt[]>;
+
+  /**
+   * The rows that wait or are in delivery, and have a key: in the inbox each, in the outbox those with a key of their
+   * own. A row that is relayed between two pages is in the later one, as the outbox comes last.
+   *
+   * @param after where the last page ended; undefined for the first
+   * @param limit most rows of a page
+   */
+  unfinished(after: string | undefined, limit: number): Promise<Page<UnfinishedRow>>;
+
+  /**
+   * The finished rows of the inbox by the time of their receipt.
+   *
+   * @param from where to begin: the `next` of a page, or {@link positionBefore}; undefined for the oldest row
+   * @param limit most rows of a page
+   */
+  finished(from: string | undefined, limit: number): Promise<Page<FinishedRow>>;
+
+  /** The position in `finished` of what was received `ms` before now, by the database's clock. */
+  positionBefore(ms: number): Promise<{ readonly position: string; readonly nowMs: number }>;
+
+  /** Those of the rows that are finished, as they are stored. */
+  read(ids: readonly MessageId[]): Promise<readonly StoredRow[]>;
+
+  /** Stores rows of another cell as they are there, but for those whose id or key is here. @returns how many */
+  copy(rows: readonly StoredRow[]): Promise<number>;
+}
+
+export type BucketState = "open" | "moving" | "left";
+
+interface BucketAt {
+  readonly bucket: number;
+  /** Rises by one with each move of the bucket. */
+  readonly epoch: number;
+}
+
+export interface BucketRow extends BucketAt {
+  readonly state: BucketState;
+  /** To which it moves, or has left. */
+  readonly otherCell: string | null;
+  /** Of a bucket that moves: its mover has not extended the lease in time. */
+  readonly hasLeaseEnded: boolean;
+}
+
+/** A mover's right to closed buckets. */
+interface MoveLease {
+  readonly token: ClaimToken;
+  /** From now, in ms. */
+  readonly leaseMs: number;
+}
+
+export interface Page<T> {
+  readonly rows: readonly T[];
+  /** Where the next page begins; undefined behind the last one. */
+  readonly next: string | undefined;
+}
+
+/** What decides the bucket of a stored row. */
+interface KeyedRow {
+  readonly source: string;
+  readonly idempotencyKey: string;
+  readonly aggregateId: string | null;
+}
+
+export interface FinishedRow extends KeyedRow {
+  readonly id: MessageId;
+  /** About the size of its payload. */
+  readonly bytes: number;
+}
+
+export interface UnfinishedRow {
+  readonly id: MessageId;
+  /** The row of the inbox; of a row of the outbox the one that it was relayed from, if it was received. */
+  readonly received: KeyedRow | null;
+  /** Of a row of the outbox. */
+  readonly key: string | null;
+  readonly waitsFor: WaitReason;
+  /** In ms from now; 0 for now. */
+  readonly dueInMs: number;
+}
+
+/** `turn`: due, and not in delivery. `time`: scheduled ahead. */
+export type WaitReason = "relay" | "pull" | "turn" | "delivery" | "retry" | "operator" | "time";
+
+/** A row of the inbox, by the keys of `INBOX_COLUMNS`, each value as the database writes it. */
+export type StoredRow = Readonly<Record<string, string | null>>;
