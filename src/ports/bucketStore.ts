@@ -67,7 +67,7 @@ export interface BucketStore {
 
 export type BucketState = "open" | "moving" | "left";
 
-interface BucketAt {
+export interface BucketAt {
   readonly bucket: number;
   /** Rises by one with each move of the bucket. */
   readonly epoch: number;

@@ -1,0 +1,321 @@
+import { errorText, StoreError } from "../../model/errors.ts";
+import type { ClaimToken } from "../../model/rows.ts";
+import type { BucketStore } from "../../ports/bucketStore.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { Clock } from "../../time/clock.ts";
+import { linked, sleep, timeout, waitOrAbort } from "../../time/wait.ts";
+import { Copies } from "./copies.ts";
+import type { Cell } from "./places.ts";
+import type { PlannedMove } from "./shares.ts";
+import { type Unfinished, unfinishedOf, type Waiting, waitingText } from "./unfinished.ts";
+
+/** What became of a planned move. */
+export interface MovedBucket extends PlannedMove {
+  /** `held`: it is where it was, since rows wait there. `failed`: the text says where it is. */
+  readonly outcome: "moved" | "held" | "failed";
+  /** Why it was not moved. */
+  readonly reason: string | undefined;
+}
+
+export interface MoverOptions {
+  readonly cells: readonly Cell[];
+  /** Sources with an order of their own (`keyScope: source`). */
+  readonly ownKeySources: readonly string[];
+  readonly newToken: () => ClaimToken;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Longest time in ms for which a bucket is closed until its rows are finished. Default 5000. */
+  readonly waitMs?: number | undefined;
+  /** Most buckets closed at a time. Default 64. */
+  readonly chunk?: number;
+  /** Told after each chunk, and after each copying pass. */
+  readonly onProgress?: (progress: { readonly moved: number; readonly of: number; readonly copied: number }) => void;
+}
+
+/**
+ * Moves buckets between cells: it copies their finished rows, closes them, waits until nothing of them is unfinished in
+ * the old cell, copies the rest, and opens them in the new one. Nothing is deleted. Whatever ends it, each bucket is open
+ * in one cell, or will be as soon as some process reads the maps.
+ */
+export class Mover {
+  readonly #options: MoverOptions;
+  readonly #waitMs: number;
+  readonly #chunk: number;
+
+  constructor(options: MoverOptions) {
+    this.#options = options;
+    this.#waitMs = options.waitMs ?? WAIT_MS;
+    this.#chunk = options.chunk ?? CHUNK;
+  }
+
+  /**
+   * @param signal ends it between two chunks, or opens the closed ones again
+   * @returns what became of each, in any order; buckets that it did not come to are `failed`
+   */
+  async move(plan: readonly PlannedMove[], signal: AbortSignal): Promise<readonly MovedBucket[]> {
+    const results: MovedBucket[] = [];
+    const sources = new Map<string | undefined, PlannedMove[]>();
+    for (const move of plan) sources.set(move.from, [...(sources.get(move.from) ?? []), move]);
+    for (const [from, moves] of sources) {
+      const part = from === undefined ? this.#openFree(moves) : this.#moveFrom(from, moves, signal);
+      results.push(...(await part));
+    }
+    return results;
+  }
+
+  /** Those that no cell has. */
+  async #openFree(moves: readonly PlannedMove[]): Promise<readonly MovedBucket[]> {
+    const opened = moves.map(async (move): Promise<MovedBucket> => {
+      try {
+        await this.#cell(move.to).open([{ bucket: move.bucket, epoch: move.epoch ?? 1 }]);
+        return { ...move, outcome: "moved", reason: undefined };
+      } catch (error) {
+        return { ...move, outcome: "failed", reason: errorText(error) };
+      }
+    });
+    return await Promise.all(opened);
+  }
+
+  async #moveFrom(name: string, moves: readonly PlannedMove[], signal: AbortSignal): Promise<readonly MovedBucket[]> {
+    const results = new Map<number, MovedBucket>();
+    const run = new MoveRun(this.#options, this.#cell(name), moves, this.#waitMs, (move, outcome, reason) => {
+      results.set(move.bucket, { ...move, outcome, reason });
+    });
+    try {
+      await run.copyBefore(signal);
+      for (let at = 0; at < moves.length; at += this.#chunk) {
+        signal.throwIfAborted();
+        await run.moveChunk(moves.slice(at, at + this.#chunk), signal);
+        const moved = [...results.values()].filter(({ outcome }) => outcome === "moved").length;
+        this.#options.onProgress?.({ moved, of: moves.length, copied: run.copied });
+      }
+    } catch (error) {
+      const reason = errorText(error);
+      for (const move of moves)
+        if (!results.has(move.bucket)) results.set(move.bucket, { ...move, outcome: "failed", reason });
+    }
+    return [...results.values()];
+  }
+
+  #cell(name: string): BucketStore {
+    const cell = this.#options.cells.find((each) => each.name === name);
+    if (cell === undefined) throw new Error(`there is no cell ${name}`);
+    return cell.store.buckets;
+  }
+}
+
+const WAIT_MS = 5000;
+const CHUNK = 64;
+
+/** Added to the wait: for the last copying pass. */
+const LAST_PASS_MS = 3000;
+/** Of closed buckets. A mover that died leaves them closed as long. */
+const LEASE_MS = 10_000;
+const LOOK_EVERY_MS = 100;
+/** A copying pass that finds fewer rows is short. */
+const SHORT_PASS = 200;
+const MOST_PASSES = 20;
+const CLOSE_TRIES = 5;
+const CLOSE_PAUSE_MS = 1000;
+
+type Report = (move: PlannedMove, outcome: MovedBucket["outcome"], reason?: string) => void;
+
+/** The moves out of one cell. */
+class MoveRun {
+  readonly #options: MoverOptions;
+  readonly #from: BucketStore;
+  readonly #waitMs: number;
+  readonly #report: Report;
+  readonly #copies: Copies;
+  readonly #prefixes: readonly string[];
+  /** The cells of those that are still to be moved: each pass copies for all of them, as the next one begins behind it. */
+  readonly #targets: Map<number, BucketStore>;
+  /** Rows so far. */
+  copied = 0;
+
+  constructor(options: MoverOptions, from: BucketStore, moves: readonly PlannedMove[], waitMs: number, report: Report) {
+    this.#options = options;
+    this.#from = from;
+    this.#waitMs = waitMs;
+    this.#report = report;
+    this.#copies = new Copies(from);
+    this.#prefixes = options.ownKeySources.map((source) => `${source}:`);
+    const stores = new Map(options.cells.map(({ name, store }) => [name, store.buckets]));
+    this.#targets = new Map(
+      moves.map(({ bucket, to }) => {
+        const target = stores.get(to);
+        if (target === undefined) throw new Error(`there is no cell ${to}`);
+        return [bucket, target];
+      }),
+    );
+  }
+
+  /** Copies while receipts go on, until little is left. @throws StoreError */
+  async copyBefore(signal: AbortSignal): Promise<void> {
+    for (let passes = 0; passes < MOST_PASSES; passes += 1) {
+      await this.#unfinished(signal);
+      const found = await this.#pass(signal);
+      if (passes > 0 && found < SHORT_PASS) return;
+    }
+  }
+
+  /** @throws StoreError, and the reason of the signal: then the closed buckets of the chunk are open again */
+  async moveChunk(chunk: readonly PlannedMove[], signal: AbortSignal): Promise<void> {
+    const ready = await this.#readyOf(chunk, signal);
+    if (ready.length === 0) return;
+    await this.#pass(signal);
+    const token = this.#options.newToken();
+    const byTarget = new Map<string, PlannedMove[]>();
+    for (const move of ready) byTarget.set(move.to, [...(byTarget.get(move.to) ?? []), move]);
+    for (const [to, moves] of byTarget) {
+      const closed = await this.#close(moves, to, token, signal);
+      if (closed.length > 0) await this.#moveClosed(closed, token, signal);
+    }
+  }
+
+  /** Those whose rows can be finished in time: others are not closed at all. */
+  async #readyOf(chunk: readonly PlannedMove[], signal: AbortSignal): Promise<readonly PlannedMove[]> {
+    const { waiting } = await this.#unfinished(signal);
+    const isLong = ({ counts, dueInMs }: Waiting) => dueInMs > this.#waitMs || counts.has("pull");
+    const held = this.#hold(chunk, new Map([...waiting].filter(([, its]) => isLong(its))));
+    return chunk.filter((move) => !held.includes(move));
+  }
+
+  async #close(
+    moves: readonly PlannedMove[],
+    to: string,
+    token: ClaimToken,
+    signal: AbortSignal,
+  ): Promise<readonly PlannedMove[]> {
+    const buckets = moves.map(({ bucket }) => bucket);
+    for (let tries = 1; ; tries += 1) {
+      try {
+        const closed = new Set(await this.#from.close(buckets, to, { token, leaseMs: LEASE_MS }));
+        for (const move of moves) {
+          if (!closed.has(move.bucket))
+            this.#leaveOut(move, "failed", "it was not open: another move may be under way");
+        }
+        return moves.filter(({ bucket }) => closed.has(bucket));
+      } catch (error) {
+        // A receipt takes long; those that wait for it and for us go on first.
+        if (!(error instanceof StoreError && error.code === "contention") || tries >= CLOSE_TRIES) throw error;
+        await sleep(CLOSE_PAUSE_MS, signal);
+      }
+    }
+  }
+
+  /** @param moves of closed buckets, which are open in one of the two cells at the end */
+  async #moveClosed(moves: readonly PlannedMove[], token: ClaimToken, signal: AbortSignal): Promise<void> {
+    const { clock } = this.#options;
+    const endsAt = clock.monotonic() + this.#waitMs;
+    using limit = timeout(this.#waitMs + LAST_PASS_MS, "the move of closed buckets", signal);
+    using renewals = this.#renew(token);
+    let left = moves;
+    try {
+      const drained = await this.#drained(moves, endsAt, limit.signal);
+      await this.#reopen(
+        moves.filter((move) => !drained.includes(move)),
+        token,
+      );
+      left = drained;
+      if (left.length === 0) return;
+      await this.#pass(limit.signal);
+      // An operator may have replayed a row meanwhile.
+      const { waiting } = await this.#unfinished(limit.signal);
+      const back = this.#hold(left, waiting);
+      await this.#reopen(back, token);
+      left = left.filter((move) => !back.includes(move));
+      left = await this.#arrive(left, token, limit.signal);
+    } finally {
+      renewals.end();
+      if (left.length > 0) await this.#reopen(left, token).catch(() => {});
+    }
+  }
+
+  /** Waits until nothing of the buckets is unfinished. @returns those of which nothing is */
+  async #drained(moves: readonly PlannedMove[], endsAt: number, signal: AbortSignal): Promise<readonly PlannedMove[]> {
+    for (;;) {
+      const { waiting } = await this.#unfinished(signal);
+      if (!moves.some(({ bucket }) => waiting.has(bucket))) return moves;
+      if (this.#options.clock.monotonic() >= endsAt) {
+        const held = this.#hold(moves, waiting);
+        return moves.filter((move) => !held.includes(move));
+      }
+      await sleep(LOOK_EVERY_MS, signal);
+    }
+  }
+
+  /** The old cell gives the buckets up first: then whoever reads the maps ends the move. @returns those still closed */
+  async #arrive(
+    moves: readonly PlannedMove[],
+    token: ClaimToken,
+    signal: AbortSignal,
+  ): Promise<readonly PlannedMove[]> {
+    if (moves.length === 0) return [];
+    signal.throwIfAborted();
+    const left = await this.#from.leave(
+      moves.map(({ bucket }) => bucket),
+      token,
+    );
+    const gone = new Set(left.map(({ bucket }) => bucket));
+    const [first] = moves;
+    const target = first === undefined ? undefined : this.#targets.get(first.bucket);
+    const away = await waitOrAbort(target?.open(left) ?? Promise.resolve(), signal, "opening buckets").catch(errorText);
+    for (const move of moves) {
+      if (!gone.has(move.bucket)) this.#leaveOut(move, "failed", "its lease ended before the move did");
+      else if (away === undefined) this.#leaveOut(move, "moved");
+      else this.#leaveOut(move, "failed", `it has left, and is open in ${move.to} when that answers: ${away}`);
+    }
+    return [];
+  }
+
+  async #reopen(moves: readonly PlannedMove[], token: ClaimToken): Promise<void> {
+    if (moves.length === 0) return;
+    using limit = timeout(LAST_PASS_MS, "opening buckets again");
+    const buckets = moves.map(({ bucket }) => bucket);
+    await waitOrAbort(this.#from.reopen(buckets, token), limit.signal, "opening buckets again");
+  }
+
+  /** Reports the moves that rows hold up. @returns these */
+  #hold(moves: readonly PlannedMove[], waiting: ReadonlyMap<number, Waiting>): readonly PlannedMove[] {
+    return moves.filter((move) => {
+      const its = waiting.get(move.bucket);
+      if (its !== undefined) this.#leaveOut(move, "held", waitingText(its));
+      return its !== undefined;
+    });
+  }
+
+  #leaveOut(move: PlannedMove, outcome: MovedBucket["outcome"], reason?: string): void {
+    this.#targets.delete(move.bucket);
+    this.#report(move, outcome, reason);
+  }
+
+  /** Reads what waits, of all buckets that are still to be moved: the next pass copies what is finished by then. */
+  async #unfinished(signal: AbortSignal): Promise<Unfinished> {
+    const unfinished = await unfinishedOf(this.#from, this.#targets, this.#prefixes, signal);
+    this.#copies.note(unfinished.received);
+    return unfinished;
+  }
+
+  async #pass(signal: AbortSignal): Promise<number> {
+    const found = await this.#copies.pass(this.#targets, signal);
+    this.copied += found;
+    return found;
+  }
+
+  /** Keeps the buckets closed for this mover while it lives. A renewal that fails is repeated: the lease decides nothing. */
+  #renew(token: ClaimToken): Disposable & { end(): void } {
+    const ending = linked(undefined);
+    const run = async () => {
+      for (;;) {
+        await sleep(LEASE_MS / 4, ending.signal);
+        await this.#from.renew({ token, leaseMs: LEASE_MS }).catch((error: unknown) => {
+          this.#options.log.debug({ reason: errorText(error) }, "the lease of closed buckets was not extended");
+        });
+      }
+    };
+    run().catch(() => {});
+    const end = () => ending.abort();
+    return { end, [Symbol.dispose]: end };
+  }
+}
