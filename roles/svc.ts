@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 import { setFlagsFromString } from "node:v8";
 import { Command, CommanderError } from "commander";
+import { addCellCommands } from "../src/cli/cells.ts";
 import { addConfigCommands } from "../src/cli/config.ts";
 import { addConsoleCommand } from "../src/cli/console.ts";
 import { addDestinationCommands } from "../src/cli/destinations.ts";
@@ -78,6 +79,7 @@ Examples:
   svc parked list                       which rows failed for good and wait for a decision
   svc status                            the whole installation at a glance
   svc trace order-4711                  where is this message, and why does it wait
+  svc cells list                        with several cells: how many buckets each has, and which move
   svc migrate                           apply the schema migrations and exit
   svc config check --strict             is this configuration valid? every problem at once
   svc config print                      what is in effect, and where each value came from
@@ -133,6 +135,7 @@ addTraceCommand(program, io);
 addTailCommand(program, io);
 addConsoleCommand(program, io);
 addStatusCommands(program, io);
+addCellCommands(program, io);
 
 try {
   await program.parseAsync();

@@ -60,10 +60,22 @@ export async function onDatabase(io: CommandIo, file: string | undefined, comman
   const prepared = prepare({ env: io.env, file, roles: [], once: false });
   command.check?.(prepared.config);
   if (!command.endsOnSignal) return runCommand(prepared, io, command, new AbortController().signal);
-  const { log, flush } = prepared.running;
+  await untilSignal(prepared, io, (signal) => runCommand(prepared, io, command, signal));
+}
+
+/**
+ * Runs work that a signal aborts: what that throws is printed then, and the exit code is 1.
+ *
+ * @throws what the work throws before
+ */
+export async function untilSignal(
+  { running: { log, flush } }: Pick<Prepared, "running">,
+  io: CommandIo,
+  work: (signal: AbortSignal) => Promise<void>,
+): Promise<void> {
   let ended: Promise<void> = Promise.resolve();
   const signals = handleSignals({ log, flush, stop: () => ended });
-  ended = runCommand(prepared, io, command, signals.stopping);
+  ended = work(signals.stopping);
   try {
     await ended;
   } catch (error) {

@@ -1,0 +1,132 @@
+import { describe, expect, test } from "@jest/globals";
+import { addCellCommands } from "../../src/cli/cells.ts";
+import { bucketOf } from "../../src/model/cells.ts";
+import { ConfigError } from "../../src/model/errors.ts";
+import { inboxRow } from "../conformance/store/harness.ts";
+import { type TestCell, useCells } from "../support/cells.ts";
+import { runCommand } from "../support/commands.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { type ConfigTree, databaseConfig, merged, ordersTo, useServices } from "../support/service.ts";
+
+const setUp = useCells();
+const services = useServices();
+failOnLeaks();
+
+const configOf = (cells: readonly TestCell[], overrides: ConfigTree = {}): string => {
+  const [first] = cells as [TestCell];
+  const database = {
+    ...databaseConfig(first.database),
+    cells: cells.map(({ name, database }) => ({ name, url: database.directJdbcUrl })),
+  };
+  return services.configFile(merged(ordersTo({ url: "http://127.0.0.1:9" }, { database }), overrides));
+};
+
+/** Runs `svc cells`. @throws what it throws */
+async function cells(file: string, ...args: readonly string[]) {
+  const { error, ...done } = await runCommand(addCellCommands, ["cells", ...args, "--config", file]);
+  if (error !== undefined) throw error;
+  return done;
+}
+const printed = async (file: string, ...args: readonly string[]) => (await cells(file, ...args)).stdout;
+const counts = async (file: string) =>
+  (JSON.parse(await printed(file, "list", "--json")) as { cells: { name: string; buckets: number }[] }).cells.map(
+    ({ name, buckets }) => [name, buckets],
+  );
+
+describe("svc cells", () => {
+  test("gives a new cell its share, shows it, and takes it back, with a note of who did it", async () => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    const file = configOf([a, b]);
+    expect(await printed(file, "list")).toBe("cell  buckets  state\na     1024     answers\nb     0        answers\n");
+    expect(await printed(file, "rebalance", "--dry-run")).toBe("would move:\n512 buckets from a to b\n");
+    expect(await counts(file)).toEqual([
+      ["a", 1024],
+      ["b", 0],
+    ]);
+
+    expect(await cells(file, "rebalance")).toEqual({ stdout: "512 buckets moved\n", stderr: "", exitCode: 0 });
+    expect(await counts(file)).toEqual([
+      ["a", 512],
+      ["b", 512],
+    ]);
+    expect(await printed(file, "rebalance")).toBe("no bucket has to be moved\n");
+
+    expect(await printed(file, "drain", "b")).toBe(
+      "512 buckets moved\nb has no bucket, and nothing waits in it: stop what inserts outbox rows there, and remove it from database.cells\n",
+    );
+    expect(await counts(file)).toEqual([
+      ["a", 1024],
+      ["b", 0],
+    ]);
+    expect(await a.database.query("SELECT action, target, detail FROM outbox_audit ORDER BY id")).toEqual([
+      { action: "cells", target: "rebalance", detail: "512 buckets from a to b; moved 512, held 0, failed 0" },
+      { action: "cells", target: "drain b", detail: "512 buckets from b to a; moved 512, held 0, failed 0" },
+    ]);
+  });
+
+  test("moves the buckets of a list or a key, and says what holds one, with exit code 1", async () => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    const file = configOf([a, b]);
+    await printed(file, "list");
+    const bucket = bucketOf("k");
+    expect(await printed(file, "of", "k")).toBe(`bucket ${bucket}: a\n`);
+    await a.store.inbox.insert([inboxRow({ aggregateId: "k", consumption: "pull" })]);
+    await a.database.query("INSERT INTO outbox (topic, payload) VALUES ('t', '')");
+    expect(await cells(file, "move", "--key", "k", "--to", "b")).toMatchObject({
+      stdout: `0 buckets moved\n1 bucket (${bucket}) stay in a: 1 row waits for a pull client\n`,
+      exitCode: 1,
+    });
+    const others = [1, 2, 3, 9].filter((each) => each !== bucket);
+    expect(await printed(file, "move", "--bucket", "1-3,9", "--to", "b")).toBe(`${others.length} buckets moved\n`);
+    expect(await cells(file, "drain", "a", "--wait", "1s")).toMatchObject({
+      stdout: expect.stringMatching(/^1019 buckets moved\n1 bucket .*\na is still needed/),
+      exitCode: 1,
+    });
+    await a.database.query("UPDATE inbox SET state = 'processed'");
+    expect(await printed(file, "drain", "a")).toBe(
+      "1 bucket moved\na has no bucket. Keep it until its rows are delivered: 1 outbox rows\n",
+    );
+  });
+
+  test("opens anew what a cell that is gone has taken along", async () => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    await printed(configOf([a, b]), "move", "--bucket", "5", "--to", "b");
+    const file = configOf([a]);
+    expect(await printed(file, "list")).toContain("the bucket 5 has left the cell a for b, where it is not open yet\n");
+    expect(await printed(file, "rebalance")).toBe("1 bucket moved\n");
+    expect(await counts(file)).toEqual([["a", 1024]]);
+  });
+
+  test("moves nothing while a cell is away, and says which", async () => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    await printed(configOf([a, b]), "list");
+    const gone = { ...b, database: { ...b.database, directJdbcUrl: "jdbc:postgresql://127.0.0.1:9/gone" } };
+    const file = configOf([a, gone]);
+    expect(await printed(file, "list")).toMatch(/^b +0 +away\nb is away: .*ECONNREFUSED/m);
+    await expect(cells(file, "rebalance")).rejects.toThrow(/^the cell b is away \(.*\): nothing is moved$/);
+  });
+
+  test.each([
+    [["drain", "c"], 'there is no cell "c": the cells are a, b'],
+    [["move", "--bucket", "1", "--to", "c"], 'there is no cell "c"'],
+    [["move", "--bucket", "1024", "--to", "b"], "umbers from 0 to 1023"],
+    [["move", "--bucket", "3-1", "--to", "b"], "umbers from 0 to 1023"],
+    [["move", "--to", "b"], "give --bucket or --key"],
+    [["rebalance", "--wait", "2h"], "at most 60s"],
+  ])("refuses %j", async (args, message) => {
+    await using setup = await setUp();
+    await expect(cells(configOf([setup.a, setup.b]), ...args)).rejects.toThrow(message);
+  });
+
+  test("needs cells", async () => {
+    await using setup = await setUp();
+    const file = services.configFile(
+      ordersTo({ url: "http://127.0.0.1:9" }, { database: databaseConfig(setup.a.database) }),
+    );
+    await expect(cells(file, "list")).rejects.toBeInstanceOf(ConfigError);
+  });
+});
