@@ -37,12 +37,23 @@ export function bucketStatements(names: TableNames): BucketStatements<Statement>
   const NOW = "CONVERT(datetimeoffset(7), SYSUTCDATETIME())";
   const until = `DATEADD(millisecond, @leaseMs, ${NOW})`;
   const FREE = "token = NULL, lease_until = NULL";
-  /** @param set besides the time of the change @param condition besides the buckets */
+  /**
+   * The connection goes back into the pool: it must wait for locks as before.
+   *
+   * @param set besides the time of the change
+   * @param condition besides the buckets
+   */
   const change = (set: string, condition: string): string => `${BATCH}
 SET LOCK_TIMEOUT ${LONGEST_RECEIPT_MS};
 DECLARE @changed TABLE (bucket int NOT NULL, epoch bigint NOT NULL);
-UPDATE b SET changed_at = ${NOW}, ${set} OUTPUT inserted.bucket, inserted.epoch INTO @changed (bucket, epoch)
-FROM ${table} b WITH (ROWLOCK) WHERE b.bucket IN (SELECT n.bucket FROM OPENJSON(@buckets) WITH (bucket int '$') n) AND ${condition};
+BEGIN TRY
+  UPDATE b SET changed_at = ${NOW}, ${set} OUTPUT inserted.bucket, inserted.epoch INTO @changed (bucket, epoch)
+  FROM ${table} b WITH (ROWLOCK) WHERE b.bucket IN (SELECT n.bucket FROM OPENJSON(@buckets) WITH (bucket int '$') n) AND ${condition};
+END TRY
+BEGIN CATCH
+  SET LOCK_TIMEOUT -1;
+  THROW;
+END CATCH;
 SET LOCK_TIMEOUT -1;
 SELECT c.bucket, c.epoch FROM @changed c;`;
 
