@@ -20,7 +20,7 @@ import {
   toB,
   useCells,
   watch,
-} from "../support/cells.ts";
+} from "../support/movedCells.ts";
 import { TEST_APPLICATION_NAME } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";

@@ -6,7 +6,7 @@ import type { NewInboxRow } from "../../src/model/rows.ts";
 import type { BucketStore } from "../../src/ports/bucketStore.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, inboxRow, parked } from "../conformance/store/harness.ts";
-import { deliver, inBucket, NEVER, states, TOPICS, toB, useCells, watch } from "../support/cells.ts";
+import { deliver, inBucket, NEVER, states, TOPICS, toB, useCells, watch } from "../support/movedCells.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { silentLog } from "../support/recorders.ts";
 
