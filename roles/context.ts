@@ -9,6 +9,7 @@ import type { InsertResult } from "../src/model/rows.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Metrics } from "../src/ports/metrics.ts";
 import type { OtherProcesses } from "../src/ports/operationsStore.ts";
+import type { OperatorStore } from "../src/ports/operatorStore.ts";
 import type { HealthComponent, Log, SecretMasker, Service } from "../src/ports/runtime.ts";
 import type { ReceiptClaim, Store } from "../src/ports/store.ts";
 import type { Clock } from "../src/time/clock.ts";
@@ -46,6 +47,9 @@ export interface Cells {
   readonly contexts: ReadonlyMap<string, RoleContext>;
   readonly buckets: Buckets;
 }
+
+/** What those parts are built from that serve operators: all cells as one. */
+export type OperatorContext = Omit<RoleContext, "store"> & { readonly store: OperatorStore };
 
 type Inserted = readonly InsertResult[];
 

@@ -12,7 +12,7 @@ import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import { Loop, logFailures } from "../src/runtime/loop.ts";
 import { systemClock } from "../src/time/clock.ts";
 import { sharedController, sleep } from "../src/time/wait.ts";
-import type { RoleContext, RoleParts } from "./context.ts";
+import type { OperatorContext, RoleContext, RoleParts } from "./context.ts";
 import { destinationOf } from "./destinations.ts";
 
 /** Role `retention`: deletes old finished rows, each table at its own interval. */
@@ -90,7 +90,7 @@ const STALE_AFTER_MS = 600_000;
  * @param wakePoller wakes the poller of this process
  */
 export function createRowChanges(
-  { config, store, redact, audit, log }: Pick<RoleContext, "config" | "store" | "redact" | "audit" | "log">,
+  { config, store, redact, audit, log }: Pick<OperatorContext, "config" | "store" | "redact" | "audit" | "log">,
   wakePoller: () => void = () => {},
 ) {
   const announce = (): void => {
@@ -118,6 +118,7 @@ export function createRowChanges(
   const parked = new Parked({
     store: store.parked,
     replay: store.replay,
+    cells: store.cells,
     onFreed: announce,
     redact,
     audit,

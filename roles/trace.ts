@@ -2,10 +2,10 @@ import type { Config } from "../src/config/types.ts";
 import { Overview } from "../src/core/operations/overview.ts";
 import { parseJsonPath } from "../src/core/receipt/jsonPath.ts";
 import { Trace } from "../src/core/trace/trace.ts";
-import type { RoleContext } from "./context.ts";
+import type { OperatorContext } from "./context.ts";
 import { destinationOf } from "./destinations.ts";
 
-type Tools = Pick<RoleContext, "config" | "store" | "secrets" | "clock">;
+type Tools = Pick<OperatorContext, "config" | "store" | "secrets" | "clock">;
 
 const settingsOf = (config: Config) => ({
   destinationOf: destinationOf(config),

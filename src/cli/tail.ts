@@ -45,7 +45,8 @@ function follow({ lines = LINES_BY_DEFAULT, json = false }: TailCommandOptions, 
       const hidesReasons = config.admin.redactPayloadPaths.length > 0;
       const onAway = (error: unknown) => io.stderr.write(`${lastWords(error)}: waiting for the database\n`);
       try {
-        for await (const entry of tail(lines, { history: store.history, pause, onAway, signal })) {
+        const histories = store.cells?.histories.map(({ history }) => history) ?? [store.history];
+        for await (const entry of tail(lines, { histories, pause, onAway, signal })) {
           const { sequence: _sequence, ...shown } = hidesReasons ? { ...entry, reason: null } : entry;
           io.stdout.write(secrets.mask(json ? `${JSON.stringify(shown)}\n` : lineOf(shown), false));
         }
@@ -60,8 +61,9 @@ function follow({ lines = LINES_BY_DEFAULT, json = false }: TailCommandOptions, 
 }
 
 function lineOf(entry: Omit<HistoryEntry, "sequence">): string {
-  const { at, event, id, reason } = entry;
-  const line = `${at.toISOString()}  ${event.padEnd(EVENT_WIDTH)}  ${id}  ${factsOf(entry)}${reason === null ? "" : `: ${reason}`}`;
+  const { at, event, cell, id, reason } = entry;
+  const where = cell === undefined ? "" : `${cell}  `;
+  const line = `${at.toISOString()}  ${event.padEnd(EVENT_WIDTH)}  ${where}${id}  ${factsOf(entry)}${reason === null ? "" : `: ${reason}`}`;
   return `${plainText(line, MOST_SHOWN)}\n`;
 }
 

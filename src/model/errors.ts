@@ -49,6 +49,26 @@ export class StoreError extends CodedError<StoreErrorCode> {
   override readonly name = "StoreError";
 }
 
+/**
+ * Some cells failed. `message` is for operators: it names the cells and says what was done in the others; the reasons are
+ * in `cause`.
+ */
+export class CellError extends StoreError {
+  /** Names of those that failed. */
+  readonly cells: readonly string[];
+
+  constructor(code: StoreErrorCode, cells: readonly string[], message: string, options?: ErrorOptions) {
+    super(code, message, options);
+    this.cells = cells;
+  }
+}
+
+/** @returns such as `the cells a and b` */
+export function cellNames(names: readonly string[]): string {
+  if (names.length === 1) return `the cell ${names[0]}`;
+  return `the cells ${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
+}
+
 /** Whether an error of the database may pass by itself, as in a restart. */
 export function mayPass(error: unknown): boolean {
   return error instanceof StoreError && (error.code === "unavailable" || error.code === "contention");

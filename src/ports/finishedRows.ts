@@ -59,6 +59,8 @@ export interface ReplayPage {
 
 /** A topic that is null, which an owner's table may let in, means that the row is dead. */
 export interface FinishedRow extends OrderedRow {
+  /** The cell that has it; undefined without cells. */
+  readonly cell?: string | undefined;
   readonly state: FinishedState;
   /** Null where an owner's table has no time that a `Date` can hold. */
   readonly createdAt: Date | null;

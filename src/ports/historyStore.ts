@@ -39,6 +39,8 @@ export interface HistoryEntry {
   readonly sequence: string;
   /** Of the outbox row. */
   readonly id: MessageId;
+  /** The cell that has it; undefined without cells. */
+  readonly cell?: string | undefined;
   readonly at: Date;
   readonly event: HistoryEvent;
   /** 1 for the first attempt; null for an action, and where no attempt was made. */

@@ -38,7 +38,7 @@ export interface JobStore {
   resume(id: string): Promise<boolean>;
 }
 
-interface NewJob {
+export interface NewJob {
   readonly id: string;
   readonly by: string;
   /** JSON. */
@@ -65,6 +65,8 @@ export const JOB_STATES = ["running", "done", "failed", "cancelled", "interrupte
 export type JobState = (typeof JOB_STATES)[number];
 
 export interface Job extends NewJob {
+  /** The cell whose table has it, of those whose rows it moves; undefined without cells. */
+  readonly cell?: string | undefined;
   readonly state: JobState;
   readonly createdAt: Date | null;
   readonly updatedAt: Date | null;

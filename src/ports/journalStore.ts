@@ -42,6 +42,8 @@ export interface NewJournalEntry extends JournalParts {
 }
 
 export interface JournalEntry extends JournalParts {
+  /** The cell that has it; undefined without cells. */
+  readonly cell?: string | undefined;
   readonly at: Date;
   /** Of a duplicate: the first message, unless retention had deleted it. */
   readonly messageId: MessageId | null;

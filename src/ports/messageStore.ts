@@ -67,6 +67,8 @@ export interface MessagePage {
 
 export interface FoundMessage {
   readonly id: MessageId;
+  /** The cell that has it; undefined without cells. */
+  readonly cell?: string | undefined;
   readonly table: "inbox" | "outbox";
   /** Where a page that ends with this row goes on; empty where the row was not found by a page. */
   readonly position: string;
@@ -87,6 +89,8 @@ export interface FoundMessage {
 export interface StoredMessage {
   /** The time of the database, by which rows become due. */
   readonly now: Date;
+  /** The cell that has the outbox row, else the inbox row; undefined without cells. */
+  readonly cell?: string | undefined;
   readonly inbox: InboxMessage | undefined;
   readonly outbox: OutboxMessage | undefined;
 }

@@ -28,7 +28,7 @@ export interface OperationsStore {
   /**
    * Entries of the audit log, newest first.
    *
-   * @param before `id` of the last entry of the page before; null for the first
+   * @param before `position`, else `id`, of the last entry of the page before; null for the first
    */
   audit(before: string | null, limit: number): Promise<readonly AuditEntry[]>;
 
@@ -98,6 +98,8 @@ export interface NewAuditEntry {
 export interface AuditEntry extends NewAuditEntry {
   /** Decimal text. */
   readonly id: string;
+  /** Where a page that ends with this entry goes on; undefined where that is its `id`. */
+  readonly position?: string | undefined;
   readonly at: Date | null;
 }
 
@@ -110,6 +112,8 @@ interface DeadRow extends RoutedRow {
 
 export interface BlockedKey extends RoutedRow {
   readonly key: string;
+  /** The cell that has it; undefined without cells. */
+  readonly cell?: string | undefined;
   /** Of the row that blocks it. */
   readonly id: MessageId;
   readonly isParked: boolean;

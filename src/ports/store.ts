@@ -354,6 +354,8 @@ export interface ParkedFilter {
 }
 
 export interface ParkedRow extends OrderedRow {
+  /** The cell that has it; undefined without cells. */
+  readonly cell?: string | undefined;
   /** Null where an owner's table has no time that a `Date` can hold. */
   readonly parkedAt: Date | null;
   /** At most 200 characters of the reason. */

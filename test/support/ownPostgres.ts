@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import pg from "pg";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
 import { TEST_APPLICATION_NAME } from "./databases.ts";
@@ -48,6 +49,18 @@ export class OwnPostgres {
     return this.#server.stop(mode);
   }
 
+  /** Stops every process of the server, so that connections hang. Safe to call twice. */
+  suspend(): void {
+    // Without the first one there are no new ones.
+    process.kill(this.#server.pid, "SIGSTOP");
+    for (const pid of childrenOf(this.#server.pid)) process.kill(pid, "SIGSTOP");
+  }
+
+  /** Ends {@link suspend}. */
+  resume(): void {
+    for (const pid of [...childrenOf(this.#server.pid), this.#server.pid]) process.kill(pid, "SIGCONT");
+  }
+
   /** @param settings of the server, besides its defaults */
   async startAgain(settings: Readonly<Record<string, string>> = {}): Promise<void> {
     this.#server = await startEmbeddedPostgres({ dataDirectory: this.#dataDirectory, port: this.port, settings });
@@ -63,4 +76,8 @@ export class OwnPostgres {
       await client.end();
     }
   };
+}
+
+function childrenOf(parent: number): readonly number[] {
+  return readFileSync(`/proc/${parent}/task/${parent}/children`, "utf8").trim().split(" ").filter(Boolean).map(Number);
 }

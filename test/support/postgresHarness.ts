@@ -85,11 +85,16 @@ export function withStoreOn<T>(
   return withStore(postgresStore(database, names), body);
 }
 
+/** With the database behind the store. */
+export interface PostgresHarness extends StoreHarness {
+  readonly database: TestDatabase;
+}
+
 /**
  * Opens the shared suite's harness, which fails at its end when a connection was left. A database whose test is over is emptied and used
  * again, with the test's own connections: a new connection costs more than most tests. Call it at the top level of the file or of a `describe` block.
  */
-export function postgresHarnesses(): () => Promise<StoreHarness> {
+export function postgresHarnesses(): () => Promise<PostgresHarness> {
   const idle: TestDatabase[] = [];
   afterAll(async () => {
     for (const database of idle) await database.drop();
@@ -143,12 +148,13 @@ const EMPTY = `DO $$ DECLARE written text; BEGIN
   IF written IS NOT NULL THEN EXECUTE 'TRUNCATE ' || written || ' RESTART IDENTITY'; END IF;
 END $$`;
 
-async function openPostgres(database: TestDatabase, idle: TestDatabase[]): Promise<StoreHarness> {
+async function openPostgres(database: TestDatabase, idle: TestDatabase[]): Promise<PostgresHarness> {
   const clock = new ManualClock();
   const stores = [postgresStore(database, DEFAULT_NAMES, clock)];
   const [store] = stores as [Store];
   await store.schema.checkColumns();
   return {
+    database,
     store,
     clock,
     async replica(itsClock = new ManualClock()) {

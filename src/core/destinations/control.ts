@@ -1,5 +1,7 @@
+import { CellError } from "../../model/errors.ts";
 import { parseDuration } from "../../model/text.ts";
 import { type DestinationStore, destinationState, type SharedDestination } from "../../ports/destinationStore.ts";
+import type { NewAuditEntry } from "../../ports/operationsStore.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { OutboxBacklog, OutboxStore } from "../../ports/store.ts";
 import type { Audit } from "../operations/audit.ts";
@@ -8,7 +10,10 @@ import type { DestinationOverview } from "../operations/shown.ts";
 interface DestinationControlOptions {
   /** Section `destinations`. */
   readonly destinations: Readonly<Record<string, ConfiguredDestination>>;
-  readonly store: { readonly destinations: DestinationStore; readonly outbox: Pick<OutboxStore, "backlog"> };
+  readonly store: {
+    readonly destinations: Pick<DestinationStore, "isAvailable" | "states" | "pause" | "resume">;
+    readonly outbox: Pick<OutboxStore, "backlog">;
+  };
   readonly audit: Audit;
   readonly log: Log;
 }
@@ -56,19 +61,34 @@ export class DestinationControl {
   /** @param name one that is known. @throws StoreError */
   async pause(name: string, { reason, forMs }: PauseRequest, by: string): Promise<void> {
     const { store, audit, log } = this.#options;
-    await store.destinations.pause(name, { by, reason, forMs });
     const until = forMs === undefined ? "until resumed" : `for ${Math.round(forMs / 1000)} s`;
-    await audit.add({ actor: by, action: "pause", target: name, detail: `${until}: ${reason}` });
+    const entry = { actor: by, action: "pause", target: name, detail: `${until}: ${reason}` };
+    await this.#noting(entry, store.destinations.pause(name, { by, reason, forMs }));
+    await audit.add(entry);
     log.info({ destination: name, by, reason, forMs }, "destination paused");
   }
 
   /** @param name one that is known. @returns false when it was not paused. @throws StoreError */
   async resume(name: string, by: string): Promise<boolean> {
     const { store, audit, log } = this.#options;
-    const resumed = await store.destinations.resume(name);
-    if (resumed) await audit.add({ actor: by, action: "resume", target: name, detail: null });
+    const entry = { actor: by, action: "resume", target: name, detail: null };
+    const resumed = await this.#noting(entry, store.destinations.resume(name));
+    if (resumed) await audit.add(entry);
     log.info({ destination: name, by, resumed }, resumed ? "destination resumed" : "destination was not paused");
     return resumed;
+  }
+
+  /** Notes a change that was made in some cells alone, too. */
+  async #noting<T>(entry: NewAuditEntry, change: Promise<T>): Promise<T> {
+    try {
+      return await change;
+    } catch (error) {
+      if (error instanceof CellError) {
+        const detail = [entry.detail, error.message].filter((text) => text !== null).join("; ");
+        await this.#options.audit.add({ ...entry, detail });
+      }
+      throw error;
+    }
   }
 }
 

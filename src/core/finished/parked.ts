@@ -1,6 +1,9 @@
+import { splitSequence } from "../../model/cellPositions.ts";
+import { CellError, cellNames } from "../../model/errors.ts";
 import type { MessageId } from "../../model/rows.ts";
 import { compileTopicPattern } from "../../model/topicPattern.ts";
 import type { ReplayStore } from "../../ports/finishedRows.ts";
+import type { Cells } from "../../ports/operatorStore.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { ParkedFilter, ParkedRow, ParkedStore } from "../../ports/store.ts";
 import type { Audit } from "../operations/audit.ts";
@@ -11,6 +14,8 @@ import type { ParkedSelection } from "./requests.ts";
 interface ParkedOptions {
   readonly store: ParkedStore;
   readonly replay: Pick<ReplayStore, "untried">;
+  /** Undefined without cells. */
+  readonly cells?: Pick<Cells, "missing"> | undefined;
   /** Called after each batch that freed keys: time to wake the pollers. */
   readonly onFreed: () => void;
   readonly redact: Redact;
@@ -35,7 +40,8 @@ export class ParkedInterruptedError extends Error {
 
 /** What people and programs see of a parked row. */
 export function parkedRowShown({ attempt, parkedAt, destinationOverride: _override, ...row }: ParkedRow): object {
-  return { ...row, attempts: attempt, parkedAt: parkedAt?.toISOString() ?? null };
+  const { sequence } = splitSequence(row.sequence);
+  return { ...row, sequence, attempts: attempt, parkedAt: parkedAt?.toISOString() ?? null };
 }
 
 /** Lists, retries and discards parked rows in batches by sequence, each in its own short transaction. */
@@ -115,6 +121,7 @@ export class Parked {
         changed += count;
         if (count > 0) onFreed();
       }
+      this.#requireCells(selection, changed);
     } catch (error) {
       log.warn({ ...about, rows: changed, err: error }, `${what}: ended early`);
       await note(", ended early");
@@ -123,6 +130,14 @@ export class Parked {
     log.info({ ...about, rows: changed }, what);
     await note("");
     return changed;
+  }
+
+  /** @throws CellError where rows may be in a cell that does not answer */
+  #requireCells({ ids }: ParkedSelection, changed: number): void {
+    const missing = this.#options.cells?.missing().map(({ name }) => name) ?? [];
+    const hasAll = ids !== undefined && changed >= new Set(ids).size;
+    if (missing.length === 0 || hasAll) return;
+    throw new CellError("unavailable", missing, `${cellNames(missing)} could not be asked; nothing was changed there`);
   }
 
   /** Batches that are not empty. A row that is parked again meanwhile does not come twice: its sequence is behind. */

@@ -1,4 +1,4 @@
-import { errorText, mayPass } from "../../model/errors.ts";
+import { CellError, errorText, mayPass } from "../../model/errors.ts";
 import type { DestinationOf, MessageId } from "../../model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../ports/finishedRows.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -165,10 +165,16 @@ export class Replay {
     this.#require(request);
     const sample: FinishedRow[] = [];
     let count = 0;
-    for await (const { rows } of this.#batches(request, undefined, null, signal)) {
-      count += rows.length;
-      sample.push(...rows.slice(0, sampleSize - sample.length));
-      if (isLate()) return { count, sample, isExact: false };
+    try {
+      for await (const { rows } of this.#batches(request, undefined, null, signal)) {
+        count += rows.length;
+        sample.push(...rows.slice(0, sampleSize - sample.length));
+        if (isLate()) return { count, sample, isExact: false };
+      }
+    } catch (error) {
+      // Those of a cell that does not answer are not counted.
+      if (!(error instanceof CellError)) throw error;
+      return { count, sample, isExact: false };
     }
     return { count, sample, isExact: true };
   }

@@ -8,19 +8,21 @@ import type {
   ProcessAlive,
   SourceBacklog,
 } from "../../ports/operationsStore.ts";
+import type { Cells } from "../../ports/operatorStore.ts";
 import type { SecretMasker } from "../../ports/runtime.ts";
 import type { OutboxBacklog, OutboxStore, ParkedStore } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
 import { resolvesWithin } from "../../time/wait.ts";
 import { destinationOverview } from "../destinations/control.ts";
-import type { BlockedKeyShown, FailureGroup, FailuresShown, Minute, OverviewShown } from "./shown.ts";
+import type { BlockedKeyShown, CellShown, FailureGroup, FailuresShown, Minute, OverviewShown } from "./shown.ts";
 
 interface OverviewOptions {
   readonly store: {
-    readonly operations: OperationsStore;
+    readonly operations: Omit<OperationsStore, "beat" | "leave">;
     readonly destinations: Pick<DestinationStore, "isAvailable" | "states">;
     readonly outbox: Pick<OutboxStore, "backlog">;
     readonly parked: Pick<ParkedStore, "list">;
+    readonly cells?: Pick<Cells, "names" | "missing"> | undefined;
   };
   readonly settings: OverviewSettings;
   readonly secrets: Pick<SecretMasker, "mask">;
@@ -108,6 +110,7 @@ export class Overview {
               asOf: totals.at,
               destinationsAsOf: byDestination?.at ?? null,
             },
+      ...(store.cells === undefined ? {} : { cells: this.#cells(store.cells) }),
     };
   }
 
@@ -145,6 +148,19 @@ export class Overview {
       state: isParked ? "parked" : "retry",
       lastError: this.#reason(lastError),
     }));
+  }
+
+  /** As they are after the reads of the same overview. */
+  #cells(cells: Pick<Cells, "names" | "missing">): readonly CellShown[] {
+    const missing = new Map(cells.missing().map((each) => [each.name, each]));
+    return cells.names.map((name) => {
+      const { since = null, reason } = missing.get(name) ?? {};
+      return {
+        name,
+        awaySince: since,
+        reason: reason === undefined ? null : this.#options.secrets.mask(reason, false),
+      };
+    });
   }
 
   #destinationOf(row: RoutedRow): string | null {

@@ -47,6 +47,15 @@ export interface OverviewShown {
   readonly sources: readonly SourceShown[];
   readonly destinations: readonly DestinationShown[];
   readonly outbox: OutboxShown | null;
+  /** Undefined without cells. The figures are those of the cells that answer. */
+  readonly cells?: readonly CellShown[] | undefined;
+}
+
+export interface CellShown {
+  readonly name: string;
+  /** Null while it answers. */
+  readonly awaySince: Date | null;
+  readonly reason: string | null;
 }
 
 interface SourceShown {

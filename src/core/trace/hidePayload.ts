@@ -67,4 +67,4 @@ export function withTexts<T>(value: T, change: (text: string) => string): T {
   ) as T;
 }
 
-const OWN_WORDS: ReadonlySet<string> = new Set(["id", "table", "position", "state", "event", "code"]);
+const OWN_WORDS: ReadonlySet<string> = new Set(["id", "table", "cell", "position", "state", "event", "code"]);

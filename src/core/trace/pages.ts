@@ -1,3 +1,4 @@
+import { DONE, decodePositions } from "../../model/cellPositions.ts";
 import type { FoundMessage } from "../../ports/messageStore.ts";
 
 /** A list of messages, newest first, merges the pages of the outbox and the inbox; its cursor has its place in both. */
@@ -14,7 +15,6 @@ export interface Place {
   readonly inbox: string | null;
 }
 
-export const DONE = "done";
 export const BEGINNING: Place = { outbox: null, inbox: null };
 
 export function isEnd({ outbox, inbox }: Place): boolean {
@@ -68,8 +68,11 @@ function cursorOf({ outbox, inbox }: Place): string {
 export function parseCursor(cursor: string): Place {
   try {
     const [outbox, inbox] = JSON.parse(Buffer.from(cursor, "base64url").toString()) as (string | null)[];
-    const isPlace = (value: unknown, isForm: (text: string) => boolean) =>
-      value === null || value === DONE || (typeof value === "string" && isForm(value));
+    const isPlace = (value: unknown, isForm: (text: string) => boolean) => {
+      if (typeof value !== "string") return value === null;
+      const places = decodePositions(value) ?? { place: value };
+      return Object.values(places).every((place) => place === DONE || isForm(place));
+    };
     if (outbox !== undefined && inbox !== undefined && isPlace(outbox, isSequence) && isPlace(inbox, isInboxPlace)) {
       return { outbox, inbox };
     }

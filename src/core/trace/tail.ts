@@ -2,10 +2,11 @@ import { mayPass } from "../../model/errors.ts";
 import type { HistoryEntry, HistoryStore } from "../../ports/historyStore.ts";
 
 interface TailOptions {
-  readonly history: Pick<HistoryStore, "since">;
+  /** One, or that of each cell. */
+  readonly histories: readonly Pick<HistoryStore, "since">[];
   /** Waits `ms` milliseconds. @returns false when the signal aborted first */
   readonly pause: (ms: number, signal: AbortSignal) => Promise<boolean>;
-  /** Called once when the database goes away; the entries of that time come when it is back. */
+  /** Called once when a database goes away; the entries of that time come when it is back. */
   readonly onAway: (error: unknown) => void;
   readonly signal: AbortSignal;
 }
@@ -15,42 +16,82 @@ interface TailOptions {
  * are seen: a transaction that commits late may bring one with a lower sequence, which comes then, and no entry twice.
  *
  * @param last how many of the newest entries come first
- * @throws StoreError, from the second read on only where it does not pass by itself; ends when the signal aborts
+ * @throws StoreError where no history can be read at first, and from the second read on only where it does not pass by
+ *   itself; ends when the signal aborts
  */
 export async function* tail(
   last: number,
-  { history, pause, onAway, signal }: TailOptions,
+  { histories, pause, onAway, signal }: TailOptions,
 ): AsyncGenerator<HistoryEntry> {
-  const seen = new Set<string>();
-  let highest = 0n;
-  const note = ({ sequence }: HistoryEntry): void => {
-    seen.add(sequence);
-    if (BigInt(sequence) > highest) highest = BigInt(sequence);
-  };
-  // What is there already counts as seen, as far back as later reads go.
-  const present = await history.since(null, Math.max(last, Number(OVERLAP)));
-  for (const entry of present) note(entry);
+  const followed = histories.map((history) => new Followed(history, onAway));
+  const begun = await Promise.allSettled(followed.map((each) => each.begin(last)));
+  if (begun.every(({ status }) => status === "rejected")) throw (begun[0] as PromiseRejectedResult).reason;
+  const present = merged(begun.map((each) => (each.status === "fulfilled" ? each.value : [])));
   if (last > 0) yield* present.slice(-last);
-  let isAway = false;
   while (!signal.aborted) {
-    const from = highest > OVERLAP ? highest - OVERLAP : 0n;
-    let entries: readonly HistoryEntry[] = [];
+    const reads = await Promise.all(followed.map((each) => each.read()));
+    yield* merged(reads.map(({ entries }) => entries));
+    if (reads.some(({ isFull }) => isFull)) continue;
+    if (!(await pause(INTERVAL_MS, signal))) return;
+  }
+}
+
+/** Merges the entries of each history, which keep their order as far as their times do. */
+function merged(ofEach: readonly (readonly HistoryEntry[])[]): readonly HistoryEntry[] {
+  const entries = ofEach.flat();
+  return ofEach.length > 1 ? entries.toSorted((a, b) => a.at.getTime() - b.at.getTime()) : entries;
+}
+
+/** One history, with what was seen of it. */
+class Followed {
+  readonly #history: Pick<HistoryStore, "since">;
+  readonly #onAway: (error: unknown) => void;
+  readonly #seen = new Set<string>();
+  #highest = 0n;
+  #hasBegun = false;
+  #isAway = false;
+
+  constructor(history: Pick<HistoryStore, "since">, onAway: (error: unknown) => void) {
+    this.#history = history;
+    this.#onAway = onAway;
+  }
+
+  /** What is there already counts as seen, as far back as later reads go. @returns at least `last` of it */
+  async begin(last: number): Promise<readonly HistoryEntry[]> {
+    const present = await this.#history.since(null, Math.max(last, Number(OVERLAP)));
+    this.#hasBegun = true;
+    return this.#unseen(present);
+  }
+
+  /** @throws StoreError that does not pass by itself */
+  async read(): Promise<{ readonly entries: readonly HistoryEntry[]; readonly isFull: boolean }> {
     try {
-      entries = await history.since(String(from), MOST_ENTRIES);
-      isAway = false;
+      // What a cell that was away has by then is not news.
+      if (!this.#hasBegun) await this.begin(0);
+      const from = this.#highest > OVERLAP ? this.#highest - OVERLAP : 0n;
+      const read = await this.#history.since(String(from), MOST_ENTRIES);
+      this.#isAway = false;
+      const entries = this.#unseen(read);
+      for (const sequence of this.#seen) {
+        if (BigInt(sequence) < this.#highest - 2n * OVERLAP) this.#seen.delete(sequence);
+      }
+      return { entries, isFull: read.length === MOST_ENTRIES };
     } catch (error) {
       if (!mayPass(error)) throw error;
-      if (!isAway) onAway(error);
-      isAway = true;
+      if (!this.#isAway) this.#onAway(error);
+      this.#isAway = true;
+      return { entries: [], isFull: false };
     }
-    for (const entry of entries) {
-      if (seen.has(entry.sequence)) continue;
-      note(entry);
-      yield entry;
+  }
+
+  /** Notes entries. @returns those that are new */
+  #unseen(entries: readonly HistoryEntry[]): readonly HistoryEntry[] {
+    const fresh = entries.filter(({ sequence }) => !this.#seen.has(sequence));
+    for (const { sequence } of fresh) {
+      this.#seen.add(sequence);
+      if (BigInt(sequence) > this.#highest) this.#highest = BigInt(sequence);
     }
-    for (const sequence of seen) if (BigInt(sequence) < highest - 2n * OVERLAP) seen.delete(sequence);
-    if (entries.length === MOST_ENTRIES) continue;
-    if (!(await pause(INTERVAL_MS, signal))) return;
+    return fresh;
   }
 }
 

@@ -69,6 +69,8 @@ interface WaitReason {
 
 export interface Timeline {
   readonly id: MessageId;
+  /** That of the outbox row where there is one; undefined without cells. */
+  readonly cell?: string | undefined;
   /** Of the outbox row where there is one. `parked`: pending, until an operator decides. */
   readonly state: OutboxState | InboxState | "parked";
   readonly source: string | null;
@@ -93,6 +95,8 @@ export interface Timeline {
 /** A received message that a source's filter dropped: it has no row. */
 export interface FilteredMessage {
   readonly at: Date;
+  /** Whose journal has it; undefined without cells. */
+  readonly cell?: string | undefined;
   readonly source: string;
   /**
    * Null where it was not read. With hidden fields masked, unless it was searched for: its payload is not there to
@@ -110,8 +114,10 @@ export function timelineOf(facts: MessageFacts, settings: TraceSettings): Timeli
   const id = outbox?.id ?? inbox?.id;
   if (id === undefined) return undefined;
   const destination = (outbox && settings.destinationOf(outbox)) ?? null;
+  const { cell } = facts.stored;
   return {
     id,
+    ...(cell === undefined ? {} : { cell }),
     state: outbox?.isParked ? "parked" : (outbox?.state ?? inbox?.state ?? "pending"),
     source: inbox?.source ?? null,
     idempotencyKey: inbox?.idempotencyKey ?? null,

@@ -1,4 +1,5 @@
-import { StoreError, withoutTable } from "../../model/errors.ts";
+import { DONE } from "../../model/cellPositions.ts";
+import { CellError, cellNames, StoreError, withoutTable } from "../../model/errors.ts";
 import type { Headers, MessageId } from "../../model/rows.ts";
 import type { DestinationStore } from "../../ports/destinationStore.ts";
 import type { HistoryStore } from "../../ports/historyStore.ts";
@@ -11,21 +12,23 @@ import type {
   StoredPayload,
 } from "../../ports/messageStore.ts";
 import type { OperationsStore } from "../../ports/operationsStore.ts";
+import type { Cells } from "../../ports/operatorStore.ts";
 import type { SecretMasker } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { isUuid } from "../finished/requests.ts";
 import type { JsonPath } from "../receipt/jsonPath.ts";
 import { HIDDEN, hidePayload, withTexts } from "./hidePayload.ts";
-import { BEGINNING, DONE, type Found, isEnd, newest, once, type Place, parseCursor, timeOf } from "./pages.ts";
+import { BEGINNING, type Found, isEnd, newest, once, type Place, parseCursor, timeOf } from "./pages.ts";
 import { correlationIdOf, type FilteredMessage, type Timeline, type TraceSettings, timelineOf } from "./timeline.ts";
 
 interface TraceOptions {
   readonly store: {
     readonly messages: MessageStore;
-    readonly history: HistoryStore;
+    readonly history: Pick<HistoryStore, "of">;
     readonly journal: Pick<JournalStore, "duplicatesOf" | "find">;
     readonly operations: Pick<OperationsStore, "processes">;
     readonly destinations: Pick<DestinationStore, "isAvailable" | "states">;
+    readonly cells?: Pick<Cells, "missing"> | undefined;
   };
   readonly settings: TraceSettings;
   /** Fields of payloads that nobody sees (`admin.redactPayloadPaths`). */
@@ -124,9 +127,17 @@ export class Trace {
    * duplicate, whichever finds some first; and those of that key or correlation id that a filter dropped.
    *
    * @param text what they have in hand
-   * @throws StoreError
+   * @throws StoreError, also where nothing is found and some cell could not be asked
    */
   async meant(text: string): Promise<Meant> {
+    const meant = await this.#meant(text);
+    const missing = this.#options.store.cells?.missing().map(({ name }) => name) ?? [];
+    if (missing.length === 0 || meant.ids.length + meant.filtered.length > 0) return meant;
+    const message = `${cellNames(missing)} could not be asked; the others have no such message`;
+    throw new CellError("unavailable", missing, message);
+  }
+
+  async #meant(text: string): Promise<Meant> {
     const [ofKey, ofCorrelation] = await Promise.all([
       this.#filtered({ idempotencyKey: text }),
       this.#filtered({ correlationId: text }),
@@ -143,8 +154,8 @@ export class Trace {
     const { messages } = this.#options.store;
     if (isUuid(text)) {
       const id = text.toLowerCase() as MessageId;
-      const { inbox, outbox } = await messages.get(id, false);
-      if (inbox !== undefined || outbox !== undefined) return [id];
+      const found = await messages.get(id, false).catch(withoutCell);
+      if (found?.inbox !== undefined || found?.outbox !== undefined) return [id];
     }
     return await messages.byIdempotencyKey(Object.keys(this.#options.settings.sources), text);
   }
@@ -236,8 +247,9 @@ export class Trace {
     const hide = this.#hiderOf([]);
     const shown = (text: string | null, searched: string | undefined) =>
       text === null || text === searched || this.#options.hiddenPaths.length === 0 ? text && hide(text) : HIDDEN;
-    return found.map(({ at, source, replica, ...entry }) => ({
+    return found.map(({ at, cell, source, replica, ...entry }) => ({
       at,
+      ...(cell === undefined ? {} : { cell }),
       source: hide(source),
       idempotencyKey: shown(entry.idempotencyKey, idempotencyKey),
       correlationId: shown(entry.correlationId, correlationId),
@@ -358,16 +370,22 @@ function withoutExtras(error: unknown): undefined {
   if (!(error instanceof StoreError)) throw error;
 }
 
-function foundOf({ inbox, outbox }: StoredMessage): readonly FoundMessage[] {
+/** A text may be found in another way where some cell could not be asked. @throws any other error */
+function withoutCell(error: unknown): undefined {
+  if (!(error instanceof CellError)) throw error;
+}
+
+function foundOf({ cell, inbox, outbox }: StoredMessage): readonly FoundMessage[] {
   const found: FoundMessage[] = [];
+  const of = cell === undefined ? {} : { cell };
   if (inbox !== undefined) {
     const { id, createdAt, source, eventType: topic, aggregateId: key, state, attempt, lastError } = inbox;
-    found.push({ id, table: "inbox", position: "", createdAt, source, topic, key, state, attempt, lastError });
+    found.push({ id, ...of, table: "inbox", position: "", createdAt, source, topic, key, state, attempt, lastError });
   }
   if (outbox !== undefined) {
     const { id, createdAt, topic, key, state, attempt, lastError } = outbox;
     const source = inbox?.source ?? null;
-    found.push({ id, table: "outbox", position: "", createdAt, source, topic, key, state, attempt, lastError });
+    found.push({ id, ...of, table: "outbox", position: "", createdAt, source, topic, key, state, attempt, lastError });
   }
   return found;
 }

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { Routing, TopicRoute } from "../../../src/adapters/stores/sql/routing.ts";
 import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow, Outcome } from "../../../src/model/rows.ts";
+import type { ReplayScope } from "../../../src/ports/finishedRows.ts";
 import type { ClaimRequest, RelayRequest, Store } from "../../../src/ports/store.ts";
 import type { Clock } from "../../../src/time/clock.ts";
 import type { ManualClock } from "../../support/recorders.ts";
@@ -8,6 +9,8 @@ import type { ManualClock } from "../../support/recorders.ts";
 /** What a database brings to the shared suite: a store on empty tables of its own, and a look behind it. */
 export interface StoreHarness extends AsyncDisposable {
   readonly store: Store;
+  /** The scope of a replay, where it has a form of its own. */
+  readonly scope?: ReplayScope;
   /** The clock given to the store; advancing it makes its hints go stale. */
   readonly clock: ManualClock;
   /** Another replica: a store of its own (own pool, own hints) on the same tables. Without a clock its time stands still. */

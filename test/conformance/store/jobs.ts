@@ -4,13 +4,17 @@ import type { ClaimToken } from "../../../src/model/rows.ts";
 import type { StoreHarness } from "./harness.ts";
 
 const lease = (leaseMs = 60_000) => ({ token: randomUUID() as ClaimToken, leaseMs });
-const newJob = (id: string) => ({
+/** @param scope by default one whose sequence no JavaScript number holds */
+const newJob = (
+  id: string,
+  scope = { finishedUntil: "2025-01-31T12:00:00.123456Z", lastSequence: "9007199254740993" },
+) => ({
   id,
   by: "alice",
   filter: '{"state":"dead"}',
   perSecond: 5,
   total: null,
-  scope: { finishedUntil: "2025-01-31T12:00:00.123456Z", lastSequence: "9007199254740993" },
+  scope,
 });
 const PROGRESS = { moved: 2, position: "7" };
 
@@ -20,13 +24,14 @@ export function exerciseJobs(open: () => Promise<StoreHarness>): void {
       await using harness = await open();
       const { jobs } = harness.store;
       const [id, holder] = [randomUUID(), lease()];
-      await jobs.add(newJob(id), holder);
+      const job = newJob(id, harness.scope);
+      await jobs.add(job, holder);
       expect(await jobs.advance(id, holder, PROGRESS)).toBe(true);
       expect(await jobs.advance(id, holder, { moved: 3, position: null })).toBe(true);
       // A statement without an answer is repeated, and may come late.
       expect(await jobs.advance(id, holder, { moved: 3, position: null })).toBe(true);
       expect(await jobs.advance(id, holder, PROGRESS)).toBe(true);
-      expect(await jobs.get(id)).toMatchObject({ ...newJob(id), state: "running", moved: 3, position: "7" });
+      expect(await jobs.get(id)).toMatchObject({ ...job, state: "running", moved: 3, position: "7" });
       await jobs.end(id, holder.token, "done", null);
       expect((await jobs.list(10)).map(({ state }) => state)).toEqual(["done"]);
       expect(await jobs.get(randomUUID())).toBeUndefined();

@@ -73,7 +73,7 @@ export function exerciseOperations(open: () => Promise<StoreHarness>): void {
       expect(page.map(({ target }) => target)).toEqual([null, "b"]);
       expect(page[0]).toMatchObject({ actor: "alice", action: "pause", at: expect.any(Date) });
       expect(page[0]?.detail).toMatch(/^x{1000}$/);
-      const next = await operations.audit(page[1]?.id ?? null, 10);
+      const next = await operations.audit(page[1]?.position ?? page[1]?.id ?? null, 10);
       expect(next.map(({ target }) => target)).toEqual(["a"]);
     });
 

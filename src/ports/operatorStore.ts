@@ -1,0 +1,57 @@
+import type { DestinationStore } from "./destinationStore.ts";
+import type { ReplayStore } from "./finishedRows.ts";
+import type { HistoryStore } from "./historyStore.ts";
+import type { JobStore } from "./jobStore.ts";
+import type { JournalStore } from "./journalStore.ts";
+import type { MessageStore } from "./messageStore.ts";
+import type { OperationsStore } from "./operationsStore.ts";
+import type { PullStore } from "./pullStore.ts";
+import type { OutboxStore, ParkedStore, SchemaStore, Store } from "./store.ts";
+
+/**
+ * What operators and pull clients need: of one database, whose `Store` is one of these, or of the several cells of an
+ * installation as if they were one.
+ *
+ * With cells, reads leave out a cell that does not answer within about two seconds, and `cells` names it. A change is
+ * made in every cell that it concerns; where some fail it rejects with `CellError`, which says what was done in the
+ * others.
+ */
+export interface OperatorStore
+  extends Pick<Store, "ping" | "poolUsage" | "announceOutbox" | "waitUntilReady" | "close"> {
+  readonly messages: MessageStore;
+  readonly operations: Omit<OperationsStore, "beat" | "leave">;
+  readonly jobs: JobStore;
+  readonly parked: ParkedStore;
+  readonly replay: ReplayStore;
+  readonly history: Pick<HistoryStore, "isAvailable" | "of" | "since">;
+  readonly journal: Pick<JournalStore, "duplicatesOf" | "find">;
+  readonly destinations: Pick<DestinationStore, "isAvailable" | "states" | "pause" | "resume">;
+  readonly pull: PullStore;
+  readonly outbox: Pick<OutboxStore, "backlog">;
+  readonly schema: Pick<SchemaStore, "migrate" | "checkColumns">;
+  /** Undefined without cells. */
+  readonly cells?: Cells | undefined;
+}
+
+/** The cells of an installation. */
+export interface Cells {
+  /** In the order of the configuration. */
+  readonly names: readonly string[];
+  /** Those that the latest reads left out. */
+  missing(): readonly MissingCell[];
+  /** The history of each cell, for whoever follows them: sequences are those of the cell. */
+  readonly histories: readonly CellHistory[];
+}
+
+export interface MissingCell {
+  readonly name: string;
+  /** Why it was left out, for operators. */
+  readonly reason: string;
+  /** Since when, by this process's clock. */
+  readonly since: Date;
+}
+
+export interface CellHistory {
+  readonly cell: string;
+  readonly history: Pick<HistoryStore, "since">;
+}
