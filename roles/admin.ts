@@ -11,7 +11,7 @@ import { StoppingError } from "../src/model/errors.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
 import { sharedController, waitOrAbort } from "../src/time/wait.ts";
-import { closer, type RoleContext, type RoleParts } from "./context.ts";
+import { closer, type OperatorContext, type RoleParts } from "./context.ts";
 import { createRowChanges } from "./finishedRows.ts";
 import { createOverview, createTrace } from "./trace.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
@@ -21,7 +21,7 @@ import { EVALUATOR_SCRIPT } from "./transforms.ts";
  *
  * @param readFiles reads what the console is served from
  */
-export function adminRole(context: RoleContext, readFiles = readConsoleFiles): RoleParts {
+export function adminRole(context: OperatorContext, readFiles = readConsoleFiles): RoleParts {
   const { config, configText, store, clock, audit, log, bodies, wakes } = context;
   const { admin } = config;
   // Not the workers of the configured transforms: a trial must hold up no message.
@@ -49,6 +49,7 @@ export function adminRole(context: RoleContext, readFiles = readConsoleFiles): R
     configText,
     overview,
     operations: store.operations,
+    cells: store.cells,
     clock,
     log,
   });

@@ -5,11 +5,11 @@ import type { Config } from "../config/types.ts";
 import { type Audit, createAudit } from "../core/operations/audit.ts";
 import { createRedactor, type KnownSecrets, type Redact } from "../core/redaction/redact.ts";
 import { ConfigError, errorText } from "../model/errors.ts";
+import type { OperatorStore } from "../ports/operatorStore.ts";
 import type { Log } from "../ports/runtime.ts";
-import type { Store } from "../ports/store.ts";
 import { handleSignals } from "../runtime/shutdown.ts";
 import { type Clock, systemClock } from "../time/clock.ts";
-import type { CommandIo } from "./io.ts";
+import { type CommandIo, plainText } from "./io.ts";
 import type { Prepared } from "./run.ts";
 
 /** What a command does with the database of the configuration. */
@@ -24,7 +24,7 @@ export interface DatabaseWork {
 
 interface DatabaseTools {
   readonly config: Config;
-  readonly store: Store;
+  readonly store: OperatorStore;
   readonly secrets: KnownSecrets;
   readonly redact: Redact;
   readonly audit: Audit;
@@ -89,18 +89,20 @@ export async function untilSignal(
 }
 
 const EXIT_FAILURE = 1;
+/** Characters of a reason. */
+const MOST_SHOWN = 200;
 /** Characters of a text that is kept with a change; far above what the options admit. */
 const LONGEST_NOTE = 2000;
 
 async function runCommand(
   { config, running, secrets }: Prepared,
-  { stdout }: CommandIo,
+  { stdout, stderr }: CommandIo,
   { work }: DatabaseWork,
   signal: AbortSignal,
 ): Promise<void> {
   const { log, flush } = running;
   const { createStore } = await import("../../roles/database.ts");
-  const store = await createStore(config, systemClock, log);
+  const store: OperatorStore = await createStore(config, systemClock, log);
   try {
     await store.waitUntilReady(config.database.startupTimeoutMs, signal);
     const redact = createRedactor(secrets, LONGEST_NOTE);
@@ -109,6 +111,9 @@ async function runCommand(
     // The lines for people come last.
     flush();
     stdout.write(result);
+    for (const { name, reason } of store.cells?.missing() ?? []) {
+      stderr.write(`svc: the cell ${name} was left out, it does not answer: ${plainText(reason, MOST_SHOWN)}\n`);
+    }
   } finally {
     await store.close();
     flush();

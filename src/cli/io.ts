@@ -80,6 +80,11 @@ export const numberOption = (from: number, to: number): ((text: string) => numbe
 /** The columns of a table for people: title and cell of each, in order. */
 export type Columns<T> = readonly (readonly [title: string, cell: (row: T) => string])[];
 
+/** The column for the cell that has a row; none without cells. */
+export function cellColumn<T extends { readonly cell?: string | undefined }>(rows: readonly T[]): Columns<T> {
+  return rows.some(({ cell }) => cell !== undefined) ? [["cell", ({ cell }) => plainText(cell ?? "", 40)]] : [];
+}
+
 /** Aligns cells in columns. @returns a line for the titles and one for each row; nothing without rows */
 export function textTable<T>(rows: readonly T[], columns: Columns<T>): string {
   if (rows.length === 0) return "";

@@ -10,12 +10,14 @@ import {
   parseText,
   saysWhichRows,
 } from "../core/finished/requests.ts";
+import { splitSequence } from "../model/cellPositions.ts";
 import type { MessageId } from "../model/rows.ts";
 import type { ParkedRow } from "../ports/store.ts";
 import { type DatabaseWork, databaseAction } from "./database.ts";
 import {
   type Columns,
   type CommandIo,
+  cellColumn,
   FILE_OPTION,
   numberOption,
   operator,
@@ -116,7 +118,7 @@ async function listed(parked: Parked, { topic, key, limit = 50, json = false }: 
   if (json) return rows.map((row) => `${JSON.stringify(parkedRowShown(row))}\n`).join("");
   if (rows.length === 0) return "no parked row matches\n";
   const more = found.length > limit ? `the first ${limit}; --limit shows more\n` : "";
-  return `${textTable(rows, COLUMNS)}${more}`;
+  return `${textTable(rows, [...cellColumn(rows), ...COLUMNS])}${more}`;
 }
 
 /** Works on the parked rows. A signal ends it between two batches, with exit code 1. */
@@ -136,7 +138,7 @@ function rowsOf(count: number): string {
 
 const COLUMNS: Columns<ParkedRow> = [
   ["id", (row) => row.id],
-  ["sequence", (row) => row.sequence],
+  ["sequence", (row) => splitSequence(row.sequence).sequence],
   ["topic", (row) => plainText(row.topic ?? "", 40)],
   ["key", (row) => plainText(row.key ?? "", 40)],
   ["attempts", (row) => String(row.attempt)],

@@ -19,6 +19,7 @@ import { type DatabaseWork, databaseAction, requireDestination } from "./databas
 import {
   type Columns,
   type CommandIo,
+  cellColumn,
   FILE_OPTION,
   numberOption,
   operator,
@@ -74,7 +75,10 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
         const { state, id: ids, topic: topics, destination, createdAfter, createdBefore, to: toDestination } = options;
         const request = { state, ids, topics, destination, createdAfter, createdBefore, toDestination };
         if (options.jobs === true)
-          return withJobs(async ({ jobs }) => textTable(await jobs.list(MOST_JOBS), JOB_COLUMNS));
+          return withJobs(async ({ jobs }) => {
+            const listed = await jobs.list(MOST_JOBS);
+            return textTable(listed, [...cellColumn(listed), ...JOB_COLUMNS]);
+          });
         if (options.resume !== undefined) return resumeJob(options.resume, io);
         if (!hasFilter(request)) usageError(command, `${NO_FILTER} ${FILTERS}`);
         return replay(request, options, io);
@@ -229,7 +233,7 @@ function movedText(moved: number): string {
 
 function previewText({ count, sample }: ReplayPreview): string {
   const shown = sample.length < count ? `; the first ${sample.length} of them:` : "";
-  return `${rowsOf(count)} would be moved to pending${shown}\n${textTable(sample, COLUMNS)}`;
+  return `${rowsOf(count)} would be moved to pending${shown}\n${textTable(sample, [...cellColumn(sample), ...COLUMNS])}`;
 }
 
 const JOB_COLUMNS: Columns<JobShown> = [

@@ -74,7 +74,7 @@ const CLEAR = "\x1b[H\x1b[J";
 
 /** The overview for people. @param shown with the figures of the last {@link RATE_MINUTES} minutes */
 export function statusText(shown: OverviewShown): string {
-  const { at, replicas, sources, destinations, outbox } = shown;
+  const { at, replicas, sources, destinations, outbox, cells = [] } = shown;
   const parts = [
     warningsOf(shown)
       .map((warning) => `! ${warning}\n`)
@@ -82,6 +82,7 @@ export function statusText(shown: OverviewShown): string {
     outbox === null
       ? "outbox    being counted\n"
       : `outbox    ${outbox.pending} pending${oldest(outbox.oldestAgeMs)}, ${outbox.blockedKeys} blocked keys, ${outbox.parked} parked, ${atLeast(outbox.dead)} dead\n`,
+    textTable(cells, CELL_COLUMNS),
     replicas === null ? "" : textTable(replicas, REPLICA_COLUMNS),
     textTable(sources, sourceColumns(at)),
     textTable(destinations, destinationColumns(at)),
@@ -97,10 +98,17 @@ function warningsOf({
   destinations,
   outbox,
   relayEnabled,
+  cells = [],
 }: OverviewShown): readonly string[] {
   const runs = (role: string) => roles === null || (roles[role]?.replicas ?? 0) > 0;
   const isReceiving = sources.some(({ pending }) => (pending ?? 0) > 0);
   return [
+    ...cells
+      .filter(({ awaySince }) => awaySince !== null)
+      .map(
+        ({ name, reason }) =>
+          `the cell ${name} does not answer: its figures are missing (${plainText(reason ?? "", 100)})`,
+      ),
     ...(replicas === null
       ? ["the replicas are not known: the table of the processes cannot be read (docs/status.md)"]
       : []),
@@ -145,6 +153,11 @@ function rate<M>(minutes: readonly M[] | null, counter: keyof M, at: Date): stri
 
 const number = (value: number | null): string => (value === null ? "?" : String(value));
 
+const CELL_COLUMNS: Columns<NonNullable<OverviewShown["cells"]>[number]> = [
+  ["cell", ({ name }) => plainText(name, 40)],
+  ["state", ({ awaySince }) => (awaySince === null ? "ok" : `away since ${awaySince.toISOString()}`)],
+];
+
 const REPLICA_COLUMNS: Columns<NonNullable<OverviewShown["replicas"]>[number]> = [
   ["replica", ({ name }) => plainText(name, 60)],
   ["version", ({ version }) => version],
@@ -184,7 +197,7 @@ function audit({ lines = LINES_BY_DEFAULT, json = false }: StatusOptions): Datab
       }
       const oldestFirst = entries.toReversed();
       return json
-        ? oldestFirst.map((entry) => `${JSON.stringify(entry)}\n`).join("")
+        ? oldestFirst.map(({ position: _position, ...entry }) => `${JSON.stringify(entry)}\n`).join("")
         : textTable(oldestFirst, AUDIT_COLUMNS);
     },
   };

@@ -70,14 +70,19 @@ function textOf(timelines: readonly Timeline[], filtered: readonly FilteredMessa
 function filteredText(message: FilteredMessage): string {
   const { at, source, replica } = message;
   const what = `received from ${source} and dropped by the filter of this source (by ${replica})`;
-  const facts = factsText(message, ["source", "idempotencyKey", "correlationId"]);
+  const facts = factsText(message, ["cell", "source", "idempotencyKey", "correlationId"]);
   return `filtered: no row was stored\n${facts}    ${at.toISOString().padEnd(TIME_WIDTH)}${plainText(what, MOST_SHOWN)}\n`;
 }
 
-function factsText<K extends keyof typeof LABELS>(of: Readonly<Record<K, string | null>>, names: readonly K[]): string {
+function factsText<K extends keyof typeof LABELS>(
+  of: { readonly [Fact in K]?: string | null | undefined },
+  names: readonly K[],
+): string {
   const lines = names.map((name) => {
     const value = of[name];
-    return value === null ? "" : `  ${LABELS[name].padEnd(LABEL_WIDTH)}${plainText(value, MOST_SHOWN)}\n`;
+    return value === null || value === undefined
+      ? ""
+      : `  ${LABELS[name].padEnd(LABEL_WIDTH)}${plainText(value, MOST_SHOWN)}\n`;
   });
   return lines.join("");
 }
@@ -85,7 +90,15 @@ function factsText<K extends keyof typeof LABELS>(of: Readonly<Record<K, string 
 function timelineText(timeline: Timeline): string {
   const { id, state, attempts, maxAttempts, waits, events, hasHistory } = timeline;
   const of = maxAttempts === null ? "" : ` of ${maxAttempts}`;
-  const facts = factsText(timeline, ["source", "idempotencyKey", "correlationId", "topic", "key", "destination"]);
+  const facts = factsText(timeline, [
+    "cell",
+    "source",
+    "idempotencyKey",
+    "correlationId",
+    "topic",
+    "key",
+    "destination",
+  ]);
   const why = waits.map(({ text }) => `  ${"waits".padEnd(LABEL_WIDTH)}${plainText(text, MOST_SHOWN)}\n`);
   const without = hasHistory
     ? ""
@@ -100,6 +113,7 @@ function timelineText(timeline: Timeline): string {
 }
 
 const LABELS = {
+  cell: "cell",
   source: "source",
   idempotencyKey: "idempotency key",
   correlationId: "correlation id",

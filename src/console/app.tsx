@@ -15,7 +15,7 @@ import { SignInPage } from "./pages/signIn.tsx";
 import { link, type Place, usePlace } from "./router.ts";
 import { SessionContext } from "./session.ts";
 import type { SessionInfo } from "./types.ts";
-import { AnnouncerContext, ErrorNote, PageTitle } from "./ui.tsx";
+import { AnnouncerContext, ErrorNote, PageTitle, Time } from "./ui.tsx";
 
 /** Signs in first where that is needed, then shows the page that the address names. */
 export function App() {
@@ -130,9 +130,26 @@ function Frame({ session, onSession }: FrameProps) {
         <div role="status" class={notice === "" ? "unseen" : "note good"}>
           {notice}
         </div>
+        <MissingCells />
         <Page place={place} />
       </main>
     </AnnouncerContext.Provider>
+  );
+}
+
+/** On every page: each may lack what those cells have. */
+function MissingCells() {
+  const { overview } = useLive();
+  const missing = (overview?.cells ?? []).filter(({ awaySince }) => awaySince !== null);
+  return (
+    <>
+      {missing.map(({ name, awaySince, reason }) => (
+        <p key={name} class="note warn">
+          <strong>The cell {name} does not answer</strong> since <Time at={awaySince} />: what it has is not shown.{" "}
+          {reason}
+        </p>
+      ))}
+    </>
   );
 }
 

@@ -99,6 +99,11 @@ export interface Column<T> {
   readonly isWide?: boolean;
 }
 
+/** The column for the cell that has a row; none without cells. */
+export function cellColumn<T extends { readonly cell?: string | undefined }>(rows: readonly T[]): readonly Column<T>[] {
+  return rows.some(({ cell }) => cell !== undefined) ? [{ title: "Cell", cell: ({ cell }) => cell ?? UNKNOWN }] : [];
+}
+
 interface TableProps<T> {
   readonly caption: string;
   readonly rows: readonly T[];

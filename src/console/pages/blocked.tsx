@@ -3,7 +3,7 @@ import { useLive } from "../live.tsx";
 import { useResource } from "../resource.ts";
 import { link } from "../router.ts";
 import type { BlockedKey } from "../types.ts";
-import { Badge, Loading, MessageLink, PageTitle, Table, Time } from "../ui.tsx";
+import { Badge, cellColumn, Loading, MessageLink, PageTitle, Table, Time } from "../ui.tsx";
 
 const SHOWN = 100;
 /** Rows behind a key are counted so far. */
@@ -30,6 +30,7 @@ export function BlockedKeysPage() {
             empty="No key is blocked."
             columns={[
               { title: "Key", cell: ({ key }) => <a href={link(["messages"], { key })}>{key}</a>, isWide: true },
+              ...cellColumn(data.keys),
               {
                 title: "Rows behind",
                 cell: ({ rowsBehind }) =>

@@ -44,6 +44,7 @@ function MessageBody({ message, onChanged }: { readonly message: Message; readon
           entries={[
             ["State", <Badge key="state">{state}</Badge>],
             ["Failed attempts", `${attempts}${maxAttempts === null ? "" : ` of ${maxAttempts}`}`],
+            ["Cell", message.cell],
             ["Topic", message.topic],
             [
               "Key",

@@ -9,6 +9,7 @@ import {
   Badge,
   Choice,
   type Column,
+  cellColumn,
   Loading,
   MessageLink,
   PageTitle,
@@ -177,7 +178,7 @@ function Results({ address }: { readonly address: string }) {
             rows={data.messages}
             keyOf={({ id, table }) => table + id}
             empty={emptyText(data)}
-            columns={COLUMNS}
+            columns={[...COLUMNS.slice(0, 2), ...cellColumn(data.messages), ...COLUMNS.slice(2)]}
           />
           <Filtered rows={data.filtered ?? []} />
           <nav class="actions" aria-label="Pages">

@@ -53,6 +53,22 @@ function OverviewBody({ overview }: { readonly overview: Overview }) {
         </div>
         {sources.length === 0 ? <p class="quiet">The configuration has no source.</p> : null}
       </Section>
+      {overview.cells === undefined ? null : (
+        <Section title="Cells">
+          <Table
+            caption="Cells of the installation"
+            rows={overview.cells}
+            keyOf={({ name }) => name}
+            empty=""
+            columns={[
+              { title: "Cell", cell: ({ name }) => name },
+              { title: "State", cell: ({ awaySince }) => <Badge>{awaySince === null ? "ok" : "away"}</Badge> },
+              { title: "Away since", cell: ({ awaySince }) => <Time at={awaySince} /> },
+              { title: "Reason", cell: ({ reason }) => reason ?? UNKNOWN, isWide: true },
+            ]}
+          />
+        </Section>
+      )}
       <Section title="Replicas">
         {replicas === null ? (
           <p class="quiet">Not known: the table of the processes is missing. The log at startup says what to do.</p>

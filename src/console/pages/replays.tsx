@@ -9,6 +9,7 @@ import type { DryRun, ReplayFilter, ReplayJob } from "../types.ts";
 import {
   Badge,
   Choice,
+  cellColumn,
   Dialog,
   ErrorNote,
   Loading,
@@ -179,6 +180,7 @@ function DryRunResult({ run }: { readonly run: DryRun }) {
           columns={[
             { title: "Created", cell: ({ createdAt }) => <Time at={createdAt} /> },
             { title: "Message", cell: ({ id = "" }) => <MessageLink id={id} /> },
+            ...cellColumn(run.sample),
             { title: "Topic", cell: ({ topic }) => topic ?? UNKNOWN, isWide: true },
             { title: "Key", cell: ({ key }) => key ?? UNKNOWN, isWide: true },
             { title: "State", cell: ({ state = "" }) => <Badge>{state}</Badge> },
@@ -260,8 +262,8 @@ function Job({ job, onChanged }: { readonly job: ReplayJob; readonly onChanged: 
         aria-label={`Rows moved by the replay of ${by}`}
       />
       <p class="quiet">
-        {count(moved)} of {count(total)} moved, by {by}, started <Time at={createdAt} />, last change{" "}
-        <Time at={updatedAt} />
+        {count(moved)} of {count(total)} moved, by {by}, started <Time at={createdAt} />
+        {job.cell === undefined ? null : `, in the table of the cell ${job.cell}`}, last change <Time at={updatedAt} />
       </p>
       {lastError === null ? null : <p class="reason">{lastError}</p>}
       <ErrorNote>{error}</ErrorNote>

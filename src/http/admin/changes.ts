@@ -16,6 +16,7 @@ import {
   requireObject,
   single,
 } from "../../core/finished/requests.ts";
+import { splitSequence } from "../../model/cellPositions.ts";
 import type { MessageId } from "../../model/rows.ts";
 import { ERRORS } from "../exchange.ts";
 import { type AdminRequest, onTable, parseJsonBody, parseOptionalBody, Refusal } from "./requests.ts";
@@ -153,7 +154,10 @@ export function jobChanges(jobs: ReplayJobs, runner: Pick<JobRunner, "execute" |
           return (await jobs.get(held.id)) ?? {};
         }
         const { count, isExact, sample } = await run((signal) => jobs.preview(request, SAMPLE_SIZE, signal));
-        const rows = sample.map(({ lastError: _lastError, destinationOverride: _override, ...row }) => row);
+        const rows = sample.map(({ lastError: _lastError, destinationOverride: _override, ...row }) => ({
+          ...row,
+          sequence: splitSequence(row.sequence).sequence,
+        }));
         return { count, isExact, sample: rows };
       }),
 

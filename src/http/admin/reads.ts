@@ -4,14 +4,22 @@ import * as requests from "../../core/finished/requests.ts";
 import type { Overview } from "../../core/operations/overview.ts";
 import { CursorError } from "../../core/trace/pages.ts";
 import { MESSAGE_STATES, MOST_MESSAGES, type Trace } from "../../core/trace/trace.ts";
+import { DONE, decodePositions, POSITIONS_PATTERN } from "../../model/cellPositions.ts";
 import type { MessageId } from "../../model/rows.ts";
 import type { OperationsStore } from "../../ports/operationsStore.ts";
+import type { Cells } from "../../ports/operatorStore.ts";
 import { ERRORS } from "../exchange.ts";
 import { TIME, UUID } from "../openapi/schemas.ts";
 import { choice, numberParameter, textParameter, type ValuesOf } from "./query.ts";
 import { onTable, Refusal } from "./requests.ts";
 
 /** What the admin routes show: messages, parked rows, and the whole installation at a glance. */
+
+/** Adds the names of the cells that an answer is without. @param cells undefined without cells */
+export function namingMissing(answer: object, cells: Pick<Cells, "missing"> | undefined): object {
+  const missing = cells?.missing() ?? [];
+  return missing.length === 0 ? answer : { ...answer, missingCells: missing.map(({ name }) => name) };
+}
 
 const LISTED_BY_DEFAULT = 50;
 
@@ -111,11 +119,13 @@ export function showBlockedKeys(overview: Pick<Overview, "blockedKeys">) {
   });
 }
 
-/** The `cursor` of the audit log is the id of an entry. */
+/** The `cursor` of the audit log is the id of an entry; with cells it has one of each. */
 const SEQUENCE = /^[0-9]{1,18}$/;
+const AUDIT_CURSOR = `${SEQUENCE.source}|^${POSITIONS_PATTERN}$`;
 
 function parseSequence(text: string): string {
-  if (SEQUENCE.test(text)) return text;
+  const ids = Object.values(decodePositions(text) ?? { id: text });
+  if (ids.every((id) => id === DONE || SEQUENCE.test(id)) && text !== DONE) return text;
   throw new Error("the cursor of an answer is expected, as it came");
 }
 
@@ -123,7 +133,7 @@ export const AUDIT_QUERY = {
   ...LIMIT_QUERY,
   cursor: {
     parse: parseSequence,
-    schema: { type: "string", pattern: SEQUENCE.source },
+    schema: { type: "string", pattern: AUDIT_CURSOR },
     description: "The `cursor` of the page before.",
   },
 };
@@ -132,6 +142,10 @@ export function showAudit(store: Pick<OperationsStore, "audit">) {
   return ({ cursor, limit = LISTED_BY_DEFAULT }: ValuesOf<typeof AUDIT_QUERY>): Promise<object> =>
     onTable(ERRORS.noAuditTable, async () => {
       const entries = await store.audit(cursor ?? null, limit);
-      return { entries, cursor: entries.length < limit ? null : (entries.at(-1)?.id ?? null) };
+      const last = entries.at(-1);
+      return {
+        entries: entries.map(({ position: _position, ...entry }) => entry),
+        cursor: entries.length < limit ? null : (last?.position ?? last?.id ?? null),
+      };
     });
 }

@@ -3,7 +3,7 @@ import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import { ParkedInterruptedError } from "../../core/finished/parked.ts";
 import { NoOverrideError, ReplayInterruptedError } from "../../core/finished/replay.ts";
 import { jsonText } from "../../core/receipt/jsonDocument.ts";
-import { errorText, StoppingError, StoreError, withoutTable } from "../../model/errors.ts";
+import { CellError, errorText, StoppingError, StoreError, withoutTable } from "../../model/errors.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { crossSiteRefusal, foreignHostRefusal } from "../console/origin.ts";
@@ -159,15 +159,22 @@ export function answering<T>(parse: (request: AdminRequest) => T, work: (request
 function answerError(res: ServerResponse, error: unknown): void {
   if (error instanceof Refusal) sendError(res, error.status, error.message);
   else if (error instanceof NoOverrideError) sendError(res, 501, ERRORS.noOverride);
-  else if (error instanceof StoreError) sendError(res, 500, ERRORS.storageFailed);
+  else if (error instanceof StoreError) sendError(res, 500, storageFailure(error));
   else if (error instanceof ReplayInterruptedError) answerInterruption(res, error, { moved: error.moved });
   else if (error instanceof ParkedInterruptedError) answerInterruption(res, error, { changed: error.changed });
   else throw error;
 }
 
+/** With cells an operator must know which of them failed. */
+function storageFailure(error: StoreError): string {
+  return error instanceof CellError
+    ? `${error.message.charAt(0).toUpperCase()}${error.message.slice(1)}`
+    : ERRORS.storageFailed;
+}
+
 /** @param done what was changed before the interruption */
 function answerInterruption(res: ServerResponse, error: Error, done: object): void {
   if (error.cause instanceof StoppingError) sendJson(res, 503, { error: ERRORS.shuttingDown, ...done });
-  else if (error.cause instanceof StoreError) sendJson(res, 500, { error: ERRORS.storageFailed, ...done });
+  else if (error.cause instanceof StoreError) sendJson(res, 500, { error: storageFailure(error.cause), ...done });
   else throw error;
 }

@@ -8,6 +8,7 @@ import type { Overview } from "../../core/operations/overview.ts";
 import type { Trace } from "../../core/trace/trace.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
 import type { OperationsStore } from "../../ports/operationsStore.ts";
+import type { Cells } from "../../ports/operatorStore.ts";
 import { accessOf } from "../credentials.ts";
 import { ERRORS } from "../exchange.ts";
 import type { RouteDescription } from "../openapi/answers.ts";
@@ -37,6 +38,8 @@ interface AdminRouteOptions extends GuardOptions {
   readonly configText: string;
   readonly overview: Overview;
   readonly operations: Pick<OperationsStore, "audit">;
+  /** Undefined without cells. */
+  readonly cells?: Pick<Cells, "missing"> | undefined;
 }
 
 /**
@@ -60,6 +63,8 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
   const at = (id: Id, handler: RouteHandler): Route => route(id, { access, ...describe[id] }, handler);
   const json = <T>(id: Id, parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): Route =>
     at(id, guard(answering(parse, work)));
+  const read = <T>(id: Id, parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): Route =>
+    json(id, parse, async (request) => reads.namingMissing(await work(request), options.cells));
   const jobs = changes.jobChanges(options.jobs, options.runner, run);
   return [
     at("admin_transform_test", transformTestHandler(guard, { evaluator: options.evaluator, maxTimeoutMs, clock })),
@@ -68,7 +73,7 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
       if (!hasFilter(request)) throw new Refusal(400, NO_FILTER);
       return { moved: (await run((signal) => replay.run(request, by, signal))).moved };
     }),
-    json("admin_destinations", noParameters, async () => ({ destinations: await destinations.list() })),
+    read("admin_destinations", noParameters, async () => ({ destinations: await destinations.list() })),
     json("admin_destination_pause", changes.parsePause, async ({ name, pause, by }) => {
       requireChangeable(destinations, name);
       await destinations.pause(name, pause, by);
@@ -78,15 +83,15 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
       requireChangeable(destinations, name);
       return { resumed: await destinations.resume(name, by) };
     }),
-    json("admin_parked_list", readQuery(reads.PARKED_QUERY), reads.listParked(parked)),
+    read("admin_parked_list", readQuery(reads.PARKED_QUERY), reads.listParked(parked)),
     json("admin_parked_retry", changes.parseParked(false), async ({ selection, by }) => ({
       changed: await run((signal) => parked.retry(selection, by, signal)),
     })),
     json("admin_parked_discard", changes.parseParked(true), async ({ selection, by, reason }) => ({
       changed: await run((signal) => parked.discard(selection, by, reason, signal)),
     })),
-    json("admin_messages", readQuery(reads.MESSAGES_QUERY), reads.findMessages(trace)),
-    json(
+    read("admin_messages", readQuery(reads.MESSAGES_QUERY), reads.findMessages(trace)),
+    read(
       "admin_message",
       ({ parameters }) => changes.targetOf(parameters).id,
       reads.showMessage(trace, admin.showPayloads),
@@ -116,15 +121,15 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
         run((signal) => messages.replay(id, by, toDestination, signal)),
       ),
     ),
-    json("admin_replays", noParameters, jobs.list),
+    read("admin_replays", noParameters, jobs.list),
     json("admin_replay_start", changes.parseJob(names), jobs.start),
     json("admin_replay_job", changes.parseTarget, jobs.show),
     json("admin_replay_cancel", changes.parseTarget, jobs.cancel),
     json("admin_replay_resume", changes.parseTarget, jobs.resume),
     json("admin_overview", readQuery(reads.OVERVIEW_QUERY), reads.showOverview(overview)),
-    json("admin_failures", readQuery(reads.FAILURES_QUERY), reads.showFailures(overview)),
-    json("admin_blocked_keys", readQuery(reads.LIMIT_QUERY), reads.showBlockedKeys(overview)),
-    json("admin_audit", readQuery(reads.AUDIT_QUERY), reads.showAudit(options.operations)),
+    read("admin_failures", readQuery(reads.FAILURES_QUERY), reads.showFailures(overview)),
+    read("admin_blocked_keys", readQuery(reads.LIMIT_QUERY), reads.showBlockedKeys(overview)),
+    read("admin_audit", readQuery(reads.AUDIT_QUERY), reads.showAudit(options.operations)),
   ];
 }
 

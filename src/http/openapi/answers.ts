@@ -1,7 +1,7 @@
 import { describeQuery } from "../admin/query.ts";
 import type { Access } from "../credentials.ts";
 import { ACCEPTED_ENCODINGS, ERRORS, tooLargeMessage } from "../exchange.ts";
-import { exampleOf, object, ref, type SchemaName } from "./schemas.ts";
+import { exampleOf, object, ref, type SchemaName, STORAGE_FAILURE } from "./schemas.ts";
 import type { ApiResponse, Content, Examples, Parameter, ResponseHeaders, Schema } from "./types.ts";
 
 /** One route in the OpenAPI document; the rest follows from the route table. */
@@ -107,11 +107,12 @@ export const queried = (
 
 /** The answers to a change in batches that was interrupted. @param done how many rows were changed before */
 export function interrupted(member: "moved" | "changed", done: Schema): readonly Answer[] {
-  const answer = (status: number, cause: string, message: string): Answer =>
-    json(status, cause, object({ error: { const: message }, [member]: [done, 2000] }));
+  const answer = (status: number, cause: string, message: string, reason: Schema): Answer =>
+    json(status, cause, object({ error: [reason, message], [member]: [done, 2000] }));
+  const { storageFailed, shuttingDown } = ERRORS;
   return [
-    answer(500, "The database failed.", ERRORS.storageFailed),
-    answer(503, "The service stopped before the change was complete.", ERRORS.shuttingDown),
+    answer(500, "The database failed.", storageFailed, STORAGE_FAILURE),
+    answer(503, "The service stopped before the change was complete.", shuttingDown, { const: shuttingDown }),
   ];
 }
 

@@ -22,6 +22,8 @@ import {
   count,
   countOrNull,
   exampleOf,
+  fromCells,
+  inCell,
   integer,
   list,
   nullable,
@@ -157,7 +159,11 @@ export function describeDestinations(maxBytes: number) {
       description:
         "Every configured destination: whether it is paused, broken or slow, its backlog, its last deliveries.",
       answers: [
-        json(200, "The destinations in the order of the configuration.", object({ destinations: list(DESTINATION) })),
+        json(
+          200,
+          "The destinations in the order of the configuration.",
+          fromCells({ destinations: list(DESTINATION) }),
+        ),
         tooLarge(maxBytes),
         STORAGE_FAILED,
       ],
@@ -198,7 +204,7 @@ export function describeDestinations(maxBytes: number) {
   };
 }
 
-const PARKED_ROW = object({
+const PARKED_ROW = inCell({
   id: [UUID, "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f"],
   sequence: [text("Its place in the order of delivery."), "17"],
   topic: [TEXT_OR_NULL, "orders.created"],
@@ -250,7 +256,7 @@ export function describeParked(maxBytes: number) {
       "Show parked outbox rows",
       "Rows that failed for good on a route with `onExhausted: park`, in the order of delivery; no payloads.",
       PARKED_QUERY,
-      json(200, "The first parked rows that match.", object({ rows: list(PARKED_ROW) })),
+      json(200, "The first parked rows that match.", fromCells({ rows: list(PARKED_ROW) })),
     ),
     admin_parked_retry: {
       summary: "Retry parked outbox rows",
@@ -279,7 +285,7 @@ export function describeParked(maxBytes: number) {
   };
 }
 
-const JOB = object({
+const JOB = inCell({
   id: [UUID, "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f"],
   state: [{ enum: JOB_STATES }, "running"],
   by: [TEXT, "alice (admin route)"],
@@ -379,7 +385,7 @@ export function describeReplays(names: readonly string[], maxBytes: number) {
     admin_replays: {
       summary: "Show the replays",
       description: "The newest 50.",
-      answers: [json(200, "The replays.", object({ jobs: list(JOB) })), NO_TABLE, STORAGE_FAILED],
+      answers: [json(200, "The replays.", fromCells({ jobs: list(JOB) })), NO_TABLE, STORAGE_FAILED],
     },
     admin_replay_start: {
       summary: "Start a replay, or count what it would move",

@@ -8,6 +8,8 @@ import {
   count,
   countOrNull,
   exampleOf,
+  fromCells,
+  inCell,
   integer,
   list,
   nullable,
@@ -82,18 +84,29 @@ const ROLES = {
   additionalProperties: object({ replicas: count("Seen within the last minute.") }),
 };
 
-const OVERVIEW = object({
-  at: [TIME, AT],
-  relayEnabled: [bool("`inbox.relay.enabled` of this process."), true],
-  roles: [ROLES, { poller: { replicas: 1 } }],
-  replicas: [
-    { ...list(REPLICA, "Processes seen within the last minute."), type: ["array", "null"] },
-    [exampleOf(REPLICA)],
-  ],
-  sources: [list(SOURCE), []],
-  destinations: [list(DESTINATION), []],
-  outbox: { ...OUTBOX, type: ["object", "null"] },
+const CELL = object({
+  name: TEXT,
+  awaySince: { ...TIME_OR_NULL, description: "Null while it answers." },
+  reason: nullable("string", "Why it does not answer."),
 });
+
+const OVERVIEW = openObject(
+  {
+    at: [TIME, AT],
+    relayEnabled: [bool("`inbox.relay.enabled` of this process."), true],
+    roles: [ROLES, { poller: { replicas: 1 } }],
+    replicas: [
+      { ...list(REPLICA, "Processes seen within the last minute."), type: ["array", "null"] },
+      [exampleOf(REPLICA)],
+    ],
+    sources: [list(SOURCE), []],
+    destinations: [list(DESTINATION), []],
+    outbox: { ...OUTBOX, type: ["object", "null"] },
+    cells: [list(CELL, "With cells: every configured one. The figures are of those that answer."), undefined],
+  },
+  ["at", "relayEnabled", "roles", "replicas", "sources", "destinations", "outbox"],
+  { additionalProperties: false },
+);
 
 const FAILURES = object({
   state: { enum: ["dead", "parked"] },
@@ -105,7 +118,7 @@ const FAILURES = object({
   ids: list(UUID, "Of the newest five."),
 });
 
-const BLOCKED_KEY = object({
+const BLOCKED_KEY = inCell({
   key: TEXT,
   id: { ...UUID, description: "Of the row that blocks it." },
   topic: TEXT_OR_NULL,
@@ -126,7 +139,7 @@ const AUDIT_ENTRY = object({
   detail: TEXT_OR_NULL,
 });
 
-const FOUND_MESSAGE = object({
+const FOUND_MESSAGE = inCell({
   id: [UUID, ID],
   table: [{ enum: ["inbox", "outbox"], description: "Where the row is that is shown." }, "outbox"],
   createdAt: [TIME_OR_NULL, AT],
@@ -138,7 +151,7 @@ const FOUND_MESSAGE = object({
   lastError: [nullable("string", "Its beginning; null where `admin.redactPayloadPaths` hides fields."), REASON],
 });
 
-const FILTERED_MESSAGE = object({
+const FILTERED_MESSAGE = inCell({
   at: TIME,
   source: TEXT,
   idempotencyKey: nullable("string", "Null where it is not known."),
@@ -149,13 +162,9 @@ const FILTERED_MESSAGE = object({
 const FILTERED =
   "With `idempotencyKey` or `correlationId`, on the first page: messages of the last 24 hours that a source's filter dropped, newest first, 20 at most.";
 
-const MESSAGE_PAGE = object(
-  {
-    messages: list(FOUND_MESSAGE),
-    cursor: TEXT_OR_NULL,
-    filtered: [list(FILTERED_MESSAGE, FILTERED), undefined],
-  },
-  { required: ["messages", "cursor"] },
+const MESSAGE_PAGE = fromCells(
+  { messages: list(FOUND_MESSAGE), cursor: TEXT_OR_NULL },
+  { filtered: [list(FILTERED_MESSAGE, FILTERED), undefined] },
 );
 
 const EVENTS = [
@@ -189,23 +198,26 @@ const WAIT = object({
 const DUPLICATES =
   "How often it was received again in the last 24 hours, up to 1000; `events` has the newest 20. Null: not known.";
 
-const TIMELINE = object({
-  id: [UUID, ID],
-  state: [{ enum: [...MESSAGE_STATES, "parked"] }, "pending"],
-  source: [TEXT_OR_NULL, "orders"],
-  idempotencyKey: [TEXT_OR_NULL, "order-17"],
-  correlationId: [TEXT_OR_NULL, "c-17"],
-  topic: [TEXT_OR_NULL, "orders.created"],
-  key: [TEXT_OR_NULL, "order-17"],
-  destination: [nullable("string", "By the routes of this process."), "billing"],
-  attempts: [integer("Failed attempts."), 1],
-  maxAttempts: [nullable("integer"), 5],
-  lastError: [TEXT_OR_NULL, REASON],
-  waits: list(WAIT, "Why it is not delivered yet, the first reason to look at first; empty for a finished message."),
-  events: [list(EVENT, "Oldest first."), [RECEIVED, exampleOf(EVENT)]],
-  hasHistory: [bool("False: attempts and actions are missing, their table cannot be read."), true],
-  duplicates: [nullable("integer", DUPLICATES), 0],
-});
+const TIMELINE = fromCells(
+  {
+    id: [UUID, ID],
+    state: [{ enum: [...MESSAGE_STATES, "parked"] }, "pending"],
+    source: [TEXT_OR_NULL, "orders"],
+    idempotencyKey: [TEXT_OR_NULL, "order-17"],
+    correlationId: [TEXT_OR_NULL, "c-17"],
+    topic: [TEXT_OR_NULL, "orders.created"],
+    key: [TEXT_OR_NULL, "order-17"],
+    destination: [nullable("string", "By the routes of this process."), "billing"],
+    attempts: [integer("Failed attempts."), 1],
+    maxAttempts: [nullable("integer"), 5],
+    lastError: [TEXT_OR_NULL, REASON],
+    waits: list(WAIT, "Why it is not delivered yet, the first reason to look at first; empty for a finished message."),
+    events: [list(EVENT, "Oldest first."), [RECEIVED, exampleOf(EVENT)]],
+    hasHistory: [bool("False: attempts and actions are missing, their table cannot be read."), true],
+    duplicates: [nullable("integer", DUPLICATES), 0],
+  },
+  { cell: [text("With cells: the one that has its outbox row, else its inbox row."), undefined] },
+);
 
 /** What the admin routes show: messages, the whole installation, what operators did, the configuration. */
 export const READS = {
@@ -238,7 +250,7 @@ export const READS = {
     json(
       200,
       "The groups, the largest first.",
-      object({
+      fromCells({
         groups: [list(FAILURES), []],
         rowsRead: [count("Rows that were read."), 0],
         isComplete: [bool("False: there are more rows than were read."), true],
@@ -249,13 +261,13 @@ export const READS = {
     "Show the keys that wait behind a failed row",
     "Those whose retry is due first, then those behind parked rows.",
     LIMIT_QUERY,
-    json(200, "The keys.", object({ keys: [list(BLOCKED_KEY), []] })),
+    json(200, "The keys.", fromCells({ keys: [list(BLOCKED_KEY), []] })),
   ),
   admin_audit: queried(
     "Show what operators did",
     "Newest first, of the last 90 days.",
     AUDIT_QUERY,
-    json(200, "A page of entries.", object({ entries: [list(AUDIT_ENTRY), []], cursor: TEXT_OR_NULL })),
+    json(200, "A page of entries.", fromCells({ entries: [list(AUDIT_ENTRY), []], cursor: TEXT_OR_NULL })),
     error(501, "The table of the audit log cannot be read.", ERRORS.noAuditTable),
   ),
   admin_config: {

@@ -40,6 +40,23 @@ export function object(members: Members, further: Keywords = {}): Schema {
   return openObject(members, Object.keys(members), { additionalProperties: false, ...keywords(further) });
 }
 
+/** A thing that is in one cell; without cells that is not said. */
+export function inCell(members: Members): Schema {
+  return object(
+    { ...members, cell: [text("With cells: the one that has it."), undefined] },
+    { required: Object.keys(members) },
+  );
+}
+
+/** An answer from all cells. @param further what may be absent too */
+export function fromCells(members: Members, further: Members = {}): Schema {
+  const missingCells = list(TEXT, "With cells: those that did not answer. What they have is missing here.");
+  return object(
+    { ...members, ...further, missingCells: [missingCells, undefined] },
+    { required: Object.keys(members) },
+  );
+}
+
 /** A request body: members that are not listed are ignored, and null counts as absent. */
 export function request(members: Members, required: readonly string[] = [], further: Schema = {}): Schema {
   const description = "Unknown fields are ignored; null counts as absent.";
@@ -76,6 +93,13 @@ export const UUID: Schema = { type: "string", format: "uuid" };
 /** Text that every database can hold. */
 export const STORABLE: Schema = { type: "string", pattern: "^[^\\u0000]*$" };
 
+/** With cells it names those that failed, and says what was done in the others. */
+export const STORAGE_FAILURE: Schema = {
+  anyOf: [
+    { const: ERRORS.storageFailed },
+    { type: "string", pattern: "^The (cells?|operation failed in the cells?) " },
+  ],
+};
 const fixedError = (message: string): Schema => object({ error: { const: message } });
 const { pattern } = STORABLE;
 const CREATED = { format: "date-time" };
@@ -135,7 +159,7 @@ export const SCHEMAS = {
     error: { type: "string", pattern: "^(Invalid request: |A replay needs at least one filter|The body is not what)" },
   }),
   ShuttingDown: fixedError(ERRORS.shuttingDown),
-  StorageFailed: fixedError(ERRORS.storageFailed),
+  StorageFailed: object({ error: STORAGE_FAILURE }),
   TooManyBodies: fixedError(ERRORS.overloaded),
   TransformUnavailable: fixedError(ERRORS.transformUnavailable),
   UnsupportedEncoding: fixedError(ERRORS.unsupportedEncoding),

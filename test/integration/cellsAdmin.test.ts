@@ -1,0 +1,134 @@
+import { expect, test } from "@jest/globals";
+import { adminRole } from "../../roles/admin.ts";
+import { severalCells } from "../../src/adapters/stores/cells/index.ts";
+import { statusText } from "../../src/cli/status.ts";
+import type { OverviewShown } from "../../src/core/operations/shown.ts";
+import { BodyBudget } from "../../src/http/exchange.ts";
+import type { MessageId } from "../../src/model/rows.ts";
+import type { OperatorStore } from "../../src/ports/operatorStore.ts";
+import { systemClock } from "../../src/time/clock.ts";
+import { claimRequest, inboxRow, parked, relayRequest } from "../conformance/store/harness.ts";
+import { cellsOf } from "../support/cells.ts";
+import { describedApi } from "../support/describedApi.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { postgresHarnesses } from "../support/postgresHarness.ts";
+import { recordingAudit, silentLog } from "../support/recorders.ts";
+import { loadWith } from "../unit/config/support.ts";
+import { startHttp } from "../unit/http/harness.ts";
+
+failOnLeaks();
+
+const open = postgresHarnesses();
+
+const CONFIG = `
+sources: { orders: { path: /orders, idempotencyKeyPath: $.id, topic: orders } }
+destinations: { billing: { baseUrl: http://h } }
+routes: [{ topicPattern: "**", destination: billing }]
+admin: { enabled: true, insecure: true }
+`;
+
+/** The admin routes over a store; each answer is held against the OpenAPI document. */
+async function startAdmin(store: OperatorStore) {
+  const { routes } = adminRole({
+    config: loadWith(CONFIG),
+    configText: "",
+    store,
+    clock: systemClock,
+    log: silentLog,
+    audit: recordingAudit().audit,
+    redact: (text: string) => text,
+    secrets: { mask: (text: string) => text, add: () => () => {} },
+    bodies: new BodyBudget(1_000_000, systemClock),
+    wakes: { poller: () => {} },
+  } as unknown as Parameters<typeof adminRole>[0]);
+  const http = await startHttp({ routes: routes ?? [] });
+  const url = (path: string) => `http://127.0.0.1:${http.data.port}${path}`;
+  const api = describedApi(await (await fetch(url("/openapi.json"))).text());
+  const ask = async (method: "GET" | "POST", path: string, body?: object) => {
+    const answer = await fetch(url(path), { method, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
+    const text = await answer.text();
+    const described = path.split("?", 1)[0]?.replace(/messages\/[0-9a-f-]{36}/, "messages/{id}") ?? "";
+    const place = described.replace("destinations/billing", "destinations/{name}");
+    api.check(method, place, { status: answer.status, headers: Object.fromEntries(answer.headers), text });
+    return { status: answer.status, body: JSON.parse(text) };
+  };
+  return { ask, [Symbol.asyncDispose]: () => http.stop() };
+}
+
+test("the admin routes name the cell of what they show, and the cells that are missing", async () => {
+  await using a = await open();
+  await using b = await open();
+  let isReady = true;
+  const [first, second] = cellsOf([a.store, b.store]);
+  if (first === undefined || second === undefined) throw new Error("two cells expected");
+  const store = severalCells([first, { ...second, isReady: () => isReady }], systemClock, silentLog);
+  await using admin = await startAdmin(store);
+  const [inA] = await a.insertOutbox([{ topic: "orders", key: "k" }]);
+  const [inB] = await b.insertOutbox([{ topic: "orders", key: "k" }]);
+  for (const { store: own } of [a, b]) {
+    await own.outbox.settle((await own.outbox.claim(claimRequest())).rows.map(parked));
+  }
+  await b.store.inbox.insert([inboxRow()]);
+  await b.store.inbox.relay(relayRequest());
+  const cellsIn = (rows: readonly { id: MessageId; cell?: string }[]) => rows.map(({ cell }) => cell).toSorted();
+
+  const { body: list } = await admin.ask("GET", "/admin/messages?limit=2");
+  expect(list.messages).toHaveLength(2);
+  expect(list.messages[0].cell).toBe("b");
+  const { body: rest } = await admin.ask("GET", `/admin/messages?limit=10&cursor=${list.cursor}`);
+  expect(cellsIn([...list.messages, ...rest.messages])).toEqual(["a", "b", "b"]);
+  expect(await admin.ask("GET", "/admin/messages?cursor=cells.W10")).toMatchObject({ status: 404 });
+  expect((await admin.ask("GET", `/admin/messages/${inB}`)).body).toMatchObject({
+    id: inB,
+    cell: "b",
+    state: "parked",
+  });
+  const { body: parkedRows } = await admin.ask("GET", "/admin/parked");
+  expect(
+    parkedRows.rows.map(({ cell, sequence }: { cell: string; sequence: string }) => `${cell} ${sequence}`),
+  ).toEqual(["a 1", "b 1"]);
+  expect(parkedRows).not.toHaveProperty("missingCells");
+  expect(cellsIn((await admin.ask("GET", "/admin/blocked-keys")).body.keys)).toEqual(["a", "b"]);
+  for (const by of ["alice", "bob", "carol"])
+    await store.operations.addAudit({ actor: by, action: "pause", target: null, detail: null });
+  const { body: audit } = await admin.ask("GET", "/admin/audit?limit=2");
+  expect(audit.entries[0]).not.toHaveProperty("position");
+  const { body: older } = await admin.ask("GET", `/admin/audit?limit=2&cursor=${audit.cursor}`);
+  expect(older.entries).toMatchObject([{ actor: "alice" }]);
+  expect((await admin.ask("POST", "/admin/replays", { state: "dead", by: "alice" })).body).toMatchObject({ cell: "a" });
+  expect((await admin.ask("GET", "/admin/replays")).body.jobs).toMatchObject([
+    { cell: "a", filter: { state: "dead" } },
+  ]);
+
+  isReady = false;
+  expect((await admin.ask("GET", "/admin/parked")).body).toMatchObject({ rows: [{ cell: "a" }], missingCells: ["b"] });
+  for (const path of ["messages", "audit", "failures", "blocked-keys", "replays", "destinations", `messages/${inA}`]) {
+    expect(await admin.ask("GET", `/admin/${path}`)).toMatchObject({ status: 200, body: { missingCells: ["b"] } });
+  }
+  expect(await admin.ask("GET", `/admin/messages/${inB}`)).toEqual({
+    status: 500,
+    body: { error: `The cell b does not answer; the others have no message ${inB}` },
+  });
+  const discard = (which: object) => admin.ask("POST", "/admin/parked/discard", { ...which, reason: "gone" });
+  expect(await discard({ ids: [inA] })).toEqual({ status: 200, body: { changed: 1 } });
+  const inNone = { error: "The cell b could not be asked; nothing was changed there", changed: 0 };
+  for (const which of [{ all: true }, { ids: [inB] }])
+    expect(await discard(which)).toEqual({ status: 500, body: inNone });
+  expect(await admin.ask("POST", "/admin/destinations/billing/pause", { reason: "they migrate" })).toEqual({
+    status: 500,
+    body: { error: "The cell b does not answer; billing is paused in the cell a alone: repeat it" },
+  });
+  const { body: overview } = await admin.ask("GET", "/admin/overview");
+  expect(overview.cells).toMatchObject([
+    { name: "a", awaySince: null },
+    { name: "b", awaySince: expect.any(String), reason: expect.stringMatching(/checked/) },
+  ]);
+  const text = statusText({
+    ...(overview as OverviewShown),
+    at: new Date(overview.at),
+    replicas: null,
+    cells: store.cells.names.map((name) => ({ name, awaySince: name === "b" ? new Date(0) : null, reason: "gone" })),
+  });
+  expect(text).toMatch(/^! the cell b does not answer: its figures are missing \(gone\)$/m);
+  expect(text).toMatch(/^a +ok\nb +away since 1970-01-01T00:00:00.000Z$/m);
+});
