@@ -1,5 +1,7 @@
+import { randomUUID } from "node:crypto";
 import { expect, test } from "@jest/globals";
 import { adminRole } from "../../roles/admin.ts";
+import { createTrace } from "../../roles/trace.ts";
 import { severalCells } from "../../src/adapters/stores/cells/index.ts";
 import { statusText } from "../../src/cli/status.ts";
 import type { OverviewShown } from "../../src/core/operations/shown.ts";
@@ -29,13 +31,14 @@ admin: { enabled: true, insecure: true }
 
 /** The admin routes over a store; each answer is held against the OpenAPI document. */
 async function startAdmin(store: OperatorStore) {
+  const { audit, entries } = recordingAudit();
   const { routes } = adminRole({
     config: loadWith(CONFIG),
     configText: "",
     store,
     clock: systemClock,
     log: silentLog,
-    audit: recordingAudit().audit,
+    audit,
     redact: (text: string) => text,
     secrets: { mask: (text: string) => text, add: () => () => {} },
     bodies: new BodyBudget(1_000_000, systemClock),
@@ -52,7 +55,7 @@ async function startAdmin(store: OperatorStore) {
     api.check(method, place, { status: answer.status, headers: Object.fromEntries(answer.headers), text });
     return { status: answer.status, body: JSON.parse(text) };
   };
-  return { ask, [Symbol.asyncDispose]: () => http.stop() };
+  return { ask, entries, [Symbol.asyncDispose]: () => http.stop() };
 }
 
 test("the admin routes name the cell of what they show, and the cells that are missing", async () => {
@@ -118,6 +121,24 @@ test("the admin routes name the cell of what they show, and the cells that are m
     status: 500,
     body: { error: "The cell b does not answer; billing is paused in the cell a alone: repeat it" },
   });
+  expect(admin.entries.at(-1)).toMatchObject({
+    action: "pause",
+    detail: "until resumed: they migrate; the cell b does not answer; billing is paused in the cell a alone: repeat it",
+  });
+  const dead = { state: "dead", by: "alice" };
+  const dryRun = await admin.ask("POST", "/admin/replays", { ...dead, dryRun: true });
+  expect(dryRun).toMatchObject({
+    status: 200,
+    body: { count: 1, isExact: false, sample: [{ id: inA, cell: "a", sequence: "1" }] },
+  });
+  expect(await admin.ask("POST", "/admin/replay", dead)).toEqual({
+    status: 500,
+    body: {
+      error:
+        "The cell b did not answer when the replay began; the rows there were not moved: start another replay for them",
+      moved: 1,
+    },
+  });
   const { body: overview } = await admin.ask("GET", "/admin/overview");
   expect(overview.cells).toMatchObject([
     { name: "a", awaySince: null },
@@ -131,4 +152,25 @@ test("the admin routes name the cell of what they show, and the cells that are m
   });
   expect(text).toMatch(/^! the cell b does not answer: its figures are missing \(gone\)$/m);
   expect(text).toMatch(/^a +ok\nb +away since 1970-01-01T00:00:00.000Z$/m);
+});
+
+test("a search says which cells could not be asked where it finds nothing", async () => {
+  await using a = await open();
+  await using b = await open();
+  const [first, second] = cellsOf([a.store, b.store]);
+  if (first === undefined || second === undefined) throw new Error("two cells expected");
+  const store = severalCells([first, { ...second, isReady: () => false }], systemClock, silentLog);
+  const trace = createTrace({
+    config: loadWith(CONFIG),
+    store,
+    secrets: { mask: (text) => text, add: () => () => {} },
+    clock: systemClock,
+  });
+  // The key has the form of an id.
+  const row = inboxRow({ idempotencyKey: randomUUID() });
+  await a.store.inbox.insert([row]);
+  expect((await trace.meant(row.idempotencyKey)).ids).toEqual([row.id]);
+  for (const text of [randomUUID(), "order-17"]) {
+    await expect(trace.meant(text)).rejects.toThrow("the cell b could not be asked; the others have no such message");
+  }
 });

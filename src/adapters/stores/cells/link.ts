@@ -37,6 +37,8 @@ export class CellLink {
   #restsUntil = Number.NEGATIVE_INFINITY;
   #hangs = false;
   #ping: Promise<void> | undefined;
+  /** Errors that name the cell. */
+  readonly #named = new WeakSet<StoreError>();
 
   constructor(cell: Cell, clock: Clock, log: Log) {
     this.name = cell.name;
@@ -77,7 +79,7 @@ export class CellLink {
       this.#found();
       return value;
     } catch (error) {
-      throw error instanceof StoreError ? this.#named(error) : error;
+      throw error instanceof StoreError ? this.#naming(error) : error;
     }
   }
 
@@ -127,12 +129,17 @@ export class CellLink {
   }
 
   #error(): StoreError {
-    return new StoreError("unavailable", `the cell ${this.name} does not answer: ${this.#missing?.reason ?? ""}`);
+    const reason = this.#missing?.reason ?? "";
+    const error = new StoreError("unavailable", `the cell ${this.name} does not answer: ${reason}`);
+    this.#named.add(error);
+    return error;
   }
 
-  #named(error: StoreError): StoreError {
-    if (error.message.includes(`the cell ${this.name} `)) return error;
+  /** The error of a statement, with the name of the cell. */
+  #naming(error: StoreError): StoreError {
+    if (this.#named.has(error)) return error;
     if (error.code === "unavailable") return this.#lost(error);
+    this.#found();
     return new StoreError(error.code, `in the cell ${this.name} ${error.message}`, { cause: error.cause });
   }
 }

@@ -149,7 +149,11 @@ export class Homes {
    */
   async of(ids: readonly MessageId[]) {
     const byCell = new Map<CellLink, MessageId[]>();
-    const add = (cell: CellLink, id: MessageId) => byCell.set(cell, [...(byCell.get(cell) ?? []), id]);
+    const add = (cell: CellLink, id: MessageId) => {
+      const ids = byCell.get(cell);
+      if (ids === undefined) byCell.set(cell, [id]);
+      else ids.push(id);
+    };
     const unknown = new Set<MessageId>();
     for (const id of ids) {
       const cell = this.#known.get(id);
