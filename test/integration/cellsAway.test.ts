@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { expect, test } from "@jest/globals";
+import pg from "pg";
 import { severalCells } from "../../src/adapters/stores/cells/index.ts";
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
 import { MessageActions } from "../../src/core/finished/messageActions.ts";
@@ -11,6 +12,7 @@ import { systemClock } from "../../src/time/clock.ts";
 import { claimRequest, inboxRow, parked, ROUTING } from "../conformance/store/harness.ts";
 import { pullRequest } from "../conformance/store/pullSupport.ts";
 import { cellsOf } from "../support/cells.ts";
+import { TEST_APPLICATION_NAME } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { OwnPostgres } from "../support/ownPostgres.ts";
 import { DEFAULT_NAMES, migratedDatabase, postgresStore } from "../support/postgresHarness.ts";
@@ -179,3 +181,34 @@ test("a cell whose server hangs is named, and nobody else waits for it", async (
     for (const store of stores) await store.close();
   }
 }, 90_000);
+
+test("a cell that is slow is waited for, as long as it answers at all", async () => {
+  await using near = await migratedDatabase();
+  await using slow = await migratedDatabase();
+  const stores = [postgresStore(near), postgresStore(slow)] as const;
+  const locker = new pg.Client({ connectionString: slow.url, application_name: TEST_APPLICATION_NAME });
+  await locker.connect();
+  let pings = 0;
+  const [a, b] = cellsOf(stores);
+  if (a === undefined || b === undefined) throw new Error("two cells expected");
+  const counted = new Proxy(b.store, {
+    get(store, name) {
+      if (name === "ping") pings += 1;
+      return Reflect.get(store, name);
+    },
+  });
+  try {
+    const store = severalCells([a, { name: b.name, store: counted }], systemClock, recordingLog().log);
+    await store.schema.checkColumns();
+    for (const database of [near, slow]) await database.query(insert, ["k"]);
+    await locker.query("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE");
+    const page = store.messages.outboxPage({}, null, 10);
+    await eventually(() => expect(pings).toBe(2));
+    await locker.query("COMMIT");
+    expect((await page).rows.map(({ cell }) => cell).toSorted()).toEqual(["a", "b"]);
+    expect(store.cells.missing()).toEqual([]);
+  } finally {
+    await locker.end();
+    for (const store of stores) await store.close();
+  }
+});
