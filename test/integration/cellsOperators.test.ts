@@ -10,7 +10,7 @@ import type { ClaimToken, MessageId } from "../../src/model/rows.ts";
 import type { MessagePage } from "../../src/ports/messageStore.ts";
 import type { OperatorStore } from "../../src/ports/operatorStore.ts";
 import { systemClock } from "../../src/time/clock.ts";
-import { claimRequest, inboxRow, parked, relayRequest } from "../conformance/store/harness.ts";
+import { claimRequest, failed, inboxRow, parked, relayRequest } from "../conformance/store/harness.ts";
 import { pullRequest } from "../conformance/store/pullSupport.ts";
 import { cellsOf, composed } from "../support/cells.ts";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -210,6 +210,11 @@ describe("a replay over two cells", () => {
       ] as const;
       await a.finishOutbox(made[0], { state: "dead", finishedMsAgo: 1000 });
       await b.finishOutbox(made[1], { state: "dead", finishedMsAgo: 1000 });
+      const scope = await store.replay.begin();
+      const first = await store.replay.page(scope, {}, null, 7);
+      const rest = await store.replay.page(scope, {}, first.next, 7);
+      expect([first.rows.length, rest.rows.length, rest.next]).toEqual([7, 3, null]);
+      expect(idsOf([...first.rows, ...rest.rows])).toEqual(made.flat());
       const { replay, jobs } = replaysOver(store);
       const held = await jobs.start({ state: "dead" }, ALICE, null, NEVER);
       expect(await jobs.get(held.id)).toMatchObject({ total: 10, filter: { state: "dead" }, cell: "a" });
@@ -276,6 +281,26 @@ describe("what operators see of two cells", () => {
         ]),
       );
       expect((await store.operations.deadRows(10)).length).toBe(0);
+    });
+  });
+
+  test("has the key first whose retry is due next, and parked ones last", async () => {
+    await withCells(async ({ a, b, store }) => {
+      const fail = async (harness: PostgresHarness, key: string, dueInMs: number | undefined) => {
+        await harness.insertOutbox([{ key }]);
+        const { rows } = await harness.store.outbox.claim(claimRequest());
+        await harness.store.outbox.settle(
+          rows.map((row) => (dueInMs === undefined ? parked(row) : failed(row, dueInMs))),
+        );
+      };
+      await fail(a, "third", 60_000);
+      await fail(b, "second", 50_000);
+      await fail(a, "parked", undefined);
+      await fail(a, "first", 40_000);
+      await fail(b, "fourth", 70_000);
+      const keys = (await store.operations.blockedKeys(10, 10)).map(({ key, cell }) => `${key} ${cell}`);
+      expect(keys).toEqual(["first a", "second b", "third a", "fourth b", "parked a"]);
+      expect((await store.operations.blockedKeys(2, 10)).map(({ key }) => key)).toEqual(["first", "second"]);
     });
   });
 

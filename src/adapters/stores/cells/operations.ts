@@ -99,8 +99,8 @@ function addedFigures(figures: readonly MinuteFigures[]): readonly MinuteFigures
   return [...sums.values()].toSorted((a, b) => a.minute.getTime() - b.minute.getTime());
 }
 
+/** A parked row has no due time, and comes last. */
 function nextDueFirst(a: BlockedKey, b: BlockedKey): number {
-  if (a.isParked !== b.isParked) return a.isParked ? 1 : -1;
   const at = ({ dueAt }: BlockedKey) => dueAt?.getTime() ?? Number.MAX_SAFE_INTEGER;
   return at(a) - at(b);
 }
