@@ -57,7 +57,6 @@ export class RunningCell {
     while (!this.#isOpen && !stopping.aborted) {
       try {
         await this.open();
-        context.log.info({}, "the cell is open");
       } catch (error) {
         if (stopping.aborted) return;
         context.log.error({ reason: errorText(error) }, "the cell cannot be used; it is tried again");
@@ -78,6 +77,7 @@ export class RunningCell {
     this.#services = { workers, closers };
     this.#parts = parts;
     this.#isOpen = true;
+    log.info({}, "the cell is open");
   }
 
   /** Its components, none of which decides alone whether the process is ready. */

@@ -37,9 +37,10 @@ export interface RoleContext {
   readonly fleet: { others: OtherProcesses };
   /** Wakes between the roles of this process. */
   readonly wakes: Wakes;
-  /** Undefined without cells. With them the store above is that of all cells together, for operators. */
-  readonly cells?: Cells | undefined;
 }
+
+/** What those roles are built from that serve senders and operators: all cells as one. */
+export type OperatorContext = Omit<RoleContext, "store"> & { readonly store: OperatorStore };
 
 /** The cells of an installation as this process reaches them. */
 export interface Cells {
@@ -47,9 +48,6 @@ export interface Cells {
   readonly contexts: ReadonlyMap<string, RoleContext>;
   readonly buckets: Buckets;
 }
-
-/** What those parts are built from that serve operators: all cells as one. */
-export type OperatorContext = Omit<RoleContext, "store"> & { readonly store: OperatorStore };
 
 type Inserted = readonly InsertResult[];
 

@@ -1,8 +1,10 @@
 import type { TableNames } from "../src/adapters/stores/sql/names.ts";
+import { cellConfig } from "../src/config/cells.ts";
 import type { Config } from "../src/config/types.ts";
 import { errorText, StoreError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
 import { DESTINATION_COLUMNS, HISTORY_COLUMNS, JOURNAL_COLUMNS, operationsTables } from "../src/model/rows.ts";
+import type { OperatorStore } from "../src/ports/operatorStore.ts";
 import type { Log } from "../src/ports/runtime.ts";
 import type { CheckedTables, Store } from "../src/ports/store.ts";
 import { type Clock, systemClock } from "../src/time/clock.ts";
@@ -54,6 +56,22 @@ export async function createStore({ database, routes, destinations }: Config, cl
       return createSqlServerStore({ ...target, ...common, names: { ...names, schema: undefined } }, clock, log);
     }
   }
+}
+
+/** The stores of the configured cells, not connected yet; none without cells. */
+export async function createCellStores(config: Config, clock: Clock, log: Log) {
+  const { cells } = config.database;
+  return await Promise.all(
+    cells.map(async (cell) => ({ name: cell.name, store: await createStore(cellConfig(config, cell), clock, log) })),
+  );
+}
+
+/** What operators work on: the one database, or all cells together. Not connected yet. */
+export async function createOperatorStore(config: Config, clock: Clock, log: Log): Promise<OperatorStore> {
+  const cells = await createCellStores(config, clock, log);
+  if (cells.length === 0) return await createStore(config, clock, log);
+  const { severalCells } = await import("../src/adapters/stores/cells/index.ts");
+  return severalCells(cells, clock, log);
 }
 
 /**

@@ -5,10 +5,10 @@ import type { SourceConfig } from "../src/config/types.ts";
 import { Pull } from "../src/core/delivery/pull.ts";
 import { tallySource } from "../src/core/operations/heartbeat.ts";
 import { type AttributePlan, brokerPlan, httpPlan } from "../src/core/receipt/attributes.ts";
-import { CellReceipts } from "../src/core/receipt/cellReceipts.ts";
+import { CellJournal, CellReceipts } from "../src/core/receipt/cellReceipts.ts";
 import { createExpressions, warnOfFailures } from "../src/core/receipt/expressions.ts";
 import { createIntake } from "../src/core/receipt/intake.ts";
-import { CellJournal, type Journal, ReceiptJournal } from "../src/core/receipt/journal.ts";
+import { type Journal, ReceiptJournal } from "../src/core/receipt/journal.ts";
 import { ReceiptBatcher } from "../src/core/receipt/receiptBatcher.ts";
 import { createReceiver, type Receipts, type SourceOptions } from "../src/core/receipt/receive.ts";
 import { createSourceStage } from "../src/core/transform/transform.ts";
@@ -29,16 +29,18 @@ import type { InboxStore } from "../src/ports/store.ts";
 import { REPLICA } from "../src/runtime/log.ts";
 import type { Clock } from "../src/time/clock.ts";
 import { sleep } from "../src/time/wait.ts";
-import { type Cells, closer, type RoleContext, type RoleParts } from "./context.ts";
+import { type Cells, closer, type OperatorContext, type RoleContext, type RoleParts } from "./context.ts";
 
 /**
  * Role `ingest`: receives messages over HTTP and from brokers and stores them, several in one commit; serves pull
  * clients.
+ *
+ * @param entrances where messages are stored
  */
-export async function ingestRole(context: RoleContext): Promise<RoleParts> {
-  const { config, clock, metrics, bodies, cells } = context;
+export async function ingestRole(context: OperatorContext, entrances: RoleContext | Cells): Promise<RoleParts> {
+  const { config, clock, metrics, bodies } = context;
   const pull = pullParts(context);
-  const way = cells === undefined ? wayInto(context, pull.onStored) : waysInto(cells, pull.onStored, clock);
+  const way = "contexts" in entrances ? waysInto(entrances, pull.onStored, clock) : wayInto(entrances, pull.onStored);
   const sources = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];
     const receiver = createReceiver({
@@ -128,7 +130,7 @@ interface PullParts {
 }
 
 /** Empty when `inbox.pull.enabled` is off. */
-function pullParts({ config, store, clock, log, metrics, redact, bodies }: RoleContext): PullParts {
+function pullParts({ config, store, clock, log, metrics, redact, bodies }: OperatorContext): PullParts {
   const { pull: settings, maxBodyBytes } = config.inbox;
   if (!settings.enabled) return { routes: [], waiters: [], onStored: () => {} };
   const sources = Object.entries(config.sources).flatMap(([name, { consumption }]) =>
@@ -168,7 +170,7 @@ function pullParts({ config, store, clock, log, metrics, redact, bodies }: RoleC
  * @param insert stores rows, in one commit in each cell
  */
 export async function brokerSources(
-  context: RoleContext,
+  context: OperatorContext,
   insert: Way["insert"],
   journal?: Journal,
 ): Promise<{ readonly workers: readonly Source[]; readonly health: readonly HealthComponent[] }> {
@@ -190,7 +192,7 @@ export async function brokerSources(
 
 /** What the messages of a source are received with. */
 function sourceOptions(
-  { clock, evaluator, log, metrics, tally }: RoleContext,
+  { clock, evaluator, log, metrics, tally }: OperatorContext,
   source: string,
   settings: SourceConfig,
   journal: Journal | undefined,

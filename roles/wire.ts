@@ -1,8 +1,6 @@
 import { DESTINATION_KINDS, destinationKindOf } from "../src/adapters/kinds.ts";
-import type { CellConfig, Config } from "../src/config/types.ts";
+import type { Config } from "../src/config/types.ts";
 import { Health } from "../src/core/health.ts";
-import { createAudit } from "../src/core/operations/audit.ts";
-import { Tally, tallyDestinations } from "../src/core/operations/heartbeat.ts";
 import { createRedactor } from "../src/core/redaction/redact.ts";
 import { BodyBudget } from "../src/http/exchange.ts";
 import { processRoutes } from "../src/http/processRoutes.ts";
@@ -10,31 +8,22 @@ import { createApps, type Route } from "../src/http/routes.ts";
 import { HttpServer } from "../src/http/server.ts";
 import { ConfigError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
-import type { HealthComponent, Log, SecretMasker, Service } from "../src/ports/runtime.ts";
+import type { Log, SecretMasker } from "../src/ports/runtime.ts";
 import { createMetrics } from "../src/runtime/metrics.ts";
 import { startInOrder, stopPhases } from "../src/runtime/shutdown.ts";
 import { systemClock } from "../src/time/clock.ts";
 import { adminRole } from "./admin.ts";
-import { closer, type RoleContext, type RoleParts } from "./context.ts";
-import { createStore, prepareStore } from "./database.ts";
+import type { RoleParts } from "./context.ts";
+import { type DataOptions, openData, type SharedParts } from "./data.ts";
 import { ingestRole } from "./ingest.ts";
 import { openTransforms } from "./transforms.ts";
-import { heartbeatOf, newWakes, workerRoles } from "./workers.ts";
 
 /** The composition root: the only place that puts a process together. */
 
-interface RunOptions {
-  readonly config: Config;
+interface RunOptions extends DataOptions {
   /** As {@link RoleContext} has it. */
   readonly configText: string;
-  readonly roles: readonly Role[];
-  /** Those in which the process works; empty without cells. */
-  readonly cells: readonly CellConfig[];
-  readonly version: string;
-  readonly log: Log;
   readonly secrets: SecretMasker;
-  /** Aborts at a stop before the process is up. */
-  readonly stopping: AbortSignal;
 }
 
 interface RunningProcess {
@@ -70,10 +59,10 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
     evaluator: transforms.evaluator,
     bodies: new BodyBudget(config.server.maxBufferedBodyBytes, systemClock),
   };
-  const data = await oneDatabase(options, shared, registry);
+  const data = await openData(options, shared, registry);
   const { context } = data;
   const parts: RoleParts[] = [...data.parts];
-  if (roles.has("ingest")) parts.push(await ingestRole(context));
+  if (roles.has("ingest")) parts.push(await ingestRole(context, data.entrances));
   if (roles.has("admin")) parts.push(adminRole(context));
 
   const health = new Health(() => [...data.health(), ...parts.flatMap((part) => part.health ?? [])], {
@@ -110,65 +99,6 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
         ],
         tools,
       ),
-  };
-}
-
-type Registry = ReturnType<typeof createMetrics>;
-
-/** What the roles of a process have in common, in whichever database they work. */
-type SharedParts = Pick<RoleContext, "configText" | "clock" | "secrets" | "redact" | "evaluator" | "bodies">;
-
-/** What of a process depends on its databases. */
-interface DataParts {
-  /** Of the roles `ingest` and `admin`. */
-  readonly context: RoleContext;
-  /** The roles that are made already. */
-  readonly parts: readonly RoleParts[];
-  readonly health: () => readonly HealthComponent[];
-  readonly pools: readonly Service[];
-  readonly closers: readonly Service[];
-  readonly workers: readonly Service[];
-}
-
-/** One database with everything. */
-async function oneDatabase(options: RunOptions, shared: SharedParts, registry: Registry): Promise<DataParts> {
-  const { config, log, stopping, version } = options;
-  const roles = new Set(options.roles);
-  const store = await createStore(config, systemClock, log);
-  try {
-    await prepareStore(store, config, roles, log, stopping);
-  } catch (error) {
-    await store.close();
-    throw error;
-  }
-  registry.observePool(() => store.poolUsage());
-  const context = contextOf({ config, store, log, metrics: registry.metrics }, shared);
-  return {
-    context,
-    parts: await workerRoles(context, roles),
-    health: () => [{ name: "database", decidesReadiness: true, check: () => store.ping() }],
-    pools: [closer("database", () => store.close())],
-    closers: [heartbeatOf(context, version, options.roles)],
-    workers: [],
-  };
-}
-
-/** @param own what is that of one database */
-function contextOf(
-  { config, store, log, metrics }: Pick<RoleContext, "config" | "store" | "log" | "metrics">,
-  shared: SharedParts,
-): RoleContext {
-  const tally = new Tally(systemClock);
-  return {
-    ...shared,
-    config,
-    store,
-    log,
-    metrics: tallyDestinations(metrics, tally),
-    tally,
-    fleet: { others: { pollers: 0, relays: 0 } },
-    audit: createAudit({ store: store.operations, redact: shared.redact, log }),
-    wakes: newWakes(config.outbox.pollIntervalMs),
   };
 }
 

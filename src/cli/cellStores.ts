@@ -1,4 +1,3 @@
-import { cellConfig } from "../config/cells.ts";
 import type { Config } from "../config/types.ts";
 import { CellMap } from "../core/cells/cellMap.ts";
 import { Mover, type MoverOptions } from "../core/cells/mover.ts";
@@ -60,7 +59,8 @@ async function runOnCells(
   work: (tools: CellsTools) => Promise<string>,
   signal: AbortSignal,
 ): Promise<void> {
-  const cells = await openCells(config, log);
+  const { createCellStores } = await import("../../roles/database.ts");
+  const cells = await createCellStores(config, systemClock, log);
   try {
     await Promise.all(cells.map((cell) => check(cell, config, log, signal)));
     const map = new CellMap({ cells, log });
@@ -84,16 +84,6 @@ async function runOnCells(
     await Promise.all(cells.map(({ store }) => store.close()));
     flush();
   }
-}
-
-async function openCells(config: Config, log: Log): Promise<readonly OpenCell[]> {
-  const { createStore } = await import("../../roles/database.ts");
-  return await Promise.all(
-    config.database.cells.map(async (cell) => ({
-      name: cell.name,
-      store: await createStore(cellConfig(config, cell), systemClock, log),
-    })),
-  );
 }
 
 /** Reads the types of an owner's columns. A cell that is away has none read, and nothing is moved then. */

@@ -101,8 +101,8 @@ async function runCommand(
   signal: AbortSignal,
 ): Promise<void> {
   const { log, flush } = running;
-  const { createStore } = await import("../../roles/database.ts");
-  const store: OperatorStore = await createStore(config, systemClock, log);
+  const { createOperatorStore } = await import("../../roles/database.ts");
+  const store = await createOperatorStore(config, systemClock, log);
   try {
     await store.waitUntilReady(config.database.startupTimeoutMs, signal);
     const redact = createRedactor(secrets, LONGEST_NOTE);

@@ -1,6 +1,7 @@
 import { blockedKeys, excludedFront, finishedMillions } from "./backlog.ts";
 import { drainToBrokers, idle, receiptFromBrokers } from "./brokers.ts";
 import { captureLatency, captureSlotLag } from "./capture.ts";
+import { cells } from "./cells.ts";
 import { endToEnd } from "./endToEnd.ts";
 import { openEnvironment } from "./environment.ts";
 import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
@@ -43,6 +44,7 @@ const SCENARIOS = {
   captureSlotLag,
   replicas,
   fleet,
+  cells,
   hotKey,
   history,
   isolation,

@@ -3,9 +3,9 @@ import { addCellCommands } from "../../src/cli/cells.ts";
 import { bucketOf } from "../../src/model/cells.ts";
 import { ConfigError } from "../../src/model/errors.ts";
 import { inboxRow } from "../conformance/store/harness.ts";
-import { type TestCell, useCells } from "../support/movedCells.ts";
 import { runCommand } from "../support/commands.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { type TestCell, useCells } from "../support/movedCells.ts";
 import { type ConfigTree, databaseConfig, merged, ordersTo, useServices } from "../support/service.ts";
 
 const setUp = useCells();

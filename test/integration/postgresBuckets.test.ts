@@ -211,3 +211,57 @@ test("a refusal is no reason to leave later rows to the relay", async () => {
   expect(await outcome(store.inbox.insert([inboxRow({ bucket: 2 })]))).toBe("elsewhere");
   expect(await store.inbox.insert([inboxRow({ bucket: 1 })])).toEqual([{ kind: "stored", relayed: "pending" }]);
 });
+
+test("an owner's columns of other types are read and copied as they are, whatever style times have", async () => {
+  await using from = await ownersTables("SQL, DMY");
+  await using to = await ownersTables("ISO, MDY");
+  const keys = Array.from({ length: 5 }, (_, n) => String(n + 8));
+  await from.store.inbox.insert(keys.map((key) => inboxRow({ bucket: 1, aggregateId: key, payload: '{"n": 1}' })));
+  await from.store.inbox.relay(TOPICS);
+  const waiting: string[] = [];
+  const finished: NewInboxRow["id"][] = [];
+  for (let after: string | undefined; ; ) {
+    const { rows, next } = await from.store.buckets.unfinished(after, 2);
+    waiting.push(...rows.map(({ key, received }) => `${key} ${received?.aggregateId}`));
+    if (next === undefined) break;
+    after = next;
+  }
+  for (let position: string | undefined; ; ) {
+    const { rows, next } = await from.store.buckets.finished(position, 2);
+    finished.push(...rows.map(({ id }) => id));
+    if (next === undefined) break;
+    position = next;
+  }
+  // In the order of numbers.
+  expect(waiting).toEqual(keys.map((key) => `${key} ${key}`));
+  expect(finished).toHaveLength(5);
+  expect(await to.store.buckets.copy(await from.store.buckets.read(finished))).toBe(5);
+  const all = "SELECT * FROM inbox ORDER BY id";
+  expect(await to.database.query(all)).toEqual(await from.database.query(all));
+  expect((await to.store.buckets.finished(undefined, 10)).rows.map(({ id }) => id)).toEqual(finished);
+});
+
+/** A store on tables with columns of types that an owner may choose. */
+async function ownersTables(style: string) {
+  const setup = await setUp();
+  const { database, store, stores } = setup;
+  await database.query(`ALTER DATABASE ${pg.escapeIdentifier(database.name)} SET datestyle = '${style}'`);
+  await database.query(`ALTER DATABASE ${pg.escapeIdentifier(database.name)} SET timezone = 'Asia/Kathmandu'`);
+  const types = [
+    "source TYPE varchar(100)",
+    "idempotency_key TYPE varchar(255)",
+    "payload TYPE jsonb USING payload::jsonb",
+  ];
+  const times = ["created_at TYPE timestamp", "scheduled_at TYPE timestamp"];
+  const columns = [...types, "headers DROP DEFAULT", "headers TYPE text", ...times];
+  await database.query(
+    `ALTER TABLE inbox DROP COLUMN expires_at, ${columns.map((column) => `ALTER ${column}`).join(", ")}`,
+  );
+  await database.query("ALTER TABLE outbox ALTER key TYPE bigint USING key::bigint");
+  await store.close();
+  const own = postgresStore(database, DEFAULT_NAMES, new ManualClock(), silentLog);
+  stores.push(own);
+  await own.schema.checkColumns();
+  await own.buckets.open(at(1));
+  return { ...setup, store: own };
+}

@@ -9,6 +9,9 @@ import type { Store } from "../../src/ports/store.ts";
 import { systemClock } from "../../src/time/clock.ts";
 import { sleep } from "../../src/time/wait.ts";
 import { claimRequest, inboxRow, sent } from "../conformance/store/harness.ts";
+import { TEST_APPLICATION_NAME } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
 import {
   deliver,
   inBucket,
@@ -21,9 +24,6 @@ import {
   useCells,
   watch,
 } from "../support/movedCells.ts";
-import { TEST_APPLICATION_NAME } from "../support/databases.ts";
-import { eventually } from "../support/eventually.ts";
-import { failOnLeaks } from "../support/leaks.ts";
 import { postgresStore } from "../support/postgresHarness.ts";
 import { recordingLog, silentLog } from "../support/recorders.ts";
 import { databaseConfig, ordersTo, useServices } from "../support/service.ts";

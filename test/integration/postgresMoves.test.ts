@@ -6,8 +6,8 @@ import type { NewInboxRow } from "../../src/model/rows.ts";
 import type { BucketStore } from "../../src/ports/bucketStore.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, inboxRow, parked } from "../conformance/store/harness.ts";
-import { deliver, inBucket, NEVER, states, TOPICS, toB, useCells, watch } from "../support/movedCells.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { deliver, inBucket, NEVER, states, TOPICS, toB, useCells, watch } from "../support/movedCells.ts";
 import { silentLog } from "../support/recorders.ts";
 
 failOnLeaks();
@@ -175,6 +175,25 @@ describe("a move", () => {
     expect([await states(a, 1, 2), await states(b, 1, 2)]).toEqual(["open 3,left 2", "left 3,open 2"]);
     await setup.map.refresh();
     expect([1, 2].map((bucket) => setup.map.cellOf(bucket))).toEqual([{ cell: "a" }, { cell: "b" }]);
+  });
+
+  test("of two movers at once takes each bucket once", async () => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    const buckets = Array.from({ length: 20 }, (_, n) => n);
+    const two = await Promise.all([1, 2].map(() => setup.mover({ chunk: 3 }).move(toB(...buckets), NEVER)));
+    for (const bucket of buckets) {
+      const outcomes = two.map((moved) => moved.find((each) => each.bucket === bucket));
+      expect(outcomes.filter((each) => each?.outcome === "moved")).toHaveLength(1);
+      expect(outcomes.find((each) => each?.outcome !== "moved")).toMatchObject({
+        outcome: "failed",
+        reason: "it was not open: another move may be under way",
+      });
+    }
+    const openIn = async ({ store }: typeof a) =>
+      (await store.buckets.all()).filter(({ state }) => state === "open").map(({ bucket }) => bucket);
+    expect((await openIn(b)).toSorted((x, y) => x - y)).toEqual(buckets);
+    expect(await openIn(a)).toHaveLength(BUCKETS - buckets.length);
   });
 
   test("of a signal opens what is closed again, and leaves the rest", async () => {

@@ -2,6 +2,7 @@ import { bucketKeyOf, bucketOf } from "../../model/cells.ts";
 import { errorText, StoreError } from "../../model/errors.ts";
 import type { CellInsertResult, InsertResult, NewInboxRow } from "../../model/rows.ts";
 import type { Clock } from "../../time/clock.ts";
+import type { Journal } from "./journal.ts";
 import type { Receipts } from "./receive.ts";
 
 /** Which cell has a bucket, as far as this process knows. */
@@ -13,7 +14,7 @@ export interface Buckets {
 }
 
 /** The way into one cell. */
-export interface CellEntrance {
+interface CellEntrance {
   readonly receipts: Receipts;
   /** Stores rows in one commit. */
   readonly insert: (rows: readonly NewInboxRow[]) => Promise<readonly InsertResult[]>;
@@ -142,6 +143,27 @@ export class CellReceipts implements Receipts {
     const entrance = this.#options.cells.get(cell);
     if (entrance === undefined) throw new StoreError("unavailable", `this process has no way into the cell ${cell}`);
     return entrance;
+  }
+}
+
+/** The journals of several cells: a duplicate is noted where its first message is. */
+export class CellJournal implements Journal {
+  readonly #journals: ReadonlyMap<string, Journal | undefined>;
+  readonly #buckets: Pick<Buckets, "cellOf">;
+
+  /** @param journals by the name of the cell; the first one takes what belongs to none */
+  constructor(journals: ReadonlyMap<string, Journal | undefined>, buckets: Pick<Buckets, "cellOf">) {
+    this.#journals = journals;
+    this.#buckets = buckets;
+  }
+
+  filtered(...given: Parameters<Journal["filtered"]>): void {
+    [...this.#journals.values()][0]?.filtered(...given);
+  }
+
+  duplicate(row: Parameters<Journal["duplicate"]>[0]): void {
+    const place = this.#buckets.cellOf(bucketOf(bucketKeyOf(row)));
+    if ("cell" in place) this.#journals.get(place.cell)?.duplicate(row);
   }
 }
 

@@ -1,4 +1,3 @@
-import { bucketKeyOf, bucketOf } from "../../model/cells.ts";
 import { errorText, StoreError } from "../../model/errors.ts";
 import type { NewInboxRow } from "../../model/rows.ts";
 import type { JournalStore, NewJournalEntry } from "../../ports/journalStore.ts";
@@ -7,7 +6,6 @@ import type { Log, Service } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { waitOrAbort } from "../../time/wait.ts";
 import { correlationId } from "./attributes.ts";
-import type { Buckets } from "./cellReceipts.ts";
 
 /** Takes note of received messages that leave no row. Never throws, and never waits. */
 export interface Journal {
@@ -171,24 +169,3 @@ const MOST_DELETED = 1000;
 const DELETE_INTERVAL_MS = 10_000;
 const FIRST_PAUSE_MS = 60_000;
 const LONGEST_PAUSE_MS = 900_000;
-
-/** The journals of several cells: a duplicate is noted where its first message is. */
-export class CellJournal implements Journal {
-  readonly #journals: ReadonlyMap<string, Journal | undefined>;
-  readonly #buckets: Pick<Buckets, "cellOf">;
-
-  /** @param journals by the name of the cell; the first one takes what belongs to none */
-  constructor(journals: ReadonlyMap<string, Journal | undefined>, buckets: Pick<Buckets, "cellOf">) {
-    this.#journals = journals;
-    this.#buckets = buckets;
-  }
-
-  filtered(...given: Parameters<Journal["filtered"]>): void {
-    [...this.#journals.values()][0]?.filtered(...given);
-  }
-
-  duplicate(row: Parameters<Journal["duplicate"]>[0]): void {
-    const place = this.#buckets.cellOf(bucketOf(bucketKeyOf(row)));
-    if ("cell" in place) this.#journals.get(place.cell)?.duplicate(row);
-  }
-}

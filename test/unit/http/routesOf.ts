@@ -47,7 +47,7 @@ export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLE
     },
   };
   const parts: RoleParts[] = [];
-  if (roles.includes("ingest")) parts.push(await ingestRole(context));
+  if (roles.includes("ingest")) parts.push(await ingestRole(context, context));
   if (roles.includes("admin") && config.admin.enabled) parts.push(adminRole(context, () => NO_FILES));
   for (const closer of parts.flatMap((part) => part.closers ?? [])) void closer.stop(new AbortController().signal);
   return processRoutes(

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import { type Buckets, CellReceipts } from "../../../../src/core/receipt/cellReceipts.ts";
-import { CellJournal, type Journal } from "../../../../src/core/receipt/journal.ts";
+import { type Buckets, CellJournal, CellReceipts } from "../../../../src/core/receipt/cellReceipts.ts";
+import type { Journal } from "../../../../src/core/receipt/journal.ts";
 import { bucketOf } from "../../../../src/model/cells.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 import type { InsertResult, MessageId, NewInboxRow } from "../../../../src/model/rows.ts";

@@ -1,0 +1,223 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "@jest/globals";
+import { bucketOf } from "../../src/model/cells.ts";
+import { citusUrl } from "../support/citus.ts";
+import { eventually } from "../support/eventually.ts";
+import { History } from "../support/history.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { seeded } from "../support/random.ts";
+import { type Service, useServices } from "../support/service.ts";
+import { allDelivered, record, sendTraffic } from "../support/traffic.ts";
+import { TwoCells } from "../support/twoCells.ts";
+
+const services = useServices();
+failOnLeaks();
+
+const KEYS = 40;
+const REPLICAS = 3;
+const LEASE_MS = 5000;
+/** `SVC_FAULTS_MINUTES` makes a long run of it, `SVC_FAULTS_SEED` repeats one. */
+const MINUTES = Number(process.env.SVC_FAULTS_MINUTES ?? 0.5);
+const SEED = Number(process.env.SVC_FAULTS_SEED ?? Date.now() % 1_000_000);
+const isWatched = process.env.SVC_FAULTS_MINUTES !== undefined;
+const print = (line: string) => {
+  if (isWatched) process.stderr.write(`${line}\n`);
+};
+
+/** What is done to an installation of two cells in traffic, again and again; each part ends what it began. */
+class Troubles {
+  readonly #cells: TwoCells;
+  readonly #history: History;
+  readonly #replicas: Service[];
+  readonly #random: () => number;
+  readonly counts = new Map<string, number>();
+
+  constructor(cells: TwoCells, history: History, replicas: Service[], random: () => number) {
+    this.#cells = cells;
+    this.#history = history;
+    this.#replicas = replicas;
+    this.#random = random;
+  }
+
+  async next(kind: keyof typeof KINDS): Promise<void> {
+    const startedAt = performance.now();
+    await KINDS[kind](this);
+    this.counts.set(kind, (this.counts.get(kind) ?? 0) + 1);
+    print(`${kind}: ${Math.round(performance.now() - startedAt)} ms`);
+  }
+
+  pick<T>(choices: readonly T[]): T {
+    const [first] = choices;
+    if (first === undefined) throw new Error("nothing to choose from");
+    return choices[Math.floor(this.#random() * choices.length)] ?? first;
+  }
+
+  /** Moves all buckets of a cell, its half, or some. Moves may find buckets in use: then they are left where they are. */
+  async move(interrupt = false): Promise<void> {
+    const [from, to] = this.pick([
+      ["a", "b"],
+      ["b", "a"],
+    ] as const);
+    const some = Array.from({ length: 20 }, () => String(Math.floor(this.#random() * 1024))).join(",");
+    const ways = [["rebalance"], ["drain", from], ["move", "--bucket", some, "--to", to]];
+    const command = this.#cells.launch(...this.pick(ways), "--wait", "5s");
+    if (interrupt) {
+      await sleep(300 + this.#random() * 1500);
+      command.kill("SIGKILL");
+    }
+    const { code } = await command.exited;
+    print(`  ${command.lines.at(-1) ?? ""} (${code})`);
+  }
+
+  async kill(): Promise<void> {
+    const n = Math.floor(this.#random() * REPLICAS);
+    const replica = this.#replicas[n];
+    await this.#whatIsInFlightMayRepeat();
+    await replica?.kill();
+    await this.#whatIsInFlightMayRepeat();
+    this.#replicas[n] = await this.#cells.start(SETTINGS);
+  }
+
+  async suspend(): Promise<void> {
+    const replica = this.pick(this.#replicas);
+    replica.process.kill("SIGSTOP");
+    await this.#whatIsInFlightMayRepeat();
+    await sleep(LEASE_MS * (0.2 + 1.4 * this.#random()));
+    await this.#whatIsInFlightMayRepeat();
+    replica.process.kill("SIGCONT");
+  }
+
+  /** The way to one database hangs, or breaks. */
+  async disturb(mode: "held" | "cut"): Promise<void> {
+    const { proxy } = this.pick(this.#cells.cells);
+    await this.#whatIsInFlightMayRepeat();
+    proxy.setMode(mode);
+    await sleep(1000 + this.#random() * 7000);
+    await this.#whatIsInFlightMayRepeat();
+    proxy.setMode("open");
+    await this.#whatIsInFlightMayRepeat();
+  }
+
+  /** Citus moves a schema to another node. */
+  async moveShard(): Promise<void> {
+    const { query } = this.pick(this.#cells.cells);
+    const [shard] = await query<{ id: string; node: string; port: number }>(
+      "SELECT shardid::text AS id, nodename AS node, nodeport AS port FROM citus_shards WHERE table_name = 'inbox'::regclass",
+    );
+    const others = await query<{ node: string; port: number }>(
+      "SELECT nodename AS node, nodeport AS port FROM pg_dist_node WHERE shouldhaveshards AND (nodename, nodeport) <> ($1, $2)",
+      [shard?.node, shard?.port],
+    );
+    const to = this.pick(others);
+    await query("SELECT citus_move_shard_placement($1, $2, $3, $4, $5, 'block_writes')", [
+      shard?.id,
+      shard?.node,
+      shard?.port,
+      to.node,
+      to.port,
+    ]);
+  }
+
+  /** A fault hits whatever is in delivery about now: nobody can know whether it has arrived. */
+  async #whatIsInFlightMayRepeat(): Promise<void> {
+    for (const { query } of this.#cells.cells) {
+      const rows = await query<{ id: string }>(
+        "SELECT headers->>'x-idempotency-key' AS id FROM outbox WHERE state IN ('pending', 'processing')",
+      );
+      this.#history.mayRepeat(rows.map(({ id }) => id));
+    }
+  }
+}
+
+const KINDS = {
+  move: (troubles) => troubles.move(),
+  "killed mover": (troubles) => troubles.move(true),
+  kill: (troubles) => troubles.kill(),
+  suspend: (troubles) => troubles.suspend(),
+  hold: (troubles) => troubles.disturb("held"),
+  cut: (troubles) => troubles.disturb("cut"),
+  "moved shard": (troubles) => (citusUrl() === undefined ? troubles.move() : troubles.moveShard()),
+} satisfies Record<string, (troubles: Troubles) => Promise<void>>;
+
+const SETTINGS = { outbox: { claimTimeoutMs: LEASE_MS, pollIntervalMs: 50 } };
+
+test(
+  "two cells between which buckets move, under faults: nothing is lost, reordered, stored twice or repeated without need",
+  async () => {
+    process.stderr.write(isWatched ? `SVC_FAULTS_SEED=${SEED}\n` : "");
+    const random = seeded(SEED);
+    const receiver = await services.receiver();
+    const history = new History();
+    record(receiver, history);
+    const cells = await TwoCells.open(services, receiver);
+    const replicas = [await cells.start(SETTINGS)];
+    while (replicas.length < REPLICAS) replicas.push(await cells.start(SETTINGS));
+    await cells.command("rebalance");
+
+    let end: () => void = () => {};
+    const until = new Promise<void>((resolve) => {
+      end = resolve;
+    });
+    // Each message goes to whatever replica runs at that moment.
+    const to = Array.from({ length: REPLICAS }, (_, n) => ({
+      post: (...given: Parameters<Service["post"]>) => (replicas[n] as Service).post(...given),
+    }));
+    const sending = sendTraffic({ history, to, keys: KEYS, messagesPerKey: 1, until, patienceMs: 120_000 });
+    const troubles = new Troubles(cells, history, replicas, random);
+    const names = Object.keys(KINDS) as (keyof typeof KINDS)[];
+    const endsAt = performance.now() + MINUTES * 60_000;
+    // Each kind once, then at random; two at a time, as troubles come.
+    for (let n = 0; n < names.length || performance.now() < endsAt; n += 1) {
+      const kind = names[n] ?? troubles.pick(names);
+      const beside = troubles.pick(["move", "killed mover", "none"] as const);
+      await Promise.all([troubles.next(kind), beside === "none" ? undefined : troubles.next(beside)]);
+      print(`${history.acknowledgedCount} messages, ${history.missingCount} on their way`);
+    }
+    end();
+    await sending.catch((error: unknown) => {
+      throw new Error(`SVC_FAULTS_SEED=${SEED}: the senders failed`, { cause: error });
+    });
+    await allDelivered(history, 90_000);
+    print(`${history.acknowledgedCount} messages, ${history.repeated.length} more than once; ${[...troubles.counts]}`);
+    expect({ seed: SEED, violations: history.violations() }).toEqual({ seed: SEED, violations: [] });
+    await expectEachStoredOnce(cells, history);
+    await expectAllKnown(cells, replicas, history);
+    await expectEachStoredOnce(cells, history);
+    for (const replica of replicas) expect((await replica.stop()).code).toBe(0);
+  },
+  MINUTES * 120_000 + 300_000,
+);
+
+/** Every message has one outbox row, in the one cell or the other. */
+async function expectEachStoredOnce(cells: TwoCells, history: History): Promise<void> {
+  const settled = "SELECT 1 FROM outbox WHERE state <> 'sent' UNION ALL SELECT 1 FROM inbox WHERE state <> 'processed'";
+  for (const { query } of cells.cells) await eventually(async () => expect(await query(settled)).toEqual([]));
+  const ids = await Promise.all(
+    cells.cells.map(({ query }) => query<{ id: string }>("SELECT headers->>'x-idempotency-key' AS id FROM outbox")),
+  );
+  const stored = ids.flat().map(({ id }) => id);
+  expect(stored.length).toBe(new Set(stored).size);
+  expect(stored.length).toBeGreaterThanOrEqual(history.acknowledgedCount);
+}
+
+/** The last messages of each key are known where their key is now, and each bucket is open in one cell. */
+async function expectAllKnown(cells: TwoCells, replicas: readonly Service[], history: History): Promise<void> {
+  const states = await Promise.all(
+    cells.cells.map(({ query }) => query<{ bucket: number }>("SELECT bucket FROM outbox_bucket WHERE state = 'open'")),
+  );
+  const open = states.flat().map(({ bucket }) => bucket);
+  // A killed mover's buckets are opened by the next message of theirs.
+  expect(open.length).toBe(new Set(open).size);
+  const numbers = new Map<string, number>();
+  for (const id of history.acknowledgedIds) {
+    const [, key = "", n = ""] = id.split("-");
+    numbers.set(key, Math.max(numbers.get(key) ?? 0, Number(n)));
+  }
+  for (const [key, last] of numbers) {
+    for (const n of [0, Math.floor(last / 2), last]) {
+      const message = { id: `m-${key}-${n}`, key: `key-${key}`, type: "created", n };
+      const answer = await replicas[n % replicas.length]?.post(message);
+      expect([message.id, bucketOf(message.key), answer?.status]).toEqual([message.id, bucketOf(message.key), 200]);
+    }
+  }
+}
