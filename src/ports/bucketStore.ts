@@ -55,6 +55,13 @@ export interface BucketStore {
    */
   finished(from: string | undefined, limit: number): Promise<Page<FinishedRow>>;
 
+  /**
+   * Waits, a second at most, until the receipts of this cell that are under way have ended. Others wait meanwhile.
+   *
+   * @returns false when one takes longer
+   */
+  awaitReceipts(): Promise<boolean>;
+
   /** The position in `finished` of what was received `ms` before now, by the database's clock. */
   positionBefore(ms: number): Promise<{ readonly position: string; readonly nowMs: number }>;
 

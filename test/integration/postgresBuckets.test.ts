@@ -152,10 +152,12 @@ describe.each(["read committed", "repeatable read", "serializable"])(
       const later = outcome(store.inbox.insert([inboxRow({ bucket: 2 })]));
       expect(await close.catch(codeOf)).toBe("contention");
       expect(await later).toBe("stored");
+      expect(await store.buckets.awaitReceipts()).toBe(false);
       const again = store.buckets.close([1], "b", lease());
       await waiting(database, 2);
       await client.query("ROLLBACK");
       expect([await receipt, await again]).toEqual(["stored", [1]]);
+      expect(await store.buckets.awaitReceipts()).toBe(true);
       expect(await outcome(store.inbox.insert([inboxRow({ bucket: 1 })]))).toBe("elsewhere");
     });
   },

@@ -5,15 +5,17 @@ import { waitOrAbort } from "../../time/wait.ts";
 
 /**
  * Copies the finished rows of buckets into the cells to which they move, pass by pass, so that a repetition of a message
- * is a duplicate there too. A pass reads what was received since a while before the last one began; before it, the
- * caller names the rows that were not finished yet, however old they are.
+ * is a duplicate there too. A pass reads what was received since the mark before the last one; the caller names the rows
+ * that were not finished then, however old they are.
  */
 export class Copies {
   readonly #from: BucketStore;
   /** Where the next pass begins; undefined for the oldest row. */
   #since: string | undefined;
-  /** When the last pass began, in ms since 1970 by the database's clock. */
-  #beganMs = Number.NEGATIVE_INFINITY;
+  /** Where the next but one begins. */
+  #mark: string | undefined;
+  /** When that was, in ms since 1970 by the database's clock. */
+  #markedMs = Number.NEGATIVE_INFINITY;
   /** Rows that no pass has found finished. */
   readonly #late = new Set<MessageId>();
   /** Rows copied by the last pass and this one: both read the newest ones. */
@@ -21,6 +23,22 @@ export class Copies {
 
   constructor(from: BucketStore) {
     this.#from = from;
+  }
+
+  /**
+   * Marks this moment: what is received later is left to the pass after the next one. Call it before the unfinished rows
+   * are read: then each row received before is finished, and found by the next pass, or noted.
+   *
+   * @throws StoreError, and the reason of the signal
+   */
+  async mark(signal: AbortSignal): Promise<void> {
+    const areReceiptsOver = await waitOrAbort(this.#from.awaitReceipts(), signal, "a copying pass");
+    const overlapMs = areReceiptsOver ? CLOCK_MARGIN_MS : LONGEST_RECEIPT_MS;
+    const { position, nowMs } = await waitOrAbort(this.#from.positionBefore(overlapMs), signal, "a copying pass");
+    // What was received under a clock that was set back may be before any position.
+    if (nowMs < this.#markedMs) this.#since = undefined;
+    this.#mark = position;
+    this.#markedMs = nowMs;
   }
 
   /** @param ids rows that are not finished: the next passes look at them by name */
@@ -34,9 +52,6 @@ export class Copies {
    * @throws StoreError, and the reason of the signal, after which the pass counts for nothing
    */
   async pass(targets: ReadonlyMap<number, BucketStore>, signal: AbortSignal): Promise<number> {
-    const { position, nowMs } = await waitOrAbort(this.#from.positionBefore(OVERLAP_MS), signal, "a copying pass");
-    // What was received under a clock that was set back may be before any position.
-    if (nowMs < this.#beganMs) this.#since = undefined;
     const copied = new Set<MessageId>();
     let found = 0;
     for (let from = this.#since; ; ) {
@@ -51,8 +66,7 @@ export class Copies {
     }
     found += await this.#copyLate(targets, signal);
     this.#lastCopied = copied;
-    this.#since = position;
-    this.#beganMs = nowMs;
+    this.#since = this.#mark;
     return found;
   }
 
@@ -61,16 +75,8 @@ export class Copies {
     targets: ReadonlyMap<number, BucketStore>,
     signal: AbortSignal,
   ): Promise<number> {
-    const byTarget = new Map<BucketStore, FinishedRow[]>();
-    for (const row of rows) {
-      const target = targets.get(bucketOf(bucketKeyOf(row)));
-      if (target === undefined) continue;
-      const group = byTarget.get(target) ?? [];
-      group.push(row);
-      byTarget.set(target, group);
-    }
     let found = 0;
-    for (const [target, group] of byTarget) {
+    for (const [target, group] of grouped(rows, (row) => targets.get(bucketOf(bucketKeyOf(row))))) {
       for (const part of partsOf(group))
         await this.#copyNamed(
           part.map(({ id }) => id),
@@ -93,11 +99,10 @@ export class Copies {
     let found = 0;
     for (let at = 0; at < late.length; at += MOST_ROWS) {
       const rows = await waitOrAbort(this.#from.read(late.slice(at, at + MOST_ROWS)), signal, "a copying pass");
-      for (const [bucket, target] of targets) {
-        const own = rows.filter(
-          ({ aggregateId, idempotencyKey }) => bucketOf(aggregateId ?? idempotencyKey ?? "") === bucket,
-        );
-        if (own.length === 0) continue;
+      const byTarget = grouped(rows, ({ aggregateId, idempotencyKey }) =>
+        targets.get(bucketOf(aggregateId ?? idempotencyKey ?? "")),
+      );
+      for (const [target, own] of byTarget) {
         await waitOrAbort(target.copy(own), signal, "a copying pass");
         for (const { id } of own) this.#late.delete(id as MessageId);
         found += own.length;
@@ -107,8 +112,10 @@ export class Copies {
   }
 }
 
-/** Longer than the longest receipt, by whose beginning its rows are dated. */
-const OVERLAP_MS = 120_000;
+/** A clock may be slowed down meanwhile. */
+const CLOCK_MARGIN_MS = 1000;
+/** Longer than a receipt, by whose beginning its rows are dated, takes where they cannot be waited for. */
+const LONGEST_RECEIPT_MS = 120_000;
 const PAGE = 2000;
 const MOST_ROWS = 100;
 const MOST_BYTES = 4 * 1024 * 1024;
@@ -128,4 +135,17 @@ function* partsOf(rows: readonly FinishedRow[]): Generator<readonly FinishedRow[
     bytes += row.bytes;
   }
   if (part.length > 0) yield part;
+}
+
+/** Rows by their target; those without one are left out. */
+function grouped<T>(rows: readonly T[], targetOf: (row: T) => BucketStore | undefined): ReadonlyMap<BucketStore, T[]> {
+  const groups = new Map<BucketStore, T[]>();
+  for (const row of rows) {
+    const target = targetOf(row);
+    if (target === undefined) continue;
+    const group = groups.get(target) ?? [];
+    group.push(row);
+    groups.set(target, group);
+  }
+  return groups;
 }

@@ -153,6 +153,7 @@ class MoveRun {
   /** Copies while receipts go on, until little is left. @throws StoreError */
   async copyBefore(signal: AbortSignal): Promise<void> {
     for (let passes = 0; passes < MOST_PASSES; passes += 1) {
+      await this.#copies.mark(signal);
       await this.#unfinished(signal);
       const found = await this.#pass(signal);
       if (passes > 0 && found < SHORT_PASS) return;
@@ -175,6 +176,7 @@ class MoveRun {
 
   /** Those whose rows can be finished in time: others are not closed at all. */
   async #readyOf(chunk: readonly PlannedMove[], signal: AbortSignal): Promise<readonly PlannedMove[]> {
+    await this.#copies.mark(signal);
     const { waiting } = await this.#unfinished(signal);
     const isLong = ({ counts, dueInMs }: Waiting) => dueInMs > this.#waitMs || counts.has("pull");
     const held = this.#hold(chunk, new Map([...waiting].filter(([, its]) => isLong(its))));

@@ -37,6 +37,7 @@ export function bucketStatements(names: TableNames, types: ColumnTypes): BucketS
   const [inbox, outbox, c, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
   const until = (leaseMs: string): string => `now() + ${leaseMs}::bigint * interval '1 millisecond'`;
   const ended = "lease_until < now()";
+  const lockAgainstReceipts = `LOCK TABLE ${table} IN EXCLUSIVE MODE`;
   /** @param set besides the time of the change @param condition besides the buckets of $1 */
   const change = (set: string, condition: string): string => `
 UPDATE ${table} b SET changed_at = now(), ${set}
@@ -77,7 +78,7 @@ ON CONFLICT (bucket) DO UPDATE SET state = excluded.state, epoch = excluded.epoc
 WHERE b.epoch < excluded.epoch`,
 
     close: onBuckets("close(buckets, to, token, leaseMs)", {
-      first: `LOCK TABLE ${table} IN EXCLUSIVE MODE`,
+      first: lockAgainstReceipts,
       lockTimeoutMs: LONGEST_RECEIPT_MS,
     })(
       change(
@@ -112,6 +113,9 @@ ORDER BY i.${c.source}, ${received} LIMIT $4::int`,
         keyed(` AND (o.${o.key}, o.${o.sequence}) > ($1::${types.outboxKey}, $2::bigint)`, "$3::int"),
       ),
     },
+
+    awaitReceipts: onBuckets("await receipts", { first: lockAgainstReceipts, lockTimeoutMs: LONGEST_RECEIPT_MS })`
+SELECT FROM ${table} LIMIT 0`,
 
     before: onBuckets("time before(ms)")`
 SELECT ${timeOf("now() - $1::bigint * interval '1 millisecond'")} AS time, floor(date_part('epoch', now()) * 1000)::bigint AS now_ms`,

@@ -17,7 +17,10 @@ import { inKeyOrder, type Named, numberOf, type Row, type StatementRunner, textO
  * each one stored. Pages begin behind their parameters: `FIRST` is in front of every row.
  */
 export interface BucketStatements<S>
-  extends Named<S, "all" | "open" | "close" | "renew" | "reopen" | "leave" | "before" | "finished" | "read" | "copy"> {
+  extends Named<
+    S,
+    "all" | "open" | "close" | "renew" | "reopen" | "leave" | "awaitReceipts" | "before" | "finished" | "read" | "copy"
+  > {
   /** Pages of unfinished rows, one index each, with what identifies the end of a page. */
   readonly unfinished: {
     readonly push: S;
@@ -104,6 +107,16 @@ export function bucketStore<S>(runner: StatementRunner<S>, sql: BucketStatements
         rows: rows.map((row) => ({ ...keyed(row), id: idOf(row.id), bytes: numberOf(row.bytes, 0) })),
         next: isMore ? JSON.stringify([String(last.time), idOf(last.id)]) : undefined,
       };
+    },
+
+    async awaitReceipts() {
+      try {
+        await run(sql.awaitReceipts);
+        return true;
+      } catch (error) {
+        if (error instanceof StoreError && error.code === "contention") return false;
+        throw error;
+      }
     },
 
     async positionBefore(ms) {

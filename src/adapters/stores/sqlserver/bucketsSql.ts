@@ -130,6 +130,17 @@ ORDER BY i.${c.source}, i.${c.createdAt}, i.${c.id};`,
       ),
     },
 
+    awaitReceipts: onBuckets("await receipts")`${BATCH}
+SET LOCK_TIMEOUT ${LONGEST_RECEIPT_MS};
+BEGIN TRY
+  UPDATE b SET changed_at = b.changed_at FROM ${table} b WITH (ROWLOCK);
+END TRY
+BEGIN CATCH
+  SET LOCK_TIMEOUT -1;
+  THROW;
+END CATCH;
+SET LOCK_TIMEOUT -1;`,
+
     before: onBuckets("time before(ms ms)")`
 SELECT ${timeText(`DATEADD(millisecond, -@ms, ${NOW})`)} AS time, DATEDIFF_BIG(millisecond, CONVERT(datetimeoffset(7), N'1970-01-01'), ${NOW}) AS now_ms;`,
 

@@ -165,6 +165,7 @@ async function useEverything(
   await buckets.unfinished(JSON.stringify({ kind: "keyed", at: [] }), variant);
   await buckets.unfinished(JSON.stringify({ kind: "keyed", at: [text, "7"] }), variant);
   await buckets.finished(JSON.stringify([time, ID]), variant);
+  await buckets.awaitReceipts();
   await buckets.positionBefore(1000.5 * variant);
   await buckets.read([ID]);
   await buckets.copy([{ id: ID, source: text, idempotencyKey: text, payload: text }]);
