@@ -37,7 +37,8 @@ export function bucketStatements(names: TableNames, types: ColumnTypes): BucketS
   const [inbox, outbox, c, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
   const until = (leaseMs: string): string => `now() + ${leaseMs}::bigint * interval '1 millisecond'`;
   const ended = "lease_until < now()";
-  const lockAgainstReceipts = `LOCK TABLE ${table} IN EXCLUSIVE MODE`;
+  // On Citus the coordinator's lock is enough, which every receipt takes: of a wait on a worker it would say nothing.
+  const lockAgainstReceipts = `SET LOCAL citus.enable_ddl_propagation = off; LOCK TABLE ${table} IN EXCLUSIVE MODE`;
   /** @param set besides the time of the change @param condition besides the buckets of $1 */
   const change = (set: string, condition: string): string => `
 UPDATE ${table} b SET changed_at = now(), ${set}

@@ -77,7 +77,7 @@ export function hasSqlState(error: unknown, state: string): boolean {
   return sqlState(error) === state;
 }
 
-/** Fields of a server's error that name no row and are never translated; of `where` only its presence. */
+/** Fields of a server's error that name no row and are never translated; of `where` only whose it is. */
 interface ServerFields {
   /** The server's function that reported the error. */
   readonly routine?: unknown;
@@ -93,15 +93,18 @@ function sqlState(error: unknown): string | undefined {
 function codeOfState(state: string, { routine, where }: ServerFields): StoreErrorCode {
   // A standby answers reads but takes no writes: another host may be the primary.
   if (state === "25006" || /^(08|53|28|57P)/.test(state)) return "unavailable";
-  if (state === NOT_OPEN && !isText(where)) return "elsewhere";
+  if (state === NOT_OPEN && !isOfFunction(where)) return "elsewhere";
   if (state === "57014" || state === "55P03" || state.startsWith("40")) return "contention";
   if (/^(22|23|54)/.test(state)) return "data";
   if (/^(P0|09|20|21|27|2F|38|39|44)/.test(state) || !STANDARD_CLASSES.has(state.slice(0, 2))) return "refused";
   // Our statements call no functions of the owner: an error with a context, or from RAISE, comes from a trigger.
-  if (routine === "exec_stmt_raise" || routine === "ExecWithCheckOptions" || isText(where)) return "refused";
+  if (routine === "exec_stmt_raise" || routine === "ExecWithCheckOptions" || isOfFunction(where)) return "refused";
   if (/^(42|3F|3D)/.test(state)) return "schema";
   return "other";
 }
+
+/** Whether an error has the context of a function or trigger, not only that of a node of Citus that ran the statement. */
+const isOfFunction = (where: unknown): boolean => isText(where) && !/^while executing command on \S+$/.test(where);
 
 /** The classes of PostgreSQL itself; any other comes from a RAISE. */
 const STANDARD_CLASSES = new Set(
@@ -110,7 +113,7 @@ const STANDARD_CLASSES = new Set(
   ),
 );
 
-const isText = (value: unknown): boolean => typeof value === "string" && value !== "";
+const isText = (value: unknown): value is string => typeof value === "string" && value !== "";
 
 /** Messages of class 22 quote the value, which may be anything a sender wrote: keep only what comes before it. */
 function safeText(error: unknown, state: string | undefined): string {
