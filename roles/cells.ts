@@ -72,7 +72,10 @@ export class RunningCell {
     await prepareStore(store, config, own, log, stopping);
     const parts = await workerRoles(context, own);
     const workers = parts.flatMap((part) => part.workers ?? []);
-    const closers = [heartbeatOf(context, version, [...own]), ...parts.flatMap((part) => part.closers ?? [])];
+    const closers = [
+      heartbeatOf(context, { version, roles: [...own], knowsCells: true }),
+      ...parts.flatMap((part) => part.closers ?? []),
+    ];
     await startInOrder([...closers, ...workers], START_UNDO_MS, stopping, { log });
     this.#services = { workers, closers };
     this.#parts = parts;

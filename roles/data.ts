@@ -69,7 +69,7 @@ async function openDatabase(options: DataOptions, shared: SharedParts, registry:
     parts: await workerRoles(context, roles),
     health: () => [{ name: "database", decidesReadiness: true, check: () => store.ping() }],
     pools: [closer("database", () => store.close())],
-    closers: [heartbeatOf(context, version, options.roles)],
+    closers: [heartbeatOf(context, { version, roles: options.roles })],
     workers: [],
   };
 }

@@ -1,5 +1,6 @@
 import { Heartbeat } from "../src/core/operations/heartbeat.ts";
 import type { Role } from "../src/model/roles.ts";
+import type { ProcessName } from "../src/ports/operationsStore.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import { REPLICA } from "../src/runtime/log.ts";
 import { systemClock, systemTimer } from "../src/time/clock.ts";
@@ -27,12 +28,11 @@ export async function workerRoles(context: RoleContext, roles: ReadonlySet<Role>
 /** Notes in the database that this process is alive, and what it counted. */
 export function heartbeatOf(
   { store, tally, fleet, log }: RoleContext,
-  version: string,
-  roles: readonly Role[],
+  { version, roles, knowsCells }: Omit<ProcessName, "name" | "upMs">,
 ): Service {
   return new Heartbeat({
     store: store.operations,
-    process: { name: REPLICA, version, roles },
+    process: { name: REPLICA, version, roles, knowsCells },
     tally,
     onBeat(others) {
       fleet.others = others;

@@ -92,7 +92,10 @@ async function check({ name, store }: OpenCell, config: Config, log: Log, signal
   try {
     await withTimeout(limitMs, "the check of the tables", () => store.schema.checkColumns(["inbox", "outbox"]), signal);
   } catch (error) {
-    if (error instanceof ConfigError || signal.aborted) throw error;
+    if (error instanceof ConfigError) {
+      throw new ConfigError(error.problems.map((problem) => ({ ...problem, path: `cell ${name}, ${problem.path}` })));
+    }
+    if (signal.aborted) throw error;
     log.debug({ cell: name, reason: errorText(error) }, "a cell is away");
   }
 }

@@ -6,7 +6,7 @@ import { placeOf } from "../core/cells/places.ts";
 import { ownersOf, withEpochs } from "../core/cells/planning.ts";
 import { equalShares, type PlannedMove } from "../core/cells/shares.ts";
 import { BUCKETS, bucketOf } from "../model/cells.ts";
-import { ConfigError } from "../model/errors.ts";
+import { ConfigError, withoutTable } from "../model/errors.ts";
 import type { ClaimToken } from "../model/rows.ts";
 import { parseDuration } from "../model/text.ts";
 import { type CellsTools, onCells } from "./cellStores.ts";
@@ -173,7 +173,7 @@ function requireAll({ map }: CellsTools): readonly CellOverview[] {
 }
 
 async function moved(
-  { map, mover, audit, signal }: CellsTools,
+  { cells, map, mover, audit, signal }: CellsTools,
   plan: readonly PlannedMove[],
   action: string,
   { dryRun = false, wait }: MoveOptions,
@@ -184,6 +184,7 @@ async function moved(
     ([way, buckets]) => `${bucketsText(buckets.length)} ${way}\n`,
   );
   if (dryRun) return `would move:\n${lines.join("")}`;
+  await requireCellsEverywhere(cells, plan);
   const results = await mover({
     waitMs: wait,
     newToken: () => randomUUID() as ClaimToken,
@@ -200,6 +201,25 @@ async function moved(
   );
   const kept = [...reasons].map(([reason, each]) => `${bucketsText(each.length, each)} ${reason}\n`);
   return `${bucketsText(of("moved").length)} moved\n${kept.join("")}`;
+}
+
+/**
+ * A process without cells would go on storing messages of buckets that have left its database: they would overtake
+ * others, and be known twice.
+ *
+ * @throws Error that names such processes
+ */
+async function requireCellsEverywhere(cells: CellsTools["cells"], plan: readonly PlannedMove[]): Promise<void> {
+  const sources = cells.filter(({ name }) => plan.some(({ from }) => from === name));
+  for (const { name, store } of sources) {
+    const processes = (await store.operations.processes().catch(withoutTable)) ?? [];
+    const unaware = processes.filter(({ roles, knowsCells }) => roles.includes("ingest") && !knowsCells);
+    if (unaware.length === 0) continue;
+    const names = unaware.map((process) => process.name).join(", ");
+    throw new Error(
+      `${names} stores received messages in the cell ${name} without knowing of cells: nothing is moved. Restart it with database.cells; one that was killed is forgotten after a minute`,
+    );
+  }
 }
 
 function countBy<T>(items: readonly T[], key: (item: T) => string): ReadonlyMap<string, readonly T[]> {

@@ -52,6 +52,8 @@ export interface ProcessName {
   readonly name: string;
   readonly version: string;
   readonly roles: readonly string[];
+  /** Whether it stores received messages in the cell of their bucket. */
+  readonly knowsCells?: boolean | undefined;
   /** Ms since its start. */
   readonly upMs: number;
 }
@@ -66,6 +68,7 @@ export interface ProcessAlive {
   readonly name: string;
   readonly version: string;
   readonly roles: readonly string[];
+  readonly knowsCells: boolean;
   readonly startedAt: Date | null;
   readonly seenAt: Date | null;
 }

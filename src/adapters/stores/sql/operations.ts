@@ -21,11 +21,11 @@ export type OperationsStatements<S> = Named<
 /** What operators see of the installation, in a SQL database. */
 export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsStatements<S>): OperationsStore {
   return {
-    async beat({ name, version, roles, upMs }, counted) {
+    async beat({ name, version, roles, knowsCells, upMs }, counted) {
       const process = {
         name: storable(name, LONGEST_NAME),
         version: storable(version, LONGEST_WORD),
-        roles: roles.join(" "),
+        roles: [...roles, ...(knowsCells ? [KNOWS_CELLS] : [])].join(" "),
         upMs: Math.round(Math.max(0, upMs)),
       };
       const figures = counted.map((each) => ({ ...each, name: storable(each.name, LONGEST_NAME) }));
@@ -41,7 +41,10 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
       return (await runner.run(sql.processes)).map((row) => ({
         name: String(row.name),
         version: String(row.version),
-        roles: String(row.roles).split(" ").filter(Boolean),
+        roles: String(row.roles)
+          .split(" ")
+          .filter((role) => role !== "" && role !== KNOWS_CELLS),
+        knowsCells: String(row.roles).split(" ").includes(KNOWS_CELLS),
         startedAt: dateOf(row.started_at),
         seenAt: dateOf(row.seen_at),
       }));
@@ -107,6 +110,8 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
 }
 
 const LONGEST_WORD = 100;
+/** Beside the roles of a process. */
+const KNOWS_CELLS = "cells";
 
 function minuteFigures(row: Row): MinuteFigures {
   const counts = Object.fromEntries(COUNTERS.map((counter) => [counter, numberOf(row[counter], 0)]));
