@@ -2,7 +2,7 @@ import { ConfigError, errorText } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import { startInOrder } from "../src/runtime/shutdown.ts";
-import { atMost, pause, withTimeout } from "../src/time/wait.ts";
+import { atMost, pause, untilAborted, withTimeout } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { prepareStore } from "./database.ts";
 import { heartbeatOf, workerRoles } from "./workers.ts";
@@ -100,7 +100,10 @@ export class RunningCell {
       start: async () => {},
       stop: async (cutoff) => {
         // An attempt under way gives up by itself, and is undone.
-        await this.#opening.catch(() => {});
+        await untilAborted(
+          this.#opening.catch(() => {}),
+          cutoff,
+        );
         await Promise.all(this.#services[which].map((service) => service.stop(cutoff)));
       },
     };
@@ -141,11 +144,11 @@ export function healthOf(cells: readonly RunningCell[]): readonly HealthComponen
   const byName = new Map<string, HealthComponent[]>();
   const each = cells.flatMap((cell) =>
     cell.health().map((component): HealthComponent => {
-      // The hanging database of one cell must not make the probe of the process wait.
-      const checked = withTimeout(CHECK_MS, "the check", (signal) => component.check(signal));
-      const check = () => checked;
+      const checked = withTimeout(LONGEST_CHECK_MS, "the check", (signal) => component.check(signal));
       checked.catch(() => {});
-      byName.set(component.name, [...(byName.get(component.name) ?? []), { ...component, check }]);
+      byName.set(component.name, [...(byName.get(component.name) ?? []), { ...component, check: () => checked }]);
+      // The hanging database of one cell must not make the probe of the process wait.
+      const check = () => withTimeout(CHECK_MS, "the check", () => checked);
       return { name: `${component.name}.${cell.name}`, decidesReadiness: false, check };
     }),
   );
@@ -170,3 +173,5 @@ const TRY_AGAIN_MS = 5000;
 /** How long a start waits for the other cells once the first one is open. */
 const OTHERS_MS = 5000;
 const CHECK_MS = 500;
+/** A little less than a probe waits. */
+const LONGEST_CHECK_MS = 2900;

@@ -104,6 +104,10 @@ async function openInstallation(options: DataOptions, shared: SharedParts, regis
     for (const { context } of cells) context.wakes.poller();
   };
   const buckets = new CellMap({ cells: stores, log });
+  const start = async () => {
+    await openCells(cells);
+    await buckets.refresh();
+  };
   return {
     context,
     entrances: { contexts: new Map(cells.map((cell) => [cell.name, cell.context])), buckets },
@@ -111,10 +115,7 @@ async function openInstallation(options: DataOptions, shared: SharedParts, regis
     health: () => healthOf(cells),
     pools: cells.map(({ pool }) => pool),
     closers: cells.map((cell) => cell.stopper("closers")),
-    workers: [
-      { name: "cells", start: () => openCells(cells), stop: async () => {} },
-      ...cells.map((cell) => cell.stopper("workers")),
-    ],
+    workers: [{ name: "cells", start, stop: async () => {} }, ...cells.map((cell) => cell.stopper("workers"))],
   };
 }
 

@@ -212,6 +212,9 @@ const configOf = (a: TestCell, b: TestCell): string =>
     },
   });
 
+const endLease = ({ database }: TestCell) =>
+  database.query("UPDATE outbox_bucket SET lease_until = now() - interval '1 second' WHERE state = 'moving'");
+
 describe("a mover whose lease has ended", () => {
   test("gives nothing up: another has opened its buckets, which take rows again", async () => {
     await using setup = await setUp();
@@ -221,9 +224,7 @@ describe("a mover whose lease has ended", () => {
       a,
       "leave",
       async () => {
-        await a.database.query(
-          "UPDATE outbox_bucket SET lease_until = now() - interval '1 second' WHERE state = 'moving'",
-        );
+        await endLease(a);
         await map.refresh();
         expect(
           (await a.store.inbox.insert([inBucket(inboxRow({ aggregateId: "k" }))])).map(({ kind }) => kind),
@@ -246,9 +247,7 @@ describe("a mover whose lease has ended", () => {
       a,
       "leave",
       async () => {
-        await a.database.query(
-          "UPDATE outbox_bucket SET lease_until = now() - interval '1 second' WHERE state = 'moving'",
-        );
+        await endLease(a);
         await map.refresh();
         expect(await a.store.buckets.close([bucket], "b", { token, leaseMs: 60_000 })).toEqual([bucket]);
       },

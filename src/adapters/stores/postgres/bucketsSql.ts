@@ -1,6 +1,6 @@
 import { INBOX_COLUMNS } from "../../../model/rows.ts";
 import type { StoredRow } from "../../../ports/bucketStore.ts";
-import type { BucketStatements } from "../sql/buckets.ts";
+import { type BucketStatements, type InboxColumn, storedColumns, TIMES } from "../sql/buckets.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { PARKED_AT } from "./fragments.ts";
@@ -159,23 +159,6 @@ RETURNING 1`,
 
 /** Receipts wait as long for a close that waits for one of them. */
 const LONGEST_RECEIPT_MS = 1000;
-
-type InboxColumn = keyof typeof INBOX_COLUMNS;
-const TIMES: ReadonlySet<InboxColumn> = new Set([
-  "createdAt",
-  "processedAt",
-  "claimedAt",
-  "leaseExpiresAt",
-  "scheduledAt",
-  "expiresAt",
-]);
-
-/** Those that the table has. */
-const storedColumns = (c: TableNames["inbox"]) =>
-  (Object.keys(INBOX_COLUMNS) as InboxColumn[]).flatMap((key) => {
-    const column = c[key];
-    return column === null ? [] : [{ key, column }];
-  });
 
 function typeOf(key: InboxColumn, types: ColumnTypes): string {
   if (TIMES.has(key)) return "timestamptz";

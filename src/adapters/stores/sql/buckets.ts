@@ -10,6 +10,7 @@ import type {
   UnfinishedRow,
   WaitReason,
 } from "../../../ports/bucketStore.ts";
+import type { TableNames } from "./names.ts";
 import { inKeyOrder, type Named, numberOf, type Row, type StatementRunner, textOf, type Values } from "./rows.ts";
 
 /**
@@ -34,6 +35,25 @@ export interface BucketStatements<S>
     rowsOf(rows: readonly StoredRow[]): Values;
   };
 }
+
+export type InboxColumn = keyof typeof INBOX_COLUMNS;
+
+/** The columns of a row that are times. */
+export const TIMES: ReadonlySet<InboxColumn> = new Set([
+  "createdAt",
+  "processedAt",
+  "claimedAt",
+  "leaseExpiresAt",
+  "scheduledAt",
+  "expiresAt",
+]);
+
+/** The columns of a row that is copied: those that the table has. */
+export const storedColumns = (c: TableNames["inbox"]) =>
+  (Object.keys(INBOX_COLUMNS) as InboxColumn[]).flatMap((key) => {
+    const column = c[key];
+    return column === null ? [] : [{ key, column }];
+  });
 
 /** Where pages of times and ids begin. */
 const FIRST = { time: "0001-01-01T00:00:00Z", id: "00000000-0000-0000-0000-000000000000" };

@@ -1,6 +1,6 @@
 import { INBOX_COLUMNS } from "../../../model/rows.ts";
 import type { StoredRow } from "../../../ports/bucketStore.ts";
-import type { BucketStatements } from "../sql/buckets.ts";
+import { type BucketStatements, type InboxColumn, storedColumns, TIMES } from "../sql/buckets.ts";
 import type { TableNames } from "../sql/names.ts";
 import { NOT_OPEN } from "./errors.ts";
 import {
@@ -186,23 +186,6 @@ SELECT s.id FROM @stored s;`,
 
 /** A close waits as long for a receipt. */
 const LONGEST_RECEIPT_MS = 1000;
-
-type InboxColumn = keyof typeof INBOX_COLUMNS;
-const TIMES: ReadonlySet<InboxColumn> = new Set([
-  "createdAt",
-  "processedAt",
-  "claimedAt",
-  "leaseExpiresAt",
-  "scheduledAt",
-  "expiresAt",
-]);
-
-/** Those that the table has. */
-const storedColumns = (c: TableNames["inbox"]) =>
-  (Object.keys(INBOX_COLUMNS) as InboxColumn[]).flatMap((key) => {
-    const column = c[key];
-    return column === null ? [] : [{ key, column }];
-  });
 
 function stored(key: InboxColumn): string {
   if (TIMES.has(key)) return timeOf(textOf(key, "nvarchar(4000)"));
