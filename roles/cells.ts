@@ -1,4 +1,4 @@
-import { ConfigError, errorText } from "../src/model/errors.ts";
+import { ConfigError, configErrorOf, errorText } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import { startInOrder } from "../src/runtime/shutdown.ts";
@@ -69,7 +69,9 @@ export class RunningCell {
     const { context, roles, isServed, version, stopping } = this.#options;
     const { config, store, log } = context;
     const own = new Set(roles.filter((role) => isServed || !WORKERS.has(role)));
-    await prepareStore(store, config, own, log, stopping);
+    await prepareStore(store, config, own, log, stopping).catch((error: unknown) => {
+      throw error instanceof ConfigError ? configErrorOf(this.name, error) : error;
+    });
     const parts = await workerRoles(context, own);
     const workers = parts.flatMap((part) => part.workers ?? []);
     const closers = [

@@ -4,7 +4,7 @@ import { Mover, type MoverOptions } from "../core/cells/mover.ts";
 import { unfinishedOf } from "../core/cells/unfinished.ts";
 import { type Audit, createAudit } from "../core/operations/audit.ts";
 import { createRedactor } from "../core/redaction/redact.ts";
-import { ConfigError, errorText } from "../model/errors.ts";
+import { ConfigError, configErrorOf, errorText } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
 import type { Store } from "../ports/store.ts";
 import { systemClock } from "../time/clock.ts";
@@ -92,9 +92,7 @@ async function check({ name, store }: OpenCell, config: Config, log: Log, signal
   try {
     await withTimeout(limitMs, "the check of the tables", () => store.schema.checkColumns(["inbox", "outbox"]), signal);
   } catch (error) {
-    if (error instanceof ConfigError) {
-      throw new ConfigError(error.problems.map((problem) => ({ ...problem, path: `cell ${name}, ${problem.path}` })));
-    }
+    if (error instanceof ConfigError) throw configErrorOf(name, error);
     if (signal.aborted) throw error;
     log.debug({ cell: name, reason: errorText(error) }, "a cell is away");
   }

@@ -20,6 +20,11 @@ export class ConfigError extends Error {
   }
 }
 
+/** The same problems, told as those of a cell. */
+export function configErrorOf(cell: string, { problems }: ConfigError): ConfigError {
+  return new ConfigError(problems.map(({ path, message }) => ({ path: `cell ${cell}, ${path}`, message })));
+}
+
 export type StoreErrorCode =
   /** No connection, or it broke: the statement may or may not have run. Try again. */
   | "unavailable"

@@ -1,4 +1,4 @@
-import { ConfigError } from "../../../model/errors.ts";
+import { ConfigError, configErrorOf } from "../../../model/errors.ts";
 import type { Cells, OperatorStore } from "../../../ports/operatorStore.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
@@ -93,9 +93,7 @@ function schemaOf(links: readonly CellLink[]): OperatorStore["schema"] {
           cell.isChecked = true;
         } catch (error) {
           if (!(error instanceof ConfigError)) throw error;
-          problems.push(
-            ...error.problems.map(({ path, message }) => ({ path: `cell ${cell.name}, ${path}`, message })),
-          );
+          problems.push(...configErrorOf(cell.name, error).problems);
         }
       });
       for (const { cell } of failures) cell.isChecked = false;
