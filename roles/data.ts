@@ -115,7 +115,8 @@ async function openInstallation(options: DataOptions, shared: SharedParts, regis
     health: () => healthOf(cells),
     pools: cells.map(({ pool }) => pool),
     closers: cells.map((cell) => cell.stopper("closers")),
-    workers: [{ name: "cells", start, stop: async () => {} }, ...cells.map((cell) => cell.stopper("workers"))],
+    // A start that fails is undone from its end: the roles of the cells that were opened are stopped then.
+    workers: [...cells.map((cell) => cell.stopper("workers")), { name: "cells", start, stop: async () => {} }],
   };
 }
 

@@ -212,6 +212,13 @@ test("a process that starts while a cell is away serves the others, and opens th
   await eventually(() => expect(arrived(receiver, "late")).toBe(there.length));
 }, 150_000);
 
+test("a cell whose tables cannot be made ends the start, also of the others", async () => {
+  const { cells } = await setup();
+  const child = await cells.launchService({ database: { cells: [{ name: "a" }, { name: "b", schema: "missing" }] } });
+  expect((await child.exited).code).toBe(2);
+  expect(child.stderr.join("\n")).toContain('cell b, database.url: the schema "missing" does not exist');
+});
+
 test("relay and poller work in the cells that the process names", async () => {
   const { receiver, cells } = await setup();
   const { a, b } = cells;

@@ -51,6 +51,18 @@ export async function createDatabase(template?: string): Promise<TestDatabase> {
   return await existingDatabase(name);
 }
 
+/** Makes a further schema, which Citus keeps on a node of its own choice. */
+export async function makeSchema({ url }: Pick<TestDatabase, "url">, schema: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url, application_name: TEST_APPLICATION_NAME });
+  await client.connect();
+  try {
+    if (citusUrl() !== undefined) await client.query("SET citus.enable_schema_based_sharding = on");
+    await client.query(`CREATE SCHEMA ${schema}`);
+  } finally {
+    await client.end();
+  }
+}
+
 /**
  * A database that was made by {@link createDatabase}, with new connections.
  *

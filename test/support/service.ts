@@ -3,7 +3,7 @@ import { Agent, request as httpRequest, type IncomingHttpHeaders } from "node:ht
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, afterEach, expect } from "@jest/globals";
-import { createDatabase, type TestDatabase } from "./databases.ts";
+import { createDatabase, makeSchema, type TestDatabase } from "./databases.ts";
 import { eventually } from "./eventually.ts";
 import { freePort } from "./ports.ts";
 import { type Processes, type RunningProcess, useProcesses } from "./processes.ts";
@@ -11,6 +11,11 @@ import { Receiver } from "./receiver.ts";
 
 /** A configuration or a part of one, as it stands in the file. */
 export type ConfigTree = { readonly [key: string]: unknown };
+
+const SECOND_SCHEMA = "cell_b";
+
+/** Where `SVC_TEST_CELLS` asks for it services have two cells, of which the first has every bucket and the test's rows. */
+const CELLS = process.env.SVC_TEST_CELLS ? { cells: [{ name: "a" }, { name: "b", schema: SECOND_SCHEMA }] } : undefined;
 
 /** What a service needs to know of its database. */
 export type DatabaseAddress = Pick<TestDatabase, "jdbcUrl" | "user" | "password">;
@@ -123,7 +128,7 @@ export function useServices(scope: "test" | "block" = "test"): Services {
   };
   const launch = async ({ database, config, port: givenPort, roles = [], env = {} }: ServiceOptions) => {
     const port = givenPort ?? (await freePort());
-    const own = { server: { httpPort: port }, database: databaseConfig(database) };
+    const own = { server: { httpPort: port }, database: { ...databaseConfig(database), ...CELLS } };
     const child = processes.svc([...roles, "--config", configFile(merged(own, config))], { env });
     // A client gives up only when its peer is gone: an answer that never comes fails the test by its own time limit.
     const agent = new Agent({ keepAlive: true });
@@ -143,6 +148,7 @@ export function useServices(scope: "test" | "block" = "test"): Services {
     async database() {
       const database = await createDatabase();
       closings.push(() => database.drop());
+      if (process.env.SVC_TEST_CELLS) await makeSchema(database, SECOND_SCHEMA);
       return database;
     },
     async receiver() {
@@ -246,11 +252,13 @@ function serviceAt(port: number, child: RunningProcess, agent: Agent): Service {
   };
 }
 
-/** The sum of a metric's samples in the Prometheus text format. */
+/** The sum of a metric's samples in the Prometheus text format. @param name with labels in braces: those that have them */
 export function sumOfSamples(text: string, name: string): number {
+  const [metric, labels = ""] = name.replace(/\}$/, "").split("{");
   return text
     .split("\n")
-    .filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`))
+    .filter((line) => line.startsWith(`${metric} `) || line.startsWith(`${metric}{`))
+    .filter((line) => labels.split(",").every((label) => line.includes(label)))
     .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" ") + 1)), 0);
 }
 

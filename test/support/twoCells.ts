@@ -1,6 +1,7 @@
 import pg from "pg";
 import { CITUS_SCHEMA, citusUrl } from "./citus.ts";
-import { TEST_APPLICATION_NAME, type TestDatabase } from "./databases.ts";
+import { makeSchema, TEST_APPLICATION_NAME, type TestDatabase } from "./databases.ts";
+import type { RunningProcess } from "./processes.ts";
 import type { Receiver } from "./receiver.ts";
 import { type ConfigTree, databaseConfig, merged, ordersTo, type Service, type Services } from "./service.ts";
 import { startTcpProxy, type TcpProxy } from "./tcpProxy.ts";
@@ -54,6 +55,12 @@ export class TwoCells {
     return this.#services.start({ database: this.#database, config, roles });
   }
 
+  /** The process of a service that may not start. */
+  async launchService(overrides: ConfigTree): Promise<RunningProcess> {
+    const config = ordersTo(this.#receiver, merged(this.config, overrides));
+    return (await this.#services.launch({ database: this.#database, config })).process;
+  }
+
   /** The same without cells, in the database of the first one. */
   startWithout(): Promise<Service> {
     return this.#services.start({ database: this.#database, config: ordersTo(this.#receiver) });
@@ -81,18 +88,7 @@ export async function openBuckets({ query }: Cell): Promise<ReadonlySet<number>>
   return new Set(rows.map(({ bucket }) => bucket));
 }
 
-const CITUS_SCHEMA_B = "cell_b";
-
-async function makeSchema(database: TestDatabase, schema: string): Promise<void> {
-  const client = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
-  await client.connect();
-  try {
-    await client.query("SET citus.enable_schema_based_sharding = on");
-    await client.query(`CREATE SCHEMA ${schema}`);
-  } finally {
-    await client.end();
-  }
-}
+const CITUS_SCHEMA_B = "second_cell";
 
 async function openCell(services: Services, name: Cell["name"], database: TestDatabase, schema: string | undefined) {
   const proxy = await startTcpProxy(database);

@@ -81,7 +81,7 @@ export class Overview {
       at: new Date(this.#options.clock.now()),
       relayEnabled: settings.isRelayEnabled,
       roles: replicas === undefined ? null : rolesOf(replicas),
-      replicas: replicas ?? null,
+      replicas: replicas?.map(({ knowsCells: _, ...replica }) => replica) ?? null,
       sources: Object.entries(settings.sources).map(([name, { consumption }]) => ({
         name,
         consumption,

@@ -43,7 +43,7 @@ export interface OverviewShown {
   readonly relayEnabled: boolean;
   /** By role; null where the table of the processes cannot be read. */
   readonly roles: Readonly<Record<string, { readonly replicas: number }>> | null;
-  readonly replicas: readonly ProcessAlive[] | null;
+  readonly replicas: readonly Omit<ProcessAlive, "knowsCells">[] | null;
   readonly sources: readonly SourceShown[];
   readonly destinations: readonly DestinationShown[];
   readonly outbox: OutboxShown | null;
