@@ -123,16 +123,23 @@ export function showBlockedKeys(overview: Pick<Overview, "blockedKeys">) {
 const SEQUENCE = /^[0-9]{1,18}$/;
 const AUDIT_CURSOR = `${SEQUENCE.source}|^${POSITIONS_PATTERN}$`;
 
-function parseSequence(text: string): string {
-  const ids = Object.values(decodePositions(text) ?? { id: text });
-  if (ids.every((id) => id === DONE || SEQUENCE.test(id)) && text !== DONE) return text;
+const AUDIT_CURSOR_FORM = new RegExp(AUDIT_CURSOR);
+
+function parseAuditCursor(text: string): string {
+  if (AUDIT_CURSOR_FORM.test(text)) return text;
   throw new Error("the cursor of an answer is expected, as it came");
+}
+
+/** Whether an answer may have had it. */
+function isAuditCursor(text: string): boolean {
+  const ids = Object.values(decodePositions(text) ?? { id: text });
+  return ids.every((id) => id === DONE || SEQUENCE.test(id)) && text !== DONE;
 }
 
 export const AUDIT_QUERY = {
   ...LIMIT_QUERY,
   cursor: {
-    parse: parseSequence,
+    parse: parseAuditCursor,
     schema: { type: "string", pattern: AUDIT_CURSOR },
     description: "The `cursor` of the page before.",
   },
@@ -141,6 +148,7 @@ export const AUDIT_QUERY = {
 export function showAudit(store: Pick<OperationsStore, "audit">) {
   return ({ cursor, limit = LISTED_BY_DEFAULT }: ValuesOf<typeof AUDIT_QUERY>): Promise<object> =>
     onTable(ERRORS.noAuditTable, async () => {
+      if (cursor !== undefined && !isAuditCursor(cursor)) throw new Refusal(404, ERRORS.noCursor);
       const entries = await store.audit(cursor ?? null, limit);
       const last = entries.at(-1);
       return {

@@ -268,6 +268,7 @@ export const READS = {
     "Newest first, of the last 90 days.",
     AUDIT_QUERY,
     json(200, "A page of entries.", fromCells({ entries: [list(AUDIT_ENTRY), []], cursor: TEXT_OR_NULL })),
+    error(404, "The cursor is not that of a page.", ERRORS.noCursor),
     error(501, "The table of the audit log cannot be read.", ERRORS.noAuditTable),
   ),
   admin_config: {
