@@ -80,7 +80,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
       refreshes.wake();
     });
   const knowsDestinations = () => clock.monotonic() - refreshedAt <= STALE_STATE_MS;
-  /** Up to 64 that rest cost the database no more than a small fleet. */
+  /** Up to 32 that rest cost the database no more than a small fleet. */
   const fleetFactor = () => Math.min(Math.max(1, (fleet.others.pollers + 1) / SMALL_FLEET), MOST_FLEET_FACTOR);
   const watch: OutboxWatch = new OutboxWatch({
     ...tools,
@@ -200,7 +200,7 @@ const UPKEEP_TIMES = [1000, 1000] as const;
 /** Here too: a resting poller leaves that to the one that watches, unless that one hangs. */
 const RESTING_RECLAIM_MS = 4500;
 /** Pollers that may glance once a second each. */
-const SMALL_FLEET = 16;
+const SMALL_FLEET = 8;
 /** A poller forgets within eight seconds that another one watches. */
 const MOST_FLEET_FACTOR = 4;
 /** A pause is in force in every replica within a second. */
