@@ -31,7 +31,7 @@ export interface SessionInfo {
 export type Overview = Json<OverviewShown>;
 export type SourceOverview = Overview["sources"][number];
 export type DestinationOverview = Overview["destinations"][number];
-export type Replica = Json<operations.ProcessAlive>;
+export type Replica = NonNullable<Overview["replicas"]>[number];
 export type Destination = Json<DestinationAlone>;
 
 export type FoundMessage = Json<Omit<Found, "position">>;
