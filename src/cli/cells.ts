@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { Command } from "commander";
 import type { CellOverview } from "../core/cells/cellMap.ts";
 import type { MovedBucket } from "../core/cells/mover.ts";
-import { placeOf } from "../core/cells/places.ts";
+import { placeOf, twinsOf, twinsText } from "../core/cells/places.ts";
 import { ownersOf, withEpochs } from "../core/cells/planning.ts";
 import { equalShares, type PlannedMove } from "../core/cells/shares.ts";
 import { BUCKETS, bucketOf } from "../model/cells.ts";
@@ -164,13 +164,17 @@ function requireCell({ cells }: CellsTools, name: string, path: string): void {
   ]);
 }
 
-/** Where each bucket is, is known only when every cell has answered. @throws Error that names the one that has not */
+/** Where each bucket is, is known only when every cell has answered. @throws Error that names the one that has not, or two that are one */
 function requireAll({ map }: CellsTools): readonly CellOverview[] {
   const cells = map.cells();
   const away = cells.find(({ trouble }) => trouble !== undefined);
   if (away !== undefined) throw new Error(`the cell ${away.name} is away (${away.trouble}): nothing is moved`);
+  const twins = twinsOf(cells);
+  if (twins !== undefined) throw new Error(`${twinsText(twins)}: nothing is moved. ${TWINS_REMEDY}`);
   return cells;
 }
+
+const TWINS_REMEDY = "Correct the url, or empty outbox_bucket in the copy";
 
 async function moved(
   { cells, map, mover, audit, signal }: CellsTools,

@@ -1,12 +1,15 @@
 import { describe, expect, test } from "@jest/globals";
 import { addCellCommands } from "../../src/cli/cells.ts";
+import { CellMap } from "../../src/core/cells/cellMap.ts";
 import { bucketOf } from "../../src/model/cells.ts";
 import { ConfigError } from "../../src/model/errors.ts";
 import { inboxRow } from "../conformance/store/harness.ts";
 import { runCommand } from "../support/commands.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { type TestCell, useCells } from "../support/movedCells.ts";
+import { recordingLog } from "../support/recorders.ts";
 import { type ConfigTree, databaseConfig, merged, ordersTo, useServices } from "../support/service.ts";
+import { startTcpProxy } from "../support/tcpProxy.ts";
 
 const setUp = useCells();
 const services = useServices();
@@ -32,6 +35,15 @@ const counts = async (file: string) =>
   (JSON.parse(await printed(file, "list", "--json")) as { cells: { name: string; buckets: number }[] }).cells.map(
     ({ name, buckets }) => [name, buckets],
   );
+
+/** The same database at another address, as a cell `b`. */
+async function secondWayTo(cell: TestCell) {
+  const { database } = cell;
+  const proxy = await startTcpProxy(database);
+  const url = `jdbc:postgresql://127.0.0.1:${proxy.port}/${database.name}`;
+  const other: TestCell = { ...cell, name: "b", database: { ...database, directJdbcUrl: url } };
+  return { cell: other, [Symbol.asyncDispose]: () => proxy.close() };
+}
 
 describe("svc cells", () => {
   test("gives a new cell its share, shows it, and takes it back, with a note of who did it", async () => {
@@ -62,6 +74,23 @@ describe("svc cells", () => {
     expect(await a.database.query("SELECT action, target, detail FROM outbox_audit ORDER BY id")).toEqual([
       { action: "cells", target: "rebalance", detail: "512 buckets from a to b; moved 512, held 0, failed 0" },
       { action: "cells", target: "drain b", detail: "512 buckets from b to a; moved 512, held 0, failed 0" },
+    ]);
+  });
+
+  test("moves nothing between two names of one database", async () => {
+    await using setup = await setUp();
+    const { a } = setup;
+    await using proxy = await secondWayTo(a);
+    const file = configOf([a, proxy.cell]);
+    // So that the first command is the one that gives the buckets out.
+    await a.database.query("DELETE FROM outbox_bucket");
+    for (const args of [["rebalance"], ["drain", "a"], ["move", "--bucket", "7", "--to", "b"]]) {
+      await expect(cells(file, ...args)).rejects.toThrow(
+        "the cells a and b have the same buckets: they are one database under two names, or one is a copy of the other: nothing is moved",
+      );
+    }
+    expect(await a.database.query("SELECT state, count(*)::int FROM outbox_bucket GROUP BY state")).toEqual([
+      { state: "open", count: 1024 },
     ]);
   });
 
@@ -129,4 +158,13 @@ describe("svc cells", () => {
     );
     await expect(cells(file, "list")).rejects.toBeInstanceOf(ConfigError);
   });
+});
+
+test("a process that has one database as two cells logs that once", async () => {
+  await using setup = await setUp();
+  const { log, lines } = recordingLog();
+  const map = new CellMap({ cells: [setup.a, { ...setup.a, name: "b" }], log });
+  await map.refresh();
+  await map.refresh();
+  expect(lines.filter(({ level }) => level === "error").map(({ message }) => message)).toEqual(["cells are mixed up"]);
 });

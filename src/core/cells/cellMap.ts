@@ -3,7 +3,7 @@ import { errorText } from "../../model/errors.ts";
 import type { BucketRow } from "../../ports/bucketStore.ts";
 import type { Log } from "../../ports/runtime.ts";
 import { resolvesWithin } from "../../time/wait.ts";
-import { abandoned, type Cell, halfMoved, type KnownCell, type Place, placeOf } from "./places.ts";
+import { abandoned, type Cell, halfMoved, type KnownCell, type Place, placeOf, twinsOf, twinsText } from "./places.ts";
 
 interface CellMapOptions {
   /** In the order of the configuration: the first one takes all buckets at first. */
@@ -24,6 +24,7 @@ export class CellMap {
   #reading: Promise<void> | undefined;
   /** Of callers that came while another reads: what they ask about may be newer. */
   #next: Promise<void> | undefined;
+  #areTwinsNoted = false;
 
   constructor({ cells, log, answerMs = ANSWER_MS }: CellMapOptions) {
     this.#cells = cells.map((cell) => new ReadCell(cell));
@@ -66,6 +67,15 @@ export class CellMap {
     const reopened = await Promise.all(answered.map((cell) => this.#reopen(cell)));
     await Promise.all([...halfMoved(this.#cells)].map(([name, buckets]) => this.#finish(name, buckets)));
     await this.#answersOf(answered.filter((_, n) => reopened[n]));
+    this.#noteTwins();
+  }
+
+  /** Logs it once. */
+  #noteTwins(): void {
+    const twins = twinsOf(this.#cells);
+    if (twins !== undefined && !this.#areTwinsNoted)
+      this.#log.error({ reason: twinsText(twins) }, "cells are mixed up");
+    this.#areTwinsNoted = twins !== undefined;
   }
 
   /** @returns those that have answered in time */
@@ -96,7 +106,8 @@ export class CellMap {
     const all = Array.from({ length: BUCKETS }, (_, bucket) => ({ bucket, epoch: 1 }));
     if (!(await this.#change(first, () => first.cell.store.buckets.open(all)))) return;
     this.#log.info({ cell: first.name }, "no cell had any buckets: this one takes them all");
-    await first.read(this.#answerMs);
+    // All of them: one that has the same table now is the same database.
+    await this.#answersOf(answered);
   }
 
   async #reopen(cell: ReadCell): Promise<boolean> {

@@ -72,6 +72,29 @@ export function halfMoved(cells: readonly KnownCell[]): ReadonlyMap<string, read
   return found;
 }
 
+/**
+ * Two cells whose tables say the same of every bucket. Each move writes something else into the two cells, so one of them
+ * is the other under a second name, or a copy of its database. A move between them would end in neither.
+ */
+export function twinsOf(cells: readonly KnownCell[]): readonly [one: string, other: string] | undefined {
+  for (const [n, one] of cells.entries()) {
+    const other = cells.slice(n + 1).find(({ rows }) => areAlike(one.rows, rows));
+    if (other !== undefined) return [one.name, other.name];
+  }
+  return undefined;
+}
+
+function areAlike(one: KnownCell["rows"], other: KnownCell["rows"]): boolean {
+  if (one === undefined || other === undefined || one.size === 0 || one.size !== other.size) return false;
+  return [...one].every(([bucket, { state, epoch, otherCell }]) => {
+    const its = other.get(bucket);
+    return its?.state === state && its.epoch === epoch && its.otherCell === otherCell;
+  });
+}
+
+export const twinsText = ([one, other]: readonly [string, string]): string =>
+  `the cells ${one} and ${other} have the same buckets: they are one database under two names, or one is a copy of the other`;
+
 /** Buckets that no mover holds any more. */
 export const abandoned = ({ rows }: KnownCell): readonly number[] =>
   [...(rows?.values() ?? [])]

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { abandoned, halfMoved, nextEpoch, placeOf } from "../../../../src/core/cells/places.ts";
+import { abandoned, halfMoved, nextEpoch, placeOf, twinsOf } from "../../../../src/core/cells/places.ts";
 import type { BucketRow } from "../../../../src/ports/bucketStore.ts";
 
 const row = (
@@ -72,4 +72,23 @@ test("a bucket is abandoned when its lease has ended while it moves", () => {
 test("what no cell has is opened under a later epoch than any", () => {
   expect(nextEpoch(7, cells({ a: row("left", 4, "gone"), b: row("left", 2, "a") }))).toBe(5);
   expect(nextEpoch(7, cells({ a: null }))).toBe(1);
+});
+
+describe("two cells are one database", () => {
+  test.each([
+    ["which has all buckets", { a: row("open", 1), c: null, b: row("open", 1) }],
+    ["between whose names a bucket was moved", { a: row("left", 2, "b"), b: row("left", 2, "b") }],
+  ])("%s", (_, known) => {
+    expect(twinsOf(cells(known))).toEqual(["a", "b"]);
+  });
+
+  test.each([
+    ["no bucket is known yet", { a: null, b: null }],
+    ["one has not answered", { a: row("open", 1), b: undefined }],
+    ["a bucket has left for the other", { a: row("left", 2, "b"), b: row("open", 2) }],
+    ["a bucket has come back", { a: row("left", 2, "b"), b: row("left", 3, "a") }],
+    ["a bucket has left both", { a: row("left", 3, "c"), b: row("left", 3, "a"), c: row("open", 3) }],
+  ])("not where %s", (_, known) => {
+    expect(twinsOf(cells(known))).toBeUndefined();
+  });
 });
