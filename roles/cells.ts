@@ -1,5 +1,6 @@
-import { ConfigError, configErrorOf, errorText } from "../src/model/errors.ts";
+import { ConfigError, configErrorOf, errorText, StoreError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
+import type { BucketStore } from "../src/ports/bucketStore.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import { startInOrder } from "../src/runtime/shutdown.ts";
 import { atMost, pause, untilAborted, withTimeout } from "../src/time/wait.ts";
@@ -69,7 +70,10 @@ export class RunningCell {
     const { context, roles, isServed, version, stopping } = this.#options;
     const { config, store, log } = context;
     const own = new Set(roles.filter((role) => isServed || !WORKERS.has(role)));
-    await prepareStore(store, config, own, log, stopping).catch((error: unknown) => {
+    const prepared = prepareStore(store, config, own, log, stopping).then(async () => {
+      if (own.has("ingest")) await requireBuckets(store.buckets);
+    });
+    await prepared.catch((error: unknown) => {
       throw error instanceof ConfigError ? configErrorOf(this.name, error) : error;
     });
     const parts = await workerRoles(context, own);
@@ -165,6 +169,16 @@ export function healthOf(cells: readonly RunningCell[]): readonly HealthComponen
     }),
   );
   return [...all, ...each];
+}
+
+/** Without them every receipt of the cell would wait and fail. @throws ConfigError where they cannot be read */
+async function requireBuckets(buckets: BucketStore): Promise<void> {
+  try {
+    await buckets.all();
+  } catch (error) {
+    if (!(error instanceof StoreError && error.code === "schema")) throw error;
+    throw new ConfigError([{ path: "database", message: error.message }]);
+  }
 }
 
 /** Roles that work in the cells that a process serves. */

@@ -233,3 +233,14 @@ test("relay and poller work in the cells that the process names", async () => {
   await eventually(() => expect(arrived(receiver, "m")).toBe(20));
   for (const service of [front, ofA, ofB]) expect((await service.stop()).code).toBe(0);
 }, 90_000);
+
+test("a process that receives does not start where it cannot read the buckets of a cell, and says how to make them", async () => {
+  const { cells } = await setup();
+  await (await cells.start()).stop();
+  await cells.b.query("ALTER TABLE outbox_bucket RENAME TO elsewhere");
+  const withoutMigrations = { database: { migrate: false } };
+  await expect(cells.start(withoutMigrations)).rejects.toThrow(/cell b.*outbox_bucket.*run `svc migrate`/s);
+  // Nothing else needs them.
+  const service = await cells.start(withoutMigrations, ["relay", "poller"]);
+  expect((await service.stop()).code).toBe(0);
+}, 60_000);
