@@ -204,7 +204,10 @@ async function moved(
     outcome === "held" ? `stay in ${from}: ${reason}` : `failed: ${reason}`,
   );
   const kept = [...reasons].map(([reason, each]) => `${bucketsText(each.length, each)} ${reason}\n`);
-  return `${bucketsText(of("moved").length)} moved\n${kept.join("")}`;
+  const text = `${bucketsText(of("moved").length)} moved\n${kept.join("")}`;
+  // A signal's handler ends the process with 0 unless the work fails.
+  if (signal.aborted && of("moved").length < results.length) throw new Error(text.trimEnd());
+  return text;
 }
 
 /**

@@ -244,3 +244,18 @@ test("a process that receives does not start where it cannot read the buckets of
   const service = await cells.start(withoutMigrations, ["relay", "poller"]);
   expect((await service.stop()).code).toBe(0);
 }, 60_000);
+
+test("SIGTERM ends a move: the closed bucket is open again, and the exit code says that it has not moved", async () => {
+  const { cells } = await setup();
+  const service = await cells.start({}, ["ingest"]);
+  // Nobody relays it: the move waits.
+  await service.post({ id: "m", key: "k", type: "created" });
+  const mover = cells.launch("move", "--key", "k", "--to", "b", "--wait", "60s");
+  const states = () =>
+    cells.a.query("SELECT state FROM outbox_bucket WHERE bucket = $1", [bucketOf("k")]) as Promise<object[]>;
+  await eventually(async () => expect(await states()).toEqual([{ state: "moving" }]));
+  mover.kill("SIGTERM");
+  expect((await mover.exited).code).toBe(1);
+  expect(mover.stderr.join("\n")).toMatch(/0 buckets moved\n1 bucket \(\d+\) failed: the service is stopping/);
+  expect(await states()).toEqual([{ state: "open" }]);
+}, 60_000);
