@@ -4,6 +4,7 @@ import type { CellConfig, Config } from "../src/config/types.ts";
 import { CellMap } from "../src/core/cells/cellMap.ts";
 import { createAudit } from "../src/core/operations/audit.ts";
 import { Tally, tallyDestinations } from "../src/core/operations/heartbeat.ts";
+import { BUCKETS } from "../src/model/cells.ts";
 import type { Role } from "../src/model/roles.ts";
 import type { HealthComponent, Log, Service } from "../src/ports/runtime.ts";
 import type { createMetrics } from "../src/runtime/metrics.ts";
@@ -112,11 +113,38 @@ async function openInstallation(options: DataOptions, shared: SharedParts, regis
     context,
     entrances: { contexts: new Map(cells.map((cell) => [cell.name, cell.context])), buckets },
     parts: [],
-    health: () => healthOf(cells),
+    health: () => [...healthOf(cells), ...(roles.includes("ingest") ? [bucketsHealth(buckets)] : [])],
     pools: cells.map(({ pool }) => pool),
     closers: cells.map((cell) => cell.stopper("closers")),
     // A start that fails is undone from its end: the roles of the cells that were opened are stopped then.
     workers: [...cells.map((cell) => cell.stopper("workers")), { name: "cells", start, stop: async () => {} }],
+  };
+}
+
+/**
+ * Up while some bucket is known to be open. With a cell that has never answered and others that have no bucket, nobody
+ * can say where any message belongs: a rollout that adds such a cell must stop at the first replica.
+ */
+function bucketsHealth(buckets: CellMap): HealthComponent {
+  /** Why none is; undefined where one is. */
+  const closed = () => {
+    let reason: string | undefined;
+    for (let bucket = 0; bucket < BUCKETS; bucket += 1) {
+      const place = buckets.cellOf(bucket);
+      if ("cell" in place) return undefined;
+      reason ??= place.reason;
+    }
+    return reason;
+  };
+  return {
+    name: "buckets",
+    decidesReadiness: true,
+    async check() {
+      if (closed() === undefined) return;
+      await buckets.refresh();
+      const reason = closed();
+      if (reason !== undefined) throw new Error(reason);
+    },
   };
 }
 

@@ -259,3 +259,18 @@ test("SIGTERM ends a move: the closed bucket is open again, and the exit code sa
   expect(mover.stderr.join("\n")).toMatch(/0 buckets moved\n1 bucket \(\d+\) failed: the service is stopping/);
   expect(await states()).toEqual([{ state: "open" }]);
 }, 60_000);
+
+test("a process is not ready while a cell that has never answered may have every bucket", async () => {
+  const { cells } = await setup();
+  cells.b.proxy.setMode("cut");
+  const service = await cells.start();
+  expect(await service.readiness()).toMatchObject({ status: 503, components: { "database.a": "up", buckets: "down" } });
+  cells.b.proxy.setMode("open");
+  await eventually(async () =>
+    expect(await service.readiness()).toMatchObject({ status: 200, components: { buckets: "up" } }),
+  );
+  // Known once, its buckets keep the process ready.
+  cells.b.proxy.setMode("cut");
+  await eventually(async () => expect((await service.readiness()).components["database.b"]).toBe("down"));
+  expect(await service.readiness()).toMatchObject({ status: 200, components: { buckets: "up" } });
+}, 90_000);
