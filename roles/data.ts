@@ -5,7 +5,9 @@ import { CellMap } from "../src/core/cells/cellMap.ts";
 import { createAudit } from "../src/core/operations/audit.ts";
 import { Tally, tallyDestinations } from "../src/core/operations/heartbeat.ts";
 import { BUCKETS } from "../src/model/cells.ts";
+import { ConfigError, withoutTable } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
+import type { BucketStore } from "../src/ports/bucketStore.ts";
 import type { HealthComponent, Log, Service } from "../src/ports/runtime.ts";
 import type { createMetrics } from "../src/runtime/metrics.ts";
 import { systemClock } from "../src/time/clock.ts";
@@ -58,6 +60,7 @@ async function openDatabase(options: DataOptions, shared: SharedParts, registry:
   const store = await createStore(config, systemClock, log);
   try {
     await prepareStore(store, config, roles, log, stopping);
+    if (roles.has("ingest")) await refuseLeftBuckets(store.buckets);
   } catch (error) {
     await store.close();
     throw error;
@@ -73,6 +76,19 @@ async function openDatabase(options: DataOptions, shared: SharedParts, registry:
     closers: [heartbeatOf(context, { version, roles: options.roles })],
     workers: [],
   };
+}
+
+/**
+ * A database that buckets have left is a cell: whoever goes on storing their messages here breaks their order.
+ *
+ * @throws ConfigError
+ */
+async function refuseLeftBuckets(buckets: BucketStore): Promise<void> {
+  const rows = await buckets.all().catch(withoutTable);
+  const gone = rows?.find(({ state }) => state !== "open");
+  if (gone === undefined) return;
+  const message = `is empty, but messages that belong to this database have moved to the cell ${gone.otherCell}: name all cells of the installation, or bring them back first (svc cells drain ${gone.otherCell})`;
+  throw new ConfigError([{ path: "database.cells", message }]);
 }
 
 /** Cells, each with a database or schema of its own, and the roles that work in it. */

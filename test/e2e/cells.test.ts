@@ -219,6 +219,20 @@ test("a cell whose tables cannot be made ends the start, also of the others", as
   expect(child.stderr.join("\n")).toContain('cell b, database.url: the schema "missing" does not exist');
 });
 
+test("a process without cells receives nothing where buckets have left", async () => {
+  const { cells } = await setup();
+  const service = await cells.start();
+  await cells.command("rebalance");
+  await service.stop();
+  const child = await cells.launchService({ database: { cells: [] } });
+  expect((await child.exited).code).toBe(2);
+  expect(child.stderr.join("\n")).toContain(
+    "database.cells: is empty, but messages that belong to this database have moved",
+  );
+  const poller = await cells.start({ database: { cells: [] } }, ["poller"]);
+  expect((await poller.stop()).code).toBe(0);
+});
+
 test("relay and poller work in the cells that the process names", async () => {
   const { receiver, cells } = await setup();
   const { a, b } = cells;

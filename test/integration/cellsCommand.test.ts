@@ -124,7 +124,9 @@ describe("svc cells", () => {
     const { a, b } = setup;
     await printed(configOf([a, b]), "move", "--bucket", "5", "--to", "b");
     const file = configOf([a]);
-    expect(await printed(file, "list")).toContain("the bucket 5 has left the cell a for b, where it is not open yet\n");
+    expect(await printed(file, "list")).toContain(
+      "the bucket 5 has left the cell a for b, which is not among the cells here\n",
+    );
     expect(await printed(file, "rebalance")).toBe("1 bucket moved\n");
     expect(await counts(file)).toEqual([["a", 1024]]);
   });

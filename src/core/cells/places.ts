@@ -56,7 +56,10 @@ export function placeOf(bucket: number, cells: readonly KnownCell[]): Place {
   if (row.state === "open") return { cell: name };
   const target = row.otherCell ?? "another cell";
   if (row.state === "moving") return { reason: `the bucket ${bucket} is moving from the cell ${name} to ${target}` };
-  return { reason: `the bucket ${bucket} has left the cell ${name} for ${target}, where it is not open yet` };
+  const known = cells.find((cell) => cell.name === row.otherCell);
+  let where = "which is not among the cells here";
+  if (known !== undefined) where = known.rows === undefined ? "which has not answered yet" : "where it is not open yet";
+  return { reason: `the bucket ${bucket} has left the cell ${name} for ${target}, ${where}` };
 }
 
 /** Moves that ended between the two cells: what is to be opened, by the name of the new cell. */
