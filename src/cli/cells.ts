@@ -120,7 +120,7 @@ const moving = (command: Command): Command =>
     );
 
 const EXAMPLES = `
-While a bucket moves, senders of its keys wait; after about ten seconds they get a 503. A bucket stays where it is while
+While a bucket moves, senders of its keys wait; after about ten seconds they get a 500. A bucket stays where it is while
 a row of it waits for longer than --wait allows: for its retry, an operator, a pull client, or its time.
 
 Ctrl-C ends a move: buckets that are closed just then are opened again. After a move that died the next one goes on.
