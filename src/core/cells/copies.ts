@@ -99,8 +99,8 @@ export class Copies {
     let found = 0;
     for (let at = 0; at < late.length; at += MOST_ROWS) {
       const rows = await waitOrAbort(this.#from.read(late.slice(at, at + MOST_ROWS)), signal, "a copying pass");
-      const byTarget = grouped(rows, ({ aggregateId, idempotencyKey }) =>
-        targets.get(bucketOf(aggregateId ?? idempotencyKey ?? "")),
+      const byTarget = grouped(rows, ({ aggregateId = null, idempotencyKey }) =>
+        targets.get(bucketOf(bucketKeyOf({ aggregateId, idempotencyKey: idempotencyKey ?? "" }))),
       );
       for (const [target, own] of byTarget) {
         await waitOrAbort(target.copy(own), signal, "a copying pass");
