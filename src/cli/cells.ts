@@ -134,7 +134,7 @@ Examples:
   svc cells drain cell-2
   svc cells move --bucket 7,20-29 --to cell-3`;
 
-/** @throws Error for what is no list of buckets */
+/** @throws Error for text that is not a list of buckets */
 function parseBuckets(text: string): readonly number[] {
   const buckets = text.split(",").flatMap((part) => {
     const [, from = "", to = from] = /^\s*(\d{1,4})(?:-(\d{1,4}))?\s*$/.exec(part) ?? [];
@@ -146,7 +146,7 @@ function parseBuckets(text: string): readonly number[] {
   return [...new Set(buckets)];
 }
 
-/** @throws Error for what is no such time */
+/** @throws Error for text that is not a duration, or one above 60 s */
 function parseWait(text: string): number {
   const ms = parseDuration(text);
   if (ms === undefined || ms > LONGEST_WAIT_MS)
@@ -164,7 +164,11 @@ function requireCell({ cells }: CellsTools, name: string, path: string): void {
   ]);
 }
 
-/** Where each bucket is, is known only when every cell has answered. @throws Error that names the one that has not, or two that are one */
+/**
+ * Which cell owns a bucket is known only when every cell has answered.
+ *
+ * @throws Error that names the cell that has not, or two that share a database
+ */
 function requireAll({ map }: CellsTools): readonly CellOverview[] {
   const cells = map.cells();
   const away = cells.find(({ trouble }) => trouble !== undefined);

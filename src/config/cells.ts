@@ -9,7 +9,7 @@ import type { CaptureConfig, CellConfig, Config, DestinationConfig } from "./typ
  *
  * @param named `--cells`: names with commas between them; undefined for all
  * @returns in the order of the configuration; empty without cells
- * @throws ConfigError for a name that is no cell
+ * @throws ConfigError for a name that no cell has
  */
 export function servedCells({ database: { cells } }: Config, named: string | undefined): readonly CellConfig[] {
   if (named === undefined) return cells;
