@@ -115,7 +115,7 @@ const moving = (command: Command): Command =>
     .option("--dry-run", "show what would be moved")
     .option(
       "--wait <duration>",
-      "longest time for which a bucket is closed until its rows are delivered, such as 2s (default: 5s)",
+      "time for which a bucket is closed until its rows are delivered, up to four times that while enough of them leave (default: 5s)",
       optionParser(parseWait),
     );
 

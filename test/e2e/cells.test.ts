@@ -96,7 +96,8 @@ test("a cell added to an installation in use, and removed again, loses, repeats 
   const until = new Promise<void>((resolve) => {
     isMoved = resolve;
   });
-  const sending = sendTraffic({ history, to: [service], keys: 30, messagesPerKey: 5, until, prefix: "n" });
+  const traffic = { history, to: [service], keys: 30, mostUndelivered: 100 };
+  const sending = sendTraffic({ ...traffic, messagesPerKey: 5, until, prefix: "n" });
   // A bucket stays where it is while its deliveries do not keep up with its receipts.
   await eventually(() => cells.command("rebalance"), { timeoutMs: 90_000 });
   expect((await openBuckets(b)).size).toBe(512);
@@ -107,7 +108,7 @@ test("a cell added to an installation in use, and removed again, loses, repeats 
   expect(history.violations()).toEqual([]);
   expect(history.repeated).toEqual([]);
 
-  const drained = sendTraffic({ history, to: [service], keys: 30, messagesPerKey: 40, prefix: "o" });
+  const drained = sendTraffic({ ...traffic, messagesPerKey: 40, prefix: "o" });
   const report = await eventually(() => cells.command("drain", "b"), { timeoutMs: 90_000 });
   expect(report).toContain("b");
   expect((await openBuckets(b)).size).toBe(0);

@@ -162,7 +162,8 @@ test(
     const to = Array.from({ length: REPLICAS }, (_, n) => ({
       post: (...given: Parameters<Service["post"]>) => (replicas[n] as Service).post(...given),
     }));
-    const sending = sendTraffic({ history, to, keys: KEYS, messagesPerKey: 1, until, patienceMs: 120_000 });
+    const limits = { patienceMs: 120_000, mostUndelivered: 2000 };
+    const sending = sendTraffic({ history, to, keys: KEYS, messagesPerKey: 1, until, ...limits });
     const troubles = new Troubles(cells, history, replicas, random);
     const names = Object.keys(KINDS) as (keyof typeof KINDS)[];
     const endsAt = performance.now() + MINUTES * 60_000;

@@ -51,11 +51,15 @@ test("of live traffic, moves there and back lose, repeat and reorder nothing of 
   let isOver = false;
   let isSending = true;
   const accepted = new Map<string, number>();
+  const delivered: string[] = [];
+  /** Senders do not outrun the deliveries, as they would on a slow machine. */
+  const isAhead = () => [...accepted.values()].reduce((sum, n) => sum + n, 0) > delivered.length + 100;
   const repeated: string[] = [];
   /** Sends the messages of a key one after the other, and the last one again now and then. */
   const sendKey = async (key: string): Promise<void> => {
     let last: NewInboxRow | undefined;
     for (let n = 0; !isOver; ) {
+      if (n > 0) await eventually(() => isOver || !isAhead(), { timeoutMs: 60_000, intervalMs: 2 });
       const row = inboxRow({ aggregateId: key, idempotencyKey: `${key}/${n}`, payload: `${key}/${n}` });
       const [outcome] = await receipts.insert([row]);
       if (outcome?.kind === "unavailable") continue;
@@ -69,7 +73,6 @@ test("of live traffic, moves there and back lose, repeat and reorder nothing of 
       last = row;
     }
   };
-  const delivered: string[] = [];
   /** The relay and the poller of a cell, until nothing is left. */
   const work = async ({ store }: TestCell): Promise<void> => {
     for (let idle = 0; isSending || idle < 3; ) {
@@ -186,9 +189,9 @@ describe("a mover that is killed", () => {
       await map.refresh();
       await map.refresh();
       const place = map.cellOf(bucket);
-      expect(place).toEqual({
-        cell: step === "leaving the old cell" || step === "opening in the new cell" ? "b" : "a",
-      });
+      // The end of the process may reset the connection before the server has read the commit of what waited.
+      const left = { "opening in the new cell": ["b"], "leaving the old cell": ["a", "b"] }[step] ?? ["a"];
+      expect(left).toContain("cell" in place ? place.cell : place.reason);
       const store = "cell" in place && place.cell === "b" ? b.store : a.store;
       const again = () => [first, inboxRow({ aggregateId: "k" })].map((row) => inBucket({ ...row, id: inboxRow().id }));
       expect((await store.inbox.insert(again())).map(({ kind }) => kind)).toEqual(["duplicate", "stored"]);

@@ -8,7 +8,7 @@ import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, inboxRow, parked } from "../conformance/store/harness.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { deliver, inBucket, NEVER, states, TOPICS, toB, useCells, watch } from "../support/movedCells.ts";
-import { silentLog } from "../support/recorders.ts";
+import { ManualClock, silentLog } from "../support/recorders.ts";
 
 failOnLeaks();
 const setUp = useCells();
@@ -110,6 +110,50 @@ describe("a move", () => {
     expect(await setup.mover({ cells: [watched, b], waitMs: 5000 }).move(toB(bucket), NEVER)).toMatchObject([
       { outcome: "moved" },
     ]);
+  });
+
+  test("lets each bucket leave as soon as nothing of it waits, and waits longer for one whose rows keep leaving", async () => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    const [idle, steady, stuck] = ["idle", "steady", "stuck"].map(bucketOf) as [number, number, number];
+    for (const key of [...Array.from({ length: 20 }, () => "steady"), "stuck"])
+      await a.database.query("INSERT INTO outbox (topic, key, payload) VALUES ('t', $1, '')", [key]);
+    const clock = new ManualClock();
+    const seen: string[] = [];
+    let isClosed = false;
+    const watched = watch(
+      watch(a, "close", async () => {
+        isClosed = true;
+      }),
+      "unfinished",
+      async () => {
+        if (!isClosed) return;
+        seen.push(await states(a, idle, steady, stuck));
+        clock.advance(100);
+        await a.database.query(
+          `UPDATE outbox SET state = 'sent' WHERE id IN
+             (SELECT id FROM outbox WHERE key = 'steady' AND state = 'pending' ORDER BY sequence LIMIT 1)`,
+        );
+      },
+    );
+    const moved = await setup.mover({ cells: [watched, b], clock, waitMs: 1000 }).move(toB(idle, steady, stuck), NEVER);
+    const outcomes = [idle, steady, stuck].map((bucket) => moved.find((each) => each.bucket === bucket));
+    expect(outcomes).toMatchObject([
+      { outcome: "moved" },
+      { outcome: "moved" },
+      { outcome: "held", reason: "1 row waits for its delivery" },
+    ]);
+    const byBucket = (of: Readonly<Record<number, string>>) =>
+      [idle, steady, stuck].toSorted((x, y) => x - y).map((bucket) => of[bucket]);
+    const all = { [idle]: "moving 1", [steady]: "moving 1", [stuck]: "moving 1" };
+    expect(new Set(seen)).toEqual(
+      new Set([
+        byBucket(all).join(),
+        byBucket({ ...all, [idle]: "left 2" }).join(),
+        byBucket({ ...all, [idle]: "left 2", [stuck]: "open 1" }).join(),
+      ]),
+    );
+    expect(await states(a, stuck)).toBe("open 1");
   });
 
   test("closes no bucket with a row that is parked, retried later, scheduled ahead or pulled, nor one of the same key of an application", async () => {

@@ -17,6 +17,8 @@ export interface TrafficOptions {
   readonly prefix?: string;
   /** How long one message may take until it is acknowledged, in ms. Default 45,000. */
   readonly patienceMs?: number;
+  /** Senders wait while so many acknowledged messages have not come: a slow machine has no backlog. Default: any number. */
+  readonly mostUndelivered?: number;
 }
 
 /**
@@ -35,9 +37,13 @@ export async function sendTraffic(options: TrafficOptions): Promise<void> {
 }
 
 async function sendKey(options: TrafficOptions, key: number, goesOn: () => boolean): Promise<void> {
-  const { history, to, messagesPerKey, prefix = "m", patienceMs = 45_000 } = options;
+  const { history, to, messagesPerKey, prefix = "m", patienceMs = 45_000, mostUndelivered } = options;
   let replica = key;
   for (let n = 0; n < messagesPerKey || goesOn(); n += 1) {
+    if (mostUndelivered !== undefined) {
+      const label = `fewer than ${mostUndelivered} acknowledged messages under way`;
+      await eventually(() => history.missingCount < mostUndelivered, { timeoutMs: patienceMs, intervalMs: 10, label });
+    }
     const message = { id: `${prefix}-${key}-${n}`, key: `key-${key}`, type: "created", n };
     history.sent(message.id, message.key);
     const deadline = performance.now() + patienceMs;

@@ -24,7 +24,10 @@ export interface MoverOptions {
   readonly newToken: () => ClaimToken;
   readonly clock: Clock;
   readonly log: Log;
-  /** Longest time in ms for which a bucket is closed until its rows are finished. Default 5000. */
+  /**
+   * Time in ms for which a bucket is closed until its rows are finished; up to four times that for one whose rows leave
+   * at a pace that lets it. Default 5000.
+   */
   readonly waitMs?: number | undefined;
   /** Most buckets closed at a time. Default 64. */
   readonly chunk?: number;
@@ -206,54 +209,56 @@ class MoveRun {
     }
   }
 
-  /** @param moves of closed buckets, which are open in one of the two cells at the end */
+  /**
+   * Each bucket leaves as soon as nothing of it waits, whatever its neighbours wait for.
+   *
+   * @param moves of closed buckets, which are open in one of the two cells at the end
+   */
   async #moveClosed(moves: readonly PlannedMove[], token: ClaimToken, signal: AbortSignal): Promise<void> {
-    const { clock } = this.#options;
-    const endsAt = clock.monotonic() + this.#waitMs;
-    using limit = timeout(this.#waitMs + LAST_PASS_MS, "the move of closed buckets", signal);
     using renewals = this.#renew(token);
+    const patience = new Patience(this.#options.clock, this.#waitMs);
     let left = moves;
     try {
-      const drained = await this.#drained(moves, endsAt, limit.signal);
-      await this.#reopen(
-        moves.filter((move) => !drained.includes(move)),
-        token,
-      );
-      left = drained;
-      if (left.length === 0) return;
-      await this.#pass(limit.signal);
-      // An operator may have replayed a row meanwhile.
-      const { waiting } = await this.#unfinished(limit.signal);
-      const back = this.#hold(left, waiting);
-      await this.#reopen(back, token);
-      left = left.filter((move) => !back.includes(move));
-      left = await this.#arrive(left, token, limit.signal);
+      for (;;) {
+        using limit = timeout(this.#waitMs + LAST_PASS_MS, "the move of closed buckets", signal);
+        const { waiting } = await this.#unfinished(limit.signal);
+        await this.#leaveFinished(
+          left.filter(({ bucket }) => !waiting.has(bucket)),
+          token,
+          limit.signal,
+        );
+        left = left.filter(({ bucket }) => waiting.has(bucket));
+        const late = patience.lateOf(left, waiting);
+        await this.#reopen(this.#hold(late, waiting), token);
+        left = left.filter((move) => !late.includes(move));
+        if (left.length === 0) return;
+        await sleep(LOOK_EVERY_MS, signal);
+      }
     } finally {
       renewals.end();
+      // What has left stays so.
       if (left.length > 0) await this.#reopen(left, token).catch(() => {});
     }
   }
 
-  /** Waits until nothing of the buckets is unfinished. @returns those of which nothing is */
-  async #drained(moves: readonly PlannedMove[], endsAt: number, signal: AbortSignal): Promise<readonly PlannedMove[]> {
-    for (;;) {
-      const { waiting } = await this.#unfinished(signal);
-      if (!moves.some(({ bucket }) => waiting.has(bucket))) return moves;
-      if (this.#options.clock.monotonic() >= endsAt) {
-        const held = this.#hold(moves, waiting);
-        return moves.filter((move) => !held.includes(move));
-      }
-      await sleep(LOOK_EVERY_MS, signal);
-    }
+  /** @param moves of closed buckets of which nothing waited a moment ago */
+  async #leaveFinished(moves: readonly PlannedMove[], token: ClaimToken, signal: AbortSignal): Promise<void> {
+    if (moves.length === 0) return;
+    await this.#pass(signal);
+    // An operator may have replayed a row meanwhile.
+    const { waiting } = await this.#unfinished(signal);
+    const back = this.#hold(moves, waiting);
+    await this.#reopen(back, token);
+    await this.#arrive(
+      moves.filter((move) => !back.includes(move)),
+      token,
+      signal,
+    );
   }
 
-  /** The old cell gives the buckets up first: then whoever reads the maps ends the move. @returns those still closed */
-  async #arrive(
-    moves: readonly PlannedMove[],
-    token: ClaimToken,
-    signal: AbortSignal,
-  ): Promise<readonly PlannedMove[]> {
-    if (moves.length === 0) return [];
+  /** The old cell gives the buckets up first: then whoever reads the maps ends the move. */
+  async #arrive(moves: readonly PlannedMove[], token: ClaimToken, signal: AbortSignal): Promise<void> {
+    if (moves.length === 0) return;
     signal.throwIfAborted();
     const left = await this.#from.leave(
       moves.map(({ bucket }) => bucket),
@@ -268,7 +273,6 @@ class MoveRun {
       else if (away === undefined) this.#leaveOut(move, "moved");
       else this.#leaveOut(move, "failed", `it has left, and is open in ${move.to} when that answers: ${away}`);
     }
-    return [];
   }
 
   async #reopen(moves: readonly PlannedMove[], token: ClaimToken): Promise<void> {
@@ -321,3 +325,38 @@ class MoveRun {
     return { end, [Symbol.dispose]: end };
   }
 }
+
+/** How long closed buckets wait for their rows. */
+class Patience {
+  readonly #clock: Clock;
+  readonly #waitMs: number;
+  readonly #endsAt: number;
+  /** Rows of each bucket at the first look. */
+  #before: ReadonlyMap<number, number> | undefined;
+  /** Buckets that wait longer, decided when the first wait is over. */
+  #going: ReadonlySet<number> | undefined;
+
+  constructor(clock: Clock, waitMs: number) {
+    this.#clock = clock;
+    this.#waitMs = waitMs;
+    this.#endsAt = clock.monotonic() + waitMs;
+  }
+
+  /** @returns those that are not waited for any longer */
+  lateOf(moves: readonly PlannedMove[], waiting: ReadonlyMap<number, Waiting>): readonly PlannedMove[] {
+    const rowsOf = (bucket: number) => [...(waiting.get(bucket)?.counts.values() ?? [])].reduce((sum, n) => sum + n, 0);
+    this.#before ??= new Map(moves.map(({ bucket }) => [bucket, rowsOf(bucket)]));
+    const now = this.#clock.monotonic();
+    if (now < this.#endsAt) return [];
+    if (now >= this.#endsAt + MORE_WAITS * this.#waitMs) return moves;
+    this.#going ??= new Set(
+      moves
+        .map(({ bucket }) => bucket)
+        .filter((bucket) => rowsOf(bucket) <= MORE_WAITS * ((this.#before?.get(bucket) ?? 0) - rowsOf(bucket))),
+    );
+    return moves.filter(({ bucket }) => this.#going?.has(bucket) !== true);
+  }
+}
+
+/** By which a wait is extended where the rows that have left in it say that the others will. */
+const MORE_WAITS = 3;
