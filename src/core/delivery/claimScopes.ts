@@ -57,6 +57,8 @@ export class ClaimScopes {
   readonly #full = new Map<string, boolean>();
   /** When rows of a destination last had to be released. */
   readonly #overfullAt = new Map<string, number>();
+  /** Deliveries that began during the last usual claim. */
+  #begunDuringUsual = 0;
   /** Those that the usual claim left out when it was last asked for. */
   #leftOut = new Set<string>();
 
@@ -89,7 +91,10 @@ export class ClaimScopes {
     return this.#options.destinations.every((each) => this.#rowsWanted(each) === undefined && !this.#isApart(each));
   }
 
-  /** The usual claim starts while half of the last one still waits, so that its round trip costs no delivery time. */
+  /**
+   * The usual claim starts while half of the last one still waits, or all of it where deliveries are fast: it runs beside
+   * settlements and deliveries, which must not run out of rows meanwhile.
+   */
   hasRoom(): boolean {
     const { queues, batchSize, claimBytes } = this.#options;
     let rows = queues.waiting;
@@ -98,7 +103,13 @@ export class ClaimScopes {
       rows -= queues.waitingAt(destination);
       bytes -= queues.bytesWaitingAt(destination);
     }
-    return rows <= batchSize / 2 && bytes <= claimBytes / 2;
+    const enough = Math.min(Math.max(batchSize / 2, CLAIMS_AHEAD * this.#begunDuringUsual), batchSize);
+    return rows <= enough && bytes <= claimBytes / 2;
+  }
+
+  /** A usual claim has ended. @param begun deliveries that have begun meanwhile */
+  usualEnded(begun: number): void {
+    this.#begunDuringUsual = begun;
   }
 
   /** Of the usual claim; undefined for all rows. */
@@ -334,6 +345,8 @@ function ownScope(destination: string): string {
   return `only ${destination}`;
 }
 
+/** Claims for whose time the rows that wait must last. */
+const CLAIMS_AHEAD = 4;
 /** The destinations without recently claimed rows, and rows without a destination. */
 const OTHERS = "?";
 const ACTIVE_MS = 5000;

@@ -66,6 +66,8 @@ export class Poller {
   /** The last usual claim found only rows behind those of further claims: the next one goes first. */
   #usualFirst = false;
   #inDelivery = 0;
+  /** Deliveries so far. */
+  #begun = 0;
   #stopping = false;
   #cutOff = false;
   /** The last pass ended early because claims were held up. */
@@ -264,7 +266,9 @@ export class Poller {
 
   /** A running further claim holds back the rows behind its own: if only those are left, claims again alone. */
   async #claimUsual(): Promise<ClaimResult> {
-    const result = await this.#claim(this.#options.batchSize, this.#scopes.usual());
+    const begun = this.#begun;
+    const onRows = () => this.#scopes.usualEnded(this.#begun - begun);
+    const result = await this.#claim(this.#options.batchSize, this.#scopes.usual(), onRows);
     this.#isCaughtUp = !result.more;
     this.#usualFirst = false;
     if (!this.#hasMissedRows(result) || this.#stopping) return result;
@@ -308,10 +312,12 @@ export class Poller {
     }
   }
 
-  async #claim(limit: number, scope: ClaimScope | undefined): Promise<ClaimResult> {
+  /** @param onRows called before the rows are delivered */
+  async #claim(limit: number, scope: ClaimScope | undefined, onRows = () => {}): Promise<ClaimResult> {
     const releasedKeys = this.#releases.claimBegan();
     try {
       const { result, claim } = await this.#claims.make(limit, scope);
+      onRows();
       this.#acceptAll(result.rows, claim, releasedKeys);
       return result;
     } finally {
@@ -363,6 +369,7 @@ export class Poller {
       const entry = destination === undefined ? undefined : this.#queues.take(destination);
       if (entry === undefined) break;
       this.#inDelivery += 1;
+      this.#begun += 1;
       void this.#deliver(entry);
     }
     const isStrained = this.#isHeldUp || (!this.#share.hasSlot && this.#queues.waiting > 0);

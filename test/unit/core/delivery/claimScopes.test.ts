@@ -95,6 +95,20 @@ describe("claims", () => {
   });
 });
 
+describe("the usual claim", () => {
+  test("starts earlier the more deliveries began during the last one, while a whole one waits at the earliest", () => {
+    const scopes = scopesWith();
+    const mostWaitingAfter = (begun: number) => {
+      scopes.usualEnded(begun);
+      delivered("a", queues.waiting);
+      let rows = 0;
+      for (; scopes.hasRoom(); rows += 1) claimed(scopes, "a", 1);
+      return rows - 1;
+    };
+    expect([0, 2, 4, 1000, 0].map(mostWaitingAfter)).toEqual([BATCH / 2, BATCH / 2, 16, BATCH, BATCH / 2]);
+  });
+});
+
 describe("large payloads", () => {
   const large = "x".repeat(CLAIM_BYTES / 4);
 
