@@ -7,6 +7,7 @@ import { ownersOf, withEpochs } from "../core/cells/planning.ts";
 import { equalShares, type PlannedMove } from "../core/cells/shares.ts";
 import { BUCKETS, bucketOf } from "../model/cells.ts";
 import { ConfigError, withoutTable } from "../model/errors.ts";
+import { groupBy } from "../model/groups.ts";
 import type { ClaimToken } from "../model/rows.ts";
 import { parseDuration } from "../model/text.ts";
 import { type CellsTools, onCells } from "./cellStores.ts";
@@ -188,7 +189,7 @@ async function moved(
   io: CommandIo,
 ): Promise<string> {
   if (plan.length === 0) return "no bucket has to be moved\n";
-  const lines = [...countBy(plan, ({ from, to }) => `from ${from ?? "no cell"} to ${to}`)].map(
+  const lines = [...groupBy(plan, ({ from, to }) => `from ${from ?? "no cell"} to ${to}`)].map(
     ([way, buckets]) => `${bucketsText(buckets.length)} ${way}\n`,
   );
   if (dryRun) return `would move:\n${lines.join("")}`;
@@ -204,7 +205,7 @@ async function moved(
   const detail = `${lines.join("").trim().replaceAll("\n", ", ")}; moved ${of("moved").length}, held ${of("held").length}, failed ${of("failed").length}`;
   await audit.add({ actor: operator(), action: "cells", target: action, detail });
   if (of("moved").length < results.length) io.setExitCode(1);
-  const reasons = countBy([...of("held"), ...of("failed")], ({ outcome, from, reason }) =>
+  const reasons = groupBy([...of("held"), ...of("failed")], ({ outcome, from, reason }) =>
     outcome === "held" ? `stay in ${from}: ${reason}` : `failed: ${reason}`,
   );
   const kept = [...reasons].map(([reason, each]) => `${bucketsText(each.length, each)} ${reason}\n`);
@@ -231,12 +232,6 @@ async function requireCellsEverywhere(cells: CellsTools["cells"], plan: readonly
       `${names} stores received messages in the cell ${name} without knowing of cells: nothing is moved. Restart it with database.cells; one that was killed is forgotten after a minute`,
     );
   }
-}
-
-function countBy<T>(items: readonly T[], key: (item: T) => string): ReadonlyMap<string, readonly T[]> {
-  const groups = new Map<string, T[]>();
-  for (const item of items) groups.set(key(item), [...(groups.get(key(item)) ?? []), item]);
-  return groups;
 }
 
 function bucketsText(count: number, named: readonly { readonly bucket: number }[] = []): string {

@@ -1,4 +1,5 @@
 import { bucketKeyOf, bucketOf } from "../../model/cells.ts";
+import { groupBy } from "../../model/groups.ts";
 import type { MessageId } from "../../model/rows.ts";
 import type { BucketStore, FinishedRow } from "../../ports/bucketStore.ts";
 import { waitOrAbort } from "../../time/wait.ts";
@@ -76,7 +77,8 @@ export class Copies {
     signal: AbortSignal,
   ): Promise<number> {
     let found = 0;
-    for (const [target, group] of grouped(rows, (row) => targets.get(bucketOf(bucketKeyOf(row))))) {
+    for (const [target, group] of groupBy(rows, (row) => targets.get(bucketOf(bucketKeyOf(row))))) {
+      if (target === undefined) continue;
       for (const part of partsOf(group))
         await this.#copyNamed(
           part.map(({ id }) => id),
@@ -99,10 +101,11 @@ export class Copies {
     let found = 0;
     for (let at = 0; at < late.length; at += MOST_ROWS) {
       const rows = await waitOrAbort(this.#from.read(late.slice(at, at + MOST_ROWS)), signal, "a copying pass");
-      const byTarget = grouped(rows, ({ aggregateId = null, idempotencyKey }) =>
+      const byTarget = groupBy(rows, ({ aggregateId = null, idempotencyKey }) =>
         targets.get(bucketOf(bucketKeyOf({ aggregateId, idempotencyKey: idempotencyKey ?? "" }))),
       );
       for (const [target, own] of byTarget) {
+        if (target === undefined) continue;
         await waitOrAbort(target.copy(own), signal, "a copying pass");
         for (const { id } of own) this.#late.delete(id as MessageId);
         found += own.length;
@@ -135,17 +138,4 @@ function* partsOf(rows: readonly FinishedRow[]): Generator<readonly FinishedRow[
     bytes += row.bytes;
   }
   if (part.length > 0) yield part;
-}
-
-/** Rows by their target; those without one are left out. */
-function grouped<T>(rows: readonly T[], targetOf: (row: T) => BucketStore | undefined): ReadonlyMap<BucketStore, T[]> {
-  const groups = new Map<BucketStore, T[]>();
-  for (const row of rows) {
-    const target = targetOf(row);
-    if (target === undefined) continue;
-    const group = groups.get(target) ?? [];
-    group.push(row);
-    groups.set(target, group);
-  }
-  return groups;
 }

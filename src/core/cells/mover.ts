@@ -1,4 +1,5 @@
 import { errorText, StoreError } from "../../model/errors.ts";
+import { groupBy } from "../../model/groups.ts";
 import type { ClaimToken } from "../../model/rows.ts";
 import type { BucketStore } from "../../ports/bucketStore.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -57,9 +58,7 @@ export class Mover {
    */
   async move(plan: readonly PlannedMove[], signal: AbortSignal): Promise<readonly MovedBucket[]> {
     const results: MovedBucket[] = [];
-    const sources = new Map<string | undefined, PlannedMove[]>();
-    for (const move of plan) sources.set(move.from, [...(sources.get(move.from) ?? []), move]);
-    for (const [from, moves] of sources) {
+    for (const [from, moves] of groupBy(plan, (move) => move.from)) {
       const part = from === undefined ? this.#openFree(moves) : this.#moveFrom(from, moves, signal);
       results.push(...(await part));
     }
@@ -169,9 +168,7 @@ class MoveRun {
     if (ready.length === 0) return;
     await this.#pass(signal);
     const token = this.#options.newToken();
-    const byTarget = new Map<string, PlannedMove[]>();
-    for (const move of ready) byTarget.set(move.to, [...(byTarget.get(move.to) ?? []), move]);
-    for (const [to, moves] of byTarget) {
+    for (const [to, moves] of groupBy(ready, (move) => move.to)) {
       const closed = await this.#close(moves, to, token, signal);
       if (closed.length > 0) await this.#moveClosed(closed, token, signal);
     }

@@ -1,4 +1,5 @@
 import { withoutTable } from "../../model/errors.ts";
+import { groupBy } from "../../model/groups.ts";
 import type { DestinationOf, MessageId, RoutedRow } from "../../model/rows.ts";
 import type { DestinationStore } from "../../ports/destinationStore.ts";
 import type {
@@ -239,16 +240,6 @@ function backlogOf(sources: readonly SourceBacklog[] | undefined, name: string) 
   if (sources === undefined) return { pending: null, oldestAgeMs: null };
   const found = sources.find(({ source }) => source === name);
   return { pending: found?.pending ?? 0, oldestAgeMs: found?.oldestAgeMs ?? null };
-}
-
-function groupBy<T>(items: readonly T[], keyOf: (item: T) => string): ReadonlyMap<string, readonly T[]> {
-  const groups = new Map<string, T[]>();
-  for (const item of items) {
-    const group = groups.get(keyOf(item)) ?? [];
-    groups.set(keyOf(item), group);
-    group.push(item);
-  }
-  return groups;
 }
 
 function countBy<T>(items: readonly T[], nameOf: (item: T) => string | null): ReadonlyMap<string, number> {

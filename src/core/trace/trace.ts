@@ -1,16 +1,11 @@
 import { DONE } from "../../model/cellPositions.ts";
 import { CellError, cellNames, StoreError, withoutTable } from "../../model/errors.ts";
+import { groupBy } from "../../model/groups.ts";
 import type { Headers, MessageId } from "../../model/rows.ts";
 import type { DestinationStore } from "../../ports/destinationStore.ts";
 import type { HistoryStore } from "../../ports/historyStore.ts";
 import type { JournalEntry, JournalStore } from "../../ports/journalStore.ts";
-import type {
-  FoundMessage,
-  MessagePage,
-  MessageStore,
-  StoredMessage,
-  StoredPayload,
-} from "../../ports/messageStore.ts";
+import type { FoundMessage, MessagePage, MessageStore, StoredMessage } from "../../ports/messageStore.ts";
 import type { OperationsStore } from "../../ports/operationsStore.ts";
 import type { Cells } from "../../ports/operatorStore.ts";
 import type { SecretMasker } from "../../ports/runtime.ts";
@@ -213,8 +208,7 @@ export class Trace {
     const { store, hiddenPaths, secrets } = this.#options;
     if (hiddenPaths.length === 0) return messages.map((each) => withTexts(each, (text) => secrets.mask(text, false)));
     const payloads = await store.messages.payloads([...new Set(messages.map(({ id }) => id))], MOST_SEARCHED_BYTES);
-    const byId = new Map<MessageId, StoredPayload[]>();
-    for (const each of payloads) byId.set(each.id, [...(byId.get(each.id) ?? []), each]);
+    const byId = groupBy(payloads, ({ id }) => id);
     return messages.map((each) => {
       const own = byId.get(each.id) ?? [];
       const isSearched = !own.some(({ isTooLarge }) => isTooLarge);

@@ -1,3 +1,4 @@
+import { groupBy } from "../../model/groups.ts";
 import { describeQuery } from "../admin/query.ts";
 import type { Access } from "../credentials.ts";
 import { ACCEPTED_ENCODINGS, ERRORS, tooLargeMessage } from "../exchange.ts";
@@ -155,9 +156,10 @@ export function portAnswers(maxBodyBytes: number | null): readonly Answer[] {
 }
 /** Answers by status; those that share one become one response with every body and header of them. */
 export function responses(answers: readonly Answer[]): Readonly<Record<string, ApiResponse>> {
-  const byStatus = new Map<number, ApiResponse[]>();
-  for (const [status, response] of answers) byStatus.set(status, [...(byStatus.get(status) ?? []), response]);
-  return Object.fromEntries([...byStatus].map(([status, cases]) => [String(status), merged(cases)]));
+  const byStatus = groupBy(answers, ([status]) => status);
+  return Object.fromEntries(
+    [...byStatus].map(([status, cases]) => [String(status), merged(cases.map(([, response]) => response))]),
+  );
 }
 
 function merged(cases: readonly ApiResponse[]): ApiResponse {
