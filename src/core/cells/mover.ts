@@ -330,8 +330,8 @@ class Patience {
   readonly #endsAt: number;
   /** Rows of each bucket at the first look. */
   #before: ReadonlyMap<number, number> | undefined;
-  /** Buckets that wait longer, decided when the first wait is over. */
-  #going: ReadonlySet<number> | undefined;
+  /** Those that leave too slowly are left out once, when the first wait is over. */
+  #isExtended = false;
 
   constructor(clock: Clock, waitMs: number) {
     this.#clock = clock;
@@ -343,15 +343,16 @@ class Patience {
   lateOf(moves: readonly PlannedMove[], waiting: ReadonlyMap<number, Waiting>): readonly PlannedMove[] {
     const rowsOf = (bucket: number) => [...(waiting.get(bucket)?.counts.values() ?? [])].reduce((sum, n) => sum + n, 0);
     this.#before ??= new Map(moves.map(({ bucket }) => [bucket, rowsOf(bucket)]));
+    const before = this.#before;
     const now = this.#clock.monotonic();
     if (now < this.#endsAt) return [];
     if (now >= this.#endsAt + MORE_WAITS * this.#waitMs) return moves;
-    this.#going ??= new Set(
-      moves
-        .map(({ bucket }) => bucket)
-        .filter((bucket) => rowsOf(bucket) <= MORE_WAITS * ((this.#before?.get(bucket) ?? 0) - rowsOf(bucket))),
-    );
-    return moves.filter(({ bucket }) => this.#going?.has(bucket) !== true);
+    if (this.#isExtended) return [];
+    this.#isExtended = true;
+    return moves.filter(({ bucket }) => {
+      const rows = rowsOf(bucket);
+      return rows > MORE_WAITS * ((before.get(bucket) ?? 0) - rows);
+    });
   }
 }
 
