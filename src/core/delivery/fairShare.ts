@@ -48,7 +48,6 @@ export class FairShare {
   readonly #mostUnproven: number;
   readonly #states = new Map<string, State>();
   #inUse = 0;
-  /** Deliveries so far. */
   #begun = 0;
   /** The last delivery to a failing destination: its number among all deliveries, and when it began. */
   #lastOfFailing = { begun: Number.NEGATIVE_INFINITY, at: Number.NEGATIVE_INFINITY };
@@ -104,6 +103,11 @@ export class FairShare {
   /** Whether any slot is free. */
   get hasSlot(): boolean {
     return this.#inUse < this.#concurrency;
+  }
+
+  /** Deliveries so far. */
+  get begun(): number {
+    return this.#begun;
   }
 
   /** Rows that would begin to be delivered within so many ms: one for each free slot, and as many as ended of late. */

@@ -66,8 +66,6 @@ export class Poller {
   /** The last usual claim found only rows behind those of further claims: the next one goes first. */
   #usualFirst = false;
   #inDelivery = 0;
-  /** Deliveries so far. */
-  #begun = 0;
   #stopping = false;
   #cutOff = false;
   /** The last pass ended early because claims were held up. */
@@ -266,8 +264,8 @@ export class Poller {
 
   /** A running further claim holds back the rows behind its own: if only those are left, claims again alone. */
   async #claimUsual(): Promise<ClaimResult> {
-    const begun = this.#begun;
-    const onRows = () => this.#scopes.usualEnded(this.#begun - begun);
+    const { begun } = this.#share;
+    const onRows = () => this.#scopes.usualEnded(this.#share.begun - begun);
     const result = await this.#claim(this.#options.batchSize, this.#scopes.usual(), onRows);
     this.#isCaughtUp = !result.more;
     this.#usualFirst = false;
@@ -369,7 +367,6 @@ export class Poller {
       const entry = destination === undefined ? undefined : this.#queues.take(destination);
       if (entry === undefined) break;
       this.#inDelivery += 1;
-      this.#begun += 1;
       void this.#deliver(entry);
     }
     const isStrained = this.#isHeldUp || (!this.#share.hasSlot && this.#queues.waiting > 0);
