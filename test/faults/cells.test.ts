@@ -8,7 +8,7 @@ import { failOnLeaks } from "../support/leaks.ts";
 import { seeded } from "../support/random.ts";
 import { type Service, useServices } from "../support/service.ts";
 import { allDelivered, record, sendTraffic } from "../support/traffic.ts";
-import { TwoCells } from "../support/twoCells.ts";
+import { openBuckets, TwoCells } from "../support/twoCells.ts";
 
 const services = useServices();
 failOnLeaks();
@@ -203,10 +203,7 @@ async function expectEachStoredOnce(cells: TwoCells, history: History): Promise<
 
 /** The last messages of each key are known where their key is now, and each bucket is open in one cell. */
 async function expectAllKnown(cells: TwoCells, replicas: readonly Service[], history: History): Promise<void> {
-  const states = await Promise.all(
-    cells.cells.map(({ query }) => query<{ bucket: number }>("SELECT bucket FROM outbox_bucket WHERE state = 'open'")),
-  );
-  const open = states.flat().map(({ bucket }) => bucket);
+  const open = (await Promise.all(cells.cells.map(openBuckets))).flatMap((buckets) => [...buckets]);
   // A killed mover's buckets are opened by the next message of theirs.
   expect(open.length).toBe(new Set(open).size);
   const numbers = new Map<string, number>();

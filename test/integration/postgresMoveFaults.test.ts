@@ -114,6 +114,9 @@ test("of live traffic, moves there and back lose, repeat and reorder nothing of 
   }
 });
 
+const endLease = ({ database }: TestCell) =>
+  database.query("UPDATE outbox_bucket SET lease_until = now() - interval '1 second' WHERE state = 'moving'");
+
 /** What keeps a mover waiting at a step: in which cell, by what, and words of the statement that waits. */
 const STEPS = {
   "copying rows": { cell: "b", lock: "LOCK TABLE inbox IN SHARE MODE", waits: "INSERT INTO" },
@@ -182,9 +185,7 @@ describe("a mover that is killed", () => {
         );
         expect(rows).toEqual([]);
       });
-      await a.database.query(
-        "UPDATE outbox_bucket SET lease_until = now() - interval '1 second' WHERE state = 'moving'",
-      );
+      await endLease(a);
       await deliver(a);
       await map.refresh();
       await map.refresh();
@@ -214,9 +215,6 @@ const configOf = (a: TestCell, b: TestCell): string =>
       ],
     },
   });
-
-const endLease = ({ database }: TestCell) =>
-  database.query("UPDATE outbox_bucket SET lease_until = now() - interval '1 second' WHERE state = 'moving'");
 
 describe("a mover whose lease has ended", () => {
   test("gives nothing up: another has opened its buckets, which take rows again", async () => {
@@ -311,7 +309,7 @@ describe("a cell that hangs", () => {
     expect(performance.now() - startedAt).toBeLessThan(11_000);
     await map.refresh();
     expect(map.cellOf(bucket)).toEqual({ reason: `the bucket ${bucket} is moving from the cell a to b` });
-    await a.database.query("UPDATE outbox_bucket SET lease_until = now() - interval '1 second' WHERE state = 'moving'");
+    await endLease(a);
     await map.refresh();
     expect(map.cellOf(bucket)).toEqual({ cell: "a" });
     expect((await a.store.inbox.insert([inBucket(inboxRow({ aggregateId: "k" }))])).map(({ kind }) => kind)).toEqual([
