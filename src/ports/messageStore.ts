@@ -28,7 +28,7 @@ export interface MessageStore {
   inboxPage(search: InboxSearch, before: string | null, limit: number): Promise<MessagePage>;
 }
 
-export interface StoredPayload {
+interface StoredPayload {
   readonly id: MessageId;
   /** Null where it is too large too. */
   readonly payload: string | null;
