@@ -83,7 +83,10 @@ function wayInto(context: RoleContext, onPullable: OnStored) {
     if (relayed.length < rows.length) wakes.relay();
     onPullable(rows);
   };
-  const inbox: Pick<InboxStore, "insert" | "insertAllOrNone"> = {
+  const inbox: Pick<InboxStore, "insert" | "insertAllOrNone" | "insertsInTurn"> = {
+    get insertsInTurn() {
+      return store.inbox.insertsInTurn;
+    },
     insert: (rows) => wakes.receive(rows.length, (claim) => store.inbox.insert(rows, claim)),
     insertAllOrNone: (rows) => store.inbox.insertAllOrNone(rows),
   };

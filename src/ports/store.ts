@@ -41,6 +41,9 @@ export interface InboxStore {
    */
   insertAllOrNone(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
 
+  /** Whether inserts run one after the other now, as they relay what they store: one that begins earlier only waits. */
+  readonly insertsInTurn: boolean;
+
   /**
    * Copies up to `limit` pending push rows, oldest first, into the outbox and marks them `processed`, atomically. A row
    * whose topic renders empty, or that the outbox table refuses, becomes `dead`. The rows of one outbox key are copied

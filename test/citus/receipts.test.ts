@@ -31,6 +31,7 @@ failOnLeaks();
 test("receipts leave their rows to the relay, without trying", async () => {
   await store.inbox.relay(relayRequest());
   const claim = { request: claimRequest(), onClaimed: () => {} };
+  expect(store.inbox.insertsInTurn).toBe(false);
   expect(await store.inbox.insert([inboxRow()])).toEqual([{ kind: "stored" }]);
   expect(await store.inbox.insert([inboxRow()], claim)).toEqual([{ kind: "stored" }]);
   expect(await database.query("SELECT state FROM inbox")).toEqual([{ state: "pending" }, { state: "pending" }]);

@@ -211,6 +211,7 @@ test("a refusal is no reason to leave later rows to the relay", async () => {
   await store.buckets.close([2], "b", lease());
   await store.inbox.relay(TOPICS);
   expect(await outcome(store.inbox.insert([inboxRow({ bucket: 2 })]))).toBe("elsewhere");
+  expect(store.inbox.insertsInTurn).toBe(true);
   expect(await store.inbox.insert([inboxRow({ bucket: 1 })])).toEqual([{ kind: "stored", relayed: "pending" }]);
 });
 

@@ -4,7 +4,7 @@ import type { Log } from "../../ports/runtime.ts";
 import type { InboxStore } from "../../ports/store.ts";
 
 export interface ReceiptBatcherLimits {
-  /** Most concurrent inserts. */
+  /** Most concurrent inserts; one where the store's inserts run in turn. */
   readonly maxInFlight: number;
   /** Most concurrent inserts while the oldest takes longer than `stuckAfterMs`. */
   readonly maxInFlightWhenStuck: number;
@@ -52,7 +52,7 @@ interface Batch {
 
 const bytesOf = (row: NewInboxRow): number => Buffer.byteLength(row.payload) + ROW_OVERHEAD_BYTES;
 
-type BatcherStore = Pick<InboxStore, "insert" | "insertAllOrNone">;
+type BatcherStore = Pick<InboxStore, "insert" | "insertAllOrNone" | "insertsInTurn">;
 
 /** An outcome for each row of a batch, or the error of all. */
 type Inserted = readonly InsertResult[] | { readonly error: unknown };
@@ -210,7 +210,8 @@ export class ReceiptBatcher {
   /** Whether the batch is worth a concurrent insert; one with another behind it no longer grows. */
   #isWorthIt({ rows, bytes }: Batch): boolean {
     const { maxInFlight, besideRows, besideBytes } = this.#limits;
-    if (this.#running.length >= maxInFlight) return false;
+    // What waits for its turn as a batch does not grow, and each batch costs.
+    if (this.#running.length >= (this.#store.insertsInTurn ? 1 : maxInFlight)) return false;
     return this.#waiting.length > 1 || rows.length >= besideRows || bytes >= besideBytes;
   }
 

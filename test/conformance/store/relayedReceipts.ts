@@ -66,6 +66,21 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
       expect(withoutTimes(await other.inboxRows())).toEqual(withoutTimes(expected.inbox));
     });
 
+    test("run in turn while they relay what they store, and only then", async () => {
+      await using harness = await open();
+      const { store } = harness;
+      const relays = async () => {
+        const [outcome] = await store.inbox.insert([inboxRow()]);
+        return outcome?.kind === "stored" && outcome.relayed !== undefined;
+      };
+      expect([store.inbox.insertsInTurn, await relays()]).toEqual([false, false]);
+      const backlog = { ...REQUEST, limit: 1 };
+      expect((await store.inbox.relay(backlog)).more).toBe(true);
+      expect([store.inbox.insertsInTurn, await relays()]).toEqual([false, false]);
+      await relayAll(store);
+      expect(await relays()).toBe(store.inbox.insertsInTurn);
+    });
+
     test("tell duplicates and rows of no relayed source from the others", async () => {
       await using harness = await open();
       await caughtUp(harness.store);

@@ -1,8 +1,8 @@
 import { StoreError } from "../../../model/errors.ts";
-import { EMPTY_TOPIC, EXPIRED, type MessageId, type NewInboxRow } from "../../../model/rows.ts";
-import type { ClaimRequest, RelayRequest } from "../../../ports/store.ts";
+import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../model/rows.ts";
+import type { RelayRequest } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import type { InsertedAndRelayed, RelayCommands, Relayed } from "../sql/inbox.ts";
+import type { InsertRelayed, RelayCommands, Relayed } from "../sql/inbox.ts";
 import type { Row, Values } from "../sql/rows.ts";
 import { hasSqlState, isLockTimeout } from "./errors.ts";
 import { PostgresLowWater } from "./lowWater.ts";
@@ -49,19 +49,11 @@ export class PostgresRelay implements RelayCommands<Statement> {
   }
 
   /** Not on Citus, which would run it in parts: the order of its rows rests on one snapshot behind the lock. */
-  insertRelayed(
-    rows: readonly NewInboxRow[],
-    request: RelayRequest,
-    claim: ClaimRequest | undefined,
-  ): Promise<InsertedAndRelayed> | undefined {
-    return this.#lowWater.isCitus ? undefined : this.#insertRelayed(rows, request, claim);
+  get insertRelayed(): InsertRelayed | undefined {
+    return this.#lowWater.isCitus ? undefined : this.#insertRelayed;
   }
 
-  async #insertRelayed(
-    rows: readonly NewInboxRow[],
-    request: RelayRequest,
-    claim: ClaimRequest | undefined,
-  ): Promise<InsertedAndRelayed> {
+  readonly #insertRelayed: InsertRelayed = async (rows, request, claim) => {
     const fence = fenceValues(rows);
     const { insertRelayed, insertClaimed } = fence.buckets === undefined ? this.#receipts : this.#receipts.fenced;
     const values = {
@@ -80,7 +72,7 @@ export class PostgresRelay implements RelayCommands<Statement> {
     if (last !== undefined) this.#outboxLowWater.marks.saw(String(last));
     const relayed = row?.relayed === null ? "all" : new Set(row?.relayed as readonly MessageId[]);
     return { areAllStored: row?.all_stored === true, relayed, claimed };
-  }
+  };
 
   #rulesOf({ topics, ownKeySources, maxAttempts, droppedHeaders: { names, prefixes } }: RelayRequest): Values {
     return {

@@ -47,18 +47,8 @@ export interface RelayCommands<S> {
   prepareRelay(sources: readonly string[], isIdle: boolean): Promise<void>;
   /** Idle check: does any row of these sources wait for the relay? Costs a fraction of a relay pass. */
   anyWaits(sources: readonly string[]): Promise<boolean>;
-  /**
-   * Stores rows, and relays those that wait for nothing with them, in one statement. Undefined, and it does nothing, where
-   * the database cannot; asked after {@link prepareRelay}.
-   *
-   * @param rows pending push rows of sources of the request, without times
-   * @param claim claims outbox rows too; undefined for none
-   */
-  insertRelayed?(
-    rows: readonly NewInboxRow[],
-    request: RelayRequest,
-    claim: ClaimRequest | undefined,
-  ): Promise<InsertedAndRelayed> | undefined;
+  /** Undefined where the database cannot; asked after {@link prepareRelay}. */
+  readonly insertRelayed?: InsertRelayed | undefined;
   /** @param named relays of these rows alone */
   relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed>;
   /** The rows that a relay pass would move, with `id` and `source`, without some rows and the others of their keys. */
@@ -67,7 +57,19 @@ export interface RelayCommands<S> {
   oldestPending(sources: readonly string[]): Promise<Row | undefined>;
 }
 
-export interface InsertedAndRelayed {
+/**
+ * Stores rows, and relays those that wait for nothing with them, in one statement.
+ *
+ * @param rows pending push rows of sources of the request, without times
+ * @param claim claims outbox rows too; undefined for none
+ */
+export type InsertRelayed = (
+  rows: readonly NewInboxRow[],
+  request: RelayRequest,
+  claim: ClaimRequest | undefined,
+) => Promise<InsertedAndRelayed>;
+
+interface InsertedAndRelayed {
   /** False where some are not, such as duplicates. */
   readonly areAllStored: boolean;
   /** Rows that were stored and relayed. */
@@ -120,6 +122,11 @@ export class SqlInbox<S> implements InboxStore {
     }
   }
 
+  get insertsInTurn(): boolean {
+    const isCaughtUp = this.#caughtUp !== undefined && this.#relay.insertRelayed !== undefined;
+    return isCaughtUp && this.#clock.monotonic() >= this.#relaysAt;
+  }
+
   /**
    * Where this process relays, and has caught up, a receipt does the relay's work too: half of the row versions, and no
    * pass. Undefined where it cannot, for whatever reason: the outbox's trouble must not be that of receipts.
@@ -129,9 +136,10 @@ export class SqlInbox<S> implements InboxStore {
     claim: ReceiptClaim | undefined,
   ): Promise<readonly InsertResult[] | undefined> {
     const request = this.#caughtUp;
-    if (request === undefined || this.#clock.monotonic() < this.#relaysAt) return undefined;
+    const { insertRelayed } = this.#relay;
+    if (request === undefined || insertRelayed === undefined || !this.insertsInTurn) return undefined;
     if (rows.length === 0 || !rows.every((row) => isRelayedAtOnce(row, request))) return undefined;
-    const inserted = await this.#inTurn(() => this.#relay.insertRelayed?.(rows, request, claim?.request));
+    const inserted = await this.#inTurn(() => insertRelayed(rows, request, claim?.request));
     if (inserted === undefined) return undefined;
     try {
       const { areAllStored, relayed, claimed } = await inserted.step;
@@ -159,7 +167,7 @@ export class SqlInbox<S> implements InboxStore {
    *
    * @returns undefined when it did not begin
    */
-  async #inTurn<T>(begin: () => Promise<T> | undefined): Promise<{ readonly step: Promise<T> } | undefined> {
+  async #inTurn<T>(begin: () => Promise<T>): Promise<{ readonly step: Promise<T> } | undefined> {
     while (this.#turn !== undefined) {
       if (await resolvesWithin(LONGEST_TURN_MS, this.#turn)) continue;
       // One that is stuck keeps no other from being stored.
@@ -167,7 +175,6 @@ export class SqlInbox<S> implements InboxStore {
       return undefined;
     }
     const step = begin();
-    if (step === undefined) return undefined;
     const end = () => {
       this.#turn = undefined;
     };

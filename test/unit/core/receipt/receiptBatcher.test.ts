@@ -51,6 +51,20 @@ describe("the receipt batcher", () => {
     expect(sizes(store)).toEqual([1, 10]);
   });
 
+  test("gathers what comes during an insert where inserts run in turn, however much it is", async () => {
+    const { store, batcher } = setup({ besideRows: 2, stuckAfterMs: 60_000 });
+    store.insertsInTurn = true;
+    const release = store.hold();
+    const first = batcher.add(row("first"));
+    await eventually(() => expect(sizes(store)).toEqual([1]));
+    const rest = Promise.all(keys(10).map((key) => batcher.add(row(key))));
+    await settle();
+    expect(sizes(store)).toEqual([1]);
+    release();
+    await Promise.all([first, rest]);
+    expect(sizes(store)).toEqual([1, 10]);
+  });
+
   test("sends the next insert before it answers for the last one", async () => {
     const { store, batcher } = setup({ maxInFlight: 1, stuckAfterMs: 60_000 });
     const release = store.hold();
@@ -203,7 +217,7 @@ describe("the receipt batcher", () => {
   test("refuses a store's answer that does not fit the batch", async () => {
     const { log } = recordingLog();
     const insert = () => Promise.resolve([]);
-    const batcher = new ReceiptBatcher({ insert, insertAllOrNone: insert }, log);
+    const batcher = new ReceiptBatcher({ insert, insertAllOrNone: insert, insertsInTurn: false }, log);
     await expect(batcher.add(row("a"))).rejects.toThrow("insert of 1 rows answered for 0");
   });
 
@@ -249,7 +263,7 @@ describe("the rows of one request", () => {
     const { log } = recordingLog();
     const fail = () => Promise.reject(new StoreError("other", "down"));
     const refuse = async () => [{ kind: "stored" }, { kind: "refused", reason: "no" }] as const;
-    const batcher = new ReceiptBatcher({ insert: fail, insertAllOrNone: refuse }, log);
+    const batcher = new ReceiptBatcher({ insert: fail, insertAllOrNone: refuse, insertsInTurn: false }, log);
     const rows = [row("a"), row("b")];
     expect(await batcher.addRequest(rows, true)).toEqual(await refuse());
     await expect(batcher.addRequest(rows, false)).rejects.toThrow("down");
@@ -275,7 +289,7 @@ describe("closing the receipt batcher", () => {
   test("logs what a rule of the table refuses, which is answered with a failure of the storage", async () => {
     const { log, lines } = recordingLog();
     const insert = async () => [{ kind: "refused", reason: "not this one", mayPassLater: true }] as const;
-    const batcher = new ReceiptBatcher({ insert, insertAllOrNone: insert }, log);
+    const batcher = new ReceiptBatcher({ insert, insertAllOrNone: insert, insertsInTurn: false }, log);
     await batcher.add(row("a"));
     expect(lines).toMatchObject([{ level: "error", fields: { reason: "not this one" } }]);
   });
