@@ -2,8 +2,10 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import pg from "pg";
 import { acceptedIn } from "./accepted.ts";
 import { type Environment, receivedBy, until } from "./environment.ts";
+import { vacuum } from "./outbox.ts";
 import { inWords, processorSpent, sumOf, usAMessage } from "./processor.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
 
@@ -24,7 +26,8 @@ interface Round {
 export async function cells(environment: Environment): Promise<readonly Figure[]> {
   const { protocol: _, hostname, port, username, password, pathname } = new URL(environment.url);
   const url = (name: string) => `jdbc:postgresql://${hostname}:${port}/${name}?sslmode=disable`;
-  const database = { url: url(pathname.slice(1)), username, password: decodeURIComponent(password) };
+  const single = pathname.slice(1);
+  const database = { url: url(single), username, password: decodeURIComponent(password) };
   for (const name of ["cell_a", "cell_b"]) await environment.sql.query(`CREATE DATABASE ${name}`);
   const two = {
     ...database,
@@ -34,11 +37,15 @@ export async function cells(environment: Environment): Promise<readonly Figure[]
   await svcCommand("migrate", "--config", file);
   await svcCommand("cells", "rebalance", "--config", file);
   const receiver = await environment.program("receiver.js", []);
+  const measured = async (each: object): Promise<Round> => {
+    await empty(environment, single, "cell_a", "cell_b");
+    return await measure(environment, receiver, each);
+  };
   const one: Round[] = [];
   const both: Round[] = [];
   // The first round warms up.
   for (let round = 0; round <= ROUNDS; round += 1) {
-    const pair = [await measure(environment, receiver, database), await measure(environment, receiver, two)] as const;
+    const pair = [await measured(database), await measured(two)] as const;
     if (round === 0) continue;
     one.push(pair[0]);
     both.push(pair[1]);
@@ -94,6 +101,19 @@ async function measure(
   const us = usAMessage(spent, await processorSpent(environment, programs), accepted);
   for (const program of [sender, svc]) await program.stop();
   return { perSecond: perSecond(accepted, ms), us };
+}
+
+/** Leaves nothing to autovacuum, which would work for one database while the other is measured. */
+async function empty(environment: Environment, ...databases: readonly string[]): Promise<void> {
+  for (const name of databases) {
+    const url = new URL(environment.url);
+    url.pathname = name;
+    const sql = new pg.Client({ connectionString: url.href });
+    await sql.connect();
+    await sql.query("TRUNCATE inbox, outbox");
+    await vacuum({ sql });
+    await sql.end();
+  }
 }
 
 /** Runs a command of `svc` to its end. @throws Error when it fails */

@@ -43,7 +43,7 @@ export async function fillOutbox(
 }
 
 /** Brings statistics, visibility and the log up to date, so that no scenario pays for the one before. */
-export async function vacuum({ sql }: Environment): Promise<void> {
+export async function vacuum({ sql }: Pick<Environment, "sql">): Promise<void> {
   await sql.query("VACUUM (ANALYZE) outbox");
   await sql.query("VACUUM (ANALYZE) inbox");
   await sql.query("CHECKPOINT");
