@@ -3,8 +3,9 @@ import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import type { StoreError } from "../../src/model/errors.ts";
 import type { ClaimedRow, ClaimToken } from "../../src/model/rows.ts";
-import { claimRequest, relayRequest, sent } from "../conformance/store/harness.ts";
+import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
 import { createDatabase, TEST_APPLICATION_NAME } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
 
@@ -12,6 +13,8 @@ failOnLeaks();
 
 /** Locks of an operator's or an application's transaction that nobody ends. */
 
+/** Of the store. */
+const POOL_SIZE = 4;
 const LEASE = { leaseMs: 30_000, claimTimeoutMs: 60_000 };
 
 async function setUp() {
@@ -137,4 +140,22 @@ test("an inbox that is locked holds up no claim of an idle process, and is check
   );
   await it.other.query("COMMIT");
   expect((await relayed).relayed).toBe(1);
+});
+
+test("an outbox that is locked leaves receipts a connection of their own", async () => {
+  await using setup = await setUp();
+  const { database, store, other } = setup;
+  await store.inbox.insert([inboxRow()]);
+  await other.query("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE");
+  const claims = Array.from({ length: 2 * POOL_SIZE }, () => store.outbox.claim(claimRequest()));
+  await eventually(async () => {
+    const waiting = await database.query("SELECT FROM pg_locks WHERE relation = 'outbox'::regclass AND NOT granted");
+    expect(waiting).toHaveLength(POOL_SIZE - 1);
+  });
+
+  expect(await store.inbox.insert([inboxRow()])).toEqual([{ kind: "stored" }]);
+
+  expect(store.poolUsage().waiting).toBe(POOL_SIZE + 1);
+  await other.query("ROLLBACK");
+  for (const { rows } of await Promise.all(claims)) expect(rows).toEqual([]);
 });

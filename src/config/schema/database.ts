@@ -25,7 +25,10 @@ export const databaseSchema = section(
     ),
     username: text("User name."),
     password: text("Password.", { secret: true }),
-    poolSize: integer("Connections per replica. Keep it above `outbox.concurrency`.", { minimum: 1, default: 10 }),
+    poolSize: integer(
+      "Connections per replica. Keep it above `outbox.concurrency`. Of three or more, one is kept for receipts: an outbox table that is locked or slow stops none.",
+      { minimum: 1, default: 10 },
+    ),
     connectionTimeoutMs: ms("Longest wait for a pooled connection.", { minimum: 0, default: 30000 }),
     startupTimeoutMs: ms("Longest wait for the database at startup, without migrations.", {
       minimum: 0,

@@ -3,6 +3,7 @@ import { StoreError } from "../../../model/errors.ts";
 import type { Secret } from "../../../model/secret.ts";
 import { atMost } from "../../../time/wait.ts";
 import { ASK_EVERY_MS, whileServed } from "../sql/readiness.ts";
+import { Reserve } from "../sql/reserve.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type Endpoint, EndpointChoice } from "./endpoints.ts";
 import {
@@ -48,6 +49,7 @@ export class PostgresPool implements StatementRunner<Statement> {
   /** Connections to a server that takes no writes. */
   readonly #readOnly = new WeakSet<pg.ClientBase>();
   readonly #refusesStandbys: boolean;
+  readonly #reserve: Reserve;
   readonly #turns = new Turns();
   readonly #pipeline = new Pipeline(
     (name) => this.#connect(name),
@@ -56,6 +58,7 @@ export class PostgresPool implements StatementRunner<Statement> {
 
   constructor(options: PoolOptions) {
     this.#options = options;
+    this.#reserve = new Reserve(options.poolSize, options.connectionTimeoutMs);
     const hosts = new Set(options.endpoints.map(({ host, port }) => `${host}:${port}`));
     this.#refusesStandbys = options.primaryOnly || hosts.size > 1;
     const choice = new EndpointChoice(options.endpoints);
@@ -92,7 +95,7 @@ export class PostgresPool implements StatementRunner<Statement> {
   }
 
   async run(statement: Statement, values: Values = {}): Promise<readonly Row[]> {
-    return (await this.#run(statement, values)).rows as Row[];
+    return (await this.#reserved(statement, values)).rows as Row[];
   }
 
   async runAll(statement: Statement, values: Values = {}): Promise<readonly (readonly Row[])[]> {
@@ -101,7 +104,11 @@ export class PostgresPool implements StatementRunner<Statement> {
 
   /** Runs one statement. @returns the number of rows that it changed */
   async change(statement: Statement, values: Values = {}): Promise<number> {
-    return (await this.#run(statement, values)).rowCount ?? 0;
+    return (await this.#reserved(statement, values)).rowCount ?? 0;
+  }
+
+  #reserved(statement: Statement, values: Values): Promise<pg.QueryResult> {
+    return this.#reserve.run(statement.name, () => this.#run(statement, values));
   }
 
   async #run(statement: Statement, values: Values): Promise<pg.QueryResult> {
@@ -160,6 +167,10 @@ export class PostgresPool implements StatementRunner<Statement> {
     work: (client: pg.ClientBase) => Promise<T>,
     askEveryMs = ASK_EVERY_MS,
   ): Promise<T> {
+    return await this.#reserve.run(name, () => this.#transaction(name, work, askEveryMs));
+  }
+
+  async #transaction<T>(name: string, work: (client: pg.ClientBase) => Promise<T>, askEveryMs: number): Promise<T> {
     const client = await this.#connect(name);
     const backend: Backend = { pid: undefined };
     const run = async (): Promise<T> => {
@@ -253,7 +264,7 @@ export class PostgresPool implements StatementRunner<Statement> {
 
   usage(): { used: number; idle: number; waiting: number } {
     const { totalCount, idleCount, waitingCount } = this.#pool;
-    return { used: totalCount - idleCount, idle: idleCount, waiting: waitingCount };
+    return { used: totalCount - idleCount, idle: idleCount, waiting: waitingCount + this.#reserve.waiting };
   }
 
   async close(): Promise<void> {

@@ -1,6 +1,7 @@
 import sql from "mssql";
 import { StoreError } from "../../../model/errors.ts";
 import { ASK_EVERY_MS, whileServed } from "../sql/readiness.ts";
+import { Reserve } from "../sql/reserve.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type PoolOptions, poolConfig } from "./endpoints.ts";
 import { toStoreError } from "./errors.ts";
@@ -13,11 +14,13 @@ export type Executor = Pick<StatementRunner<Statement>, "run" | "runAll">;
 export class SqlServerPool implements StatementRunner<Statement> {
   readonly #options: PoolOptions;
   readonly #pool: sql.ConnectionPool;
+  readonly #reserve: Reserve;
   #connecting: Promise<unknown> | undefined;
   #closed = false;
 
   constructor(options: PoolOptions) {
     this.#options = options;
+    this.#reserve = new Reserve(options.poolSize, options.connectionTimeoutMs);
     this.#pool = new sql.ConnectionPool(poolConfig(options));
     // An idle connection that breaks is replaced at its next use; without a listener it would end the process.
     this.#pool.on("error", () => {});
@@ -96,7 +99,7 @@ export class SqlServerPool implements StatementRunner<Statement> {
 
   usage(): { used: number; idle: number; waiting: number } {
     const { borrowed, available, pending } = this.#pool;
-    return { used: borrowed, idle: available, waiting: pending };
+    return { used: borrowed, idle: available, waiting: pending + this.#reserve.waiting };
   }
 
   async close(): Promise<void> {
@@ -111,7 +114,7 @@ export class SqlServerPool implements StatementRunner<Statement> {
       if (this.#closed) throw new StoreError("unavailable", `${name}: the connection pool is closed`);
       try {
         await this.#connected();
-        return await work(this.#pool);
+        return await this.#reserve.run(name, () => work(this.#pool));
       } catch (error) {
         if (error instanceof Error && error.name === "ConfigError") throw error;
         const failure = toStoreError(name, error);

@@ -1,0 +1,81 @@
+import { expect, test } from "@jest/globals";
+import { Reserve } from "../../../../src/adapters/stores/sql/reserve.ts";
+import { settle } from "../../../support/manualTime.ts";
+
+/** Statements that end when they are told to, by the order in which they began. */
+function setUp(poolSize: number, longestWaitMs = 0) {
+  const reserve = new Reserve(poolSize, longestWaitMs);
+  const begun: string[] = [];
+  const ends: ((outcome: Promise<void>) => void)[] = [];
+  const run = (name: string) =>
+    reserve.run(name, () => {
+      begun.push(name);
+      return new Promise<void>((resolve) => ends.push(resolve));
+    });
+  const end = async (n: number, outcome = Promise.resolve()) => {
+    ends[n]?.(outcome);
+    await settle();
+  };
+  return { reserve, begun, run, end };
+}
+
+test("one connection is kept for receipts, once any has come", async () => {
+  const { reserve, begun, run, end } = setUp(3);
+  const all = [run("outbox.claim"), run("outbox.settle"), run("outbox.renew")];
+  expect(begun).toHaveLength(3);
+
+  all.push(run("inbox.insert and relay"), run("ping"), run("outbox.reclaim"), run("inbox.relay"));
+  expect(begun.slice(3)).toEqual(["inbox.insert and relay", "ping"]);
+  expect(reserve.waiting).toBe(2);
+
+  await end(0);
+  expect(begun).toHaveLength(5);
+  await end(1);
+  expect(begun.slice(5)).toEqual(["outbox.reclaim"]);
+  await end(2);
+  expect(begun.slice(5)).toEqual(["outbox.reclaim", "inbox.relay"]);
+  for (let n = 3; n < 7; n += 1) await end(n);
+  await Promise.all(all);
+  expect(reserve.waiting).toBe(0);
+});
+
+test("a statement that fails gives its connection to the next", async () => {
+  const { begun, run, end } = setUp(3);
+  const receipt = run("inbox.insert");
+  const failing = run("outbox.claim");
+  const others = [run("outbox.claim"), run("outbox.settle")];
+  expect(begun).toHaveLength(3);
+
+  await Promise.all([expect(failing).rejects.toThrow("gone"), end(1, Promise.reject(new Error("gone")))]);
+
+  expect(begun).toHaveLength(4);
+  for (const n of [0, 2, 3]) await end(n);
+  await Promise.all([receipt, ...others]);
+});
+
+test("of two connections none is kept", async () => {
+  const { begun, run, end } = setUp(2);
+  const all = [run("inbox.insert"), run("outbox.claim"), run("outbox.settle")];
+  expect(begun).toHaveLength(3);
+  for (let n = 0; n < 3; n += 1) await end(n);
+  await Promise.all(all);
+});
+
+test("one that waits too long is told so, and its place goes to nobody", async () => {
+  const { reserve, begun, run, end } = setUp(3, 20);
+  const held = [run("inbox.insert"), run("outbox.claim"), run("outbox.claim")];
+  const late = run("outbox.settle");
+
+  await expect(late).rejects.toMatchObject({
+    code: "unavailable",
+    message: "outbox.settle: no connection was free for 20 ms, but for the one kept for receipts",
+  });
+
+  expect(reserve.waiting).toBe(0);
+  for (let n = 0; n < 3; n += 1) await end(n);
+  await Promise.all(held);
+  const next = run("outbox.settle");
+  expect(begun).toHaveLength(4);
+  await end(3);
+  await next;
+});
