@@ -123,8 +123,15 @@ export class SqlInbox<S> implements InboxStore {
   }
 
   get insertsInTurn(): boolean {
-    const isCaughtUp = this.#caughtUp !== undefined && this.#relay.insertRelayed !== undefined;
-    return isCaughtUp && this.#clock.monotonic() >= this.#relaysAt;
+    return this.#relaying() !== undefined;
+  }
+
+  /** With what a receipt relays its rows now; undefined where it leaves them to the relay. */
+  #relaying(): { readonly request: RelayRequest; readonly insertRelayed: InsertRelayed } | undefined {
+    const request = this.#caughtUp;
+    const { insertRelayed } = this.#relay;
+    if (request === undefined || insertRelayed === undefined) return undefined;
+    return this.#clock.monotonic() < this.#relaysAt ? undefined : { request, insertRelayed };
   }
 
   /**
@@ -135,9 +142,9 @@ export class SqlInbox<S> implements InboxStore {
     rows: readonly NewInboxRow[],
     claim: ReceiptClaim | undefined,
   ): Promise<readonly InsertResult[] | undefined> {
-    const request = this.#caughtUp;
-    const { insertRelayed } = this.#relay;
-    if (request === undefined || insertRelayed === undefined || !this.insertsInTurn) return undefined;
+    const relaying = this.#relaying();
+    if (relaying === undefined) return undefined;
+    const { request, insertRelayed } = relaying;
     if (rows.length === 0 || !rows.every((row) => isRelayedAtOnce(row, request))) return undefined;
     const inserted = await this.#inTurn(() => insertRelayed(rows, request, claim?.request));
     if (inserted === undefined) return undefined;
