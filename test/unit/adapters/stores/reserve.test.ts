@@ -24,17 +24,18 @@ test("one connection is kept for receipts, once any has come", async () => {
   const all = [run("outbox.claim"), run("outbox.settle"), run("outbox.renew")];
   expect(begun).toHaveLength(3);
 
-  all.push(run("inbox.insert and relay"), run("ping"), run("outbox.reclaim"), run("inbox.relay"));
-  expect(begun.slice(3)).toEqual(["inbox.insert and relay", "ping"]);
+  const kept = ["inbox.insert and relay", "inbox.present", "ping", "buckets.all", "buckets.open"];
+  all.push(...[...kept, "outbox.reclaim", "inbox.relay"].map(run));
+  expect(begun.slice(3)).toEqual(kept);
   expect(reserve.waiting).toBe(2);
 
   await end(0);
-  expect(begun).toHaveLength(5);
+  expect(begun).toHaveLength(8);
   await end(1);
-  expect(begun.slice(5)).toEqual(["outbox.reclaim"]);
+  expect(begun.slice(8)).toEqual(["outbox.reclaim"]);
   await end(2);
-  expect(begun.slice(5)).toEqual(["outbox.reclaim", "inbox.relay"]);
-  for (let n = 3; n < 7; n += 1) await end(n);
+  expect(begun.slice(8)).toEqual(["outbox.reclaim", "inbox.relay"]);
+  for (let n = 3; n < 10; n += 1) await end(n);
   await Promise.all(all);
   expect(reserve.waiting).toBe(0);
 });
