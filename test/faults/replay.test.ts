@@ -64,7 +64,7 @@ function replay(database: TestDatabase, config: ConfigTree) {
 
 test("a replay of thousands of dead rows beside traffic on the same keys keeps the order of each key and holds no fresh message up", async () => {
   const [database, receiver] = await Promise.all([migrated(), services.receiver()]);
-  const [rows, keys] = [4000, 60];
+  const [rows, keys] = [8000, 60];
   const [replayed, fresh] = [new History(), new History()];
   await insertDead(database, replayed, 0, 500, keys);
   // In the middle of the replay's first batch lies a row that is never finished: the pollers take it for the lowest one there is.
