@@ -9,8 +9,12 @@ import { history, markBound, PostgresLowWater } from "../../src/adapters/stores/
 import { outboxParts } from "../../src/adapters/stores/postgres/outboxParts.ts";
 import { outboxStatements } from "../../src/adapters/stores/postgres/outboxSql.ts";
 import { type Statement, valuesInOrder } from "../../src/adapters/stores/postgres/statement.ts";
-import type { Values } from "../../src/adapters/stores/sql/rows.ts";
+import { fixedStatements } from "../../src/adapters/stores/postgres/statements.ts";
+import { OutboxClaims } from "../../src/adapters/stores/sql/claims.ts";
+import { SqlHistory } from "../../src/adapters/stores/sql/history.ts";
+import type { StatementRunner, Values } from "../../src/adapters/stores/sql/rows.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
+import type { MessageId } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
@@ -39,6 +43,8 @@ const INSERT =
   "INSERT INTO outbox (topic, key, payload) SELECT 't', 'k', n::text FROM generate_series($1::int, $2::int) n";
 
 describe("a server that comes back in an earlier state, at the same address", () => {
+  const statements = outboxStatements(DEFAULT_NAMES, outboxParts(DEFAULT_NAMES, "text"));
+
   interface Server {
     readonly port: number;
     query(text: string, values?: readonly unknown[]): Promise<readonly Record<string, unknown>[]>;
@@ -152,8 +158,70 @@ describe("a server that comes back in an earlier state, at the same address", ()
     );
   }, 120_000);
 
+  test("has rows under a claim of a poller that it gave back since: no later row of their keys passes them", async () => {
+    const clock = new ManualClock();
+    const first = claimRequest({ limit: 2 });
+    const second = () => claimRequest({ heldTokens: [first.token] });
+    let store: Store | undefined;
+    await goBack(
+      async (server) => {
+        store = server.store(clock);
+        await server.query(INSERT, [1, 1]);
+        await server.query("INSERT INTO outbox (topic, key, payload) VALUES ('t', 'slow', 'slow')");
+        await server.query(INSERT, [2, 2]);
+        expect((await store.outbox.claim(first)).rows.map((row) => row.payload)).toEqual(["1", "slow"]);
+      },
+      async (server) => {
+        const [row] = await server.query("SELECT id, claim_token FROM outbox WHERE payload = '1'");
+        const outcome = { id: row?.id as MessageId, claimToken: first.token, kind: "release" } as const;
+        await eventually(() => (store as Store).outbox.settle([outcome]));
+        expect(await server.query("SELECT state FROM outbox WHERE payload = '1'")).toEqual([{ state: "pending" }]);
+      },
+      async (server) => {
+        expect((await eventually(() => (store as Store).outbox.claim(second()))).rows).toEqual([]);
+        await server.query("UPDATE outbox SET lease_expires_at = now() - interval '1 second' WHERE payload = '1'");
+        await store?.outbox.reclaim(10, 60_000);
+        clock.advance(MARK_AGE_MS);
+        expect((await (store as Store).outbox.claim(second())).rows.map((row) => row.payload)).toEqual(["1", "2"]);
+      },
+    );
+  }, 120_000);
+
+  test("has rows that a poller gave back since, which no later row passes where a pooler hides the loss either", async () => {
+    const first = claimRequest({ limit: 1 });
+    let claims: OutboxClaims<Statement> | undefined;
+    let lowWater: PostgresLowWater | undefined;
+    await goBack(
+      async (server) => {
+        const run = (statement: Statement, values: Values = {}) =>
+          server.query(statement.text, valuesInOrder(statement, values));
+        const runner: StatementRunner<Statement> = {
+          run,
+          runAll: async (statement, values) => [await run(statement, values)],
+          runAndRollBack: async () => {},
+        };
+        const clock = new ManualClock();
+        lowWater = new PostgresLowWater({ run, lostConnections: 0 }, statements, clock);
+        const entries = new SqlHistory(runner, fixedStatements(DEFAULT_NAMES).history, () => false, clock, silentLog);
+        claims = new OutboxClaims(runner, statements, lowWater, entries, clock);
+        await server.query(INSERT, [1, 3]);
+      },
+      async () => {
+        expect((await claims?.claim(first))?.rows.map((row) => row.payload)).toEqual(["1"]);
+        for (let read = 0; read < 3; read += 1) await lowWater?.refreshIfDue(0);
+      },
+      async (server) => {
+        // As a copy of the time between the claim and its end would have it.
+        await server.query(
+          "UPDATE outbox SET state = 'processing', claim_token = $1, claimed_at = now(), lease_expires_at = now() + interval '1 hour' WHERE payload = '1'",
+          [first.token],
+        );
+        expect((await claims?.claim(claimRequest({ heldTokens: [first.token] })))?.rows).toEqual([]);
+      },
+    );
+  }, 120_000);
+
   test("is known by its start and its transactions where a pooler hides that connections were lost", async () => {
-    const statements = outboxStatements(DEFAULT_NAMES, outboxParts(DEFAULT_NAMES, "text"));
     let lowWater: PostgresLowWater | undefined;
     const bound = async (server: Server) => {
       const rows = await server.query(`WITH ${history("$1")} SELECT ${markBound("$1")} AS bound`, [lowWater?.bound()]);

@@ -150,6 +150,16 @@ async function settleNow(model: OutboxModel, { replicas }: System, replica: numb
 const reclaim = (replica: number, limit: number): Command =>
   command("reclaim", { replica, limit }, (model, system) => reclaimNow(model, system, replica, limit));
 
+/** A failover loses the latest outcomes, of which the replica knows. */
+const goBack = (replica: number, outcomes: readonly DrawnOutcome[]): Command =>
+  command("goBack", { replica, outcomes }, async (model, system) => {
+    const snapshot = model.snapshot();
+    const putBack = await system.copy();
+    await settleNow(model, system, replica, outcomes);
+    await putBack();
+    model.goBack(snapshot);
+  });
+
 /** Some replica does its work for once: all that it can get is sent. */
 const work = (replica: number): Command =>
   command("work", replica, async (model, system) => {
@@ -315,6 +325,7 @@ export const commands = fc.commands(
       ),
     fc.tuple(replicaIndex, outcomes).map(([replica, list]) => settle(replica, list)),
     fc.tuple(replicaIndex, outcomes).map(([replica, list]) => settle(replica, list)),
+    fc.tuple(replicaIndex, outcomes).map(([replica, list]) => goBack(replica, list)),
     fc.tuple(replicaIndex, fc.boolean()).map(([replica, lost]) => renew(replica, lost)),
     fc.tuple(replicaIndex, limits).map(([replica, limit]) => reclaim(replica, limit)),
     fc.constantFrom(2, 4, 6).map((units) => elapse(units * TIME_UNIT_MS)),

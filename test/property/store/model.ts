@@ -79,6 +79,8 @@ export class OutboxModel {
   readonly #byId = new Map<MessageId, ModelRow>();
   /** In the order of `sequence` too: most questions are about the rows of one key. */
   readonly #ofKey = new Map<string, ModelRow[]>();
+  /** Tokens of claims made before the table went back: rows under them may be in nobody's hands. */
+  #madeBefore: ReadonlySet<ClaimToken> = new Set();
   #nextPosition = 0;
 
   constructor(replicas: number) {
@@ -99,8 +101,15 @@ export class OutboxModel {
   snapshot(): OutboxModel {
     const copy = new OutboxModel(0);
     copy.now = this.now;
+    copy.#madeBefore = this.#madeBefore;
     for (const row of this.rows) copy.#add({ ...row });
     return copy;
+  }
+
+  /** @param snapshot of the same rows */
+  goBack(snapshot: OutboxModel): void {
+    for (const row of this.rows) Object.assign(row, snapshot.row(row.id));
+    this.#madeBefore = new Set(this.replicas.flatMap(({ given }) => given.map(({ claimToken }) => claimToken)));
   }
 
   row(id: MessageId): ModelRow {
@@ -156,7 +165,9 @@ export class OutboxModel {
 
   /** Whether later rows of its key have to wait for it, where the claimant holds these tokens. */
   holdsBack(row: ModelRow, heldTokens: readonly ClaimToken[]): boolean {
-    if (row.state === "processing") return row.token === null || !heldTokens.includes(row.token);
+    if (row.state === "processing") {
+      return row.token === null || !heldTokens.includes(row.token) || this.#madeBefore.has(row.token);
+    }
     const latest = Math.max(this.now, row.createdAt, row.updatedAt);
     return row.state === "pending" && (row.attempt > 0 || row.wasClaimed || row.dueAt <= latest);
   }

@@ -57,6 +57,8 @@ export interface System extends AsyncDisposable {
    * clocks only go on.
    */
   elapse(ms: number): Promise<void>;
+  /** Copies the outbox. @returns puts the copy back, as a failover that loses commits: no connection outlives it */
+  copy(): Promise<() => Promise<void>>;
   /** Empties the outbox. */
   clear(): Promise<void>;
 }
@@ -194,6 +196,18 @@ export async function openSystem(replicaCount: number): Promise<System> {
          FROM outbox ORDER BY sequence`,
         [TIME_UNIT_MS, PARKED_UNTIL],
       ),
+    async copy() {
+      await database.query("DROP TABLE IF EXISTS copied; CREATE TABLE copied AS SELECT * FROM outbox");
+      return async () => {
+        await database.query("DELETE FROM outbox; INSERT INTO outbox OVERRIDING SYSTEM VALUE SELECT * FROM copied");
+        await database.query(
+          `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+           WHERE datname = current_database() AND application_name <> $1`,
+          [TEST_APPLICATION_NAME],
+        );
+        for (const { store } of replicas) await eventually(async () => store.poolUsage().idle === 0);
+      };
+    },
     async clear() {
       await database.query("DELETE FROM outbox; DELETE FROM inbox");
       // What a replica remembers of the rows before is looked up again.

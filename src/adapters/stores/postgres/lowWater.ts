@@ -1,5 +1,6 @@
 import type { StoreError } from "../../../model/errors.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { HeldTokens } from "../sql/heldTokens.ts";
 import { type LowWater, LowWaterMarks, lower } from "../sql/lowWaterMarks.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { Row, Values } from "../sql/rows.ts";
@@ -226,6 +227,7 @@ export interface MarkStatements {
 
 export class PostgresLowWater implements LowWater {
   readonly marks: LowWaterMarks;
+  readonly held = new HeldTokens();
   readonly #pool: Pick<PostgresPool, "run" | "lostConnections">;
   readonly #statements: MarkStatements;
   readonly #clock: Clock;
@@ -244,6 +246,7 @@ export class PostgresLowWater implements LowWater {
     this.#statements = statements;
     this.#clock = clock;
     this.marks = new LowWaterMarks(clock);
+    this.marks.onForget(() => this.held.forget());
   }
 
   /** False until the first read. */

@@ -71,13 +71,15 @@ low_water AS MATERIALIZED (
   const aboveLowWater = (alias: string): string => `${alias}.${c.sequence} >= (SELECT sequence FROM low_water)`;
 
   /**
-   * Of an unfinished row: the later rows of its key wait for it.
+   * Of an unfinished row: the later rows of its key wait for it. Follows {@link history}: in a table that went back, a
+   * row under a claim that this process holds may be one that it gave back since.
    *
    * @param heldTokens the parameter with the tokens of claims that this process holds
    */
   const stops = (row: string, heldTokens: string): string =>
     `(${row}.${c.state} = 'processing' OR ${holdsBackAs(row)})
-      AND NOT (${row}.${c.state} = 'processing' AND coalesce(${row}.${c.claimToken} = ANY (${heldTokens}::uuid[]), false))`;
+      AND NOT (${row}.${c.state} = 'processing' AND coalesce(${row}.${c.claimToken} = ANY (${heldTokens}::uuid[]), false)
+        AND (SELECT is_same FROM history))`;
   /** The columns of a claimed row `o`, by the names that `claimedRow` reads. */
   const claimedColumns = [
     ["id", `o.${c.id}`],

@@ -1,6 +1,6 @@
 import { StoreError } from "../../../model/errors.ts";
 import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../model/rows.ts";
-import type { RelayRequest } from "../../../ports/store.ts";
+import type { ClaimRequest, RelayRequest } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import type { InsertRelayed, RelayCommands, Relayed } from "../sql/inbox.ts";
 import type { Row, Values } from "../sql/rows.ts";
@@ -65,7 +65,7 @@ export class PostgresRelay implements RelayCommands<Statement> {
     };
     const [row, ...claimed] = await (claim === undefined
       ? this.#pool.run(insertRelayed, values)
-      : this.#pool.run(insertClaimed, { ...values, ...claim, outboxLowWater: this.#outboxLowWater.bound() }));
+      : this.#pool.run(insertClaimed, { ...values, ...this.#claimValues(claim) }));
     // Without it the mark would stay where a pass last found a row: receipts leave none to find.
     if (typeof row?.received === "string") this.#lowWater.marks.saw(row.received);
     const last = claimed.at(-1)?.sequence;
@@ -73,6 +73,11 @@ export class PostgresRelay implements RelayCommands<Statement> {
     const relayed = row?.relayed === null ? "all" : new Set(row?.relayed as readonly MessageId[]);
     return { areAllStored: row?.all_stored === true, relayed, claimed };
   };
+
+  #claimValues(request: ClaimRequest): Values {
+    const outboxLowWater = this.#outboxLowWater.bound();
+    return { ...request, outboxLowWater, heldTokens: this.#outboxLowWater.held.begin(request) };
+  }
 
   #rulesOf({ topics, ownKeySources, maxAttempts, droppedHeaders: { names, prefixes } }: RelayRequest): Values {
     return {

@@ -272,7 +272,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   }
 
   async #scan(statement: S, request: ClaimRequest, values: Values): Promise<ClaimScan> {
-    const { limit, maxBytes, token, leaseMs, claimTimeoutMs, heldTokens } = request;
+    const { limit, maxBytes, token, leaseMs, claimTimeoutMs } = request;
     const results = await this.runner.runAll(statement, {
       ...values,
       limit,
@@ -281,7 +281,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
       leaseMs: Math.min(leaseMs, claimTimeoutMs),
       claimTimeoutMs,
       lowWater: this.lowWater.bound(),
-      heldTokens,
+      heldTokens: this.lowWater.held.begin(request),
     });
     const scan = this.sql.dialect.scanOf(results, limit);
     const { marks } = this.lowWater;

@@ -1,4 +1,5 @@
 import type { Clock } from "../../../time/clock.ts";
+import { HeldTokens } from "./heldTokens.ts";
 
 /** What a snapshot of the database cannot see, and which transaction began after it. */
 interface SnapshotBounds {
@@ -21,18 +22,34 @@ interface ConditionalMark {
   readonly running: readonly bigint[];
 }
 
-/** Where statements start, to skip index entries of finished rows that an old transaction keeps alive. */
+/**
+ * What a process remembers of a table, until that may have gone back in time: where statements start, to skip index
+ * entries of finished rows that an old transaction keeps alive, and which claims are its own.
+ */
 export interface LowWater {
   readonly marks: LowWaterMarks;
+  /** Read it after `bound`, which may make it forget. */
+  readonly held: HeldTokens;
   /** Reads the next mark. @param intervalMs since the last one; about a second by default */
   refreshIfDue(intervalMs?: number): Promise<void>;
   /** The parameter `lowWater` of a statement: nothing is unfinished below it. @param from replaces the newest mark */
   bound(from?: string): readonly string[];
 }
 
-/** For a database in which finished rows leave the indexes with their commit. */
-export function noLowWater(clock: Clock): LowWater {
-  return { marks: new LowWaterMarks(clock), refreshIfDue: async () => {}, bound: () => [] };
+/**
+ * For a database in which finished rows leave the indexes with their commit.
+ *
+ * @param pool a database that went back has new connections
+ */
+export function noLowWater(clock: Clock, pool: { readonly lostConnections: number }): LowWater {
+  const held = new HeldTokens();
+  let { lostConnections } = pool;
+  const bound = () => {
+    if (pool.lostConnections !== lostConnections) held.forget();
+    lostConnections = pool.lostConnections;
+    return [];
+  };
+  return { marks: new LowWaterMarks(clock), held, refreshIfDue: async () => {}, bound };
 }
 
 /**
@@ -67,7 +84,7 @@ export class LowWaterMarks {
   #newestTransaction = 0n;
   #markReadAt = Number.NEGATIVE_INFINITY;
   #fullReadDueAt = 0;
-  #onForget: () => void = () => {};
+  readonly #onForget: (() => void)[] = [];
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -75,7 +92,7 @@ export class LowWaterMarks {
 
   /** @param listener is called when the marks are discarded: any other remembered position is then invalid */
   onForget(listener: () => void): void {
-    this.#onForget = listener;
+    this.#onForget.push(listener);
   }
 
   get newest(): string {
@@ -147,7 +164,7 @@ export class LowWaterMarks {
     this.#afterHighest = undefined;
     this.#newestTransaction = 0n;
     this.#markReadAt = Number.NEGATIVE_INFINITY;
-    this.#onForget();
+    for (const listener of this.#onForget) listener();
   }
 
   /**

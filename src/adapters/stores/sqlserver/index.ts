@@ -55,7 +55,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
     return {
       inbox: new SqlInbox(pool, new SqlServerReceipt(pool, names), new SqlServerRelay(pool, names), clock, log),
       // Finished rows leave the filtered indexes with their commit, unless an open transaction keeps row versions.
-      outbox: new SqlOutbox(pool, outboxStatements(names, options.routing), noLowWater(clock), history, clock),
+      outbox: new SqlOutbox(pool, outboxStatements(names, options.routing), noLowWater(clock, pool), history, clock),
       pull: new SqlPull(pool, pullStatements(names), clock),
       messages: messageStore(pool, messageStatements(names, options.routing)),
       operations: operationsStore(pool, operationsStatements(names)),

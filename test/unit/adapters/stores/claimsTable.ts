@@ -107,7 +107,7 @@ export function table({ sweepMs = 0, retriesMs = 0, changedMs = 0, pending = 0 }
     claimRetries: "retries",
     dueBehind: "due behind",
   };
-  const lowWater = noLowWater(clock);
+  const lowWater = noLowWater(clock, { lostConnections: 0 });
   const claims = new OutboxClaims<string>(
     runner,
     {
