@@ -106,12 +106,13 @@ async function runCommand(
   try {
     await store.waitUntilReady(config.database.startupTimeoutMs, signal);
     const redact = createRedactor(secrets, LONGEST_NOTE);
+    const leftOut = store.cells?.watch();
     const audit = createAudit({ store: store.operations, redact, log });
     const result = await work({ config, store, secrets, redact, audit, clock: systemClock, log, signal });
     // The lines for people come last.
     flush();
     stdout.write(result);
-    for (const { name, reason } of store.cells?.missing() ?? []) {
+    for (const { name, reason } of leftOut?.() ?? []) {
       stderr.write(`svc: the cell ${name} was left out, it does not answer: ${plainText(reason, MOST_SHOWN)}\n`);
     }
   } finally {

@@ -37,8 +37,14 @@ export interface OperatorStore
 export interface Cells {
   /** In the order of the configuration. */
   readonly names: readonly string[];
-  /** Those that the latest reads left out. */
+  /** Those that the latest calls left out. */
   missing(): readonly MissingCell[];
+  /**
+   * Call it before reads whose answer is to tell what it is without.
+   *
+   * @returns tells which cells were left out since, also for a moment, or are now
+   */
+  watch(): () => readonly MissingCell[];
   /** The history of each cell, for whoever follows them: sequences are those of the cell. */
   readonly histories: readonly CellHistory[];
 }

@@ -114,7 +114,7 @@ test("the admin routes name the cell of what they show, and the cells that are m
   });
   const discard = (which: object) => admin.ask("POST", "/admin/parked/discard", { ...which, reason: "gone" });
   expect(await discard({ ids: [inA] })).toEqual({ status: 200, body: { changed: 1 } });
-  const inNone = { error: "The cell b could not be asked; nothing was changed there", changed: 0 };
+  const inNone = { error: "The cell b could not be asked; rows there may be unchanged: repeat it", changed: 0 };
   for (const which of [{ all: true }, { ids: [inB] }])
     expect(await discard(which)).toEqual({ status: 500, body: inNone });
   expect(await admin.ask("POST", "/admin/destinations/billing/pause", { reason: "they migrate" })).toEqual({

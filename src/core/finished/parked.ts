@@ -15,7 +15,7 @@ interface ParkedOptions {
   readonly store: ParkedStore;
   readonly replay: Pick<ReplayStore, "untried">;
   /** Undefined without cells. */
-  readonly cells?: Pick<Cells, "missing"> | undefined;
+  readonly cells?: Pick<Cells, "watch"> | undefined;
   /** Called after each batch that freed keys: time to wake the pollers. */
   readonly onFreed: () => void;
   readonly redact: Redact;
@@ -107,6 +107,7 @@ export class Parked {
     const { log, audit, onFreed } = this.#options;
     const filter = loggedFilter(selection);
     const about = { ...fields, filter };
+    const leftOut = this.#options.cells?.watch();
     let changed = 0;
     const note = async (end: string) => {
       // A key may be a field that nobody is to see.
@@ -121,7 +122,8 @@ export class Parked {
         changed += count;
         if (count > 0) onFreed();
       }
-      this.#requireCells(selection, changed);
+      const missing = leftOut?.().map(({ name }) => name) ?? [];
+      if (missing.length > 0) requireCells(missing, selection, changed);
     } catch (error) {
       log.warn({ ...about, rows: changed, err: error }, `${what}: ended early`);
       await note(", ended early");
@@ -130,14 +132,6 @@ export class Parked {
     log.info({ ...about, rows: changed }, what);
     await note("");
     return changed;
-  }
-
-  /** @throws CellError where rows may be in a cell that does not answer */
-  #requireCells({ ids }: ParkedSelection, changed: number): void {
-    const missing = this.#options.cells?.missing().map(({ name }) => name) ?? [];
-    const hasAll = ids !== undefined && changed >= new Set(ids).size;
-    if (missing.length === 0 || hasAll) return;
-    throw new CellError("unavailable", missing, `${cellNames(missing)} could not be asked; nothing was changed there`);
   }
 
   /** Batches that are not empty. A row that is parked again meanwhile does not come twice: its sequence is behind. */
@@ -156,3 +150,13 @@ export class Parked {
 }
 
 const DEFAULT_BATCH_SIZE = 1000;
+
+/** @throws CellError where rows may be in a cell that did not answer */
+function requireCells(missing: readonly string[], { ids }: ParkedSelection, changed: number): void {
+  if (ids !== undefined && changed >= new Set(ids).size) return;
+  throw new CellError(
+    "unavailable",
+    missing,
+    `${cellNames(missing)} could not be asked; rows there may be unchanged: repeat it`,
+  );
+}

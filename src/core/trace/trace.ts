@@ -23,7 +23,7 @@ interface TraceOptions {
     readonly journal: Pick<JournalStore, "duplicatesOf" | "find">;
     readonly operations: Pick<OperationsStore, "processes">;
     readonly destinations: Pick<DestinationStore, "isAvailable" | "states">;
-    readonly cells?: Pick<Cells, "missing"> | undefined;
+    readonly cells?: Pick<Cells, "watch"> | undefined;
   };
   readonly settings: TraceSettings;
   /** Fields of payloads that nobody sees (`admin.redactPayloadPaths`). */
@@ -125,8 +125,9 @@ export class Trace {
    * @throws StoreError, also where nothing is found and some cell could not be asked
    */
   async meant(text: string): Promise<Meant> {
+    const leftOut = this.#options.store.cells?.watch();
     const meant = await this.#meant(text);
-    const missing = this.#options.store.cells?.missing().map(({ name }) => name) ?? [];
+    const missing = leftOut?.().map(({ name }) => name) ?? [];
     if (missing.length === 0 || meant.ids.length + meant.filtered.length > 0) return meant;
     const message = `${cellNames(missing)} could not be asked; the others have no such message`;
     throw new CellError("unavailable", missing, message);

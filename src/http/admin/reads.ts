@@ -15,10 +15,15 @@ import { onTable, Refusal } from "./requests.ts";
 
 /** What the admin routes show: messages, parked rows, and the whole installation at a glance. */
 
-/** Adds the names of the cells that an answer is without. @param cells undefined without cells */
-export function namingMissing(answer: object, cells: Pick<Cells, "missing"> | undefined): object {
-  const missing = cells?.missing() ?? [];
-  return missing.length === 0 ? answer : { ...answer, missingCells: missing.map(({ name }) => name) };
+/** Makes an answer, with the names of the cells that it is without. @param cells undefined without cells */
+export async function namingMissing(
+  cells: Pick<Cells, "watch"> | undefined,
+  answer: () => Promise<object>,
+): Promise<object> {
+  const missing = cells?.watch();
+  const body = await answer();
+  const names = missing?.().map(({ name }) => name) ?? [];
+  return names.length === 0 ? body : { ...body, missingCells: names };
 }
 
 const LISTED_BY_DEFAULT = 50;

@@ -39,7 +39,7 @@ interface AdminRouteOptions extends GuardOptions {
   readonly overview: Overview;
   readonly operations: Pick<OperationsStore, "audit">;
   /** Undefined without cells. */
-  readonly cells?: Pick<Cells, "missing"> | undefined;
+  readonly cells?: Pick<Cells, "watch"> | undefined;
 }
 
 /**
@@ -64,7 +64,7 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
   const json = <T>(id: Id, parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): Route =>
     at(id, guard(answering(parse, work)));
   const read = <T>(id: Id, parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): Route =>
-    json(id, parse, async (request) => reads.namingMissing(await work(request), options.cells));
+    json(id, parse, (request) => reads.namingMissing(options.cells, () => work(request)));
   const jobs = changes.jobChanges(options.jobs, options.runner, run);
   return [
     at("admin_transform_test", transformTestHandler(guard, { evaluator: options.evaluator, maxTimeoutMs, clock })),

@@ -38,6 +38,10 @@ export function severalCells(all: readonly Cell[], clock: Clock, log: Log): Oper
     cells: {
       names: links.map(({ name }) => name),
       missing: () => links.flatMap(({ missing }) => missing ?? []),
+      watch() {
+        const missingOf = links.map((link) => link.watch());
+        return () => missingOf.flatMap((missing) => missing() ?? []);
+      },
       histories: histories(links),
     },
 

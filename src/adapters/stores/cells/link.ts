@@ -33,6 +33,9 @@ export class CellLink {
   readonly #log: Log;
   /** Set by the latest answer: undefined while the cell answers. */
   #missing: MissingCell | undefined;
+  /** How many calls it was left out of so far, and why of the last one. */
+  #leftOut = 0;
+  #lastMissing: MissingCell | undefined;
   /** Monotonic ms until which a cell that hangs is left out. */
   #restsUntil = Number.NEGATIVE_INFINITY;
   #hangs = false;
@@ -50,6 +53,12 @@ export class CellLink {
   /** Why the cell was left out by the latest call; undefined where it answered. */
   get missing(): MissingCell | undefined {
     return this.#missing;
+  }
+
+  /** @returns tells why it was left out of a call since, or is now; undefined while it answers all */
+  watch(): () => MissingCell | undefined {
+    const before = this.#leftOut;
+    return () => (this.#leftOut === before ? this.#missing : this.#lastMissing);
   }
 
   get isReady(): boolean {
@@ -129,7 +138,9 @@ export class CellLink {
   }
 
   #error(): StoreError {
-    const reason = this.#missing?.reason ?? "";
+    this.#leftOut += 1;
+    this.#lastMissing = this.#missing ?? this.#lastMissing;
+    const reason = this.#lastMissing?.reason ?? "";
     const error = new StoreError("unavailable", `the cell ${this.name} does not answer: ${reason}`);
     this.#named.add(error);
     return error;
