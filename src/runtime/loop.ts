@@ -4,14 +4,17 @@ import { type BackoffRange, backoffMs } from "../time/backoff.ts";
 import { type Clock, type Random, systemClock, systemTimer, type Timer } from "../time/clock.ts";
 import { onAbort, sharedController } from "../time/wait.ts";
 
-/** What a pass found: `again` when more work probably waits, `idle` when none does for now. */
-export type PassResult = "again" | "idle";
+/**
+ * What a pass found: `again` when more work probably waits, `idle` when none does for now, `full` when more waits than
+ * may begin: a wake will tell when it may.
+ */
+export type PassResult = "again" | "idle" | "full";
 
 export interface LoopOptions {
   readonly name: string;
   /** One round of work. `signal` aborts with a `StoppingError` when the time for a graceful stop is over. */
   readonly pass: (signal: AbortSignal) => Promise<PassResult>;
-  /** Wait after an idle pass; a function is asked before each wait. */
+  /** Wait after an idle or full pass; a function is asked before each wait. */
   readonly intervalMs: number | (() => number);
   /** Called after each failed pass, with how many failed in a row and the wait before the next, in ms. */
   readonly onError: (error: unknown, failures: number, delayMs: number) => void;
@@ -125,7 +128,7 @@ export class Loop implements Service {
       const result = await this.#onePass();
       const endedAt = this.#clock.monotonic();
       if (result === "failed") await this.#waitForRetry();
-      else if (result === "idle" && !this.#woken) await this.#wait(this.#untilNextBeat());
+      else if (result !== "again" && !this.#woken) await this.#wait(this.#untilNextBeat());
       // A pass that never really waits must not keep timers and sockets from their turn.
       else await new Promise<void>((resolve) => setImmediate(resolve));
       if (result === "idle")

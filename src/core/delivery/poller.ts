@@ -107,9 +107,9 @@ export class Poller {
   /**
    * Makes all due claims.
    *
-   * @returns `again` when more rows are due and the next claim may follow at once
+   * @returns `again` when more rows are due and the next claim may follow at once; `full` when it has to wait for room
    */
-  pass(): Promise<"again" | "idle"> {
+  pass(): Promise<"again" | "idle" | "full"> {
     const pass = this.#pass();
     this.#passing = pass;
     return pass;
@@ -219,7 +219,7 @@ export class Poller {
 
   // Claiming
 
-  async #pass(): Promise<"again" | "idle"> {
+  async #pass(): Promise<"again" | "idle" | "full"> {
     this.#claimGoesOnAt = Number.POSITIVE_INFINITY;
     // No event signals the turn of an unhealthy destination.
     this.#dispatch();
@@ -229,13 +229,19 @@ export class Poller {
     if (failure !== undefined) throw failure;
     if (!this.#usualFirst) this.#claimFurther();
     this.#isHeldUp = !this.#mayClaim();
-    if (this.#stopping || this.#isHeldUp) return "idle";
+    if (this.#stopping) return "idle";
+    if (this.#isHeldUp) return this.#whileHeldUp();
     const { rows, more, goesOnInMs } = await this.#claimUsual();
     if (goesOnInMs !== undefined) this.#claimGoesOnAt = this.#options.clock.monotonic() + goesOnInMs;
     this.#claimFurther();
     if (!more || rows.length === 0 || this.#stopping) return "idle";
     this.#isHeldUp = !this.#mayClaim();
-    return this.#isHeldUp ? "idle" : "again";
+    return this.#isHeldUp ? this.#whileHeldUp() : "again";
+  }
+
+  /** Rows that go back are no work: a rest keeps those that go back again and again from taking all of the time. */
+  #whileHeldUp(): "idle" | "full" {
+    return this.#scopes.hasRoom() ? "idle" : "full";
   }
 
   /** Rows that a receipt may claim. More would wait here while other replicas have free slots. */

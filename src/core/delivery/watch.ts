@@ -84,7 +84,7 @@ export class OutboxWatch {
   }
 
   /** As {@link Poller.pass}; after a rest only where it must not rest on. */
-  async pass(): Promise<"again" | "idle"> {
+  async pass(): Promise<"again" | "idle" | "full"> {
     const { poller, beforeClaims } = this.#options;
     this.#callForHelp();
     const rested = this.#rests && this.mayRest;

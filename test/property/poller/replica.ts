@@ -5,7 +5,7 @@ import { OutboxWatch } from "../../../src/core/delivery/watch.ts";
 import { DestinationGates } from "../../../src/core/destinations/gates.ts";
 import { PublishError } from "../../../src/model/errors.ts";
 import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
-import { Loop } from "../../../src/runtime/loop.ts";
+import { Loop, type PassResult } from "../../../src/runtime/loop.ts";
 import type { Timer } from "../../../src/time/clock.ts";
 import { silentLog, silentMetrics } from "../../support/recorders.ts";
 import { SimulatedOutbox } from "./outbox.ts";
@@ -94,7 +94,7 @@ export class SimulatedReplica {
       clock,
       random: () => world.random(),
     });
-    const loop = (name: string, intervalMs: number | (() => number), pass: () => Promise<"again" | "idle">) =>
+    const loop = (name: string, intervalMs: number | (() => number), pass: () => Promise<PassResult>) =>
       new Loop({
         name,
         pass,

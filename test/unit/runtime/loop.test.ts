@@ -109,6 +109,19 @@ describe("a loop", () => {
     await loop.stop(never);
   });
 
+  test("does not rest after a full pass: the next begins with the wake", async () => {
+    const { time, loop, state, results } = restingLoop(() => 40);
+    results.push("full");
+    await loop.start();
+    await settle();
+    expect(state.passes).toBe(1);
+    loop.wake();
+    await settle();
+    expect(state.passes).toBe(2);
+    await time.advance(100);
+    await loop.stop(never);
+  });
+
   test("a stop ends the rest", async () => {
     const { time, loop, state } = restingLoop(() => 40);
     await loop.start();
