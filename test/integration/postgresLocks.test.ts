@@ -159,3 +159,20 @@ test("an outbox that is locked leaves receipts a connection of their own", async
   await other.query("ROLLBACK");
   for (const { rows } of await Promise.all(claims)) expect(rows).toEqual([]);
 });
+
+test("an inbox that is locked leaves deliveries a connection of their own", async () => {
+  await using setup = await setUp();
+  const { database, store, other } = setup;
+  await database.query("INSERT INTO outbox (topic, payload) VALUES ('orders', '1')");
+  await store.outbox.backlog();
+  await other.query("LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE");
+  // As of so many partitions.
+  const receipts = Array.from({ length: 2 * POOL_SIZE }, () => store.inbox.insert([inboxRow()]));
+  await eventually(() => expect(store.poolUsage()).toMatchObject({ used: POOL_SIZE - 1, waiting: POOL_SIZE + 1 }));
+
+  const { rows } = await store.outbox.claim(claimRequest());
+  expect((await store.outbox.settle(rows.map(sent))).closed.size).toBe(1);
+
+  await other.query("ROLLBACK");
+  for (const outcomes of await Promise.all(receipts)) expect(outcomes).toEqual([{ kind: "stored" }]);
+});

@@ -26,7 +26,7 @@ export const databaseSchema = section(
     username: text("User name."),
     password: text("Password.", { secret: true }),
     poolSize: integer(
-      "Connections per replica. Keep it above `outbox.concurrency`. Of three or more, one is kept for receipts: an outbox table that is locked or slow stops none.",
+      "Connections per replica. Keep it above `outbox.concurrency`. Of three or more, one is kept for receipts and one for everything else: neither a locked outbox table stops receipts, nor a locked inbox deliveries.",
       { minimum: 1, default: 10 },
     ),
     connectionTimeoutMs: ms("Longest wait for a pooled connection.", { minimum: 0, default: 30000 }),

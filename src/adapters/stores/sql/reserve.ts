@@ -1,16 +1,14 @@
 import { StoreError } from "../../../model/errors.ts";
 
 /**
- * Keeps one connection of a pool for receipts: other statements wait while they have the rest. So a table of deliveries
- * that is locked, or slow, leaves messages a way in.
+ * Keeps one connection of a pool for receipts, and one for all other statements: whoever has the rest waits. So a table
+ * of deliveries that is locked or slow leaves messages a way in, and an inbox that is leaves the deliveries theirs.
  */
 export class Reserve {
   readonly #poolSize: number;
   readonly #longestWaitMs: number;
-  /** Whether receipts have come: a process without them has all connections for the others. */
-  #receives = false;
-  #used = 0;
-  readonly #waiting: (() => void)[] = [];
+  readonly #receipts = new Side("the other statements");
+  readonly #others = new Side("receipts");
 
   /**
    * @param poolSize most connections; of one or two none is kept
@@ -23,7 +21,7 @@ export class Reserve {
 
   /** What waits for a connection that is not kept. */
   get waiting(): number {
-    return this.#waiting.length;
+    return this.#receipts.waiting.length + this.#others.waiting.length;
   }
 
   /**
@@ -33,43 +31,60 @@ export class Reserve {
    * @throws StoreError `unavailable` when it has waited too long; what `work` throws
    */
   async run<T>(name: string, work: () => Promise<T>): Promise<T> {
+    if (NEEDED_BY_RECEIPTS.has(name)) return await work();
     const isReceipt = RECEIPT.test(name);
-    if (isReceipt) this.#receives = true;
-    if (isReceipt || NEEDED_BY_RECEIPTS.has(name)) return await work();
-    if (this.#waiting.length > 0 || !this.#isFree()) await this.#turn(name);
-    else this.#used += 1;
+    const side = isReceipt ? this.#receipts : this.#others;
+    side.hasCome = true;
+    const isFree = () => side.used < this.#mostOf(isReceipt ? this.#others : this.#receipts);
+    if (side.waiting.length > 0 || !isFree()) await this.#turn(name, side);
+    else side.used += 1;
     try {
       return await work();
     } finally {
-      this.#used -= 1;
-      while (this.#isFree() && this.#waiting.length > 0) this.#waiting.shift()?.();
+      side.used -= 1;
+      while (isFree() && side.waiting.length > 0) side.waiting.shift()?.();
     }
   }
 
-  #isFree(): boolean {
-    return !this.#receives || this.#poolSize < LEAST_POOL || this.#used < this.#poolSize - 1;
+  /** @returns how many connections a side may have beside the other one */
+  #mostOf(other: Side): number {
+    return other.hasCome && this.#poolSize >= LEAST_POOL ? this.#poolSize - 1 : Number.POSITIVE_INFINITY;
   }
 
   /** Waits for its turn, and counts it as used from then on. */
-  #turn(name: string): Promise<void> {
+  #turn(name: string, side: Side): Promise<void> {
     return new Promise((resolve, reject) => {
       const go = () => {
         clearTimeout(timer);
-        this.#used += 1;
+        side.used += 1;
         resolve();
       };
       const giveUp = () => {
-        this.#waiting.splice(this.#waiting.indexOf(go), 1);
-        const reason = `no connection was free for ${this.#longestWaitMs} ms, but for the one kept for receipts`;
+        side.waiting.splice(side.waiting.indexOf(go), 1);
+        const reason = `no connection was free for ${this.#longestWaitMs} ms, but for the one kept for ${side.other}`;
         reject(new StoreError("unavailable", `${name}: ${reason}`));
       };
       const timer = this.#longestWaitMs > 0 ? setTimeout(giveUp, this.#longestWaitMs) : undefined;
-      this.#waiting.push(go);
+      side.waiting.push(go);
     });
   }
 }
 
+/** Statements that must not take the last connection from those of the other side. */
+class Side {
+  /** The other side, for errors. */
+  readonly other: string;
+  /** Whether any has come: nothing is kept for statements that a process does not have. */
+  hasCome = false;
+  used = 0;
+  readonly waiting: (() => void)[] = [];
+
+  constructor(other: string) {
+    this.other = other;
+  }
+}
+
 const RECEIPT = /^inbox\.(insert|present)\b/;
-/** Readiness, and where buckets are. They touch no table of deliveries. */
+/** Readiness, and where buckets are. They touch neither table. */
 const NEEDED_BY_RECEIPTS: ReadonlySet<string> = new Set(["ping", "buckets.all", "buckets.open"]);
 const LEAST_POOL = 3;

@@ -40,6 +40,20 @@ test("one connection is kept for receipts, once any has come", async () => {
   expect(reserve.waiting).toBe(0);
 });
 
+test("one connection is kept for the others, once any has come", async () => {
+  const { begun, run, end } = setUp(3);
+  const all = [run("inbox.insert"), run("inbox.insert and relay"), run("inbox.present")];
+  expect(begun).toHaveLength(3);
+  all.push(run("outbox.claim"), run("inbox.insert"));
+  expect(begun.slice(3)).toEqual(["outbox.claim"]);
+
+  await end(0);
+  await end(1);
+  expect(begun.slice(4)).toEqual(["inbox.insert"]);
+  for (let n = 2; n < 5; n += 1) await end(n);
+  await Promise.all(all);
+});
+
 test("a statement that fails gives its connection to the next", async () => {
   const { begun, run, end } = setUp(3);
   const receipt = run("inbox.insert");
