@@ -31,7 +31,7 @@ export interface Environment {
   readonly url: string;
   readonly store: Store;
   /**
-   * Starts `svc` with these roles and settings (SVC_ variables without the prefix), waits until it is ready.
+   * Starts `svc` with these roles and settings (SVC_ variables without the prefix, and LOG_LEVEL), waits until it is ready.
    *
    * @param sections of the configuration, instead of those that all benchmarks have
    */
@@ -88,7 +88,10 @@ export async function openEnvironment(settings: Readonly<Record<string, string>>
     async svc(roles, overrides, sections) {
       const port = await freePort();
       const config = await configuration(sections, port);
-      const variables = Object.entries(overrides).map(([name, value]) => [`SVC_${name}`, String(value)]);
+      const variables = Object.entries(overrides).map(([name, value]) => [
+        name === "LOG_LEVEL" ? name : `SVC_${name}`,
+        String(value),
+      ]);
       const env = { ...process.env, LOG_LEVEL: process.env.LOG_LEVEL ?? "info", ...Object.fromEntries(variables) };
       // For example BENCH_NODE_OPTIONS="--cpu-prof --cpu-prof-dir=/tmp/profiles".
       const nodeOptions = process.env.BENCH_NODE_OPTIONS?.split(" ").filter((option) => option !== "") ?? [];

@@ -43,6 +43,8 @@ export async function peers(environment: Environment): Promise<readonly Figure[]
   const receiver = await environment.program("receiver.js", []);
   const svc = await environment.svc(["poller"], {
     ...BUSY_POLLER,
+    // The peers log no line for a job either.
+    LOG_LEVEL: "warn",
     DESTINATIONS_RECEIVER_BASEURL: `http://127.0.0.1:${receiver.port}`,
   });
   process.kill(svc.pid, "SIGSTOP");
