@@ -107,7 +107,8 @@ export class Poller {
   /**
    * Makes all due claims.
    *
-   * @returns `again` when more rows are due and the next claim may follow at once; `full` when it has to wait for room
+   * @returns `again` when more rows are due and the next claim may follow at once; `full` after one that leaves no room
+   *   for the next: a wake tells when there is
    */
   pass(): Promise<"again" | "idle" | "full"> {
     const pass = this.#pass();
@@ -229,19 +230,15 @@ export class Poller {
     if (failure !== undefined) throw failure;
     if (!this.#usualFirst) this.#claimFurther();
     this.#isHeldUp = !this.#mayClaim();
-    if (this.#stopping) return "idle";
-    if (this.#isHeldUp) return this.#whileHeldUp();
+    if (this.#stopping || this.#isHeldUp) return "idle";
     const { rows, more, goesOnInMs } = await this.#claimUsual();
     if (goesOnInMs !== undefined) this.#claimGoesOnAt = this.#options.clock.monotonic() + goesOnInMs;
     this.#claimFurther();
     if (!more || rows.length === 0 || this.#stopping) return "idle";
     this.#isHeldUp = !this.#mayClaim();
-    return this.#isHeldUp ? this.#whileHeldUp() : "again";
-  }
-
-  /** Rows that go back are no work: a rest keeps those that go back again and again from taking all of the time. */
-  #whileHeldUp(): "idle" | "full" {
-    return this.#scopes.hasRoom() ? "idle" : "full";
+    if (!this.#isHeldUp) return "again";
+    // After a few rows, or some that go back, the next claim waits for others to share it.
+    return this.#scopes.hasRoom() || 2 * rows.length < this.#options.batchSize ? "idle" : "full";
   }
 
   /** Rows that a receipt may claim. More would wait here while other replicas have free slots. */
