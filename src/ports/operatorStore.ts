@@ -37,8 +37,6 @@ export interface OperatorStore
 export interface Cells {
   /** In the order of the configuration. */
   readonly names: readonly string[];
-  /** Those that the latest calls left out. */
-  missing(): readonly MissingCell[];
   /**
    * Call it before reads whose answer is to tell what it is without.
    *

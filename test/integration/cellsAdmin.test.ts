@@ -12,6 +12,7 @@ import { systemClock } from "../../src/time/clock.ts";
 import { claimRequest, inboxRow, parked, relayRequest } from "../conformance/store/harness.ts";
 import { cellsOf } from "../support/cells.ts";
 import { describedApi } from "../support/describedApi.ts";
+import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { postgresHarnesses } from "../support/postgresHarness.ts";
 import { recordingAudit, silentLog } from "../support/recorders.ts";
@@ -152,6 +153,18 @@ test("the admin routes name the cell of what they show, and the cells that are m
   });
   expect(text).toMatch(/^! the cell b does not answer: its figures are missing \(gone\)$/m);
   expect(text).toMatch(/^a +ok\nb +away since 1970-01-01T00:00:00.000Z$/m);
+
+  isReady = true;
+  // Counts that were made without the cell are kept for a while: it is named as long.
+  const answers: (readonly [isWhole: boolean, parked: number])[] = [];
+  await eventually(async () => {
+    const { body: later } = await admin.ask("GET", "/admin/overview");
+    const isWhole = later.cells[1].awaySince === null;
+    answers.push([isWhole, later.outbox.parked]);
+    return isWhole;
+  });
+  const { parked: withoutB } = overview.outbox;
+  expect(answers).toEqual(answers.map(([isWhole]) => [isWhole, isWhole ? withoutB + 1 : withoutB]));
 });
 
 test("a search says which cells could not be asked where it finds nothing", async () => {

@@ -79,7 +79,7 @@ test("a cell whose server hangs is named, and nobody else waits for it", async (
     await b.inbox.insert([pulled()]);
     const pull = () => store.pull.claim(pullRequest({ token: randomUUID() as ClaimToken }));
     expect(await store.parked.list({}, null, 10)).toHaveLength(2);
-    expect(store.cells.missing()).toEqual([]);
+    expect(store.cells.watch()()).toEqual([]);
 
     server.suspend();
     // Everybody who asks at the beginning waits for a moment, once.
@@ -90,7 +90,7 @@ test("a cell whose server hangs is named, and nobody else waits for it", async (
     expect(claimed.rows).toHaveLength(1);
     expect(listed.map(({ cell }) => cell)).toEqual(["a"]);
     expect(found).toMatchObject({ cell: "a", outbox: { id: inA } });
-    expect(store.cells.missing()).toMatchObject([{ name: "b", reason: expect.stringMatching(/ping/) }]);
+    expect(store.cells.watch()()).toMatchObject([{ name: "b", reason: expect.stringMatching(/ping/) }]);
     expect(lines.filter(({ message }) => message === "the cell does not answer")).toHaveLength(1);
 
     await a.inbox.insert([pulled()]);
@@ -162,14 +162,14 @@ test("a cell whose server hangs is named, and nobody else waits for it", async (
     const ran = await timed(run());
     expect(ran.value).toEqual([]);
     expect(ran.ms).toBeLessThan(15_000);
-    expect(command.cells.missing()).toMatchObject([{ name: "b" }]);
+    expect(command.cells.watch()()).toMatchObject([{ name: "b" }]);
 
     server.resume();
     await eventually(async () => {
       clock.advance(REST_MS);
       expect(await store.parked.list({}, null, 10)).toHaveLength(1);
     });
-    expect(store.cells.missing()).toEqual([]);
+    expect(store.cells.watch()()).toEqual([]);
     expect(await store.messages.get(inB, false)).toMatchObject({ cell: "b" });
     // What was claimed there for nobody is given back.
     await eventually(async () => {
@@ -206,7 +206,7 @@ test("a cell that is slow is waited for, as long as it answers at all", async ()
     await eventually(() => expect(pings).toBe(2));
     await locker.query("COMMIT");
     expect((await page).rows.map(({ cell }) => cell).toSorted()).toEqual(["a", "b"]);
-    expect(store.cells.missing()).toEqual([]);
+    expect(store.cells.watch()()).toEqual([]);
   } finally {
     await locker.end();
     for (const store of stores) await store.close();

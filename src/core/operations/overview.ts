@@ -9,7 +9,7 @@ import type {
   ProcessAlive,
   SourceBacklog,
 } from "../../ports/operationsStore.ts";
-import type { Cells } from "../../ports/operatorStore.ts";
+import type { Cells, MissingCell } from "../../ports/operatorStore.ts";
 import type { SecretMasker } from "../../ports/runtime.ts";
 import type { OutboxBacklog, OutboxStore, ParkedStore } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
@@ -23,7 +23,7 @@ interface OverviewOptions {
     readonly destinations: Pick<DestinationStore, "isAvailable" | "states">;
     readonly outbox: Pick<OutboxStore, "backlog">;
     readonly parked: Pick<ParkedStore, "list">;
-    readonly cells?: Pick<Cells, "names" | "missing"> | undefined;
+    readonly cells?: Pick<Cells, "names" | "watch"> | undefined;
   };
   readonly settings: OverviewSettings;
   readonly secrets: Pick<SecretMasker, "mask">;
@@ -48,10 +48,10 @@ export class Overview {
   readonly #byDestination: Cached<OutboxBacklog["byDestination"]>;
 
   constructor(options: OverviewOptions) {
-    const { store, longestWaitMs = LONGEST_WAIT_MS, clock } = options;
+    const { store } = options;
     this.#options = options;
-    this.#totals = new Cached(() => store.outbox.backlog({ totalsOnly: true }), longestWaitMs, clock);
-    this.#byDestination = new Cached(async () => (await store.outbox.backlog()).byDestination, longestWaitMs, clock);
+    this.#totals = new Cached(() => store.outbox.backlog({ totalsOnly: true }), options);
+    this.#byDestination = new Cached(async () => (await store.outbox.backlog()).byDestination, options);
   }
 
   /**
@@ -60,7 +60,8 @@ export class Overview {
    */
   async read(minutes: number): Promise<OverviewShown> {
     const { store, settings } = this.#options;
-    const { operations } = store;
+    const { operations, cells } = store;
+    const leftOut = cells?.watch();
     const pullSources = Object.entries(settings.sources).flatMap(([name, { consumption }]) =>
       consumption === "pull" ? [name] : [],
     );
@@ -111,7 +112,9 @@ export class Overview {
               asOf: totals.at,
               destinationsAsOf: byDestination?.at ?? null,
             },
-      ...(store.cells === undefined ? {} : { cells: this.#cells(store.cells) }),
+      ...(cells === undefined || leftOut === undefined
+        ? {}
+        : { cells: this.#cells(cells.names, [totals, byDestination], leftOut()) }),
     };
   }
 
@@ -151,10 +154,15 @@ export class Overview {
     }));
   }
 
-  /** As they are after the reads of the same overview. */
-  #cells(cells: Pick<Cells, "names" | "missing">): readonly CellShown[] {
-    const missing = new Map(cells.missing().map((each) => [each.name, each]));
-    return cells.names.map((name) => {
+  /** With those that the overview is without. @param counts also these, which may be older */
+  #cells(
+    names: readonly string[],
+    counts: readonly (Pick<Found<unknown>, "leftOut"> | undefined)[],
+    leftOut: readonly MissingCell[],
+  ): readonly CellShown[] {
+    const all = [...counts.flatMap((count) => count?.leftOut ?? []), ...leftOut];
+    const missing = new Map(all.map((each) => [each.name, each]));
+    return names.map((name) => {
       const { since = null, reason } = missing.get(name) ?? {};
       return {
         name,
@@ -174,19 +182,24 @@ export class Overview {
   }
 }
 
+interface Found<T> {
+  readonly value: T;
+  readonly at: Date;
+  /** Cells that it is without. */
+  readonly leftOut: readonly MissingCell[];
+}
+
 /** A value that takes long to read: read again in the background when somebody asks, at most a fiftieth of the time. */
 class Cached<T> {
   readonly #load: () => Promise<T>;
-  readonly #longestWaitMs: number;
-  readonly #clock: Clock;
-  #found: { readonly value: T; readonly at: Date } | undefined;
+  readonly #options: OverviewOptions;
+  #found: Found<T> | undefined;
   #dueAt = Number.NEGATIVE_INFINITY;
   #loading: Promise<void> | undefined;
 
-  constructor(load: () => Promise<T>, longestWaitMs: number, clock: Clock) {
+  constructor(load: () => Promise<T>, options: OverviewOptions) {
     this.#load = load;
-    this.#longestWaitMs = longestWaitMs;
-    this.#clock = clock;
+    this.#options = options;
   }
 
   /**
@@ -194,24 +207,30 @@ class Cached<T> {
    *
    * @throws the error of the read
    */
-  async read(): Promise<{ readonly value: T; readonly at: Date } | undefined> {
-    if (this.#loading === undefined && this.#clock.monotonic() >= this.#dueAt) {
+  async read(): Promise<Found<T> | undefined> {
+    const { longestWaitMs = LONGEST_WAIT_MS, clock } = this.#options;
+    if (this.#loading === undefined && clock.monotonic() >= this.#dueAt) {
       this.#loading = this.#reload().finally(() => {
         this.#loading = undefined;
       });
       // Who waits for it sees the error.
       this.#loading.catch(() => {});
     }
-    if (this.#loading !== undefined) await resolvesWithin(this.#longestWaitMs, this.#loading);
+    if (this.#loading !== undefined) await resolvesWithin(longestWaitMs, this.#loading);
     return this.#found;
   }
 
   async #reload(): Promise<void> {
-    const startedAt = this.#clock.monotonic();
+    const { store, clock } = this.#options;
+    const missing = store.cells?.watch();
+    const startedAt = clock.monotonic();
     const value = await this.#load();
-    const now = this.#clock.monotonic();
-    this.#found = { value, at: new Date(this.#clock.now()) };
-    this.#dueAt = now + Math.max(LEAST_REST_MS, COST_FACTOR * (now - startedAt));
+    const now = clock.monotonic();
+    const leftOut = missing?.() ?? [];
+    this.#found = { value, at: new Date(clock.now()), leftOut };
+    // Most of the time went into waiting for a cell, which may be back.
+    const costMs = leftOut.length > 0 ? 0 : COST_FACTOR * (now - startedAt);
+    this.#dueAt = now + Math.max(LEAST_REST_MS, costMs);
   }
 }
 

@@ -37,7 +37,6 @@ export function severalCells(all: readonly Cell[], clock: Clock, log: Log): Oper
     schema: schemaOf(links),
     cells: {
       names: links.map(({ name }) => name),
-      missing: () => links.flatMap(({ missing }) => missing ?? []),
       watch() {
         const missingOf = links.map((link) => link.watch());
         return () => missingOf.flatMap((missing) => missing() ?? []);

@@ -50,11 +50,6 @@ export class CellLink {
     this.#log = log.child({ cell: cell.name });
   }
 
-  /** Why the cell was left out by the latest call; undefined where it answered. */
-  get missing(): MissingCell | undefined {
-    return this.#missing;
-  }
-
   /** @returns tells why it was left out of a call since, or is now; undefined while it answers all */
   watch(): () => MissingCell | undefined {
     const before = this.#leftOut;

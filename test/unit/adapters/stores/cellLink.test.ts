@@ -16,7 +16,7 @@ test("who was left out of a call knows it, though an earlier call ends well mean
   answer();
   await earlier;
 
-  expect(link.missing).toBeUndefined();
+  expect(link.watch()()).toBeUndefined();
   expect(leftOut()).toMatchObject({ name: "b", reason: expect.stringContaining("not been checked") });
   isReady = true;
   const later = link.watch();
