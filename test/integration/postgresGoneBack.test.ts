@@ -14,7 +14,7 @@ import { OutboxClaims } from "../../src/adapters/stores/sql/claims.ts";
 import { SqlHistory } from "../../src/adapters/stores/sql/history.ts";
 import type { StatementRunner, Values } from "../../src/adapters/stores/sql/rows.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
-import type { MessageId } from "../../src/model/rows.ts";
+import type { ClaimedRow, MessageId } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
@@ -183,6 +183,37 @@ describe("a server that comes back in an earlier state, at the same address", ()
         await store?.outbox.reclaim(10, 60_000);
         clock.advance(MARK_AGE_MS);
         expect((await (store as Store).outbox.claim(second())).rows.map((row) => row.payload)).toEqual(["1", "2"]);
+      },
+    );
+  }, 120_000);
+
+  test("has a row again that was sent: one that was in delivery behind it is delivered once more, after it", async () => {
+    const clock = new ManualClock();
+    let store: Store | undefined;
+    let rows: readonly ClaimedRow[] = [];
+    await goBack(
+      async (server) => {
+        store = server.store(clock);
+        await server.query(INSERT, [1, 2]);
+        rows = await claimed(store);
+      },
+      async () => {
+        const first = rows.slice(0, 1).map(sent);
+        expect((await eventually(() => (store as Store).outbox.settle(first))).closed.size).toBe(1);
+      },
+      async (server) => {
+        const { closed, refused } = await eventually(() => (store as Store).outbox.settle(rows.slice(1).map(sent)));
+        expect([closed.size, [...refused.keys()]]).toEqual([0, [rows[1]?.id]]);
+        expect([...refused.values()]).toEqual([
+          expect.stringContaining("an earlier row of its key is unfinished again"),
+        ]);
+
+        await server.query("UPDATE outbox SET lease_expires_at = now() - interval '1 second'");
+        await store?.outbox.reclaim(10, 60_000);
+        clock.advance(MARK_AGE_MS);
+        const again = await claimed(store as Store);
+        expect(again.map((row) => row.payload)).toEqual(["1", "2"]);
+        expect((await store?.outbox.settle(again.map(sent)))?.closed.size).toBe(2);
       },
     );
   }, 120_000);

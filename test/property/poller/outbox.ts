@@ -93,7 +93,7 @@ export class SimulatedOutbox implements OutboxStore {
   }
 
   settle(outcomes: readonly Outcome[]): Promise<SettledRows> {
-    return this.#run(({ database }) => ({ closed: database.settle(outcomes), refused: new Map() }));
+    return this.#run(({ database }) => ({ closed: database.settle(outcomes).closed, refused: new Map() }));
   }
 
   reclaim(limit: number): Promise<number> {

@@ -3,6 +3,7 @@ import { expect } from "@jest/globals";
 import fc, { type AsyncCommand } from "fast-check";
 import type { ClaimToken, MessageId, Outcome } from "../../../src/model/rows.ts";
 import type { ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../src/ports/finishedRows.ts";
+import type { Store } from "../../../src/ports/store.ts";
 import { eventually } from "../../support/eventually.ts";
 import { REPLAY_PATH } from "../settings.ts";
 import { type Claiming, claim, claimDuring, claimOutOfSight, claimTogether, receive, receiveDuring } from "./claims.ts";
@@ -118,8 +119,7 @@ const insertSlowly = (one: Claiming, key: string, other: string): Command =>
         .liveClaims(one.replica)
         .slice(0, -1)
         .map((each): Outcome => ({ ...each, kind: "sent" }));
-      await system.replicas[one.replica]?.store.outbox.settle(settlements);
-      model.settle(settlements);
+      await settleAll(model, system.replicas[one.replica]?.store, settlements);
     }
     model.insert(await slow.finish(), key, 0, { position, topic: "slow" });
     const [last] = await system.insert([{ key, topic: "orders", dueInMs: 0, oddity: null }]);
@@ -141,10 +141,15 @@ const renew = (replica: number, lost: boolean): Command =>
 const settle = (replica: number, outcomes: readonly DrawnOutcome[]): Command =>
   command("settle", { replica, outcomes }, (model, system) => settleNow(model, system, replica, outcomes));
 
+async function settleAll(model: OutboxModel, store: Store | undefined, settlements: readonly Outcome[]): Promise<void> {
+  const settled = await store?.outbox.settle(settlements);
+  const { closed, passing } = model.settle(settlements);
+  expect(settled?.closed).toEqual(closed);
+  expect([...(settled?.refused.keys() ?? [])].toSorted()).toEqual(passing.toSorted());
+}
+
 async function settleNow(model: OutboxModel, { replicas }: System, replica: number, outcomes: readonly DrawnOutcome[]) {
-  const settlements = settlementsOf(model, replica, outcomes);
-  const settled = await replicas[replica]?.store.outbox.settle(settlements);
-  expect(settled).toEqual({ closed: model.settle(settlements), refused: new Map() });
+  await settleAll(model, replicas[replica]?.store, settlementsOf(model, replica, outcomes));
 }
 
 const reclaim = (replica: number, limit: number): Command =>
@@ -169,8 +174,7 @@ const work = (replica: number): Command =>
     await reclaimNow(model, system, replica, 100);
     await claim(model, system, { replica, limit: 100, maxBytes: 1_000_000, namesHeld: false });
     const settlements = model.liveClaims(replica).map((each): Outcome => ({ ...each, kind: "sent" }));
-    const settled = await system.replicas[replica]?.store.outbox.settle(settlements);
-    expect(settled).toEqual({ closed: model.settle(settlements), refused: new Map() });
+    await settleAll(model, system.replicas[replica]?.store, settlements);
   });
 
 /** Which of the expired rows come back is the store's choice when there are more than the limit. */

@@ -255,10 +255,21 @@ export class OutboxModel {
     return new Set(held.map((row) => row.id));
   }
 
-  settle(settlements: readonly Outcome[]): ReadonlySet<MessageId> {
-    const closed = settlements.filter(({ id, claimToken }) => this.row(id).token === claimToken);
+  /** @returns `passing`: rows delivered behind one that is unfinished again, which stay under their claims */
+  settle(settlements: readonly Outcome[]) {
+    const finishes = ({ kind }: Outcome) => kind === "sent" || kind === "dead";
+    const finished = new Set(settlements.filter(finishes).map(({ id }) => id));
+    const isInTheWay = (one: ModelRow) => !finished.has(one.id) && this.holdsBack(one, []);
+    const ours = settlements.filter(({ id, claimToken }) => this.row(id).token === claimToken);
+    const passing = ours.filter(
+      ({ id, claimToken, kind }) =>
+        kind === "sent" &&
+        this.#madeBefore.has(claimToken) &&
+        this.#earlierOfKey(this.row(id), isInTheWay) !== undefined,
+    );
+    const closed = ours.filter((settlement) => !passing.includes(settlement));
     for (const settlement of closed) this.#close(settlement);
-    return new Set(closed.map(({ id }) => id));
+    return { closed: new Set(closed.map(({ id }) => id)), passing: passing.map(({ id }) => id) };
   }
 
   expired(): readonly ModelRow[] {

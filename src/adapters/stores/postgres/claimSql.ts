@@ -310,6 +310,15 @@ SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.stat
 SELECT o.${c.sequence}::bigint AS sequence FROM ${table} o
 WHERE o.${c.state} = 'pending' AND o.${c.sequence} >= $1::bigint ORDER BY o.${c.sequence} OFFSET $2::int LIMIT 1`,
 
+    behindUnfinished: byIndex("outbox.rows behind unfinished ones(ids, tokens, finished)")`
+SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(id, token) ON o.${c.id} = s.id
+WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing' AND o.${c.key} IS NOT NULL
+  AND (SELECT e.${c.sequence} FROM ${table} e
+    WHERE e.${c.key} = o.${c.key} AND e.${c.key} IS NOT NULL AND e.${c.state} IN ('pending', 'processing')
+      AND e.${c.sequence} < o.${c.sequence} AND (e.${c.state} = 'processing' OR ${holdsBackAs("e")})
+      AND e.${c.id} <> ALL ($3::uuid[])
+    ORDER BY e.${c.sequence} LIMIT 1) IS NOT NULL`,
+
     /**
      * The state is compared as an expression, so that rows are found by id and not by the index of everything in
      * flight.

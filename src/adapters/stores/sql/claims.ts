@@ -67,6 +67,10 @@ export interface ClaimStatements<S> extends UnscopedClaims<S> {
   readonly pendingBehind: S;
   /** The sequence behind the last pending row. */
   readonly end: S;
+  /**
+   * Of the rows `ids` under their `tokens`, those behind an unfinished row of their key that is not among `finished`.
+   */
+  readonly behindUnfinished: S;
   readonly settle: S;
   /** The same, with the entries of {@link ClaimDialect.entryValues}. */
   readonly settleNoting: S;
@@ -327,17 +331,38 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
 
   /** Where the database refuses a row, settles the others; see {@link plainerThan} for that one. */
   async settle(settlements: readonly Outcome[]): Promise<SettledRows> {
-    if (settlements.length === 0) return { closed: new Set(), refused: NONE_REFUSED };
+    const passing = await this.#passing(settlements);
+    const others = passing.size === 0 ? settlements : settlements.filter(({ id }) => !passing.has(id));
+    if (others.length === 0) return { closed: new Set(), refused: passing };
     let settled: SettledRows;
     try {
-      settled = await this.#settleAll(settlements);
+      settled = await this.#settleAll(others);
     } catch (error) {
-      settled = await this.#settleInHalves(settlements, error);
+      settled = await this.#settleInHalves(others, error);
     }
-    for (const settlement of settlements) {
+    for (const settlement of others) {
       if (settlement.kind === "retry") this.hints.retryIn(settlement.delayMs, settlement);
     }
-    return settled;
+    return passing.size === 0 ? settled : { ...settled, refused: new Map([...passing, ...settled.refused]) };
+  }
+
+  /**
+   * In a table that went back, a row may have been delivered behind one that is unfinished again, and is delivered once
+   * more. It must come after that one: so it stays under its claim.
+   *
+   * @returns these rows, with the reason
+   */
+  async #passing(settlements: readonly Outcome[]): Promise<SettledRows["refused"]> {
+    this.lowWater.bound();
+    const { held } = this.lowWater;
+    const doubtful = settlements.filter(({ kind, claimToken }) => kind === "sent" && !held.knows(claimToken));
+    if (doubtful.length === 0) return NONE_REFUSED;
+    const rows = await this.runner.run(this.sql.behindUnfinished, {
+      ids: doubtful.map(({ id }) => id),
+      tokens: doubtful.map(({ claimToken }) => claimToken),
+      finished: settlements.filter(({ kind }) => kind === "sent" || kind === "dead").map(({ id }) => id),
+    });
+    return new Map(idsOf(rows).map((id) => [id, PASSING]));
   }
 
   async #settleAll(settlements: readonly Outcome[]): Promise<SettledRows> {
@@ -435,6 +460,8 @@ export function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
 const DEFAULT_MAX_ATTEMPTS = 5;
 
 const NONE_REFUSED: ReadonlyMap<MessageId, string> = new Map();
+const PASSING =
+  "delivered, but an earlier row of its key is unfinished again, as in a database that went back in time: it is delivered once more behind that";
 
 /**
  * What to store of an outcome that the database refuses, the most informative first: the same with a short reason, then

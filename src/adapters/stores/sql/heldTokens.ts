@@ -23,6 +23,11 @@ export class HeldTokens {
     return heldTokens.filter((held) => this.#known.has(held));
   }
 
+  /** Whether a claim was made since the last {@link forget}. */
+  knows(token: ClaimToken): boolean {
+    return this.#known.has(token);
+  }
+
   /** The database may have gone back. */
   forget(): void {
     this.#known.clear();

@@ -318,6 +318,18 @@ WHERE o.${c.state} = N'pending' AND o.${c.sequence} >= @from ORDER BY o.${c.sequ
     mayHaveChanged: undefined,
     mayLackTimes: undefined,
 
+    behindUnfinished: statement("outbox.rows behind unfinished ones(ids list, tokens list, finished list)")`
+DECLARE @processing nvarchar(20) = N'processing';
+DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
+SELECT p.${c.id} AS id
+FROM OPENJSON(@ids) i JOIN OPENJSON(@tokens) t ON t.[key] = i.[key]
+JOIN ${table} p ${BY_ID.read} ON p.${c.id} = CONVERT(uniqueidentifier, i.[value])
+WHERE p.${c.claimToken} = CONVERT(uniqueidentifier, t.[value]) AND p.${c.state} = @processing AND p.${c.key} IS NOT NULL
+  AND EXISTS (SELECT 1 FROM ${table} o
+    WHERE o.${c.key} = p.${c.key} AND o.${c.key} IS NOT NULL AND o.${c.state} IN (N'pending', N'processing')
+      AND o.${c.sequence} < p.${c.sequence} AND (o.${c.state} = N'processing' OR ${holdsBack})
+      AND NOT EXISTS (SELECT 1 FROM OPENJSON(@finished) WITH (id uniqueidentifier '$') f WHERE f.id = o.${c.id}));`,
+
     /**
      * The state is compared with a variable, which matches no filtered index: rows are found by id. For `@rows` and
      * `@texts` see {@link textBatch}; a delay below 0 parks the row, a null reason keeps the last one.

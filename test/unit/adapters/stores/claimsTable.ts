@@ -124,6 +124,7 @@ export function table({ sweepMs = 0, retriesMs = 0, changedMs = 0, pending = 0 }
       mayLackTimes: undefined,
       pendingBehind: "pending behind",
       end: "end",
+      behindUnfinished: "behind unfinished",
       settle: "settle",
       settleNoting: "settle",
       dialect: { scanOf: () => scan, settleValues: () => ({}), entryValues: () => ({}), closedOf: () => [] },
