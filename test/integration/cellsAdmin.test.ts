@@ -163,8 +163,9 @@ test("the admin routes name the cell of what they show, and the cells that are m
     answers.push([isWhole, later.outbox.parked]);
     return isWhole;
   });
-  const { parked: withoutB } = overview.outbox;
-  expect(answers).toEqual(answers.map(([isWhole]) => [isWhole, isWhole ? withoutB + 1 : withoutB]));
+  // Of two counts each may be the first with the cell.
+  const ofAll = overview.outbox.parked + 1;
+  expect(answers.filter(([isWhole, parked]) => isWhole && parked !== ofAll)).toEqual([]);
 });
 
 test("a search says which cells could not be asked where it finds nothing", async () => {
