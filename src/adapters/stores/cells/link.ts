@@ -134,8 +134,8 @@ export class CellLink {
 
   #error(): StoreError {
     this.#leftOut += 1;
-    this.#lastMissing = this.#missing ?? this.#lastMissing;
-    const reason = this.#lastMissing?.reason ?? "";
+    this.#lastMissing = this.#missing;
+    const reason = this.#missing?.reason ?? "";
     const error = new StoreError("unavailable", `the cell ${this.name} does not answer: ${reason}`);
     this.#named.add(error);
     return error;

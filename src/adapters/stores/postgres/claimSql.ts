@@ -1,14 +1,8 @@
 import type { MessageId, Outcome } from "../../../model/rows.ts";
 import type { ClaimScope } from "../../../ports/store.ts";
-import {
-  attemptsOf,
-  type ClaimStatements,
-  delayOf,
-  type ScopedClaims,
-  STATE_AFTER,
-  type UnscopedClaims,
-} from "../sql/claims.ts";
+import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
+import { attemptsOf, delayOf, STATE_AFTER } from "../sql/outcomes.ts";
 import { isLockTimeout } from "./errors.ts";
 import { PARKED_AT } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
