@@ -7,6 +7,7 @@ import type { Cells } from "../../ports/operatorStore.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { ParkedFilter, ParkedRow, ParkedStore } from "../../ports/store.ts";
 import type { Audit } from "../operations/audit.ts";
+import { watchNames } from "../operations/leftOut.ts";
 import type { Redact } from "../redaction/redact.ts";
 import { loggedFilter, ReplayPace } from "./replay.ts";
 import type { ParkedSelection } from "./requests.ts";
@@ -107,7 +108,7 @@ export class Parked {
     const { log, audit, onFreed } = this.#options;
     const filter = loggedFilter(selection);
     const about = { ...fields, filter };
-    const leftOut = this.#options.cells?.watch();
+    const leftOut = watchNames(this.#options.cells);
     let changed = 0;
     const note = async (end: string) => {
       // A key may be a field that nobody is to see.
@@ -122,7 +123,7 @@ export class Parked {
         changed += count;
         if (count > 0) onFreed();
       }
-      const missing = leftOut?.().map(({ name }) => name) ?? [];
+      const missing = leftOut();
       if (missing.length > 0) requireCells(missing, selection, changed);
     } catch (error) {
       log.warn({ ...about, rows: changed, err: error }, `${what}: ended early`);

@@ -11,6 +11,7 @@ import type { Cells } from "../../ports/operatorStore.ts";
 import type { SecretMasker } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { isUuid } from "../finished/requests.ts";
+import { watchNames } from "../operations/leftOut.ts";
 import type { JsonPath } from "../receipt/jsonPath.ts";
 import { HIDDEN, hidePayload, withTexts } from "./hidePayload.ts";
 import { BEGINNING, type Found, isEnd, newest, once, type Place, parseCursor, timeOf } from "./pages.ts";
@@ -125,9 +126,9 @@ export class Trace {
    * @throws StoreError, also where nothing is found and some cell could not be asked
    */
   async meant(text: string): Promise<Meant> {
-    const leftOut = this.#options.store.cells?.watch();
+    const leftOut = watchNames(this.#options.store.cells);
     const meant = await this.#meant(text);
-    const missing = leftOut?.().map(({ name }) => name) ?? [];
+    const missing = leftOut();
     if (missing.length === 0 || meant.ids.length + meant.filtered.length > 0) return meant;
     const message = `${cellNames(missing)} could not be asked; the others have no such message`;
     throw new CellError("unavailable", missing, message);

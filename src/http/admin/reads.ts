@@ -1,6 +1,7 @@
 import type { Parked } from "../../core/finished/parked.ts";
 import { parkedRowShown } from "../../core/finished/parked.ts";
 import * as requests from "../../core/finished/requests.ts";
+import { watchNames } from "../../core/operations/leftOut.ts";
 import type { Overview } from "../../core/operations/overview.ts";
 import { CursorError } from "../../core/trace/pages.ts";
 import { MESSAGE_STATES, MOST_MESSAGES, type Trace } from "../../core/trace/trace.ts";
@@ -20,10 +21,10 @@ export async function namingMissing(
   cells: Pick<Cells, "watch"> | undefined,
   answer: () => Promise<object>,
 ): Promise<object> {
-  const missing = cells?.watch();
+  const leftOut = watchNames(cells);
   const body = await answer();
-  const names = missing?.().map(({ name }) => name) ?? [];
-  return names.length === 0 ? body : { ...body, missingCells: names };
+  const missingCells = leftOut();
+  return missingCells.length === 0 ? body : { ...body, missingCells };
 }
 
 const LISTED_BY_DEFAULT = 50;
