@@ -23,8 +23,8 @@ const IN_PARTS = [
   "parked.retry (2)",
   "replay.move (2)",
 ];
-/** They read the catalogue, and no rows. */
-const ON_COORDINATOR = ["inbox.mark coordination", "outbox.mark coordination", "outbox.may lack times"];
+/** They read the catalogue or the clock, and no rows. */
+const ON_COORDINATOR = ["buckets.time before", "inbox.mark coordination", "outbox.mark coordination", "outbox.may lack times"];
 
 let database: TestDatabase;
 let client: pg.Client;
