@@ -84,8 +84,8 @@ async function openDatabase(options: DataOptions, shared: SharedParts, registry:
  * @throws ConfigError
  */
 async function refuseLeftBuckets(buckets: BucketStore): Promise<void> {
-  const rows = await buckets.all().catch(withoutTable);
-  const gone = rows?.find(({ state }) => state !== "open");
+  const table = await buckets.all().catch(withoutTable);
+  const gone = table?.rows.find(({ state }) => state === "moving" || state === "left");
   if (gone === undefined) return;
   const message = `is empty, but messages that belong to this database have moved to the cell ${gone.otherCell}: name all cells of the installation, or bring them back first (svc cells drain ${gone.otherCell})`;
   throw new ConfigError([{ path: "database.cells", message }]);
@@ -121,9 +121,19 @@ async function openInstallation(options: DataOptions, shared: SharedParts, regis
     for (const { context } of cells) context.wakes.poller();
   };
   const buckets = new CellMap({ cells: stores, log });
+  let timer: NodeJS.Timeout | undefined;
+  let refreshed: Promise<void> | undefined;
   const start = async () => {
     await openCells(cells);
     await buckets.refresh();
+    if (!roles.includes("ingest")) return;
+    timer = setInterval(() => {
+      refreshed = buckets.refresh();
+    }, REFRESH_MS).unref();
+  };
+  const stop = async () => {
+    clearInterval(timer);
+    await refreshed;
   };
   return {
     context,
@@ -133,9 +143,12 @@ async function openInstallation(options: DataOptions, shared: SharedParts, regis
     pools: cells.map(({ pool }) => pool),
     closers: cells.map((cell) => cell.stopper("closers")),
     // A start that fails is undone from its end: the roles of the cells that were opened are stopped then.
-    workers: [...cells.map((cell) => cell.stopper("workers")), { name: "cells", start, stop: async () => {} }],
+    workers: [...cells.map((cell) => cell.stopper("workers")), { name: "cells", start, stop }],
   };
 }
+
+/** Of where buckets are: a cell that went back to before a move is corrected, also while no message comes for it. */
+const REFRESH_MS = 5000;
 
 /**
  * Up while some bucket is known to be open. With a cell that has never answered and others that have no bucket, nobody

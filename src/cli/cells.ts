@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { Command } from "commander";
 import type { CellOverview } from "../core/cells/cellMap.ts";
 import type { MovedBucket } from "../core/cells/mover.ts";
-import { placeOf, twinsOf, twinsText } from "../core/cells/places.ts";
+import { keptBy, placeOf, twinsOf, twinsText } from "../core/cells/places.ts";
 import { ownersOf, withEpochs } from "../core/cells/planning.ts";
 import { equalShares, type PlannedMove } from "../core/cells/shares.ts";
 import { BUCKETS, bucketOf } from "../model/cells.ts";
@@ -51,6 +51,7 @@ export function addCellCommands(program: Command, io: CommandIo): void {
     .option(...FILE_OPTION)
     .action((key: string, _options, command: Command) => {
       const { config } = command.optsWithGlobals<{ readonly config?: string }>();
+      if (key === "") return usageError(command, "the key is empty: no message has that key");
       return onCells(io, config, async ({ map }) => {
         const place = map.cellOf(bucketOf(key));
         return `bucket ${bucketOf(key)}: ${"cell" in place ? place.cell : place.reason}\n`;
@@ -96,11 +97,13 @@ export function addCellCommands(program: Command, io: CommandIo): void {
       const { to = "", bucket, key } = options;
       if ((bucket === undefined) === (key === undefined))
         return usageError(command, "give --bucket or --key, one of both");
+      if (key === "") return usageError(command, "--key is empty: no message has that key");
       const wanted = bucket ?? [bucketOf(key ?? "")];
       return onCells(io, options.config, async (tools) => {
         requireCell(tools, to, "--to");
         const { owners, moving: busy } = ownersOf(requireAll(tools));
-        const stuck = wanted.find((each) => busy.has(each));
+        const cells = tools.map.cells();
+        const stuck = wanted.find((each) => busy.has(each) && keptBy(each, cells) !== to);
         if (stuck !== undefined) throw new Error(`${busy.get(stuck)}: try again when that has ended`);
         const plan = wanted.flatMap((each) =>
           owners.get(each) === to ? [] : [{ bucket: each, from: owners.get(each), to }],

@@ -186,6 +186,8 @@ export interface NewInboxRow {
   readonly expiry?: Expiry | undefined;
   /** Stored only while this bucket is open here (`StoreError` with the code `elsewhere`); undefined without cells. */
   readonly bucket?: number | undefined;
+  /** Known from the buckets of this server (`BucketTable`): on another one the row is not stored either; undefined for any. */
+  readonly bucketsOn?: string | undefined;
 }
 
 /** A row is due when all of it has come, and not before its receipt. */

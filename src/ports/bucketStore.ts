@@ -3,13 +3,17 @@ import type { ClaimToken, MessageId } from "../model/rows.ts";
 /**
  * The buckets of one cell, see `bucketOf`, and what moves with them. A bucket takes received messages while it is `open`
  * here. `moving`: it takes none, under the token and the lease of a mover, and may be opened again. `left`: it is gone
- * for good to another cell, where it is open under the same epoch.
+ * for good to another cell, where it is open under the same epoch. `arriving`: all its rows have been copied here, for
+ * the case that it leaves the other cell; until then this says nothing.
+ *
+ * A database may go back in time (a restored backup, a failover to a lagging standby), alone among the cells: the epochs
+ * tell which of two cells has a bucket, and the token of a move whether what it copied is still there.
  *
  * Methods reject with `StoreError`, with the code `schema` and the remedy in its text where the table is missing.
  */
 export interface BucketStore {
   /** Every bucket that is or was here. */
-  all(): Promise<readonly BucketRow[]>;
+  all(): Promise<BucketTable>;
 
   /** Opens buckets here. One that is here under the same or a later epoch stays as it is. */
   open(buckets: readonly BucketAt[]): Promise<void>;
@@ -35,8 +39,31 @@ export interface BucketStore {
    */
   reopen(buckets: readonly number[], token: ClaimToken | null): Promise<readonly number[]>;
 
+  /**
+   * Notes that buckets arrive from another cell, all of whose rows have been copied here.
+   *
+   * @param buckets with the epochs under which they are to be open here
+   * @param move its `server` took the copies
+   * @returns those noted: none where the server is another one by now
+   */
+  expect(buckets: readonly BucketAt[], move: ExpectedMove): Promise<readonly number[]>;
+
   /** Gives closed buckets up for good, under the next epoch. @returns those that were closed under the token */
   leave(buckets: readonly number[], token: ClaimToken): Promise<readonly BucketAt[]>;
+
+  /** Opens buckets that are expected under the token. @returns those that are open here under their epoch */
+  arrive(buckets: readonly BucketAt[], token: ClaimToken): Promise<readonly number[]>;
+
+  /** Opens buckets that have left under this epoch, under the next one. @returns those opened */
+  takeBack(buckets: readonly BucketAt[]): Promise<readonly number[]>;
+
+  /**
+   * Marks buckets as left that are open, or moving, though another cell has had them since: this table has gone back.
+   *
+   * @param buckets with the cell that had them last, and its epoch
+   * @returns those marked
+   */
+  supersede(buckets: readonly (BucketAt & { readonly cell: string })[]): Promise<readonly number[]>;
 
   /**
    * The rows that wait or are in delivery, and have a key: in the inbox each, in the outbox those with a key of their
@@ -72,7 +99,16 @@ export interface BucketStore {
   copy(rows: readonly StoredRow[]): Promise<number>;
 }
 
-export type BucketState = "open" | "moving" | "left";
+export interface BucketTable {
+  readonly rows: readonly BucketRow[];
+  /**
+   * Identifies the running server: it is another one after a restart, a failover, or where a backup was restored.
+   * Undefined where the database does not tell.
+   */
+  readonly server: string | undefined;
+}
+
+export type BucketState = "open" | "moving" | "left" | "arriving";
 
 export interface BucketAt {
   readonly bucket: number;
@@ -82,8 +118,10 @@ export interface BucketAt {
 
 export interface BucketRow extends BucketAt {
   readonly state: BucketState;
-  /** To which it moves, or has left. */
+  /** To which it moves, or has left; from which it arrives. */
   readonly otherCell: string | null;
+  /** Of its move, unless it is open; null for one that left by an earlier version of the service. */
+  readonly token: ClaimToken | null;
   /** Of a bucket that moves: its mover has not extended the lease in time. */
   readonly hasLeaseEnded: boolean;
 }
@@ -93,6 +131,14 @@ interface MoveLease {
   readonly token: ClaimToken;
   /** From now, in ms. */
   readonly leaseMs: number;
+}
+
+interface ExpectedMove {
+  /** The cell that the buckets leave. */
+  readonly from: string;
+  readonly token: ClaimToken;
+  /** As in {@link BucketTable}. */
+  readonly server?: string | undefined;
 }
 
 export interface Page<T> {

@@ -24,7 +24,12 @@ const IN_PARTS = [
   "replay.move (2)",
 ];
 /** They read the catalogue or the clock, and no rows. */
-const ON_COORDINATOR = ["buckets.time before", "inbox.mark coordination", "outbox.mark coordination", "outbox.may lack times"];
+const ON_COORDINATOR = [
+  "buckets.time before",
+  "inbox.mark coordination",
+  "outbox.mark coordination",
+  "outbox.may lack times",
+];
 
 let database: TestDatabase;
 let client: pg.Client;

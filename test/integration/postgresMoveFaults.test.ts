@@ -123,10 +123,15 @@ const STEPS = {
   "closing buckets": { cell: "a", lock: "LOCK TABLE outbox_bucket IN ROW SHARE MODE", waits: "LOCK TABLE" },
   // The table must be free until then.
   "leaving the old cell": { cell: "a", lock: "SELECT pg_advisory_xact_lock(7)", waits: "'left'" },
-  "opening in the new cell": { cell: "b", lock: "LOCK TABLE outbox_bucket IN SHARE MODE", waits: "'open'" },
+  "noting its copies in the new cell": {
+    cell: "b",
+    lock: "LOCK TABLE outbox_bucket IN SHARE MODE",
+    waits: "'arriving'",
+  },
+  "opening in the new cell": { cell: "b", lock: "SELECT pg_advisory_xact_lock(7)", waits: "'open'" },
 } as const;
-const HOLD_LEAVING = `CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-  IF NEW.state = 'left' THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN NEW; END $$`;
+const HOLD = `CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF NEW.state = TG_ARGV[0] THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN NEW; END $$`;
 
 describe("a mover that is killed", () => {
   test.each([...Object.keys(STEPS), "waiting for rows"])(
@@ -150,10 +155,15 @@ describe("a mover that is killed", () => {
           expect(rows.filter(({ query }) => query.includes(words))).not.toEqual([]);
         });
       try {
-        await a.database.query(HOLD_LEAVING);
-        await a.database.query(
-          "CREATE TRIGGER hold BEFORE UPDATE ON outbox_bucket FOR EACH ROW EXECUTE FUNCTION hold()",
-        );
+        for (const { database, state } of [
+          { ...a, state: "left" },
+          { ...b, state: "open" },
+        ]) {
+          await database.query(HOLD);
+          await database.query(
+            `CREATE TRIGGER hold BEFORE UPDATE ON outbox_bucket FOR EACH ROW EXECUTE FUNCTION hold('${state}')`,
+          );
+        }
         if (held === undefined)
           await a.database.query("INSERT INTO outbox (topic, key, payload) VALUES ('t', 'k', '')");
         else await client.query(`BEGIN; ${held.lock}`);
@@ -236,7 +246,7 @@ describe("a mover whose lease has ended", () => {
     expect(await setup.mover({ cells: [slow, b] }).move(toB(bucket), NEVER)).toMatchObject([
       { outcome: "failed", reason: "its lease ended before the move did" },
     ]);
-    expect([await states(a, bucket), await states(b, bucket)]).toEqual(["open 1", ""]);
+    expect([await states(a, bucket), await states(b, bucket)]).toEqual(["open 1", "arriving 2"]);
   });
 
   test("does not give up what another mover has closed since", async () => {
@@ -255,7 +265,7 @@ describe("a mover whose lease has ended", () => {
       "before",
     );
     expect(await setup.mover({ cells: [slow, b] }).move(toB(bucket), NEVER)).toMatchObject([{ outcome: "failed" }]);
-    expect([await states(a, bucket), await states(b, bucket)]).toEqual(["moving 1", ""]);
+    expect([await states(a, bucket), await states(b, bucket)]).toEqual(["moving 1", "arriving 2"]);
     expect(await a.store.buckets.leave([bucket], token)).toEqual([{ bucket, epoch: 2 }]);
   });
 });
@@ -311,7 +321,7 @@ describe("a cell that hangs", () => {
     expect(map.cellOf(bucket)).toEqual({ reason: `the bucket ${bucket} is moving from the cell a to b` });
     await endLease(a);
     await map.refresh();
-    expect(map.cellOf(bucket)).toEqual({ cell: "a" });
+    expect(map.cellOf(bucket)).toMatchObject({ cell: "a" });
     expect((await a.store.inbox.insert([inBucket(inboxRow({ aggregateId: "k" }))])).map(({ kind }) => kind)).toEqual([
       "stored",
     ]);
@@ -330,6 +340,8 @@ describe("a cell that hangs", () => {
     // A bucket on its way there waits too.
     const lease = { token: newToken(), leaseMs: 60_000 };
     await b.store.buckets.close([7], "a", lease);
+    const { server } = await a.store.buckets.all();
+    await a.store.buckets.expect([{ bucket: 7, epoch: 3 }], { from: "b", token: lease.token, server });
     await b.store.buckets.leave([7], lease.token);
     await map.refresh();
     expect(map.cells()[0]?.trouble).toBe("it does not answer");
@@ -340,7 +352,7 @@ describe("a cell that hangs", () => {
     far.proxy.setMode("open");
     await eventually(async () => {
       await map.refresh();
-      expect(map.cellOf(7)).toEqual({ cell: "a" });
+      expect(map.cellOf(7)).toMatchObject({ cell: "a" });
     });
     expect(lines.map(({ message }) => message)).toEqual([
       "the cell is away: where its buckets are is as it was known last",
@@ -357,7 +369,7 @@ describe("a cell that hangs", () => {
     const map = new CellMap({ cells: [far, b], log: silentLog, answerMs: 300 });
     await map.refresh();
     expect(map.cellOf(7)).toEqual({ reason: "where the bucket 7 is, is unknown: the cell a has not answered yet" });
-    expect(await b.store.buckets.all()).toEqual([]);
+    expect((await b.store.buckets.all()).rows).toEqual([]);
     far.proxy.setMode("cut");
   });
 });

@@ -23,7 +23,21 @@ const step = fc.oneof(
   fc.record({ does: fc.constant("renew" as const), token, leaseMs }),
   fc.record({ does: fc.constant("reopen" as const), buckets, token: fc.option(token) }),
   fc.record({ does: fc.constant("leave" as const), buckets, token }),
-  fc.record({ does: fc.constant("receive" as const), buckets }),
+  fc.record({
+    does: fc.constant("expect" as const),
+    buckets,
+    epoch: fc.integer({ min: 1, max: 6 }),
+    token,
+    isServer: fc.boolean(),
+  }),
+  fc.record({ does: fc.constant("arrive" as const), buckets, epoch: fc.integer({ min: 1, max: 6 }), token }),
+  fc.record({ does: fc.constant("takeBack" as const), buckets, epoch: fc.integer({ min: 1, max: 6 }) }),
+  fc.record({ does: fc.constant("supersede" as const), buckets, epoch: fc.integer({ min: 1, max: 6 }) }),
+  fc.record({
+    does: fc.constant("receive" as const),
+    buckets,
+    bucketsOn: fc.constantFrom("this" as const, "another" as const, undefined),
+  }),
 );
 type Step = typeof step extends fc.Arbitrary<infer T> ? T : never;
 
@@ -33,6 +47,10 @@ interface ModelBucket {
   token: ClaimToken | null;
   hasEnded: boolean;
 }
+
+/** Whether a bucket may be opened, or expected, under an epoch. */
+const isNewer = (its: ModelBucket | undefined, epoch: number): boolean =>
+  its === undefined || its.epoch < epoch || (its.epoch === epoch && its.state === "arriving");
 
 /** Does a step in the model. @returns the buckets that it changes, or whether the rows are stored */
 function inModel(model: Map<number, ModelBucket>, step: Step): readonly number[] | boolean {
@@ -49,7 +67,7 @@ function inModel(model: Map<number, ModelBucket>, step: Step): readonly number[]
   switch (step.does) {
     case "open":
       for (const each of step.buckets) {
-        if ((model.get(each)?.epoch ?? 0) < step.epoch) model.set(each, { ...opened, epoch: step.epoch });
+        if (isNewer(model.get(each), step.epoch)) model.set(each, { ...opened, epoch: step.epoch });
       }
       return [];
     case "close":
@@ -76,9 +94,37 @@ function inModel(model: Map<number, ModelBucket>, step: Step): readonly number[]
         (its) =>
           its.state === "moving" &&
           its.token === step.token &&
-          set(its, { state: "left", epoch: its.epoch + 1, token: null, hasEnded: false }),
+          set(its, { state: "left", epoch: its.epoch + 1, hasEnded: false }),
+      );
+    case "expect": {
+      const noted = step.isServer ? step.buckets.filter((each) => isNewer(model.get(each), step.epoch)) : [];
+      for (const each of noted)
+        model.set(each, { state: "arriving", epoch: step.epoch, token: step.token, hasEnded: false });
+      return noted;
+    }
+    case "arrive":
+      return changed(
+        step.buckets,
+        (its) =>
+          its.epoch === step.epoch &&
+          (its.state === "open" || (its.state === "arriving" && its.token === step.token)) &&
+          set(its, opened),
+      );
+    case "takeBack":
+      return changed(
+        step.buckets,
+        (its) => its.epoch === step.epoch && its.state === "left" && set(its, { ...opened, epoch: step.epoch + 1 }),
+      );
+    case "supersede":
+      return changed(
+        step.buckets,
+        (its) =>
+          its.epoch < step.epoch &&
+          (its.state === "open" || its.state === "moving") &&
+          set(its, { state: "left", epoch: step.epoch, token: null, hasEnded: false }),
       );
     case "receive":
+      if (step.bucketsOn === "another") return false;
       return step.buckets.every((each) => model.get(each)?.state === "open");
   }
 }
@@ -86,11 +132,14 @@ function inModel(model: Map<number, ModelBucket>, step: Step): readonly number[]
 test("the buckets of a cell do what the model does, whatever movers do to them in whatever order", async () => {
   const database = await migratedDatabase();
   const store = postgresStore(database);
+  const { server } = await store.buckets.all();
+  const at = (does: { readonly buckets: readonly number[]; readonly epoch: number }) =>
+    does.buckets.map((each) => ({ bucket: each, epoch: does.epoch }));
   const inStore = async (does: Step): Promise<readonly number[] | boolean> => {
     const { buckets: its } = store;
     switch (does.does) {
       case "open":
-        await its.open(does.buckets.map((each) => ({ bucket: each, epoch: does.epoch })));
+        await its.open(at(does));
         return [];
       case "close":
         return await its.close(does.buckets, "b", does);
@@ -100,14 +149,24 @@ test("the buckets of a cell do what the model does, whatever movers do to them i
         return await its.reopen(does.buckets, does.token);
       case "leave":
         return (await its.leave(does.buckets, does.token)).map((left) => left.bucket);
-      case "receive":
-        return await store.inbox.insert(does.buckets.map((each) => inboxRow({ bucket: each }))).then(
+      case "expect":
+        return await its.expect(at(does), { from: "b", token: does.token, server: does.isServer ? server : "another" });
+      case "arrive":
+        return await its.arrive(at(does), does.token);
+      case "takeBack":
+        return await its.takeBack(at(does));
+      case "supersede":
+        return await its.supersede(at(does).map((each) => ({ ...each, cell: "b" })));
+      case "receive": {
+        const bucketsOn = does.bucketsOn === "this" ? server : does.bucketsOn;
+        return await store.inbox.insert(does.buckets.map((each) => inboxRow({ bucket: each, bucketsOn }))).then(
           () => true,
           (error: unknown) => {
             if (error instanceof StoreError && error.code === "elsewhere") return false;
             throw error;
           },
         );
+      }
     }
   };
   try {
@@ -122,8 +181,14 @@ test("the buckets of a cell do what the model does, whatever movers do to them i
             typeof expected === "boolean" ? expected : expected.toSorted(),
           );
         }
-        const rows = (await store.buckets.all()).map((row) => [row.bucket, row.state, row.epoch, row.hasLeaseEnded]);
-        const known = [...model].map(([each, its]) => [each, its.state, its.epoch, its.hasEnded]);
+        const rows = (await store.buckets.all()).rows.map((row) => [
+          row.bucket,
+          row.state,
+          row.epoch,
+          row.token,
+          row.hasLeaseEnded,
+        ]);
+        const known = [...model].map(([each, its]) => [each, its.state, its.epoch, its.token, its.hasEnded]);
         expect(rows.toSorted()).toEqual(known.toSorted());
       }),
       settings(200),

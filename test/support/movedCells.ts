@@ -69,7 +69,7 @@ export function useCells() {
 
 export const toB = (...buckets: readonly number[]) => buckets.map((bucket) => ({ bucket, from: "a", to: "b" }));
 export const states = async ({ store }: Cell, ...buckets: readonly number[]) =>
-  (await store.buckets.all())
+  (await store.buckets.all()).rows
     .filter(({ bucket }) => buckets.includes(bucket))
     .toSorted((x, y) => x.bucket - y.bucket)
     .map(({ state, epoch }) => `${state} ${epoch}`)

@@ -1,9 +1,21 @@
 import { BUCKETS } from "../../model/cells.ts";
 import { errorText } from "../../model/errors.ts";
-import type { BucketRow } from "../../ports/bucketStore.ts";
+import type { BucketRow, BucketTable } from "../../ports/bucketStore.ts";
 import type { Log } from "../../ports/runtime.ts";
 import { resolvesWithin } from "../../time/wait.ts";
-import { abandoned, type Cell, halfMoved, type KnownCell, type Place, placeOf, twinsOf, twinsText } from "./places.ts";
+import {
+  abandoned,
+  type Cell,
+  type HalfMove,
+  halfMoves,
+  type KnownCell,
+  lostBy,
+  type Place,
+  placeOf,
+  superseded,
+  twinsOf,
+  twinsText,
+} from "./places.ts";
 
 interface CellMapOptions {
   /** In the order of the configuration: the first one takes all buckets at first. */
@@ -15,7 +27,8 @@ interface CellMapOptions {
 
 /**
  * Where buckets are, as far as this process knows. It also ends what a mover that died has left: buckets between two
- * cells, and those whose lease has ended. Every process may do so at any time, and all at once.
+ * cells, and those whose lease has ended; and it mends what a cell that went back in time says of its buckets. Every
+ * process may do so at any time, and all at once.
  */
 export class CellMap {
   readonly #cells: readonly ReadCell[];
@@ -64,9 +77,10 @@ export class CellMap {
   async #read(): Promise<void> {
     const answered = await this.#answersOf(this.#cells);
     await this.#assign(answered);
+    const superseded = await Promise.all(answered.map((cell) => this.#supersede(cell)));
     const reopened = await Promise.all(answered.map((cell) => this.#reopen(cell)));
-    await Promise.all([...halfMoved(this.#cells)].map(([name, buckets]) => this.#finish(name, buckets)));
-    await this.#answersOf(answered.filter((_, n) => reopened[n]));
+    await this.#answersOf(answered.filter((_, n) => superseded[n] || reopened[n]));
+    for (const move of halfMoves(this.#cells)) await this.#finish(move, answered.length === this.#cells.length);
     this.#noteTwins();
   }
 
@@ -81,6 +95,8 @@ export class CellMap {
   /** @returns those that have answered in time */
   async #answersOf(cells: readonly ReadCell[]): Promise<readonly ReadCell[]> {
     const answers = await Promise.all(cells.map((cell) => cell.read(this.#answerMs)));
+    // All at once: what one that went back says of its buckets means nothing without what the others say.
+    for (const cell of cells) cell.take();
     for (const cell of cells) this.#note(cell);
     return cells.filter((_, n) => answers[n]);
   }
@@ -125,13 +141,58 @@ export class CellMap {
     return isDone;
   }
 
-  async #finish(name: string, buckets: readonly { readonly bucket: number; readonly epoch: number }[]): Promise<void> {
-    const target = this.#cells.find((cell) => cell.name === name);
+  async #supersede(cell: ReadCell): Promise<boolean> {
+    const buckets = superseded(cell, this.#cells);
+    if (buckets.length === 0) return false;
+    let marked: readonly number[] = [];
+    const isDone = await this.#change(cell, async () => {
+      marked = await cell.cell.store.buckets.supersede(buckets);
+    });
+    if (marked.length > 0)
+      this.#log.warn(
+        { cell: cell.name, buckets: marked.length, cells: [...new Set(buckets.map((each) => each.cell))] },
+        "the cell has gone back to before buckets left it: they stay where they went",
+      );
+    return isDone;
+  }
+
+  /** @param isWhole every cell has answered */
+  async #finish(move: HalfMove, isWhole: boolean): Promise<void> {
+    const { to, token, buckets } = move;
+    const target = this.#cells.find((cell) => cell.name === to);
     // Where it does not answer, nobody can say what is in it.
     if (target === undefined || target.trouble !== undefined || target.rows === undefined) return;
-    if (!(await this.#change(target, () => target.cell.store.buckets.open(buckets)))) return;
-    this.#log.info({ cell: name, buckets: buckets.length }, "buckets have arrived");
-    await target.read(this.#answerMs);
+    const store = target.cell.store.buckets;
+    let opened: readonly number[] = [];
+    const isDone = await this.#change(target, async () => {
+      if (token !== null) opened = await store.arrive(buckets, token);
+      else {
+        await store.open(buckets);
+        opened = buckets.map(({ bucket }) => bucket);
+      }
+    });
+    if (!isDone) return;
+    if (opened.length > 0) this.#log.info({ cell: to, buckets: opened.length }, "buckets have arrived");
+    // Behind the end of the move in the old cell: a note that the new cell took before it is seen now.
+    await this.#answersOf([target]);
+    if (isWhole && target.trouble === undefined) await this.#takeBack(move, target);
+  }
+
+  /** The old cell has all rows of the buckets, and the messages that the new one received are lost. */
+  async #takeBack(move: HalfMove, target: ReadCell): Promise<void> {
+    const lost = lostBy(target, move);
+    const from = this.#cells.find((cell) => cell.name === move.from);
+    if (lost.length === 0 || move.token === null || from === undefined) return;
+    let opened: readonly number[] = [];
+    await this.#change(from, async () => {
+      opened = await from.cell.store.buckets.takeBack(lost);
+    });
+    if (opened.length > 0)
+      this.#log.warn(
+        { cell: from.name, buckets: opened.length, lostBy: target.name },
+        "the cell to which buckets had moved has gone back to before they came: they are open again where they were",
+      );
+    await this.#answersOf([from]);
   }
 
   /** @returns whether it was done in time */
@@ -162,9 +223,12 @@ export interface CellOverview extends KnownCell {
 class ReadCell implements CellOverview {
   readonly cell: Cell;
   rows: ReadonlyMap<number, BucketRow> | undefined;
+  server: string | undefined;
   trouble: string | undefined;
   /** The log says that it is away. */
   wasNoted = false;
+  /** What it has answered since the last {@link take}. */
+  #answer: BucketTable | undefined;
   #reading: Promise<void> | undefined;
 
   constructor(cell: Cell) {
@@ -175,7 +239,15 @@ class ReadCell implements CellOverview {
     return this.cell.name;
   }
 
-  /** @returns whether it has answered; at once false for one that is away, whose answer counts when it comes */
+  /** Its last answer counts from now on. */
+  take(): void {
+    if (this.#answer === undefined) return;
+    this.rows = new Map(this.#answer.rows.map((row) => [row.bucket, row]));
+    this.server = this.#answer.server;
+    this.#answer = undefined;
+  }
+
+  /** @returns whether it has answered; at once false for one that is away, whose answer counts with the next {@link take} */
   async read(answerMs: number): Promise<boolean> {
     const isAway = this.trouble !== undefined;
     this.#reading ??= this.#readOnce();
@@ -187,8 +259,7 @@ class ReadCell implements CellOverview {
 
   async #readOnce(): Promise<void> {
     try {
-      const rows = await this.cell.store.buckets.all();
-      this.rows = new Map(rows.map((row) => [row.bucket, row]));
+      this.#answer = await this.cell.store.buckets.all();
       this.trouble = undefined;
     } catch (error) {
       this.trouble = errorText(error);

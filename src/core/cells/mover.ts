@@ -80,7 +80,7 @@ export class Mover {
 
   async #moveFrom(name: string, moves: readonly PlannedMove[], signal: AbortSignal): Promise<readonly MovedBucket[]> {
     const results = new Map<number, MovedBucket>();
-    const run = new MoveRun(this.#options, this.#cell(name), moves, this.#waitMs, (move, outcome, reason) => {
+    const run = new MoveRun(this.#options, name, this.#cell(name), moves, this.#waitMs, (move, outcome, reason) => {
       results.set(move.bucket, { ...move, outcome, reason });
     });
     try {
@@ -120,6 +120,9 @@ const MOST_PASSES = 20;
 const CLOSE_TRIES = 5;
 const CLOSE_PAUSE_MS = 1000;
 
+const lostText = (cell: string): string =>
+  `the database of ${cell} was restarted during the move, and may have gone back to before the copies`;
+
 type Report = (move: PlannedMove, outcome: MovedBucket["outcome"], reason?: string) => void;
 
 /** The moves out of one cell. */
@@ -132,11 +135,22 @@ class MoveRun {
   readonly #prefixes: readonly string[];
   /** The cells of those that are still to be moved: each pass copies for all of them, as the next one begins behind it. */
   readonly #targets: Map<number, BucketStore>;
+  /** The servers of those cells, as they were before the first copy. */
+  readonly #servers = new Map<BucketStore, string | undefined>();
+  readonly #name: string;
   /** Rows so far. */
   copied = 0;
 
-  constructor(options: MoverOptions, from: BucketStore, moves: readonly PlannedMove[], waitMs: number, report: Report) {
+  constructor(
+    options: MoverOptions,
+    name: string,
+    from: BucketStore,
+    moves: readonly PlannedMove[],
+    waitMs: number,
+    report: Report,
+  ) {
     this.#options = options;
+    this.#name = name;
     this.#from = from;
     this.#waitMs = waitMs;
     this.#report = report;
@@ -154,6 +168,8 @@ class MoveRun {
 
   /** Copies while receipts go on, until little is left. @throws StoreError */
   async copyBefore(signal: AbortSignal): Promise<void> {
+    for (const target of new Set(this.#targets.values()))
+      this.#servers.set(target, (await waitOrAbort(target.all(), signal, "reading buckets")).server);
     for (let passes = 0; passes < MOST_PASSES; passes += 1) {
       await this.#copies.mark(signal);
       await this.#unfinished(signal);
@@ -253,23 +269,49 @@ class MoveRun {
     );
   }
 
-  /** The old cell gives the buckets up first: then whoever reads the maps ends the move. */
+  /**
+   * The new cell notes that it has the copies, then the old one gives the buckets up: then whoever reads the maps ends
+   * the move, or takes the buckets back where the new cell has lost its note.
+   */
   async #arrive(moves: readonly PlannedMove[], token: ClaimToken, signal: AbortSignal): Promise<void> {
-    if (moves.length === 0) return;
+    const [first] = moves;
+    const target = first === undefined ? undefined : this.#targets.get(first.bucket);
+    if (first === undefined || target === undefined) return;
+    const noted = await this.#expectIn(target, moves, token, signal);
     signal.throwIfAborted();
     const left = await this.#from.leave(
-      moves.map(({ bucket }) => bucket),
+      moves.map(({ bucket }) => bucket).filter((bucket) => noted.has(bucket)),
       token,
     );
     const gone = new Set(left.map(({ bucket }) => bucket));
-    const [first] = moves;
-    const target = first === undefined ? undefined : this.#targets.get(first.bucket);
-    const away = await waitOrAbort(target?.open(left) ?? Promise.resolve(), signal, "opening buckets").catch(errorText);
+    const arriving = waitOrAbort(target.arrive(left, token), signal, "opening buckets");
+    const opened = await arriving.then((buckets) => new Set(buckets)).catch(errorText);
+    const kept: PlannedMove[] = [];
     for (const move of moves) {
-      if (!gone.has(move.bucket)) this.#leaveOut(move, "failed", "its lease ended before the move did");
-      else if (away === undefined) this.#leaveOut(move, "moved");
-      else this.#leaveOut(move, "failed", `it has left, and is open in ${move.to} when that answers: ${away}`);
+      const { bucket, to } = move;
+      if (!noted.has(bucket)) kept.push(move);
+      else if (!gone.has(bucket)) this.#leaveOut(move, "failed", "its lease ended before the move did");
+      else if (typeof opened === "string")
+        this.#leaveOut(move, "failed", `it has left, and is open in ${to} when that answers: ${opened}`);
+      else if (opened.has(bucket)) this.#leaveOut(move, "moved");
+      else this.#leaveOut(move, "failed", `${lostText(to)}: it will be open again in ${this.#name}`);
     }
+    await this.#reopen(kept, token);
+    for (const move of kept) this.#leaveOut(move, "failed", `${lostText(move.to)}: run this again`);
+  }
+
+  /** @returns those that the cell has noted: none where it may have lost copies */
+  async #expectIn(
+    target: BucketStore,
+    moves: readonly PlannedMove[],
+    token: ClaimToken,
+    signal: AbortSignal,
+  ): Promise<ReadonlySet<number>> {
+    const { rows } = await waitOrAbort(this.#from.all(), signal, "reading buckets");
+    const wanted = new Set(moves.map(({ bucket }) => bucket));
+    const buckets = rows.flatMap(({ bucket, epoch }) => (wanted.has(bucket) ? [{ bucket, epoch: epoch + 1 }] : []));
+    const move = { from: this.#name, token, server: this.#servers.get(target) };
+    return new Set(await waitOrAbort(target.expect(buckets, move), signal, "announcing buckets"));
   }
 
   async #reopen(moves: readonly PlannedMove[], token: ClaimToken): Promise<void> {

@@ -1,4 +1,5 @@
 import { BUCKETS } from "../../model/cells.ts";
+import type { ClaimToken } from "../../model/rows.ts";
 import type { BucketAt, BucketRow, BucketStore } from "../../ports/bucketStore.ts";
 
 /** Where buckets are, by the tables of all cells: each cell knows only what is, or was, in it. */
@@ -8,12 +9,14 @@ export interface Cell {
   readonly store: { readonly buckets: BucketStore };
 }
 
-/** The cell that takes the rows of a bucket, or why none does now. */
-export type Place = { readonly cell: string } | { readonly reason: string };
+/** The cell that takes the rows of a bucket, with the server that said so, or why none does now. */
+export type Place = { readonly cell: string; readonly server?: string | undefined } | { readonly reason: string };
 
 /** What is known of a cell. */
 export interface KnownCell {
   readonly name: string;
+  /** Of `BucketTable`. */
+  readonly server?: string | undefined;
   /** By bucket; undefined before its first answer. */
   readonly rows: ReadonlyMap<number, BucketRow> | undefined;
 }
@@ -21,17 +24,20 @@ export interface KnownCell {
 interface Latest {
   readonly name: string;
   readonly row: BucketRow;
+  readonly server?: string | undefined;
 }
 
 /**
  * What was written last of a bucket: the row of the highest epoch, as each move raises it. Where two cells have it open
- * under one epoch, after an operator's mistake, the first by name counts.
+ * under one epoch, after an operator's mistake, the first by name counts. What arrives somewhere has not left yet, or
+ * the row of the other cell says that it has.
  */
 function latestOf(bucket: number, cells: readonly KnownCell[]): Latest | undefined {
   let latest: Latest | undefined;
-  for (const { name, rows } of cells) {
+  for (const { name, rows, server } of cells) {
     const row = rows?.get(bucket);
-    if (row !== undefined && (latest === undefined || isLater({ name, row }, latest))) latest = { name, row };
+    if (row === undefined || row.state === "arriving") continue;
+    if (latest === undefined || isLater({ name, row }, latest)) latest = { name, row, server };
   }
   return latest;
 }
@@ -43,7 +49,7 @@ function isLater(one: Latest, other: Latest): boolean {
 }
 
 /** A bucket leaves a cell under the epoch under which it is open in the next one, and moves on from there. */
-const RANKS = { left: 0, moving: 1, open: 2 };
+const RANKS = { arriving: -1, left: 0, moving: 1, open: 2 };
 
 export function placeOf(bucket: number, cells: readonly KnownCell[]): Place {
   const latest = latestOf(bucket, cells);
@@ -52,27 +58,90 @@ export function placeOf(bucket: number, cells: readonly KnownCell[]): Place {
     const why = silent === undefined ? "no cell has it" : `the cell ${silent.name} has not answered yet`;
     return { reason: `where the bucket ${bucket} is, is unknown: ${why}` };
   }
-  const { name, row } = latest;
-  if (row.state === "open") return { cell: name };
+  const { name, row, server } = latest;
+  if (row.state === "open") return { cell: name, server };
   const target = row.otherCell ?? "another cell";
   if (row.state === "moving") return { reason: `the bucket ${bucket} is moving from the cell ${name} to ${target}` };
   const known = cells.find((cell) => cell.name === row.otherCell);
   let where = "which is not among the cells here";
-  if (known !== undefined) where = known.rows === undefined ? "which has not answered yet" : "where it is not open yet";
+  if (known?.rows === undefined) where = known === undefined ? where : "which has not answered yet";
+  else if (!hasLost(known.rows, row)) where = "where it is not open yet";
+  else
+    where = `which knows nothing of it: if that is the right database, run svc cells move --bucket ${bucket} --to ${name}`;
   return { reason: `the bucket ${bucket} has left the cell ${name} for ${target}, ${where}` };
 }
 
-/** Moves that ended between the two cells: what is to be opened, by the name of the new cell. */
-export function halfMoved(cells: readonly KnownCell[]): ReadonlyMap<string, readonly BucketAt[]> {
-  const found = new Map<string, BucketAt[]>();
+/** The cell that a bucket has left for one that knows nothing of it: that one has all of its rows. */
+export function keptBy(bucket: number, cells: readonly KnownCell[]): string | undefined {
+  const latest = latestOf(bucket, cells);
+  if (latest?.row.state !== "left") return undefined;
+  const { name, row } = latest;
+  const rows = cells.find((cell) => cell.name === row.otherCell)?.rows;
+  return rows !== undefined && hasLost(rows, row) ? name : undefined;
+}
+
+/** Whether a cell knows nothing of a bucket that has left for it. @param left its row in the old cell */
+function hasLost(
+  rows: ReadonlyMap<number, BucketRow>,
+  { bucket, epoch, token }: Pick<BucketRow, "bucket" | "epoch" | "token">,
+): boolean {
+  if (token === null) return false;
+  const row = rows.get(bucket);
+  if (row === undefined || row.epoch < epoch) return true;
+  return row.epoch === epoch && row.state === "arriving" && row.token !== token;
+}
+
+/** Buckets that have left a cell, and are not open in the next one. */
+export interface HalfMove {
+  readonly from: string;
+  readonly to: string;
+  /** Of the move; null for one by an earlier version, which left no note of its copies in the next cell. */
+  readonly token: ClaimToken | null;
+  readonly buckets: readonly BucketAt[];
+}
+
+/** Moves that ended between the two cells, and those of which the new cell knows no more. */
+export function halfMoves(cells: readonly KnownCell[]): readonly HalfMove[] {
+  const found = new Map<string, HalfMove & { readonly buckets: BucketAt[] }>();
   for (let bucket = 0; bucket < BUCKETS; bucket += 1) {
-    const row = latestOf(bucket, cells)?.row;
-    if (row?.state !== "left" || row.otherCell === null) continue;
-    const buckets = found.get(row.otherCell) ?? [];
-    buckets.push({ bucket, epoch: row.epoch });
-    found.set(row.otherCell, buckets);
+    const latest = latestOf(bucket, cells);
+    if (latest === undefined) continue;
+    const { name: from, row } = latest;
+    const { state, otherCell: to, token, epoch } = row;
+    if (state !== "left" || to === null) continue;
+    const id = JSON.stringify([from, to, token]);
+    const move = found.get(id) ?? { from, to, token, buckets: [] as BucketAt[] };
+    move.buckets.push({ bucket, epoch });
+    found.set(id, move);
   }
-  return found;
+  return [...found.values()];
+}
+
+/** What a cell has, though another one has had it since: a table that has gone back to before a move. */
+export function superseded(
+  { name, rows }: KnownCell,
+  cells: readonly KnownCell[],
+): readonly (BucketAt & { readonly cell: string })[] {
+  return [...(rows?.values() ?? [])].flatMap(({ bucket, state, epoch }) => {
+    if (state !== "open" && state !== "moving") return [];
+    const latest = latestOf(bucket, cells);
+    if (latest === undefined || latest.row.epoch <= epoch) return [];
+    const { row } = latest;
+    const cell = row.state === "left" && row.otherCell !== null ? row.otherCell : latest.name;
+    return cell === name ? [] : [{ bucket, epoch: row.epoch, cell }];
+  });
+}
+
+/**
+ * Of buckets that have left for a cell, those of which it knows nothing: it has gone back to before they came, and with
+ * them went the copies of their rows. A table without any bucket may be that of a wrong database: an operator decides.
+ */
+export function lostBy(
+  { rows }: KnownCell,
+  { buckets, token }: Pick<HalfMove, "buckets" | "token">,
+): readonly BucketAt[] {
+  if (rows === undefined || rows.size === 0) return [];
+  return buckets.filter((each) => hasLost(rows, { ...each, token }));
 }
 
 /**
@@ -106,4 +175,4 @@ export const abandoned = ({ rows }: KnownCell): readonly number[] =>
 
 /** The epoch for a bucket that no cell has any more: what it left for is not configured, or was deleted. */
 export const nextEpoch = (bucket: number, cells: readonly KnownCell[]): number =>
-  (latestOf(bucket, cells)?.row.epoch ?? 0) + 1;
+  Math.max(0, ...cells.map(({ rows }) => rows?.get(bucket)?.epoch ?? 0)) + 1;

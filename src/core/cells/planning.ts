@@ -24,11 +24,13 @@ export function ownersOf(cells: readonly CellOverview[]): Owners {
   return { owners, moving };
 }
 
-/** Nothing that runs will open it: no cell has a row of it, or it has left for one that is not configured. */
+/** Nothing that runs will open it: no cell has it, or it has left for one that is not configured. */
 function isLost(bucket: number, cells: readonly CellOverview[]): boolean {
   const rows = cells.flatMap(({ rows }) => rows?.get(bucket) ?? []);
   const names = cells.map(({ name }) => name);
-  return rows.every(({ state, otherCell }) => state === "left" && !names.includes(otherCell ?? ""));
+  return rows.every(
+    ({ state, otherCell }) => state === "arriving" || (state === "left" && !names.includes(otherCell ?? "")),
+  );
 }
 
 /** With the epoch of those that no cell has. */

@@ -7,8 +7,8 @@ import type { Receipts } from "./receive.ts";
 
 /** Which cell has a bucket, as far as this process knows. */
 export interface Buckets {
-  /** @returns the name of the cell, or why none takes its rows now */
-  cellOf(bucket: number): { readonly cell: string } | { readonly reason: string };
+  /** @returns the name of the cell, with the server that said so, or why none takes its rows now */
+  cellOf(bucket: number): { readonly cell: string; readonly server?: string | undefined } | { readonly reason: string };
   /** Reads again where buckets are, in a bounded time; calls at the same moment share it. Never rejects. */
   refresh(): Promise<void>;
 }
@@ -30,7 +30,8 @@ interface CellReceiptsOptions {
 
 /**
  * Sends each received row to the cell of its bucket. A cell refuses rows of a bucket that has left it, or is about to:
- * they follow it, or wait for the end of its move. One cell's trouble is that of its own rows.
+ * they follow it, or wait for the end of its move. So does a server that was started since its buckets were read: it may
+ * have gone back to before a move. One cell's trouble is that of its own rows.
  */
 export class CellReceipts implements Receipts {
   readonly #options: CellReceiptsOptions;
@@ -45,7 +46,7 @@ export class CellReceipts implements Receipts {
     const place = this.#options.buckets.cellOf(placed.bucket);
     if ("cell" in place) {
       try {
-        return await this.#entrance(place.cell).receipts.add(placed);
+        return await this.#entrance(place.cell).receipts.add({ ...placed, bucketsOn: place.server });
       } catch (error) {
         if (!isElsewhere(error)) throw error;
       }
@@ -79,6 +80,7 @@ export class CellReceipts implements Receipts {
     const endsAt = clock.monotonic() + LONGEST_WAIT_MS;
     for (let left = rows, tries = 0; ; tries += 1) {
       const groups = new Map<string, PlacedRow[]>();
+      const servers = new Map<string, string | undefined>();
       const reasons = new Map<PlacedRow, string>();
       for (const row of left) {
         const place = buckets.cellOf(row.bucket);
@@ -89,10 +91,15 @@ export class CellReceipts implements Receipts {
         const group = groups.get(place.cell) ?? [];
         group.push(row);
         groups.set(place.cell, group);
+        servers.set(place.cell, place.server);
       }
       const storeGroup = async ([cell, group]: readonly [string, readonly PlacedRow[]]) => {
         try {
-          const stored = await store(this.#entrance(cell), group);
+          const bucketsOn = servers.get(cell);
+          const stored = await store(
+            this.#entrance(cell),
+            group.map((row) => ({ ...row, bucketsOn })),
+          );
           for (const [n, row] of group.entries()) outcomes.set(row, stored[n] ?? LOST);
         } catch (error) {
           for (const row of group) {
@@ -118,13 +125,18 @@ export class CellReceipts implements Receipts {
     const endsAt = this.#options.clock.monotonic() + LONGEST_WAIT_MS;
     for (let tries = 0; ; tries += 1) {
       const places = rows.map(({ bucket }) => this.#options.buckets.cellOf(bucket));
-      const cells = new Set(places.flatMap((place) => ("cell" in place ? [place.cell] : [])));
+      const found = places.flatMap((place) => ("cell" in place ? [place] : []));
+      const cells = new Set(found.map((place) => place.cell));
+      const server = found[0]?.server;
       let reason = places.flatMap((place) => ("reason" in place ? [place.reason] : []))[0];
       if (cells.size > 1) return rows.map(() => APART);
       try {
         const [cell] = cells;
         if (reason === undefined && cell !== undefined)
-          return await this.#entrance(cell).receipts.addRequest(rows, true);
+          return await this.#entrance(cell).receipts.addRequest(
+            rows.map((row) => ({ ...row, bucketsOn: server })),
+            true,
+          );
       } catch (error) {
         if (!isElsewhere(error)) throw error;
         reason = error.message;

@@ -58,14 +58,21 @@ export function exerciseBuckets(open: () => Promise<StoreHarness>): void {
       await Promise.all(Array.from({ length: 5 }, () => buckets.open(at(1, 1, 2, 3))));
       await buckets.open(at(3, 2));
       await buckets.open(at(2, 2, 4));
-      const rows = (await buckets.all()).toSorted((a, b) => a.bucket - b.bucket);
+      const rows = (await buckets.all()).rows.toSorted((a, b) => a.bucket - b.bucket);
       expect(rows.map(({ bucket, epoch }) => [bucket, epoch])).toEqual([
         [1, 1],
         [2, 3],
         [3, 1],
         [4, 2],
       ]);
-      expect(rows[0]).toEqual({ bucket: 1, state: "open", epoch: 1, otherCell: null, hasLeaseEnded: false });
+      expect(rows[0]).toEqual({
+        bucket: 1,
+        state: "open",
+        epoch: 1,
+        otherCell: null,
+        token: null,
+        hasLeaseEnded: false,
+      });
     });
 
     test("are closed by one mover, opened again by it alone, or left for good under the next epoch", async () => {
@@ -82,10 +89,65 @@ export function exerciseBuckets(open: () => Promise<StoreHarness>): void {
       expect(await buckets.leave([1, 2], second.token)).toEqual([]);
       expect(await buckets.leave([1, 2], first.token)).toEqual(at(5, 2));
       expect(await buckets.reopen([2], first.token)).toEqual([]);
-      expect((await buckets.all()).toSorted((a, b) => a.bucket - b.bucket)).toEqual([
-        { bucket: 1, state: "open", epoch: 4, otherCell: null, hasLeaseEnded: false },
-        { bucket: 2, state: "left", epoch: 5, otherCell: "b", hasLeaseEnded: false },
-        { bucket: 3, state: "moving", epoch: 4, otherCell: "c", hasLeaseEnded: false },
+      expect((await buckets.all()).rows.toSorted((a, b) => a.bucket - b.bucket)).toEqual([
+        { bucket: 1, state: "open", epoch: 4, otherCell: null, token: null, hasLeaseEnded: false },
+        { bucket: 2, state: "left", epoch: 5, otherCell: "b", token: first.token, hasLeaseEnded: false },
+        { bucket: 3, state: "moving", epoch: 4, otherCell: "c", token: second.token, hasLeaseEnded: false },
+      ]);
+    });
+
+    test("arrive where they were expected by that move on that server, and nowhere else", async () => {
+      await using harness = await open();
+      const { buckets } = harness.store;
+      const { server } = await buckets.all();
+      const [move, other] = [lease().token, lease().token];
+      const expected = { from: "a", token: move, server };
+      await buckets.open([...at(1, 1), ...at(2, 2), ...at(3, 3)]);
+      // On Citus nothing tells.
+      if (server !== undefined)
+        expect(await buckets.expect(at(2, 1), { ...expected, server: `${server}0` })).toEqual([]);
+      expect((await buckets.expect(at(2, 1, 2, 3, 4), expected)).toSorted()).toEqual([1, 4]);
+      // Nothing is stored of what only arrives.
+      await expect(harness.store.inbox.insert([inboxRow({ bucket: 4 })])).rejects.toMatchObject({ code: "elsewhere" });
+      expect(await buckets.arrive(at(2, 1, 4), other)).toEqual([]);
+      expect(await buckets.arrive(at(1, 1, 4), move)).toEqual([]);
+      expect((await buckets.arrive(at(2, 1, 4), move)).toSorted()).toEqual([1, 4]);
+      // Whoever reads the maps may have been first.
+      expect((await buckets.arrive(at(2, 1, 4), move)).toSorted()).toEqual([1, 4]);
+      await harness.store.inbox.insert([inboxRow({ bucket: 4 })]);
+
+      await buckets.expect(at(5, 9), expected);
+      expect(await buckets.expect(at(5, 9), { ...expected, token: other })).toEqual([9]);
+      expect(await buckets.arrive(at(5, 9), move)).toEqual([]);
+      await buckets.open(at(5, 9));
+      const rows = (await buckets.all()).rows.filter(({ bucket }) => bucket === 9 || bucket === 4);
+      expect(rows.map(({ state, epoch, otherCell, token }) => [state, epoch, otherCell, token])).toEqual([
+        ["open", 2, null, null],
+        ["open", 5, null, null],
+      ]);
+    });
+
+    test("that have left are taken back, and those that another cell has had since are given up", async () => {
+      await using harness = await open();
+      const { buckets } = harness.store;
+      const move = lease();
+      await buckets.open(at(4, 1, 2, 3));
+      await buckets.close([1, 2], "b", move);
+      await buckets.leave([1], move.token);
+      expect(await buckets.takeBack([...at(4, 1), ...at(4, 2), ...at(4, 3), ...at(1, 9)])).toEqual([]);
+      expect(await buckets.takeBack(at(5, 1))).toEqual([1]);
+      expect(await buckets.takeBack(at(5, 1))).toEqual([]);
+
+      const since = (epoch: number, ...of: readonly number[]) =>
+        at(epoch, ...of).map((each) => ({ ...each, cell: "c" }));
+      expect(await buckets.supersede([...since(6, 1), ...since(4, 2), ...since(3, 3)])).toEqual([]);
+      expect((await buckets.supersede([...since(8, 1), ...since(7, 2), ...since(9, 7)])).toSorted()).toEqual([1, 2]);
+      expect(await buckets.reopen([2], move.token)).toEqual([]);
+      const rows = (await buckets.all()).rows.toSorted((a, b) => a.bucket - b.bucket);
+      expect(rows).toEqual([
+        { bucket: 1, state: "left", epoch: 8, otherCell: "c", token: null, hasLeaseEnded: false },
+        { bucket: 2, state: "left", epoch: 7, otherCell: "c", token: null, hasLeaseEnded: false },
+        { bucket: 3, state: "open", epoch: 4, otherCell: null, token: null, hasLeaseEnded: false },
       ]);
     });
 
@@ -96,9 +158,9 @@ export function exerciseBuckets(open: () => Promise<StoreHarness>): void {
       await buckets.open(at(1, 1, 2));
       await buckets.close([1], "b", gone);
       await buckets.close([2], "b", lease());
-      expect((await buckets.all()).filter(({ hasLeaseEnded }) => hasLeaseEnded).map(({ bucket }) => bucket)).toEqual([
-        1,
-      ]);
+      expect(
+        (await buckets.all()).rows.filter(({ hasLeaseEnded }) => hasLeaseEnded).map(({ bucket }) => bucket),
+      ).toEqual([1]);
       expect(await buckets.reopen([1, 2], null)).toEqual([1]);
       expect(await buckets.leave([1], gone.token)).toEqual([]);
       expect(await buckets.renew(gone)).toEqual([]);
@@ -112,6 +174,10 @@ export function exerciseBuckets(open: () => Promise<StoreHarness>): void {
         const rows = () => [inboxRow({ bucket: 7, aggregateId: "a" }), inboxRow({ bucket: 8 }), inboxRow()];
         await buckets.open(at(1, 7, 8, 9));
         expect((await store(harness.store, rows())).map(({ kind }) => kind)).toEqual(["stored", "stored", "stored"]);
+        const { server } = await buckets.all();
+        const known = (bucketsOn: string | undefined) => rows().map((row) => ({ ...row, bucketsOn }));
+        await expect(store(harness.store, known(`${server}0`))).rejects.toMatchObject({ code: "elsewhere" });
+        expect(await store(harness.store, known(server))).toHaveLength(3);
         const before = (await harness.inboxRows()).length;
 
         await buckets.close([8], "b", lease());

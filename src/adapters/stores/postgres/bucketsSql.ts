@@ -3,29 +3,36 @@ import type { StoredRow } from "../../../ports/bucketStore.ts";
 import { type BucketStatements, type InboxColumn, storedColumns, TIMES } from "../sql/buckets.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
-import { PARKED_AT } from "./fragments.ts";
+import { IS_CITUS, PARKED_AT } from "./fragments.ts";
+import { SERVER } from "./lowWater.ts";
 import { byIndex, type Statement, textArray } from "./statement.ts";
+
+/** The parameters of statements on buckets with their epochs. */
+const GIVEN = "unnest($1::int[], $2::bigint[]) AS r(bucket, epoch)";
 
 const onBuckets = (declaration: string, options = {}) =>
   byIndex(`buckets.${declaration}`, { timeoutMs: 10_000, ...options });
 
 /**
- * A condition of a receipt: each of these buckets is open here, and nobody closes one before the receipt's commit. It
- * fails with `NOT_OPEN` otherwise, and with {@link NOT_READ_COMMITTED} in a transaction with a snapshot of its own.
+ * A condition of a receipt: each of these buckets is open here, and nobody closes one before the receipt's commit; and
+ * this is the server of which that is known. It fails with `NOT_OPEN` otherwise, and with {@link NOT_READ_COMMITTED} in a
+ * transaction with a snapshot of its own.
  *
  * The server locks the tables of a statement before it takes the snapshot, and `FOR SHARE` makes that a lock which only
  * the one of `close` excludes: so the snapshot holds every close that did not wait for this receipt. That costs a
  * receipt no write, as locks on the rows would, and those would let a row be locked for ever by overlapping receipts.
  *
  * @param buckets a parameter (int[]), each bucket once
+ * @param servers a parameter (text[]), each server once
  */
-export function whereOpen(names: TableNames, buckets: string): string {
+export function whereOpen(names: TableNames, buckets: string, servers: string): string {
   const { bucket } = names.operations;
   // As a subquery, the same plan suits every array.
   const open = `SELECT count(*) FROM ${bucket} b WHERE b.bucket = ANY ((SELECT ${buckets}::int[])::int[]) AND b.state = 'open'`;
   const locked = `EXISTS (SELECT FROM ${bucket} LIMIT 0 FOR SHARE)`;
   return `sqrt((CASE current_setting('transaction_isolation') WHEN 'read committed' THEN 1 ELSE -1 END)::float8)
-  <= width_bucket(1, 0, 1, ((${open}) = cardinality(${buckets}::int[]) AND NOT ${locked})::int)`;
+  <= width_bucket(1, 0, 1, ((${open}) = cardinality(${buckets}::int[]) AND NOT ${locked}
+    AND ${SERVER}::text = ALL (${servers}::text[]))::int)`;
 }
 
 /** SQLSTATE of the root of -1. */
@@ -44,7 +51,14 @@ export function bucketStatements(names: TableNames, types: ColumnTypes): BucketS
 UPDATE ${table} b SET changed_at = now(), ${set}
 WHERE b.bucket = ANY ($1::int[]) AND ${condition}
 RETURNING b.bucket, b.epoch`;
+  const changeGiven = (set: string, condition: string, given = GIVEN): string => `
+UPDATE ${table} b SET changed_at = now(), ${set}
+FROM ${given} WHERE b.bucket = r.bucket AND ${condition}
+RETURNING b.bucket, b.epoch`;
   const FREE = "token = NULL, lease_until = NULL";
+  const OPENED = `state = 'open', other_cell = NULL, ${FREE}`;
+  /** Of a row that is written over, and of one that is about to replace it: what arrives may still be opened. */
+  const isNewer = "b.epoch < excluded.epoch OR (b.epoch = excluded.epoch AND b.state = 'arriving')";
 
   /** A time with its microseconds, in whatever style the server writes times. */
   const timeOf = (time: string): string => `to_jsonb((${time})::timestamptz) #>> '{}'`;
@@ -69,14 +83,16 @@ FROM (
 ) w LEFT JOIN ${inbox} i ON i.${c.id} = w.id`;
 
   return {
+    // On Citus a change asks the coordinator for its start, and this the node of the table.
     all: onBuckets("all")`
-SELECT b.bucket, b.state, b.epoch, b.other_cell, coalesce(b.${ended}, false)::int AS has_ended FROM ${table} b`,
+SELECT s.server, b.bucket, b.state, b.epoch, b.other_cell, b.token, coalesce(b.${ended}, false)::int AS has_ended
+FROM (SELECT CASE WHEN NOT ${IS_CITUS} THEN ${SERVER}::text END AS server) s LEFT JOIN ${table} b ON true`,
 
     open: onBuckets("open(buckets, epochs)")`
 INSERT INTO ${table} AS b (bucket, state, epoch, changed_at)
-SELECT r.bucket, 'open', r.epoch, now() FROM unnest($1::int[], $2::bigint[]) AS r(bucket, epoch) ORDER BY r.bucket
+SELECT r.bucket, 'open', r.epoch, now() FROM ${GIVEN} ORDER BY r.bucket
 ON CONFLICT (bucket) DO UPDATE SET state = excluded.state, epoch = excluded.epoch, other_cell = NULL, ${FREE}, changed_at = excluded.changed_at
-WHERE b.epoch < excluded.epoch`,
+WHERE ${isNewer}`,
 
     close: onBuckets("close(buckets, to, token, leaseMs)", {
       first: lockAgainstReceipts,
@@ -92,14 +108,35 @@ WHERE b.epoch < excluded.epoch`,
 UPDATE ${table} b SET lease_until = ${until("$2")} WHERE b.token = $1::uuid AND b.state = 'moving' RETURNING b.bucket, b.epoch`,
 
     reopen: onBuckets("reopen(buckets, token)")(
-      change(
-        `state = 'open', other_cell = NULL, ${FREE}`,
-        `b.state = 'moving' AND (b.token = $2::uuid OR ($2::uuid IS NULL AND b.${ended}))`,
-      ),
+      change(OPENED, `b.state = 'moving' AND (b.token = $2::uuid OR ($2::uuid IS NULL AND b.${ended}))`),
     ),
 
+    expect: onBuckets("expect(buckets, epochs, from, token, server)")`
+INSERT INTO ${table} AS b (bucket, state, epoch, other_cell, token, changed_at)
+SELECT r.bucket, 'arriving', r.epoch, $3::text, $4::uuid, now() FROM ${GIVEN} WHERE $5::text IS NULL OR ${SERVER}::text = $5::text ORDER BY r.bucket
+ON CONFLICT (bucket) DO UPDATE SET state = excluded.state, epoch = excluded.epoch, other_cell = excluded.other_cell,
+  token = excluded.token, lease_until = NULL, changed_at = excluded.changed_at
+WHERE ${isNewer}
+RETURNING b.bucket, b.epoch`,
+
     leave: onBuckets("leave(buckets, token)")(
-      change(`state = 'left', epoch = b.epoch + 1, ${FREE}`, "b.state = 'moving' AND b.token = $2::uuid"),
+      change("state = 'left', epoch = b.epoch + 1, lease_until = NULL", "b.state = 'moving' AND b.token = $2::uuid"),
+    ),
+
+    arrive: onBuckets("arrive(buckets, epochs, token)")(
+      changeGiven(OPENED, "b.epoch = r.epoch AND (b.state = 'open' OR (b.state = 'arriving' AND b.token = $3::uuid))"),
+    ),
+
+    takeBack: onBuckets("take back(buckets, epochs)")(
+      changeGiven(`epoch = b.epoch + 1, ${OPENED}`, "b.epoch = r.epoch AND b.state = 'left'"),
+    ),
+
+    supersede: onBuckets("supersede(buckets, epochs, cells)")(
+      changeGiven(
+        `state = 'left', epoch = r.epoch, other_cell = r.cell, ${FREE}`,
+        "b.epoch < r.epoch AND b.state IN ('open', 'moving')",
+        "unnest($1::int[], $2::bigint[], $3::text[]) AS r(bucket, epoch, cell)",
+      ),
     ),
 
     unfinished: {

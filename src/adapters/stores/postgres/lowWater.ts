@@ -29,7 +29,8 @@ const ELEMENT = {
 } as const;
 
 const XMAX = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
-const SERVER = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
+/** An expression (bigint): when this server was started. After a restart, a restore or a failover it is another time. */
+export const SERVER = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
 
 /** @param lowWater the text of the parameter `lowWater`, here and below */
 const element = (lowWater: string, name: keyof typeof ELEMENT): string => `(${lowWater}::bigint[])[${ELEMENT[name]}]`;

@@ -3,7 +3,7 @@ import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, NewInboxRow } from "../../../model/rows.ts";
 import type { ReceiptCommands } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
-import { bucketsOf, inKeyOrder, type Row, type Values } from "../sql/rows.ts";
+import { bucketsOf, inKeyOrder, type Row, serversOf, type Values } from "../sql/rows.ts";
 import { NOT_READ_COMMITTED, whereOpen } from "./bucketsSql.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { hasSqlState, UNIQUE_VIOLATION } from "./errors.ts";
@@ -157,9 +157,12 @@ export function receivedValues(rows: readonly NewInboxRow[]): Values {
 }
 
 /** What a fence takes; nothing without buckets. */
-export function fenceValues(rows: readonly NewInboxRow[]): { readonly buckets?: readonly number[] } {
+export function fenceValues(rows: readonly NewInboxRow[]): {
+  readonly buckets?: readonly number[];
+  readonly servers?: readonly string[];
+} {
   const buckets = bucketsOf(rows);
-  return buckets.length === 0 ? {} : { buckets };
+  return buckets.length === 0 ? {} : { buckets, servers: serversOf(rows) };
 }
 
 function ownValues(rows: readonly NewInboxRow[]): Values {
@@ -237,7 +240,8 @@ function receiptForms(names: TableNames, types: ColumnTypes, mayBeCitus: boolean
    * the clock was set back, which would delay the row.
    */
   const insert = (shared: boolean, onConflict: string, isTimed = false): string => {
-    const fence = isFenced ? `\nWHERE ${whereOpen(names, isTimed ? "$17" : "$12")}` : "";
+    const [buckets, servers] = isTimed ? ["$17", "$18"] : ["$12", "$13"];
+    const fence = isFenced ? `\nWHERE ${whereOpen(names, buckets, servers)}` : "";
     const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
     const expires = isTimed ? c.expiresAt : null;
     return `
@@ -256,7 +260,7 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
   };
   const unlessKnown = `\nON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING${mayBeCitus ? " RETURNING NULL" : ""}`;
 
-  const buckets = isFenced ? ", buckets" : "";
+  const buckets = isFenced ? ", buckets, servers" : "";
   const plain = (name: string) => statement(`${name}(${INSERT_PARAMETERS}${buckets})`);
   const timed = (name: string) => statement(`${name}(${TIMED_PARAMETERS}${buckets})`);
   return {

@@ -56,7 +56,7 @@ export function relayedReceiptStatements(
    */
   const receipt = (
     { ctes, from, columns, values, isClaimed, returned, noRow, rows }: ClaimPart,
-    buckets: string | undefined,
+    fence: readonly [buckets: string, servers: string] | undefined,
   ): string => `
 WITH${lowWaterOf("$14")},
 received AS MATERIALIZED (SELECT clock_timestamp() AS at),
@@ -73,7 +73,7 @@ stored AS (
   SELECT g.${c.id}, g.${c.idempotencyKey}, g.${c.aggregateId}, g.${c.eventType}, g.${c.payload}::${types.inboxPayload}, g.${c.correlationId},
     g.${c.headers}::${types.inboxHeaders}, g.${c.source}, CASE WHEN g."is relayed" THEN 'processed' ELSE 'pending' END, 'push',
     CASE WHEN g."is relayed" THEN r.at END, r.at, r.at
-  FROM given g CROSS JOIN received r${buckets === undefined ? "" : `\n  WHERE ${whereOpen(names, buckets)}`}
+  FROM given g CROSS JOIN received r${fence === undefined ? "" : `\n  WHERE ${whereOpen(names, ...fence)}`}
   ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING
   RETURNING ${given.join(", ")}, ${c.state}
 )${ctes},
@@ -137,18 +137,18 @@ ORDER BY sequence NULLS FIRST`,
     lockTimeoutMs: LOCK_TIMEOUT_MS,
     first: `SELECT set_config('${MAY_RELAY}', pg_try_advisory_xact_lock(${relayLock})::text, true)`,
   };
-  const relayed = (more: string, buckets?: string) =>
-    byIndex(`inbox.insert and relay(${PARAMETERS}${more})`, options)(receipt(noClaim, buckets));
-  const claimed = (more: string, buckets?: string) =>
-    byIndex(
-      `inbox.insert, relay and claim(${PARAMETERS}, ${CLAIM_PARAMETERS}${more})`,
-      options,
-    )(receipt(claim, buckets));
+  const relayed = (more: string, fence?: readonly [buckets: string, servers: string]) =>
+    byIndex(`inbox.insert and relay(${PARAMETERS}${more})`, options)(receipt(noClaim, fence));
+  const claimed = (more: string, fence?: readonly [buckets: string, servers: string]) =>
+    byIndex(`inbox.insert, relay and claim(${PARAMETERS}, ${CLAIM_PARAMETERS}${more})`, options)(receipt(claim, fence));
   return {
     insertRelayed: relayed(""),
     insertClaimed: claimed(""),
     /** For rows with a bucket. */
-    fenced: { insertRelayed: relayed(", buckets", "$15"), insertClaimed: claimed(", buckets", "$21") },
+    fenced: {
+      insertRelayed: relayed(", buckets, servers", ["$15", "$16"]),
+      insertClaimed: claimed(", buckets, servers", ["$21", "$22"]),
+    },
   } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>>>;
 }
 

@@ -1,6 +1,7 @@
 import { StoreError } from "../../../model/errors.ts";
-import { INBOX_COLUMNS, type MessageId } from "../../../model/rows.ts";
+import { type ClaimToken, INBOX_COLUMNS, type MessageId } from "../../../model/rows.ts";
 import type {
+  BucketAt,
   BucketRow,
   BucketState,
   BucketStore,
@@ -14,13 +15,27 @@ import type { TableNames } from "./names.ts";
 import { inKeyOrder, type Named, numberOf, type Row, type StatementRunner, textOf, type Values } from "./rows.ts";
 
 /**
- * The statements on buckets. Those that change some answer with the `bucket` and `epoch` of each, `copy` with a row for
- * each one stored. Pages begin behind their parameters: `FIRST` is in front of every row.
+ * The statements on buckets. `all` answers with a row of the `server` alone where there is no bucket. Those that change
+ * some answer with the `bucket` and `epoch` of each, `copy` with a row for each one stored. Pages begin behind their parameters: `FIRST` is in front of every row.
  */
 export interface BucketStatements<S>
   extends Named<
     S,
-    "all" | "open" | "close" | "renew" | "reopen" | "leave" | "awaitReceipts" | "before" | "finished" | "read" | "copy"
+    | "all"
+    | "open"
+    | "close"
+    | "renew"
+    | "reopen"
+    | "expect"
+    | "leave"
+    | "arrive"
+    | "takeBack"
+    | "supersede"
+    | "awaitReceipts"
+    | "before"
+    | "finished"
+    | "read"
+    | "copy"
   > {
   /** Pages of unfinished rows, one index each, with what identifies the end of a page. */
   readonly unfinished: {
@@ -91,21 +106,29 @@ export function bucketStore<S>(runner: StatementRunner<S>, sql: BucketStatements
   };
 
   return {
-    all: async () => (await run(sql.all)).map(bucketRow),
+    async all() {
+      const rows = await run(sql.all);
+      return {
+        rows: rows.filter(({ bucket }) => bucket !== null).map(bucketRow),
+        server: textOf(rows[0]?.server) ?? undefined,
+      };
+    },
     async open(buckets) {
-      if (buckets.length > 0)
-        await run(sql.open, {
-          buckets: buckets.map(({ bucket }) => bucket),
-          epochs: buckets.map(({ epoch }) => epoch),
-        });
+      if (buckets.length > 0) await run(sql.open, epochsOf(buckets));
     },
     close: async (buckets, to, lease) => await changed(sql.close, { buckets, to, ...lease }),
     renew: async (lease) => await changed(sql.renew, { ...lease }),
     reopen: async (buckets, token) => await changed(sql.reopen, { buckets, token }),
+    expect: async (buckets, { from, token, server = null }) =>
+      await changed(sql.expect, { ...epochsOf(buckets), from, token, server }),
     async leave(buckets, token) {
       const rows = await run(sql.leave, { buckets, token });
       return rows.map(({ bucket, epoch }) => ({ bucket: Number(bucket), epoch: Number(epoch) }));
     },
+    arrive: async (buckets, token) => await changed(sql.arrive, { ...epochsOf(buckets), token }),
+    takeBack: async (buckets) => await changed(sql.takeBack, epochsOf(buckets)),
+    supersede: async (buckets) =>
+      await changed(sql.supersede, { ...epochsOf(buckets), cells: buckets.map(({ cell }) => cell) }),
 
     async unfinished(after, limit) {
       const from = after === undefined ? { kind: KINDS[0], at: [] } : (JSON.parse(after) as Position);
@@ -177,6 +200,11 @@ function endOf(kind: Kind, row: Row): readonly string[] {
   return kind === "push" ? end : [String(row.source), ...end];
 }
 
+const epochsOf = (buckets: readonly BucketAt[]) => ({
+  buckets: buckets.map(({ bucket }) => bucket),
+  epochs: buckets.map(({ epoch }) => epoch),
+});
+
 const idOf = (id: unknown): MessageId => String(id).toLowerCase() as MessageId;
 
 const keyed = (row: Row) => ({
@@ -211,6 +239,7 @@ function bucketRow(row: Row): BucketRow {
     state: row.state as BucketState,
     epoch: Number(row.epoch),
     otherCell: textOf(row.other_cell),
+    token: (textOf(row.token)?.toLowerCase() ?? null) as ClaimToken | null,
     hasLeaseEnded: Number(row.has_ended) === 1,
   };
 }

@@ -86,5 +86,12 @@ class Side {
 
 const RECEIPT = /^inbox\.(insert|present)\b/;
 /** Readiness, and where buckets are. They touch neither table. */
-const NEEDED_BY_RECEIPTS: ReadonlySet<string> = new Set(["ping", "buckets.all", "buckets.open"]);
+const NEEDED_BY_RECEIPTS: ReadonlySet<string> = new Set([
+  "ping",
+  "buckets.all",
+  "buckets.open",
+  "buckets.arrive",
+  "buckets.take back",
+  "buckets.supersede",
+]);
 const LEAST_POOL = 3;

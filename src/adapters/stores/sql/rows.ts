@@ -305,6 +305,13 @@ function byCodeUnits(a: string, b: string): number {
   return a < b ? -1 : 1;
 }
 
+/** The servers from which the buckets of received rows are known, each once. */
+export function serversOf(rows: readonly NewInboxRow[]): readonly string[] {
+  const servers = new Set<string>();
+  for (const { bucketsOn } of rows) if (bucketsOn !== undefined) servers.add(bucketsOn);
+  return [...servers];
+}
+
 /** The buckets of received rows, each once and in order; none without cells. */
 export function bucketsOf(rows: readonly NewInboxRow[]): readonly number[] {
   const buckets = new Set<number>();

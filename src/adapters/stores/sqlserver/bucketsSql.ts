@@ -20,15 +20,23 @@ import { type Statement, statement } from "./statement.ts";
 const onBuckets = (declaration: string, timeoutMs = 10_000) => statement(`buckets.${declaration}`, { timeoutMs });
 
 /**
- * In the transaction of a receipt, before its rows: fails unless each bucket of `@buckets` is open here. The rows stay
- * locked up to the commit, whatever the isolation of the database is: a close waits for it.
+ * In the transaction of a receipt, before its rows: fails unless each bucket of `@buckets` is open here, and each of
+ * `@servers` is this one. The rows stay locked up to the commit, whatever the isolation of the database is: a close
+ * waits for it.
  */
 export function requireOpen({ operations: { bucket } }: TableNames): string {
   return `IF (SELECT COUNT(*) FROM OPENJSON(@buckets) WITH (bucket int '$') n
   JOIN ${bucket} b WITH (REPEATABLEREAD, ROWLOCK, FORCESEEK) ON b.bucket = n.bucket WHERE b.state = N'open')
-  < (SELECT COUNT(*) FROM OPENJSON(@buckets))
+  < (SELECT COUNT(*) FROM OPENJSON(@buckets)) OR EXISTS (SELECT 1 FROM OPENJSON(@servers) s WHERE s.[value] <> ${SERVER})
   THROW ${NOT_OPEN.number}, N'${NOT_OPEN.message}', 1;`;
 }
+
+/**
+ * The server, by the time of its start, which makes `tempdb` anew, and that of the creation of this database. Managed
+ * ones may not show the first.
+ */
+const SERVER = `(SELECT CONCAT(CONVERT(nvarchar(30), MAX(t.create_date), 126), N' ', CONVERT(nvarchar(30), MAX(d.create_date), 126))
+  FROM sys.databases d LEFT JOIN sys.databases t ON t.name = N'tempdb' WHERE d.name = DB_NAME())`;
 
 /** The statements on buckets, and on the rows that a move reads and copies. */
 export function bucketStatements(names: TableNames): BucketStatements<Statement> {
@@ -37,18 +45,25 @@ export function bucketStatements(names: TableNames): BucketStatements<Statement>
   const NOW = "CONVERT(datetimeoffset(7), SYSUTCDATETIME())";
   const until = `DATEADD(millisecond, @leaseMs, ${NOW})`;
   const FREE = "token = NULL, lease_until = NULL";
+  const OPENED = `state = N'open', other_cell = NULL, ${FREE}`;
+  /** What arrives may still be opened. */
+  const isNewer = "(b.epoch < g.epoch OR (b.epoch = g.epoch AND b.state = N'arriving'))";
+  /** The parameters of statements on buckets with their epochs. */
+  const GIVEN = `DECLARE @given TABLE (bucket int NOT NULL PRIMARY KEY, epoch bigint NOT NULL);
+INSERT INTO @given (bucket, epoch)
+SELECT CONVERT(int, n.[value]), CONVERT(bigint, e.[value]) FROM OPENJSON(@buckets) n JOIN OPENJSON(@epochs) e ON e.[key] = n.[key];`;
   /**
    * The connection goes back into the pool: it must wait for locks as before.
    *
    * @param set besides the time of the change
-   * @param condition besides the buckets
+   * @param from the buckets `b` to change
    */
-  const change = (set: string, condition: string): string => `${BATCH}
+  const changed = (set: string, from: string): string => `
 SET LOCK_TIMEOUT ${LONGEST_RECEIPT_MS};
 DECLARE @changed TABLE (bucket int NOT NULL, epoch bigint NOT NULL);
 BEGIN TRY
   UPDATE b SET changed_at = ${NOW}, ${set} OUTPUT inserted.bucket, inserted.epoch INTO @changed (bucket, epoch)
-  FROM ${table} b WITH (ROWLOCK) WHERE b.bucket IN (SELECT n.bucket FROM OPENJSON(@buckets) WITH (bucket int '$') n) AND ${condition};
+  FROM ${table} b WITH (ROWLOCK) ${from};
 END TRY
 BEGIN CATCH
   SET LOCK_TIMEOUT -1;
@@ -56,6 +71,12 @@ BEGIN CATCH
 END CATCH;
 SET LOCK_TIMEOUT -1;
 SELECT c.bucket, c.epoch FROM @changed c;`;
+  /** @param condition besides the buckets */
+  const change = (set: string, condition: string): string =>
+    `${BATCH}${changed(set, `WHERE b.bucket IN (SELECT n.bucket FROM OPENJSON(@buckets) WITH (bucket int '$') n) AND ${condition}`)}`;
+  /** @param condition besides the buckets, on which `g` has the epoch of each */
+  const changeGiven = (set: string, condition: string): string =>
+    `${BATCH}\n${GIVEN}${changed(set, `JOIN @given g ON g.bucket = b.bucket WHERE ${condition}`)}`;
 
   const dueInMs = (time: string): string =>
     `CASE WHEN ${time} > ${NOW} THEN DATEDIFF_BIG(millisecond, ${NOW}, ${time}) ELSE 0 END AS due_in_ms`;
@@ -81,15 +102,14 @@ ORDER BY w.[key], w.sequence;`;
 
   return {
     all: onBuckets("all")`
-SELECT b.bucket, b.state, b.epoch, b.other_cell, CASE WHEN b.lease_until < ${NOW} THEN 1 ELSE 0 END AS has_ended FROM ${table} b;`,
+SELECT s.server, b.bucket, b.state, b.epoch, b.other_cell, b.token, CASE WHEN b.lease_until < ${NOW} THEN 1 ELSE 0 END AS has_ended
+FROM (SELECT ${SERVER} AS server) s LEFT JOIN ${table} b ON 1 = 1;`,
 
     open: onBuckets("open(buckets list, epochs list)")`${BATCH}
 ${BEGIN}
-DECLARE @given TABLE (bucket int NOT NULL PRIMARY KEY, epoch bigint NOT NULL);
-INSERT INTO @given (bucket, epoch)
-SELECT CONVERT(int, n.[value]), CONVERT(bigint, e.[value]) FROM OPENJSON(@buckets) n JOIN OPENJSON(@epochs) e ON e.[key] = n.[key];
-UPDATE b SET state = N'open', epoch = g.epoch, other_cell = NULL, ${FREE}, changed_at = ${NOW}
-FROM ${table} b WITH (UPDLOCK, HOLDLOCK) JOIN @given g ON g.bucket = b.bucket WHERE b.epoch < g.epoch;
+${GIVEN}
+UPDATE b SET ${OPENED}, epoch = g.epoch, changed_at = ${NOW}
+FROM ${table} b WITH (UPDLOCK, HOLDLOCK) JOIN @given g ON g.bucket = b.bucket WHERE ${isNewer};
 INSERT INTO ${table} (bucket, state, epoch, changed_at)
 SELECT g.bucket, N'open', g.epoch, ${NOW} FROM @given g
 WHERE NOT EXISTS (SELECT 1 FROM ${table} b WITH (UPDLOCK, HOLDLOCK) WHERE b.bucket = g.bucket);
@@ -104,14 +124,40 @@ UPDATE b SET lease_until = ${until} FROM ${table} b WHERE b.token = @token AND b
 SELECT b.bucket, b.epoch FROM ${table} b WHERE b.token = @token AND b.state = N'moving';`,
 
     reopen: onBuckets("reopen(buckets list, token uuid)")(
-      change(
-        `state = N'open', other_cell = NULL, ${FREE}`,
-        `b.state = N'moving' AND (b.token = @token OR (@token IS NULL AND b.lease_until < ${NOW}))`,
-      ),
+      change(OPENED, `b.state = N'moving' AND (b.token = @token OR (@token IS NULL AND b.lease_until < ${NOW}))`),
     ),
 
+    expect: onBuckets("expect(buckets list, epochs list, from text, token uuid, server text)")`${BATCH}
+${BEGIN}
+${GIVEN}
+IF @server <> ${SERVER} DELETE FROM @given;
+UPDATE b SET state = N'arriving', epoch = g.epoch, other_cell = @from, token = @token, lease_until = NULL, changed_at = ${NOW}
+FROM ${table} b WITH (UPDLOCK, HOLDLOCK) JOIN @given g ON g.bucket = b.bucket WHERE ${isNewer};
+INSERT INTO ${table} (bucket, state, epoch, other_cell, token, changed_at)
+SELECT g.bucket, N'arriving', g.epoch, @from, @token, ${NOW} FROM @given g
+WHERE NOT EXISTS (SELECT 1 FROM ${table} b WITH (UPDLOCK, HOLDLOCK) WHERE b.bucket = g.bucket);
+SELECT b.bucket, b.epoch FROM ${table} b JOIN @given g ON g.bucket = b.bucket
+WHERE b.epoch = g.epoch AND b.state = N'arriving' AND b.token = @token;
+${COMMIT}`,
+
     leave: onBuckets("leave(buckets list, token uuid)")(
-      change(`state = N'left', epoch = b.epoch + 1, ${FREE}`, "b.state = N'moving' AND b.token = @token"),
+      change("state = N'left', epoch = b.epoch + 1, lease_until = NULL", "b.state = N'moving' AND b.token = @token"),
+    ),
+
+    arrive: onBuckets("arrive(buckets list, epochs list, token uuid)")(
+      changeGiven(OPENED, "b.epoch = g.epoch AND (b.state = N'open' OR (b.state = N'arriving' AND b.token = @token))"),
+    ),
+
+    takeBack: onBuckets("take back(buckets list, epochs list)")(
+      changeGiven(`epoch = b.epoch + 1, ${OPENED}`, "b.epoch = g.epoch AND b.state = N'left'"),
+    ),
+
+    supersede: onBuckets("supersede(buckets list, epochs list, cells list)")(
+      changeGiven(
+        `state = N'left', epoch = g.epoch, other_cell = (SELECT c.[value] FROM OPENJSON(@buckets) n JOIN OPENJSON(@cells) c ON c.[key] = n.[key]
+    WHERE CONVERT(int, n.[value]) = b.bucket), ${FREE}`,
+        "b.epoch < g.epoch AND b.state IN (N'open', N'moving')",
+      ),
     ),
 
     unfinished: {

@@ -3,7 +3,7 @@ import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, NewInboxRow, Schedule } from "../../../model/rows.ts";
 import type { ReceiptCommands } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
-import { bucketsOf, inKeyOrder } from "../sql/rows.ts";
+import { bucketsOf, inKeyOrder, serversOf } from "../sql/rows.ts";
 import { requireOpen } from "./bucketsSql.ts";
 import { isDuplicateKey } from "./errors.ts";
 import { BATCH, BEGIN, COMMIT, NOW, placeFrom, textBatch, textOf, timeOf } from "./fragments.ts";
@@ -55,6 +55,7 @@ export class SqlServerReceipt implements ReceiptCommands {
     const buckets = bucketsOf(rows);
     const [latest, ids] = await database.runAll(buckets.length === 0 ? this.#insert : this.#fenced, {
       buckets,
+      servers: serversOf(rows),
       ...textBatch(
         firsts.map((row, turn) => ({ ...row, turn })),
         INSERTED_TEXTS,
@@ -163,7 +164,7 @@ export const fencedInsertStatement = (names: TableNames): Statement => insertSta
 
 function insertStatementOf(names: TableNames, isFenced: boolean): Statement {
   const { inboxTable: inbox, inbox: c } = names;
-  const parameters = `rows longText, texts bytes, latest bigint${isFenced ? ", buckets list" : ""}`;
+  const parameters = `rows longText, texts bytes, latest bigint${isFenced ? ", buckets list, servers list" : ""}`;
   return statement(`inbox.insert(${parameters})`)`
 ${BATCH}${isFenced ? `\n${BEGIN}\n${requireOpen(names)}` : ""}
 ${NOW}
