@@ -131,6 +131,24 @@ describe("svc cells", () => {
     expect(await counts(file)).toEqual([["a", 1024]]);
   });
 
+  test("opens in the old cell what a new one, without any bucket, knows nothing of: nowhere else, and not by itself", async () => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    const file = configOf([a, b]);
+    await printed(file, "move", "--bucket", "5", "--to", "b");
+    await b.database.query("DELETE FROM outbox_bucket");
+    const reason =
+      "the bucket 5 has left the cell a for b, which knows nothing of it: if that is the right database, run svc cells move --bucket 5 --to a";
+    expect(await printed(file, "list")).toContain(`${reason}\n`);
+    await expect(cells(file, "move", "--bucket", "5", "--to", "b")).rejects.toThrow(reason);
+    expect(await printed(file, "move", "--bucket", "5", "--to", "a")).toBe("1 bucket moved\n");
+    expect(await counts(file)).toEqual([
+      ["a", 1024],
+      ["b", 0],
+    ]);
+    expect(await printed(file, "move", "--bucket", "5", "--to", "b")).toBe("1 bucket moved\n");
+  });
+
   test("moves nothing while a cell is away, and says which", async () => {
     await using setup = await setUp();
     const { a, b } = setup;
@@ -147,6 +165,8 @@ describe("svc cells", () => {
     [["move", "--bucket", "1024", "--to", "b"], "umbers from 0 to 1023"],
     [["move", "--bucket", "3-1", "--to", "b"], "umbers from 0 to 1023"],
     [["move", "--to", "b"], "give --bucket or --key"],
+    [["move", "--key", "", "--to", "b"], "no message has that key"],
+    [["of", ""], "no message has that key"],
     [["rebalance", "--wait", "2h"], "at most 60s"],
   ])("refuses %j", async (args, message) => {
     await using setup = await setUp();
