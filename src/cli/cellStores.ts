@@ -73,7 +73,10 @@ async function runOnCells(
     const result = await work({
       cells,
       map,
-      mover: (options) => new Mover({ cells, ownKeySources, clock: systemClock, log, ...options }),
+      mover: (options) => {
+        const serverOf = (cell: string) => map.cells().find(({ name }) => name === cell)?.server;
+        return new Mover({ cells, serverOf, ownKeySources, clock: systemClock, log, ...options });
+      },
       audit: createAudit({ store: store.operations, redact: createRedactor(secrets, LONGEST_NOTE), log }),
       waitingIn: (cell) => waitingIn(cell, signal),
       signal,

@@ -249,6 +249,16 @@ describe("a mover whose lease has ended", () => {
     expect([await states(a, bucket), await states(b, bucket)]).toEqual(["open 1", "arriving 2"]);
   });
 
+  test("gives nothing up where the cell was restarted since the plan: it may have gone back to before a move", async () => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    const moved = await setup.mover({ serverOf: () => "an earlier one" }).move(toB(7), NEVER);
+    expect(moved).toMatchObject([
+      { outcome: "failed", reason: expect.stringMatching(/^the database of a or b was restarted during the move/) },
+    ]);
+    expect([await states(a, 7), await states(b, 7)]).toEqual(["open 1", ""]);
+  });
+
   test("does not give up what another mover has closed since", async () => {
     await using setup = await setUp();
     const { a, b, map } = setup;

@@ -10,6 +10,7 @@ import {
   halfMoves,
   type KnownCell,
   lostBy,
+  orphaned,
   type Place,
   placeOf,
   superseded,
@@ -71,7 +72,7 @@ export class CellMap {
 
   /** What is known of each cell, in the order of the configuration. */
   cells(): readonly CellOverview[] {
-    return this.#cells.map(({ name, rows, trouble }) => ({ name, rows, trouble }));
+    return this.#cells.map(({ name, rows, server, trouble }) => ({ name, rows, server, trouble }));
   }
 
   async #read(): Promise<void> {
@@ -80,7 +81,14 @@ export class CellMap {
     const superseded = await Promise.all(answered.map((cell) => this.#supersede(cell)));
     const reopened = await Promise.all(answered.map((cell) => this.#reopen(cell)));
     await this.#answersOf(answered.filter((_, n) => superseded[n] || reopened[n]));
-    for (const move of halfMoves(this.#cells)) await this.#finish(move, answered.length === this.#cells.length);
+    const isWhole = answered.length === this.#cells.length;
+    for (const move of halfMoves(this.#cells)) await this.#finish(move, isWhole);
+    // What was read of one cell may be older than what was read of another: again.
+    if (isWhole && orphaned(this.#cells).length > 0) {
+      const again = await this.#answersOf(this.#cells);
+      if (again.length === this.#cells.length)
+        for (const move of orphaned(this.#cells)) await this.#finish(move, isWhole);
+    }
     this.#noteTwins();
   }
 

@@ -20,6 +20,8 @@ export interface MovedBucket extends PlannedMove {
 
 export interface MoverOptions {
   readonly cells: readonly Cell[];
+  /** The server of a cell as the plan knows it; by default as it is when its move begins. */
+  readonly serverOf?: (cell: string) => string | undefined;
   /** Sources with an order of their own (`keyScope: source`). */
   readonly ownKeySources: readonly string[];
   readonly newToken: () => ClaimToken;
@@ -120,8 +122,8 @@ const MOST_PASSES = 20;
 const CLOSE_TRIES = 5;
 const CLOSE_PAUSE_MS = 1000;
 
-const lostText = (cell: string): string =>
-  `the database of ${cell} was restarted during the move, and may have gone back to before the copies`;
+const lostText = (from: string, cell: string): string =>
+  `the database of ${from} or ${cell} was restarted during the move, and may have gone back to before it`;
 
 type Report = (move: PlannedMove, outcome: MovedBucket["outcome"], reason?: string) => void;
 
@@ -138,6 +140,8 @@ class MoveRun {
   /** The servers of those cells, as they were before the first copy. */
   readonly #servers = new Map<BucketStore, string | undefined>();
   readonly #name: string;
+  /** That of the old cell. */
+  #server: string | undefined;
   /** Rows so far. */
   copied = 0;
 
@@ -168,6 +172,8 @@ class MoveRun {
 
   /** Copies while receipts go on, until little is left. @throws StoreError */
   async copyBefore(signal: AbortSignal): Promise<void> {
+    this.#server =
+      this.#options.serverOf?.(this.#name) ?? (await waitOrAbort(this.#from.all(), signal, "reading buckets")).server;
     for (const target of new Set(this.#targets.values()))
       this.#servers.set(target, (await waitOrAbort(target.all(), signal, "reading buckets")).server);
     for (let passes = 0; passes < MOST_PASSES; passes += 1) {
@@ -294,20 +300,21 @@ class MoveRun {
       else if (typeof opened === "string")
         this.#leaveOut(move, "failed", `it has left, and is open in ${to} when that answers: ${opened}`);
       else if (opened.has(bucket)) this.#leaveOut(move, "moved");
-      else this.#leaveOut(move, "failed", `${lostText(to)}: it will be open again in ${this.#name}`);
+      else this.#leaveOut(move, "failed", `${lostText(this.#name, to)}: it will be open again in ${this.#name}`);
     }
     await this.#reopen(kept, token);
-    for (const move of kept) this.#leaveOut(move, "failed", `${lostText(move.to)}: run this again`);
+    for (const move of kept) this.#leaveOut(move, "failed", `${lostText(this.#name, move.to)}: run this again`);
   }
 
-  /** @returns those that the cell has noted: none where it may have lost copies */
+  /** @returns those that the cell has noted: none where it may have lost copies, or the old cell an earlier move */
   async #expectIn(
     target: BucketStore,
     moves: readonly PlannedMove[],
     token: ClaimToken,
     signal: AbortSignal,
   ): Promise<ReadonlySet<number>> {
-    const { rows } = await waitOrAbort(this.#from.all(), signal, "reading buckets");
+    const { rows, server } = await waitOrAbort(this.#from.all(), signal, "reading buckets");
+    if (server !== this.#server) return new Set();
     const wanted = new Set(moves.map(({ bucket }) => bucket));
     const buckets = rows.flatMap(({ bucket, epoch }) => (wanted.has(bucket) ? [{ bucket, epoch: epoch + 1 }] : []));
     const move = { from: this.#name, token, server: this.#servers.get(target) };

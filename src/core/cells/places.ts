@@ -53,6 +53,11 @@ const RANKS = { arriving: -1, left: 0, moving: 1, open: 2 };
 
 export function placeOf(bucket: number, cells: readonly KnownCell[]): Place {
   const latest = latestOf(bucket, cells);
+  const orphan = orphanOf(bucket, cells);
+  if (orphan !== undefined)
+    return {
+      reason: `the bucket ${bucket} was to arrive in the cell ${orphan.to} from ${orphan.from}, which ${lostText(bucket, orphan.to)}`,
+    };
   if (latest === undefined) {
     const silent = cells.find(({ rows }) => rows === undefined);
     const why = silent === undefined ? "no cell has it" : `the cell ${silent.name} has not answered yet`;
@@ -66,13 +71,37 @@ export function placeOf(bucket: number, cells: readonly KnownCell[]): Place {
   let where = "which is not among the cells here";
   if (known?.rows === undefined) where = known === undefined ? where : "which has not answered yet";
   else if (!hasLost(known.rows, row)) where = "where it is not open yet";
-  else
-    where = `which knows nothing of it: if that is the right database, run svc cells move --bucket ${bucket} --to ${name}`;
+  else where = `which ${lostText(bucket, name)}`;
   return { reason: `the bucket ${bucket} has left the cell ${name} for ${target}, ${where}` };
 }
 
-/** The cell that a bucket has left for one that knows nothing of it: that one has all of its rows. */
+const lostText = (bucket: number, keeper: string): string =>
+  `knows nothing of it: if that is the right database, run svc cells move --bucket ${bucket} --to ${keeper}`;
+
+/** What only arrives in a cell, from one that has gone back to before it had that: with its copies the new one has all rows. */
+interface Orphan {
+  readonly from: string;
+  readonly to: string;
+  readonly row: BucketRow;
+}
+
+function orphanOf(bucket: number, cells: readonly KnownCell[]): Orphan | undefined {
+  const epoch = latestOf(bucket, cells)?.row.epoch ?? 0;
+  let orphan: Orphan | undefined;
+  for (const { name: to, rows } of cells) {
+    const row = rows?.get(bucket);
+    // While it leaves, the other cell has the epoch before.
+    if (row?.state !== "arriving" || row.epoch - 1 <= Math.max(epoch, orphan?.row.epoch ?? 0)) continue;
+    const from = cells.find(({ name }) => name === row.otherCell);
+    if (from?.rows !== undefined) orphan = { from: from.name, to, row };
+  }
+  return orphan;
+}
+
+/** The cell that has all rows of a bucket, of which the cell that had it, or was to have it, knows nothing. */
 export function keptBy(bucket: number, cells: readonly KnownCell[]): string | undefined {
+  const orphan = orphanOf(bucket, cells);
+  if (orphan !== undefined) return orphan.to;
   const latest = latestOf(bucket, cells);
   if (latest?.row.state !== "left") return undefined;
   const { name, row } = latest;
@@ -115,6 +144,16 @@ export function halfMoves(cells: readonly KnownCell[]): readonly HalfMove[] {
     found.set(id, move);
   }
   return [...found.values()];
+}
+
+/** Moves whose old cell has gone back to before it had the buckets: the new one may open them. As {@link lostBy}, not where it has none. */
+export function orphaned(cells: readonly KnownCell[]): readonly HalfMove[] {
+  const isEmpty = (name: string) => cells.find((cell) => cell.name === name)?.rows?.size === 0;
+  return Array.from({ length: BUCKETS }, (_, bucket) => orphanOf(bucket, cells)).flatMap((orphan) => {
+    if (orphan === undefined || isEmpty(orphan.from)) return [];
+    const { from, to, row } = orphan;
+    return [{ from, to, token: row.token, buckets: [{ bucket: row.bucket, epoch: row.epoch }] }];
+  });
 }
 
 /** What a cell has, though another one has had it since: a table that has gone back to before a move. */

@@ -1,6 +1,6 @@
 import { BUCKETS } from "../../model/cells.ts";
 import type { CellOverview } from "./cellMap.ts";
-import { nextEpoch, placeOf } from "./places.ts";
+import { keptBy, nextEpoch, placeOf } from "./places.ts";
 import type { PlannedMove } from "./shares.ts";
 
 /** Where buckets are now, for plans. */
@@ -18,7 +18,7 @@ export function ownersOf(cells: readonly CellOverview[]): Owners {
   for (let bucket = 0; bucket < BUCKETS; bucket += 1) {
     const place = placeOf(bucket, cells);
     if ("cell" in place) owners.set(bucket, place.cell);
-    else if (isLost(bucket, cells)) owners.set(bucket, undefined);
+    else if (keptBy(bucket, cells) === undefined && isLost(bucket, cells)) owners.set(bucket, undefined);
     else moving.set(bucket, place.reason);
   }
   return { owners, moving };

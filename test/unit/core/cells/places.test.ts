@@ -5,6 +5,7 @@ import {
   keptBy,
   lostBy,
   nextEpoch,
+  orphaned,
   placeOf,
   superseded,
   twinsOf,
@@ -124,6 +125,38 @@ test("what has left for a cell that knows nothing of it is kept by the cell that
     { a: row("moving", 1, "b"), b: null },
   ];
   expect(others.map(kept)).toEqual(others.map(() => undefined));
+});
+
+describe("what only arrives in a cell, from one that has gone back to before it had it,", () => {
+  const gone = "knows nothing of it: if that is the right database, run svc cells move --bucket 7 --to a";
+  test.each([
+    ["and no other cell has it", { a: arriving(3, "b"), b: null }],
+    ["and another cell had it before", { a: arriving(5, "b"), b: null, c: left(3, "a") }],
+    ["and which has an older state of it", { a: arriving(5, "b"), b: row("open", 2), c: left(3, "a") }],
+  ])("is kept by that cell: %s", (_, known) => {
+    const all = cells(known);
+    expect(placeOf(7, all)).toEqual({ reason: `the bucket 7 was to arrive in the cell a from b, which ${gone}` });
+    expect(keptBy(7, all)).toBe("a");
+    // A table without any bucket may be that of a wrong database.
+    const others = all.map((cell) => ({
+      ...cell,
+      rows: new Map([...(cell.rows ?? []), [8, row("open", 1)] as const]),
+    }));
+    expect(orphaned(others)).toEqual([
+      { from: "b", to: "a", token: MOVE, buckets: [{ bucket: 7, epoch: known.a.epoch }] },
+    ]);
+    expect(orphaned(cells({ ...known, b: null }))).toEqual([]);
+  });
+
+  test.each([
+    ["it still leaves", { a: arriving(3, "b"), b: row("moving", 2, "a") }],
+    ["it has stayed where it was", { a: arriving(3, "b"), b: row("open", 2) }],
+    ["it has gone elsewhere", { a: arriving(3, "b"), b: left(3, "c"), c: row("open", 3) }],
+    ["the other cell has not answered", { a: arriving(3, "b"), b: undefined }],
+    ["the other cell is none of these", { a: arriving(3, "gone"), b: null }],
+  ])("but not where %s", (_, known) => {
+    expect([keptBy(7, cells(known)), orphaned(cells(known))]).toEqual([undefined, []]);
+  });
 });
 
 describe("what a cell has though another one has had it since", () => {
