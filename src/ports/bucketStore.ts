@@ -54,11 +54,12 @@ export interface BucketStore {
   /** Opens buckets that are expected under the token. @returns those that are open here under their epoch */
   arrive(buckets: readonly BucketAt[], token: ClaimToken): Promise<readonly number[]>;
 
-  /** Opens buckets that have left under this epoch, under the next one. @returns those opened */
-  takeBack(buckets: readonly BucketAt[]): Promise<readonly number[]>;
+  /** Opens buckets that have left under this epoch, under a later one. @returns those opened */
+  takeBack(buckets: readonly (BucketAt & { readonly nextEpoch: number })[]): Promise<readonly number[]>;
 
   /**
-   * Marks buckets as left that are open, or moving, though another cell has had them since: this table has gone back.
+   * Marks buckets as left, by {@link SUPERSEDED}, that are open, or moving, though another cell has had them since: this
+   * table has gone back.
    *
    * @param buckets with the cell that had them last, and its epoch
    * @returns those marked
@@ -98,6 +99,9 @@ export interface BucketStore {
   /** Stores rows of another cell as they are there, but for those whose id or key is here. @returns how many */
   copy(rows: readonly StoredRow[]): Promise<number>;
 }
+
+/** In place of the token of a move that the table knows nothing of. */
+export const SUPERSEDED = "00000000-0000-0000-0000-000000000000" as ClaimToken;
 
 export interface BucketTable {
   readonly rows: readonly BucketRow[];

@@ -2,7 +2,7 @@ import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { StoreError } from "../../src/model/errors.ts";
 import type { ClaimToken } from "../../src/model/rows.ts";
-import type { BucketRow } from "../../src/ports/bucketStore.ts";
+import { type BucketRow, SUPERSEDED } from "../../src/ports/bucketStore.ts";
 import { inboxRow } from "../conformance/store/harness.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { migratedDatabase, postgresStore } from "../support/postgresHarness.ts";
@@ -113,7 +113,7 @@ function inModel(model: Map<number, ModelBucket>, step: Step): readonly number[]
     case "takeBack":
       return changed(
         step.buckets,
-        (its) => its.epoch === step.epoch && its.state === "left" && set(its, { ...opened, epoch: step.epoch + 1 }),
+        (its) => its.epoch === step.epoch && its.state === "left" && set(its, { ...opened, epoch: step.epoch + 2 }),
       );
     case "supersede":
       return changed(
@@ -121,7 +121,7 @@ function inModel(model: Map<number, ModelBucket>, step: Step): readonly number[]
         (its) =>
           its.epoch < step.epoch &&
           (its.state === "open" || its.state === "moving") &&
-          set(its, { state: "left", epoch: step.epoch, token: null, hasEnded: false }),
+          set(its, { state: "left", epoch: step.epoch, token: SUPERSEDED, hasEnded: false }),
       );
     case "receive":
       if (step.bucketsOn === "another") return false;
@@ -154,7 +154,7 @@ test("the buckets of a cell do what the model does, whatever movers do to them i
       case "arrive":
         return await its.arrive(at(does), does.token);
       case "takeBack":
-        return await its.takeBack(at(does));
+        return await its.takeBack(at(does).map((each) => ({ ...each, nextEpoch: does.epoch + 2 })));
       case "supersede":
         return await its.supersede(at(does).map((each) => ({ ...each, cell: "b" })));
       case "receive": {

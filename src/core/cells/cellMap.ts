@@ -1,6 +1,6 @@
 import { BUCKETS } from "../../model/cells.ts";
 import { errorText } from "../../model/errors.ts";
-import type { BucketRow, BucketTable } from "../../ports/bucketStore.ts";
+import { type BucketRow, type BucketTable, SUPERSEDED } from "../../ports/bucketStore.ts";
 import type { Log } from "../../ports/runtime.ts";
 import { resolvesWithin } from "../../time/wait.ts";
 import {
@@ -10,6 +10,7 @@ import {
   halfMoves,
   type KnownCell,
   lostBy,
+  nextEpoch,
   orphaned,
   type Place,
   placeOf,
@@ -76,7 +77,7 @@ export class CellMap {
   }
 
   async #read(): Promise<void> {
-    const answered = await this.#answersOf(this.#cells);
+    const answered = await this.#readAll();
     await this.#assign(answered);
     const superseded = await Promise.all(answered.map((cell) => this.#supersede(cell)));
     const reopened = await Promise.all(answered.map((cell) => this.#reopen(cell)));
@@ -100,13 +101,40 @@ export class CellMap {
     this.#areTwinsNoted = twins !== undefined;
   }
 
-  /** @returns those that have answered in time */
+  /**
+   * Reads all cells. One that went back says what was so before a move: it counts only beside what the others say after
+   * that.
+   *
+   * @returns those that have answered in time
+   */
+  async #readAll(): Promise<readonly ReadCell[]> {
+    let answered = await this.#ask(this.#cells);
+    const seen = new Map(this.#cells.map((cell) => [cell, cell.answeredBy]));
+    if (this.#cells.some((cell) => cell.isAnotherServer)) answered = await this.#ask(this.#cells);
+    const counts = (cell: ReadCell) => !cell.isAnotherServer || cell.answeredBy === seen.get(cell);
+    const counted = answered.filter(counts);
+    this.#take(this.#cells.filter(counts));
+    return counted;
+  }
+
+  /** Reads cells again, between two readings of all. @returns those that have answered in time */
   async #answersOf(cells: readonly ReadCell[]): Promise<readonly ReadCell[]> {
+    const answered = await this.#ask(cells);
+    const counts = (cell: ReadCell) => !cell.isAnotherServer;
+    const counted = answered.filter(counts);
+    this.#take(cells.filter(counts));
+    return counted;
+  }
+
+  async #ask(cells: readonly ReadCell[]): Promise<readonly ReadCell[]> {
     const answers = await Promise.all(cells.map((cell) => cell.read(this.#answerMs)));
-    // All at once: what one that went back says of its buckets means nothing without what the others say.
+    return cells.filter((_, n) => answers[n]);
+  }
+
+  /** All at once: what one that went back says of its buckets means nothing without what the others say. */
+  #take(cells: readonly ReadCell[]): void {
     for (const cell of cells) cell.take();
     for (const cell of cells) this.#note(cell);
-    return cells.filter((_, n) => answers[n]);
   }
 
   /** Logs that a cell went away, or came back. */
@@ -173,24 +201,31 @@ export class CellMap {
     const store = target.cell.store.buckets;
     let opened: readonly number[] = [];
     const isDone = await this.#change(target, async () => {
-      if (token !== null) opened = await store.arrive(buckets, token);
-      else {
-        await store.open(buckets);
-        opened = buckets.map(({ bucket }) => bucket);
+      if (token !== null && token !== SUPERSEDED) {
+        opened = await store.arrive(buckets, token);
+        return;
       }
+      // No note of the copies to go by: that of an earlier version, or of a move that the old cell has forgotten.
+      const lost = token === null ? [] : lostBy(target, move);
+      const kept = buckets.filter((each) => !lost.some(({ bucket }) => bucket === each.bucket));
+      await store.open(kept);
+      opened = kept.map(({ bucket }) => bucket);
     });
     if (!isDone) return;
     if (opened.length > 0) this.#log.info({ cell: to, buckets: opened.length }, "buckets have arrived");
-    // Behind the end of the move in the old cell: a note that the new cell took before it is seen now.
     await this.#answersOf([target]);
-    if (isWhole && target.trouble === undefined) await this.#takeBack(move, target);
+    if (isWhole && target.trouble === undefined && lostBy(target, move).length > 0) await this.#takeBack(move);
   }
 
   /** The old cell has all rows of the buckets, and the messages that the new one received are lost. */
-  async #takeBack(move: HalfMove, target: ReadCell): Promise<void> {
-    const lost = lostBy(target, move);
-    const from = this.#cells.find((cell) => cell.name === move.from);
-    if (lost.length === 0 || move.token === null || from === undefined) return;
+  async #takeBack({ from: name, to, token }: HalfMove): Promise<void> {
+    // Behind the end of the move in the old cell: a note of it that the new one took before is seen now, as is a further move.
+    if ((await this.#answersOf(this.#cells)).length < this.#cells.length) return;
+    const [from, target] = [name, to].map((each) => this.#cells.find((cell) => cell.name === each));
+    const move = halfMoves(this.#cells).find((each) => each.from === name && each.to === to && each.token === token);
+    if (from === undefined || target === undefined || move === undefined) return;
+    // Another mover may be about to open it under the next epoch.
+    const lost = lostBy(target, move).map((each) => ({ ...each, nextEpoch: nextEpoch(each.bucket, this.#cells) }));
     let opened: readonly number[] = [];
     await this.#change(from, async () => {
       opened = await from.cell.store.buckets.takeBack(lost);
@@ -245,6 +280,16 @@ class ReadCell implements CellOverview {
 
   get name(): string {
     return this.cell.name;
+  }
+
+  /** The server of the answer that is still to be taken. */
+  get answeredBy(): string | undefined {
+    return this.#answer?.server;
+  }
+
+  /** It has answered as another server than the one known: it was restarted, and may have gone back. */
+  get isAnotherServer(): boolean {
+    return this.#answer !== undefined && this.#answer.server !== this.server;
   }
 
   /** Its last answer counts from now on. */

@@ -296,11 +296,12 @@ class MoveRun {
     for (const move of moves) {
       const { bucket, to } = move;
       if (!noted.has(bucket)) kept.push(move);
-      else if (!gone.has(bucket)) this.#leaveOut(move, "failed", "its lease ended before the move did");
+      else if (!gone.has(bucket))
+        this.#leaveOut(move, "failed", "its lease ended before the move did, or its cell went back");
       else if (typeof opened === "string")
         this.#leaveOut(move, "failed", `it has left, and is open in ${to} when that answers: ${opened}`);
       else if (opened.has(bucket)) this.#leaveOut(move, "moved");
-      else this.#leaveOut(move, "failed", `${lostText(this.#name, to)}: it will be open again in ${this.#name}`);
+      else this.#leaveOut(move, "failed", `${lostText(this.#name, to)}: svc cells list tells where it is`);
     }
     await this.#reopen(kept, token);
     for (const move of kept) this.#leaveOut(move, "failed", `${lostText(this.#name, move.to)}: run this again`);

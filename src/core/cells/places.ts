@@ -1,6 +1,6 @@
 import { BUCKETS } from "../../model/cells.ts";
 import type { ClaimToken } from "../../model/rows.ts";
-import type { BucketAt, BucketRow, BucketStore } from "../../ports/bucketStore.ts";
+import { type BucketAt, type BucketRow, type BucketStore, SUPERSEDED } from "../../ports/bucketStore.ts";
 
 /** Where buckets are, by the tables of all cells: each cell knows only what is, or was, in it. */
 
@@ -45,7 +45,10 @@ function latestOf(bucket: number, cells: readonly KnownCell[]): Latest | undefin
 function isLater(one: Latest, other: Latest): boolean {
   if (one.row.epoch !== other.row.epoch) return one.row.epoch > other.row.epoch;
   const [rank, otherRank] = [RANKS[one.row.state], RANKS[other.row.state]];
-  return rank === otherRank ? one.name < other.name : rank > otherRank;
+  if (rank !== otherRank) return rank > otherRank;
+  // The cell that the bucket really left has all of its rows.
+  const isMarked = one.row.token === SUPERSEDED;
+  return isMarked === (other.row.token === SUPERSEDED) ? one.name < other.name : !isMarked;
 }
 
 /** A bucket leaves a cell under the epoch under which it is open in the next one, and moves on from there. */
@@ -60,7 +63,10 @@ export function placeOf(bucket: number, cells: readonly KnownCell[]): Place {
     };
   if (latest === undefined) {
     const silent = cells.find(({ rows }) => rows === undefined);
-    const why = silent === undefined ? "no cell has it" : `the cell ${silent.name} has not answered yet`;
+    const why =
+      silent === undefined
+        ? `no cell has it: run svc cells move --bucket ${bucket} --to the one that had it`
+        : `the cell ${silent.name} has not answered yet`;
     return { reason: `where the bucket ${bucket} is, is unknown: ${why}` };
   }
   const { name, row, server } = latest;
@@ -86,12 +92,14 @@ interface Orphan {
 }
 
 function orphanOf(bucket: number, cells: readonly KnownCell[]): Orphan | undefined {
-  const epoch = latestOf(bucket, cells)?.row.epoch ?? 0;
+  const latest = latestOf(bucket, cells)?.row;
   let orphan: Orphan | undefined;
   for (const { name: to, rows } of cells) {
     const row = rows?.get(bucket);
-    // While it leaves, the other cell has the epoch before.
-    if (row?.state !== "arriving" || row.epoch - 1 <= Math.max(epoch, orphan?.row.epoch ?? 0)) continue;
+    if (row?.state !== "arriving" || row.epoch <= (orphan?.row.epoch ?? 0)) continue;
+    // While it leaves, the other cell has the epoch before, and has not left yet.
+    const isHere = latest?.state === "left" && latest.otherCell === to;
+    if (row.epoch <= (latest?.epoch ?? 0) + (isHere ? 0 : 1)) continue;
     const from = cells.find(({ name }) => name === row.otherCell);
     if (from?.rows !== undefined) orphan = { from: from.name, to, row };
   }
@@ -117,7 +125,7 @@ function hasLost(
   if (token === null) return false;
   const row = rows.get(bucket);
   if (row === undefined || row.epoch < epoch) return true;
-  return row.epoch === epoch && row.state === "arriving" && row.token !== token;
+  return row.epoch === epoch && row.state === "arriving" && row.token !== token && token !== SUPERSEDED;
 }
 
 /** Buckets that have left a cell, and are not open in the next one. */

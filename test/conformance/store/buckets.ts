@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import type { ClaimToken, InsertResult, NewInboxRow } from "../../../src/model/rows.ts";
-import type { BucketStore, UnfinishedRow } from "../../../src/ports/bucketStore.ts";
+import { type BucketStore, SUPERSEDED, type UnfinishedRow } from "../../../src/ports/bucketStore.ts";
 import type { Store } from "../../../src/ports/store.ts";
 import { claimRequest, failed, inboxRow, parked, relayRequest, type StoreHarness } from "./harness.ts";
 
@@ -134,19 +134,20 @@ export function exerciseBuckets(open: () => Promise<StoreHarness>): void {
       await buckets.open(at(4, 1, 2, 3));
       await buckets.close([1, 2], "b", move);
       await buckets.leave([1], move.token);
-      expect(await buckets.takeBack([...at(4, 1), ...at(4, 2), ...at(4, 3), ...at(1, 9)])).toEqual([]);
-      expect(await buckets.takeBack(at(5, 1))).toEqual([1]);
-      expect(await buckets.takeBack(at(5, 1))).toEqual([]);
+      const under = (nextEpoch: number, of: ReturnType<typeof at>) => of.map((each) => ({ ...each, nextEpoch }));
+      expect(await buckets.takeBack(under(6, [...at(4, 1, 2, 3), ...at(1, 9)]))).toEqual([]);
+      expect(await buckets.takeBack(under(7, at(5, 1)))).toEqual([1]);
+      expect(await buckets.takeBack(under(8, at(5, 1)))).toEqual([]);
 
       const since = (epoch: number, ...of: readonly number[]) =>
         at(epoch, ...of).map((each) => ({ ...each, cell: "c" }));
-      expect(await buckets.supersede([...since(6, 1), ...since(4, 2), ...since(3, 3)])).toEqual([]);
+      expect(await buckets.supersede([...since(7, 1), ...since(4, 2), ...since(3, 3)])).toEqual([]);
       expect((await buckets.supersede([...since(8, 1), ...since(7, 2), ...since(9, 7)])).toSorted()).toEqual([1, 2]);
       expect(await buckets.reopen([2], move.token)).toEqual([]);
       const rows = (await buckets.all()).rows.toSorted((a, b) => a.bucket - b.bucket);
       expect(rows).toEqual([
-        { bucket: 1, state: "left", epoch: 8, otherCell: "c", token: null, hasLeaseEnded: false },
-        { bucket: 2, state: "left", epoch: 7, otherCell: "c", token: null, hasLeaseEnded: false },
+        { bucket: 1, state: "left", epoch: 8, otherCell: "c", token: SUPERSEDED, hasLeaseEnded: false },
+        { bucket: 2, state: "left", epoch: 7, otherCell: "c", token: SUPERSEDED, hasLeaseEnded: false },
         { bucket: 3, state: "open", epoch: 4, otherCell: null, token: null, hasLeaseEnded: false },
       ]);
     });

@@ -1,5 +1,5 @@
 import { INBOX_COLUMNS } from "../../../model/rows.ts";
-import type { StoredRow } from "../../../ports/bucketStore.ts";
+import { type StoredRow, SUPERSEDED } from "../../../ports/bucketStore.ts";
 import { type BucketStatements, type InboxColumn, storedColumns, TIMES } from "../sql/buckets.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
@@ -127,13 +127,17 @@ RETURNING b.bucket, b.epoch`,
       changeGiven(OPENED, "b.epoch = r.epoch AND (b.state = 'open' OR (b.state = 'arriving' AND b.token = $3::uuid))"),
     ),
 
-    takeBack: onBuckets("take back(buckets, epochs)")(
-      changeGiven(`epoch = b.epoch + 1, ${OPENED}`, "b.epoch = r.epoch AND b.state = 'left'"),
+    takeBack: onBuckets("take back(buckets, epochs, nextEpochs)")(
+      changeGiven(
+        `epoch = r.next_epoch, ${OPENED}`,
+        "b.epoch = r.epoch AND b.state = 'left'",
+        "unnest($1::int[], $2::bigint[], $3::bigint[]) AS r(bucket, epoch, next_epoch)",
+      ),
     ),
 
     supersede: onBuckets("supersede(buckets, epochs, cells)")(
       changeGiven(
-        `state = 'left', epoch = r.epoch, other_cell = r.cell, ${FREE}`,
+        `state = 'left', epoch = r.epoch, other_cell = r.cell, token = '${SUPERSEDED}', lease_until = NULL`,
         "b.epoch < r.epoch AND b.state IN ('open', 'moving')",
         "unnest($1::int[], $2::bigint[], $3::text[]) AS r(bucket, epoch, cell)",
       ),

@@ -126,7 +126,11 @@ export function bucketStore<S>(runner: StatementRunner<S>, sql: BucketStatements
       return rows.map(({ bucket, epoch }) => ({ bucket: Number(bucket), epoch: Number(epoch) }));
     },
     arrive: async (buckets, token) => await changed(sql.arrive, { ...epochsOf(buckets), token }),
-    takeBack: async (buckets) => await changed(sql.takeBack, epochsOf(buckets)),
+    takeBack: async (buckets) =>
+      await changed(sql.takeBack, {
+        ...epochsOf(buckets),
+        nextEpochs: buckets.map(({ nextEpoch }) => nextEpoch),
+      }),
     supersede: async (buckets) =>
       await changed(sql.supersede, { ...epochsOf(buckets), cells: buckets.map(({ cell }) => cell) }),
 

@@ -1,5 +1,5 @@
 import { INBOX_COLUMNS } from "../../../model/rows.ts";
-import type { StoredRow } from "../../../ports/bucketStore.ts";
+import { type StoredRow, SUPERSEDED } from "../../../ports/bucketStore.ts";
 import { type BucketStatements, type InboxColumn, storedColumns, TIMES } from "../sql/buckets.ts";
 import type { TableNames } from "../sql/names.ts";
 import { NOT_OPEN } from "./errors.ts";
@@ -148,14 +148,18 @@ ${COMMIT}`,
       changeGiven(OPENED, "b.epoch = g.epoch AND (b.state = N'open' OR (b.state = N'arriving' AND b.token = @token))"),
     ),
 
-    takeBack: onBuckets("take back(buckets list, epochs list)")(
-      changeGiven(`epoch = b.epoch + 1, ${OPENED}`, "b.epoch = g.epoch AND b.state = N'left'"),
+    takeBack: onBuckets("take back(buckets list, epochs list, nextEpochs list)")(
+      changeGiven(
+        `epoch = (SELECT CONVERT(bigint, e.[value]) FROM OPENJSON(@buckets) n JOIN OPENJSON(@nextEpochs) e ON e.[key] = n.[key]
+    WHERE CONVERT(int, n.[value]) = b.bucket), ${OPENED}`,
+        "b.epoch = g.epoch AND b.state = N'left'",
+      ),
     ),
 
     supersede: onBuckets("supersede(buckets list, epochs list, cells list)")(
       changeGiven(
         `state = N'left', epoch = g.epoch, other_cell = (SELECT c.[value] FROM OPENJSON(@buckets) n JOIN OPENJSON(@cells) c ON c.[key] = n.[key]
-    WHERE CONVERT(int, n.[value]) = b.bucket), ${FREE}`,
+    WHERE CONVERT(int, n.[value]) = b.bucket), token = '${SUPERSEDED}', lease_until = NULL`,
         "b.epoch < g.epoch AND b.state IN (N'open', N'moving')",
       ),
     ),

@@ -11,7 +11,7 @@ import {
   twinsOf,
 } from "../../../../src/core/cells/places.ts";
 import type { ClaimToken } from "../../../../src/model/rows.ts";
-import type { BucketRow } from "../../../../src/ports/bucketStore.ts";
+import { type BucketRow, SUPERSEDED } from "../../../../src/ports/bucketStore.ts";
 
 const row = (
   state: BucketRow["state"],
@@ -52,6 +52,11 @@ describe("a bucket is", () => {
     ["in the first by name, where two have it under one epoch", { b: row("open", 1), a: row("open", 1) }, "a"],
     ["where it is open, whatever another cell has not answered", { a: row("open", 1), b: undefined }, "a"],
     ["where it is open, while it only arrives elsewhere", { a: row("open", 1), b: arriving(2, "a") }, "a"],
+    [
+      "where the cell that it really left says",
+      { a: left(3, "c", SUPERSEDED), b: left(3, "d"), c: null, d: row("open", 3) },
+      "d",
+    ],
   ])("%s", (_, known, cell) => {
     expect(placeOf(7, cells(known))).toEqual({ cell });
   });
@@ -67,7 +72,10 @@ describe("a bucket is", () => {
     ],
     [{ a: left(2, "b"), b: arriving(2, "a") }, "the bucket 7 has left the cell a for b, where it is not open yet"],
     [{ a: null, b: undefined }, "where the bucket 7 is, is unknown: the cell b has not answered yet"],
-    [{ a: null, b: null }, "where the bucket 7 is, is unknown: no cell has it"],
+    [
+      { a: null, b: null },
+      "where the bucket 7 is, is unknown: no cell has it: run svc cells move --bucket 7 --to the one that had it",
+    ],
   ])("nowhere now: %j", (known, reason) => {
     expect(placeOf(7, cells(known))).toEqual({ reason });
   });
@@ -106,6 +114,9 @@ test("a cell that knows nothing of what has left for it has lost it, unless it i
     all,
     all,
   ]);
+  const marked = { token: SUPERSEDED, buckets: all };
+  expect(lostBy({ name: "b", rows: new Map([[7, arriving(3, "a")]]) }, marked)).toEqual(none);
+  expect(lostBy({ name: "b", rows: new Map([[8, other]]) }, marked)).toEqual(all);
   expect([lost(arriving(3, "a")), lost(row("open", 3)), lost(left(4, "c"))]).toEqual([none, none, none]);
   const move = { token: MOVE, buckets: all };
   expect([lostBy({ name: "b", rows: new Map() }, move), lostBy({ name: "b", rows: undefined }, move)]).toEqual([
@@ -132,6 +143,7 @@ describe("what only arrives in a cell, from one that has gone back to before it 
   test.each([
     ["and no other cell has it", { a: arriving(3, "b"), b: null }],
     ["and another cell had it before", { a: arriving(5, "b"), b: null, c: left(3, "a") }],
+    ["and which has marked it as left", { a: arriving(7, "b"), b: left(6, "a", SUPERSEDED) }],
     ["and which has an older state of it", { a: arriving(5, "b"), b: row("open", 2), c: left(3, "a") }],
   ])("is kept by that cell: %s", (_, known) => {
     const all = cells(known);
