@@ -9,6 +9,7 @@ import { ConfigError, withoutTable } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
 import type { BucketStore } from "../src/ports/bucketStore.ts";
 import type { HealthComponent, Log, Service } from "../src/ports/runtime.ts";
+import { Loop, logFailures } from "../src/runtime/loop.ts";
 import type { createMetrics } from "../src/runtime/metrics.ts";
 import { systemClock } from "../src/time/clock.ts";
 import { healthOf, openCells, RunningCell } from "./cells.ts";
@@ -121,19 +122,20 @@ async function openInstallation(options: DataOptions, shared: SharedParts, regis
     for (const { context } of cells) context.wakes.poller();
   };
   const buckets = new CellMap({ cells: stores, log });
-  let timer: NodeJS.Timeout | undefined;
-  let refreshed: Promise<void> | undefined;
+  const refreshing = new Loop({
+    name: "cells",
+    async pass() {
+      await buckets.refresh();
+      return "idle";
+    },
+    intervalMs: REFRESH_MS,
+    staleAfterMs: Number.POSITIVE_INFINITY,
+    onError: logFailures(log, "reading where buckets are failed"),
+  });
   const start = async () => {
     await openCells(cells);
     await buckets.refresh();
-    if (!roles.includes("ingest")) return;
-    timer = setInterval(() => {
-      refreshed = buckets.refresh();
-    }, REFRESH_MS).unref();
-  };
-  const stop = async () => {
-    clearInterval(timer);
-    await refreshed;
+    if (roles.includes("ingest")) await refreshing.start();
   };
   return {
     context,
@@ -143,7 +145,10 @@ async function openInstallation(options: DataOptions, shared: SharedParts, regis
     pools: cells.map(({ pool }) => pool),
     closers: cells.map((cell) => cell.stopper("closers")),
     // A start that fails is undone from its end: the roles of the cells that were opened are stopped then.
-    workers: [...cells.map((cell) => cell.stopper("workers")), { name: "cells", start, stop }],
+    workers: [
+      ...cells.map((cell) => cell.stopper("workers")),
+      { name: "cells", start, stop: (cutoff) => refreshing.stop(cutoff) },
+    ],
   };
 }
 

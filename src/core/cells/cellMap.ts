@@ -111,19 +111,12 @@ export class CellMap {
     let answered = await this.#ask(this.#cells);
     const seen = new Map(this.#cells.map((cell) => [cell, cell.answeredBy]));
     if (this.#cells.some((cell) => cell.isAnotherServer)) answered = await this.#ask(this.#cells);
-    const counts = (cell: ReadCell) => !cell.isAnotherServer || cell.answeredBy === seen.get(cell);
-    const counted = answered.filter(counts);
-    this.#take(this.#cells.filter(counts));
-    return counted;
+    return this.#take(this.#cells, answered, (cell) => cell.answeredBy === seen.get(cell));
   }
 
   /** Reads cells again, between two readings of all. @returns those that have answered in time */
   async #answersOf(cells: readonly ReadCell[]): Promise<readonly ReadCell[]> {
-    const answered = await this.#ask(cells);
-    const counts = (cell: ReadCell) => !cell.isAnotherServer;
-    const counted = answered.filter(counts);
-    this.#take(cells.filter(counts));
-    return counted;
+    return this.#take(cells, await this.#ask(cells), () => false);
   }
 
   async #ask(cells: readonly ReadCell[]): Promise<readonly ReadCell[]> {
@@ -131,10 +124,21 @@ export class CellMap {
     return cells.filter((_, n) => answers[n]);
   }
 
-  /** All at once: what one that went back says of its buckets means nothing without what the others say. */
-  #take(cells: readonly ReadCell[]): void {
-    for (const cell of cells) cell.take();
-    for (const cell of cells) this.#note(cell);
+  /**
+   * All at once: what one that went back says of its buckets means nothing without what the others say.
+   *
+   * @param mayBeAnother whether its answer counts although it is that of another server
+   * @returns those that have answered and count
+   */
+  #take(
+    cells: readonly ReadCell[],
+    answered: readonly ReadCell[],
+    mayBeAnother: (cell: ReadCell) => boolean,
+  ): readonly ReadCell[] {
+    const counted = cells.filter((cell) => !cell.isAnotherServer || mayBeAnother(cell));
+    for (const cell of counted) cell.take();
+    for (const cell of counted) this.#note(cell);
+    return answered.filter((cell) => counted.includes(cell));
   }
 
   /** Logs that a cell went away, or came back. */

@@ -122,7 +122,7 @@ const MOST_PASSES = 20;
 const CLOSE_TRIES = 5;
 const CLOSE_PAUSE_MS = 1000;
 
-const lostText = (from: string, cell: string): string =>
+const restartedText = (from: string, cell: string): string =>
   `the database of ${from} or ${cell} was restarted during the move, and may have gone back to before it`;
 
 type Report = (move: PlannedMove, outcome: MovedBucket["outcome"], reason?: string) => void;
@@ -301,10 +301,10 @@ class MoveRun {
       else if (typeof opened === "string")
         this.#leaveOut(move, "failed", `it has left, and is open in ${to} when that answers: ${opened}`);
       else if (opened.has(bucket)) this.#leaveOut(move, "moved");
-      else this.#leaveOut(move, "failed", `${lostText(this.#name, to)}: svc cells list tells where it is`);
+      else this.#leaveOut(move, "failed", `${restartedText(this.#name, to)}: svc cells list tells where it is`);
     }
     await this.#reopen(kept, token);
-    for (const move of kept) this.#leaveOut(move, "failed", `${lostText(this.#name, move.to)}: run this again`);
+    for (const move of kept) this.#leaveOut(move, "failed", `${restartedText(this.#name, move.to)}: run this again`);
   }
 
   /** @returns those that the cell has noted: none where it may have lost copies, or the old cell an earlier move */

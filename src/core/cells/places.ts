@@ -1,4 +1,5 @@
 import { BUCKETS } from "../../model/cells.ts";
+import { groupBy } from "../../model/groups.ts";
 import type { ClaimToken } from "../../model/rows.ts";
 import { type BucketAt, type BucketRow, type BucketStore, SUPERSEDED } from "../../ports/bucketStore.ts";
 
@@ -22,9 +23,8 @@ export interface KnownCell {
 }
 
 interface Latest {
-  readonly name: string;
+  readonly cell: KnownCell;
   readonly row: BucketRow;
-  readonly server?: string | undefined;
 }
 
 /**
@@ -34,10 +34,10 @@ interface Latest {
  */
 function latestOf(bucket: number, cells: readonly KnownCell[]): Latest | undefined {
   let latest: Latest | undefined;
-  for (const { name, rows, server } of cells) {
-    const row = rows?.get(bucket);
+  for (const cell of cells) {
+    const row = cell.rows?.get(bucket);
     if (row === undefined || row.state === "arriving") continue;
-    if (latest === undefined || isLater({ name, row }, latest)) latest = { name, row, server };
+    if (latest === undefined || isLater({ cell, row }, latest)) latest = { cell, row };
   }
   return latest;
 }
@@ -48,7 +48,7 @@ function isLater(one: Latest, other: Latest): boolean {
   if (rank !== otherRank) return rank > otherRank;
   // The cell that the bucket really left has all of its rows.
   const isMarked = one.row.token === SUPERSEDED;
-  return isMarked === (other.row.token === SUPERSEDED) ? one.name < other.name : !isMarked;
+  return isMarked === (other.row.token === SUPERSEDED) ? one.cell.name < other.cell.name : !isMarked;
 }
 
 /** A bucket leaves a cell under the epoch under which it is open in the next one, and moves on from there. */
@@ -56,7 +56,7 @@ const RANKS = { arriving: -1, left: 0, moving: 1, open: 2 };
 
 export function placeOf(bucket: number, cells: readonly KnownCell[]): Place {
   const latest = latestOf(bucket, cells);
-  const orphan = orphanOf(bucket, cells);
+  const orphan = orphanOf(bucket, cells, latest?.row);
   if (orphan !== undefined)
     return {
       reason: `the bucket ${bucket} was to arrive in the cell ${orphan.to} from ${orphan.from}, which ${lostText(bucket, orphan.to)}`,
@@ -69,11 +69,12 @@ export function placeOf(bucket: number, cells: readonly KnownCell[]): Place {
         : `the cell ${silent.name} has not answered yet`;
     return { reason: `where the bucket ${bucket} is, is unknown: ${why}` };
   }
-  const { name, row, server } = latest;
+  const { cell, row } = latest;
+  const { name, server } = cell;
   if (row.state === "open") return { cell: name, server };
   const target = row.otherCell ?? "another cell";
   if (row.state === "moving") return { reason: `the bucket ${bucket} is moving from the cell ${name} to ${target}` };
-  const known = cells.find((cell) => cell.name === row.otherCell);
+  const known = cells.find((each) => each.name === row.otherCell);
   let where = "which is not among the cells here";
   if (known?.rows === undefined) where = known === undefined ? where : "which has not answered yet";
   else if (!hasLost(known.rows, row)) where = "where it is not open yet";
@@ -84,16 +85,21 @@ export function placeOf(bucket: number, cells: readonly KnownCell[]): Place {
 const lostText = (bucket: number, keeper: string): string =>
   `knows nothing of it: if that is the right database, run svc cells move --bucket ${bucket} --to ${keeper}`;
 
-/** What only arrives in a cell, from one that has gone back to before it had that: with its copies the new one has all rows. */
-interface Orphan {
+/** A bucket between two cells. */
+interface MovedRow {
   readonly from: string;
   readonly to: string;
   readonly row: BucketRow;
 }
 
-function orphanOf(bucket: number, cells: readonly KnownCell[]): Orphan | undefined {
-  const latest = latestOf(bucket, cells)?.row;
-  let orphan: Orphan | undefined;
+/**
+ * What only arrives in a cell, from one that has gone back to before it had that: with its copies the new one has all
+ * rows.
+ *
+ * @param latest its row of {@link latestOf}
+ */
+function orphanOf(bucket: number, cells: readonly KnownCell[], latest: BucketRow | undefined): MovedRow | undefined {
+  let orphan: MovedRow | undefined;
   for (const { name: to, rows } of cells) {
     const row = rows?.get(bucket);
     if (row?.state !== "arriving" || row.epoch <= (orphan?.row.epoch ?? 0)) continue;
@@ -108,13 +114,13 @@ function orphanOf(bucket: number, cells: readonly KnownCell[]): Orphan | undefin
 
 /** The cell that has all rows of a bucket, of which the cell that had it, or was to have it, knows nothing. */
 export function keptBy(bucket: number, cells: readonly KnownCell[]): string | undefined {
-  const orphan = orphanOf(bucket, cells);
-  if (orphan !== undefined) return orphan.to;
   const latest = latestOf(bucket, cells);
+  const orphan = orphanOf(bucket, cells, latest?.row);
+  if (orphan !== undefined) return orphan.to;
   if (latest?.row.state !== "left") return undefined;
-  const { name, row } = latest;
-  const rows = cells.find((cell) => cell.name === row.otherCell)?.rows;
-  return rows !== undefined && hasLost(rows, row) ? name : undefined;
+  const { cell, row } = latest;
+  const rows = cells.find(({ name }) => name === row.otherCell)?.rows;
+  return rows !== undefined && hasLost(rows, row) ? cell.name : undefined;
 }
 
 /** Whether a cell knows nothing of a bucket that has left for it. @param left its row in the old cell */
@@ -139,29 +145,37 @@ export interface HalfMove {
 
 /** Moves that ended between the two cells, and those of which the new cell knows no more. */
 export function halfMoves(cells: readonly KnownCell[]): readonly HalfMove[] {
-  const found = new Map<string, HalfMove & { readonly buckets: BucketAt[] }>();
-  for (let bucket = 0; bucket < BUCKETS; bucket += 1) {
+  return movesOf((bucket) => {
     const latest = latestOf(bucket, cells);
-    if (latest === undefined) continue;
-    const { name: from, row } = latest;
-    const { state, otherCell: to, token, epoch } = row;
-    if (state !== "left" || to === null) continue;
-    const id = JSON.stringify([from, to, token]);
-    const move = found.get(id) ?? { from, to, token, buckets: [] as BucketAt[] };
-    move.buckets.push({ bucket, epoch });
-    found.set(id, move);
-  }
-  return [...found.values()];
+    if (latest?.row.state !== "left" || latest.row.otherCell === null) return undefined;
+    return { from: latest.cell.name, to: latest.row.otherCell, row: latest.row };
+  });
 }
 
-/** Moves whose old cell has gone back to before it had the buckets: the new one may open them. As {@link lostBy}, not where it has none. */
+/**
+ * Moves whose old cell has gone back to before it had the buckets: the new one may open them. As in {@link lostBy}, not
+ * where the old one has none.
+ */
 export function orphaned(cells: readonly KnownCell[]): readonly HalfMove[] {
-  const isEmpty = (name: string) => cells.find((cell) => cell.name === name)?.rows?.size === 0;
-  return Array.from({ length: BUCKETS }, (_, bucket) => orphanOf(bucket, cells)).flatMap((orphan) => {
-    if (orphan === undefined || isEmpty(orphan.from)) return [];
-    const { from, to, row } = orphan;
-    return [{ from, to, token: row.token, buckets: [{ bucket: row.bucket, epoch: row.epoch }] }];
+  const empty = new Set(cells.filter(({ rows }) => rows?.size === 0).map(({ name }) => name));
+  return movesOf((bucket) => {
+    const orphan = orphanOf(bucket, cells, latestOf(bucket, cells)?.row);
+    return orphan === undefined || empty.has(orphan.from) ? undefined : orphan;
   });
+}
+
+/** The buckets of each move together. */
+function movesOf(partOf: (bucket: number) => MovedRow | undefined): readonly HalfMove[] {
+  const parts = Array.from({ length: BUCKETS }, (_, bucket) => partOf(bucket) ?? []).flat();
+  const byMove = groupBy(parts, ({ from, to, row }) => JSON.stringify([from, to, row.token]));
+  return [...byMove.values()].flatMap((of) =>
+    of.slice(0, 1).map(({ from, to, row: { token } }) => ({
+      from,
+      to,
+      token,
+      buckets: of.map(({ row: { bucket, epoch } }) => ({ bucket, epoch })),
+    })),
+  );
 }
 
 /** What a cell has, though another one has had it since: a table that has gone back to before a move. */
@@ -174,7 +188,7 @@ export function superseded(
     const latest = latestOf(bucket, cells);
     if (latest === undefined || latest.row.epoch <= epoch) return [];
     const { row } = latest;
-    const cell = row.state === "left" && row.otherCell !== null ? row.otherCell : latest.name;
+    const cell = row.state === "left" && row.otherCell !== null ? row.otherCell : latest.cell.name;
     return cell === name ? [] : [{ bucket, epoch: row.epoch, cell }];
   });
 }

@@ -2,13 +2,13 @@ import { bucketKeyOf, bucketOf } from "../../model/cells.ts";
 import { errorText, StoreError } from "../../model/errors.ts";
 import type { CellInsertResult, InsertResult, NewInboxRow } from "../../model/rows.ts";
 import type { Clock } from "../../time/clock.ts";
+import type { Place } from "../cells/places.ts";
 import type { Journal } from "./journal.ts";
 import type { Receipts } from "./receive.ts";
 
 /** Which cell has a bucket, as far as this process knows. */
 export interface Buckets {
-  /** @returns the name of the cell, with the server that said so, or why none takes its rows now */
-  cellOf(bucket: number): { readonly cell: string; readonly server?: string | undefined } | { readonly reason: string };
+  cellOf(bucket: number): Place;
   /** Reads again where buckets are, in a bounded time; calls at the same moment share it. Never rejects. */
   refresh(): Promise<void>;
 }
@@ -42,11 +42,12 @@ export class CellReceipts implements Receipts {
 
   /** As `ReceiptBatcher.add`. */
   async add(row: NewInboxRow): Promise<InsertResult> {
-    const placed = inBucket(row);
-    const place = this.#options.buckets.cellOf(placed.bucket);
+    const bucket = bucketOf(bucketKeyOf(row));
+    const place = this.#options.buckets.cellOf(bucket);
+    const placed = { ...row, bucket, bucketsOn: "cell" in place ? place.server : undefined };
     if ("cell" in place) {
       try {
-        return await this.#entrance(place.cell).receipts.add({ ...placed, bucketsOn: place.server });
+        return await this.#entrance(place.cell).receipts.add(placed);
       } catch (error) {
         if (!isElsewhere(error)) throw error;
       }

@@ -52,6 +52,11 @@ export function bucketStatements(names: TableNames): BucketStatements<Statement>
   const GIVEN = `DECLARE @given TABLE (bucket int NOT NULL PRIMARY KEY, epoch bigint NOT NULL);
 INSERT INTO @given (bucket, epoch)
 SELECT CONVERT(int, n.[value]), CONVERT(bigint, e.[value]) FROM OPENJSON(@buckets) n JOIN OPENJSON(@epochs) e ON e.[key] = n.[key];`;
+  /** Of a bucket `b`, the item of a list that goes with the buckets. */
+  const givenIn = (
+    list: string,
+  ): string => `(SELECT v.[value] FROM OPENJSON(@buckets) n JOIN OPENJSON(@${list}) v ON v.[key] = n.[key]
+    WHERE CONVERT(int, n.[value]) = b.bucket)`;
   /**
    * The connection goes back into the pool: it must wait for locks as before.
    *
@@ -150,16 +155,14 @@ ${COMMIT}`,
 
     takeBack: onBuckets("take back(buckets list, epochs list, nextEpochs list)")(
       changeGiven(
-        `epoch = (SELECT CONVERT(bigint, e.[value]) FROM OPENJSON(@buckets) n JOIN OPENJSON(@nextEpochs) e ON e.[key] = n.[key]
-    WHERE CONVERT(int, n.[value]) = b.bucket), ${OPENED}`,
+        `epoch = CONVERT(bigint, ${givenIn("nextEpochs")}), ${OPENED}`,
         "b.epoch = g.epoch AND b.state = N'left'",
       ),
     ),
 
     supersede: onBuckets("supersede(buckets list, epochs list, cells list)")(
       changeGiven(
-        `state = N'left', epoch = g.epoch, other_cell = (SELECT c.[value] FROM OPENJSON(@buckets) n JOIN OPENJSON(@cells) c ON c.[key] = n.[key]
-    WHERE CONVERT(int, n.[value]) = b.bucket), token = '${SUPERSEDED}', lease_until = NULL`,
+        `state = N'left', epoch = g.epoch, other_cell = ${givenIn("cells")}, token = '${SUPERSEDED}', lease_until = NULL`,
         "b.epoch < g.epoch AND b.state IN (N'open', N'moving')",
       ),
     ),
