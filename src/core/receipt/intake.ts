@@ -70,7 +70,8 @@ export function createIntake(options: IntakeOptions): Intake {
   }
 
   function receiptOf(arrival: Arrival, prepared: Decided): Receipt {
-    if (prepared.kind === "row") return { ...arrival, row: prepared.row, refusal: null, form: "whole" };
+    // The spread last, as in `outcomeOf` of deliveries.
+    if (prepared.kind === "row") return { row: prepared.row, refusal: null, form: "whole", ...arrival };
     const { rejection, reason, attributes: known } = prepared;
     return {
       ...arrival,
