@@ -73,7 +73,10 @@ export class CellMap {
 
   /** What is known of each cell, in the order of the configuration. */
   cells(): readonly CellOverview[] {
-    return this.#cells.map(({ name, rows, server, trouble }) => ({ name, rows, server, trouble }));
+    return this.#cells.map(({ name, rows, server, trouble }) => {
+      // One whose first answer does not count yet has no trouble, but nobody knows what it has.
+      return { name, rows, server, trouble: trouble ?? (rows === undefined ? UNKNOWN : undefined) };
+    });
   }
 
   async #read(): Promise<void> {
@@ -260,6 +263,7 @@ export class CellMap {
 
 const ANSWER_MS = 1000;
 const SILENT = "it does not answer";
+const UNKNOWN = "it has not answered yet";
 
 export interface CellOverview extends KnownCell {
   /** Why it is away; undefined where it answers. */
