@@ -219,10 +219,12 @@ export function twinsOf(cells: readonly KnownCell[]): readonly [one: string, oth
 
 function areAlike(one: KnownCell["rows"], other: KnownCell["rows"]): boolean {
   if (one === undefined || other === undefined || one.size === 0 || one.size !== other.size) return false;
-  return [...one].every(([bucket, { state, epoch, otherCell }]) => {
+  const areSame = [...one].every(([bucket, { state, epoch, otherCell, token }]) => {
     const its = other.get(bucket);
-    return its?.state === state && its.epoch === epoch && its.otherCell === otherCell;
+    return its?.state === state && its.epoch === epoch && its.otherCell === otherCell && its.token === token;
   });
+  // What cells that went back are told of a bucket is the same for each.
+  return areSame && [...one.values()].some(({ token }) => token !== SUPERSEDED);
 }
 
 export const twinsText = ([one, other]: readonly [string, string]): string =>

@@ -218,6 +218,11 @@ describe("two cells are one database", () => {
     ["one has not answered", { a: row("open", 1), b: undefined }],
     ["a bucket has left for the other", { a: row("left", 2, "b"), b: row("open", 2) }],
     ["a bucket has come back", { a: row("left", 2, "b"), b: row("left", 3, "a") }],
+    [
+      "what one that went back was told is what the other one says",
+      { a: left(3, "c", SUPERSEDED), b: left(3, "c"), c: row("open", 3) },
+    ],
+    ["both went back", { a: left(3, "c", SUPERSEDED), b: left(3, "c", SUPERSEDED), c: row("open", 3) }],
     ["a bucket has left both", { a: row("left", 3, "c"), b: row("left", 3, "a"), c: row("open", 3) }],
   ])("not where %s", (_, known) => {
     expect(twinsOf(cells(known))).toBeUndefined();
