@@ -205,6 +205,8 @@ export class CellMap {
     const target = this.#cells.find((cell) => cell.name === to);
     // Where it does not answer, nobody can say what is in it.
     if (target === undefined || target.trouble !== undefined || target.rows === undefined) return;
+    // As in `lostBy`: it may be a wrong database.
+    if (token === SUPERSEDED && target.rows.size === 0) return;
     const store = target.cell.store.buckets;
     let opened: readonly number[] = [];
     const isDone = await this.#change(target, async () => {
