@@ -71,8 +71,15 @@ export class Mover {
   async #openFree(moves: readonly PlannedMove[]): Promise<readonly MovedBucket[]> {
     const opened = moves.map(async (move): Promise<MovedBucket> => {
       try {
-        await this.#cell(move.to).open([{ bucket: move.bucket, epoch: move.epoch ?? 1 }]);
-        return { ...move, outcome: "moved", reason: undefined };
+        const target = this.#cell(move.to);
+        await target.open([{ bucket: move.bucket, epoch: move.epoch ?? 1 }]);
+        // Where another command was faster, it may have moved on by now.
+        const isOpen = (await target.all()).rows.some(
+          ({ bucket, state }) => bucket === move.bucket && state === "open",
+        );
+        return isOpen
+          ? { ...move, outcome: "moved", reason: undefined }
+          : { ...move, outcome: "failed", reason: MEANWHILE };
       } catch (error) {
         return { ...move, outcome: "failed", reason: errorText(error) };
       }
@@ -121,6 +128,8 @@ const SHORT_PASS = 200;
 const MOST_PASSES = 20;
 const CLOSE_TRIES = 5;
 const CLOSE_PAUSE_MS = 1000;
+
+const MEANWHILE = "another command has opened it meanwhile: svc cells list tells where it is";
 
 const restartedText = (from: string, cell: string): string =>
   `the database of ${from} or ${cell} was restarted during the move, and may have gone back to before it`;
