@@ -166,7 +166,11 @@ export function orphaned(cells: readonly KnownCell[]): readonly HalfMove[] {
 
 /** The buckets of each move together. */
 function movesOf(partOf: (bucket: number) => MovedRow | undefined): readonly HalfMove[] {
-  const parts = Array.from({ length: BUCKETS }, (_, bucket) => partOf(bucket) ?? []).flat();
+  const parts: MovedRow[] = [];
+  for (let bucket = 0; bucket < BUCKETS; bucket += 1) {
+    const part = partOf(bucket);
+    if (part !== undefined) parts.push(part);
+  }
   const byMove = groupBy(parts, ({ from, to, row }) => JSON.stringify([from, to, row.token]));
   return [...byMove.values()].flatMap((of) =>
     of.slice(0, 1).map(({ from, to, row: { token } }) => ({
