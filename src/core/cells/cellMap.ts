@@ -113,7 +113,8 @@ export class CellMap {
   async #readAll(): Promise<readonly ReadCell[]> {
     let answered = await this.#ask(this.#cells);
     const seen = new Map(this.#cells.map((cell) => [cell, cell.answeredBy]));
-    if (this.#cells.some((cell) => cell.isAnotherServer)) answered = await this.#ask(this.#cells);
+    // One that failed a moment ago may know of a move of which the restarted one does not: it is waited for too.
+    if (this.#cells.some((cell) => cell.isAnotherServer)) answered = await this.#ask(this.#cells, true);
     return this.#take(this.#cells, answered, (cell) => cell.answeredBy === seen.get(cell));
   }
 
@@ -122,8 +123,8 @@ export class CellMap {
     return this.#take(cells, await this.#ask(cells), () => false);
   }
 
-  async #ask(cells: readonly ReadCell[]): Promise<readonly ReadCell[]> {
-    const answers = await Promise.all(cells.map((cell) => cell.read(this.#answerMs)));
+  async #ask(cells: readonly ReadCell[], isPatient = false): Promise<readonly ReadCell[]> {
+    const answers = await Promise.all(cells.map((cell) => cell.read(this.#answerMs, isPatient)));
     return cells.filter((_, n) => answers[n]);
   }
 
@@ -310,9 +311,12 @@ class ReadCell implements CellOverview {
     this.#answer = undefined;
   }
 
-  /** @returns whether it has answered; at once false for one that is away, whose answer counts with the next {@link take} */
-  async read(answerMs: number): Promise<boolean> {
-    const isAway = this.trouble !== undefined;
+  /**
+   * @param isPatient waits for one that is away as well
+   * @returns whether it has answered; else at once false for one that is away, whose answer counts with the next {@link take}
+   */
+  async read(answerMs: number, isPatient: boolean): Promise<boolean> {
+    const isAway = this.trouble !== undefined && !isPatient;
     this.#reading ??= this.#readOnce();
     const reading = this.#reading;
     if (isAway) return await Promise.race([reading.then(() => this.trouble === undefined), soon()]);
