@@ -106,16 +106,21 @@ export class CellMap {
 
   /**
    * Reads all cells. One that went back says what was so before a move: it counts only beside what the others say after
-   * that.
+   * that, each as the server that it was before.
    *
    * @returns those that have answered in time
    */
   async #readAll(): Promise<readonly ReadCell[]> {
     let answered = await this.#ask(this.#cells);
-    const seen = new Map(this.#cells.map((cell) => [cell, cell.answeredBy]));
-    // One that failed a moment ago may know of a move of which the restarted one does not: it is waited for too.
-    if (this.#cells.some((cell) => cell.isAnotherServer)) answered = await this.#ask(this.#cells, true);
-    return this.#take(this.#cells, answered, (cell) => cell.answeredBy === seen.get(cell));
+    let areSame = true;
+    for (let tries = 0; tries < MOST_READINGS && this.#cells.some((cell) => cell.isAnotherServer); tries += 1) {
+      const seen = this.#cells.map((cell) => cell.answeredBy);
+      // One that failed a moment ago may know of a move of which the restarted one does not: it is waited for too.
+      answered = await this.#ask(this.#cells, true);
+      areSame = this.#cells.every((cell, n) => !cell.isAnotherServer || cell.answeredBy === seen[n]);
+      if (areSame) break;
+    }
+    return this.#take(this.#cells, answered, () => areSame);
   }
 
   /** Reads cells again, between two readings of all. @returns those that have answered in time */
@@ -265,6 +270,8 @@ export class CellMap {
 }
 
 const ANSWER_MS = 1000;
+/** Of cells that are restarted just then, behind the first one. */
+const MOST_READINGS = 3;
 const SILENT = "it does not answer";
 const UNKNOWN = "it has not answered yet";
 
