@@ -1,11 +1,14 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { StoreError } from "../../src/model/errors.ts";
-import type { ClaimToken } from "../../src/model/rows.ts";
-import { type BucketRow, SUPERSEDED } from "../../src/ports/bucketStore.ts";
+import type { ClaimToken, NewInboxRow } from "../../src/model/rows.ts";
+import type { StoredRow } from "../../src/ports/bucketStore.ts";
+import type { Store } from "../../src/ports/store.ts";
 import { inboxRow } from "../conformance/store/harness.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { deliver, TOPICS } from "../support/movedCells.ts";
 import { migratedDatabase, postgresStore } from "../support/postgresHarness.ts";
+import { MemoryCell } from "./cells/memoryCell.ts";
 import { settings } from "./settings.ts";
 
 failOnLeaks();
@@ -36,165 +39,166 @@ const step = fc.oneof(
   fc.record({
     does: fc.constant("receive" as const),
     buckets,
+    key: fc.nat(3),
     bucketsOn: fc.constantFrom("this" as const, "another" as const, undefined),
   }),
+  fc.record({ does: fc.constantFrom("relay" as const, "deliver" as const) }),
+  // Another cell takes the finished rows; this one loses its rows; it gets those of the other cell.
+  fc.record({ does: fc.constantFrom("keep" as const, "lose" as const, "copy" as const) }),
 );
 type Step = typeof step extends fc.Arbitrary<infer T> ? T : never;
 
-interface ModelBucket {
-  state: BucketRow["state"];
-  epoch: number;
-  token: ClaimToken | null;
-  hasEnded: boolean;
+type StepOf<Does extends Step["does"]> = Extract<Step, { does: Does }>;
+
+/** Does steps in a cell. @returns what its caller learns, comparable with that of another cell */
+interface Cell {
+  readonly take: (step: Step, rows: readonly NewInboxRow[]) => Promise<unknown>;
+  readonly look: () => Promise<unknown>;
 }
 
-/** Whether a bucket may be opened, or expected, under an epoch. */
-const isNewer = (its: ModelBucket | undefined, epoch: number): boolean =>
-  its === undefined || its.epoch < epoch || (its.epoch === epoch && its.state === "arriving");
+const at = ({ buckets: of, epoch }: { readonly buckets: readonly number[]; readonly epoch: number }) =>
+  of.map((each) => ({ bucket: each, epoch }));
 
-/** Does a step in the model. @returns the buckets that it changes, or whether the rows are stored */
-function inModel(model: Map<number, ModelBucket>, step: Step): readonly number[] | boolean {
-  const changed = (of: readonly number[], change: (its: ModelBucket) => boolean): readonly number[] =>
-    of.filter((each) => {
-      const its = model.get(each);
-      return its !== undefined && change(its);
-    });
-  const set = (its: ModelBucket, values: Partial<ModelBucket>): true => {
-    Object.assign(its, values);
-    return true;
-  };
-  const opened = { state: "open", token: null, hasEnded: false } as const;
+/** The port of its buckets, at once or not. */
+type Port = MemoryCell | Store["buckets"];
+
+const changeOf = async (port: Port, step: Step, server: string | undefined): Promise<unknown> => {
   switch (step.does) {
     case "open":
-      for (const each of step.buckets) {
-        if (isNewer(model.get(each), step.epoch)) model.set(each, { ...opened, epoch: step.epoch });
-      }
-      return [];
+      return await port.open(at(step));
     case "close":
-      return changed(
-        step.buckets,
-        (its) =>
-          its.state === "open" && set(its, { state: "moving", token: step.token, hasEnded: step.leaseMs === ENDED_MS }),
-      );
+      return await port.close(step.buckets, "b", step);
     case "renew":
-      return changed(
-        [...model.keys()],
-        (its) =>
-          its.state === "moving" && its.token === step.token && set(its, { hasEnded: step.leaseMs === ENDED_MS }),
-      );
+      return await port.renew(step);
     case "reopen":
-      return changed(
-        step.buckets,
-        (its) =>
-          its.state === "moving" && (step.token === null ? its.hasEnded : its.token === step.token) && set(its, opened),
-      );
+      return await port.reopen(step.buckets, step.token);
     case "leave":
-      return changed(
-        step.buckets,
-        (its) =>
-          its.state === "moving" &&
-          its.token === step.token &&
-          set(its, { state: "left", epoch: its.epoch + 1, hasEnded: false }),
-      );
-    case "expect": {
-      const noted = step.isServer ? step.buckets.filter((each) => isNewer(model.get(each), step.epoch)) : [];
-      for (const each of noted)
-        model.set(each, { state: "arriving", epoch: step.epoch, token: step.token, hasEnded: false });
-      return noted;
-    }
+      return await port.leave(step.buckets, step.token);
+    case "expect":
+      return await port.expect(at(step), { from: "b", token: step.token, server: step.isServer ? server : "another" });
     case "arrive":
-      return changed(
-        step.buckets,
-        (its) =>
-          its.epoch === step.epoch &&
-          (its.state === "open" || (its.state === "arriving" && its.token === step.token)) &&
-          set(its, opened),
-      );
+      return await port.arrive(at(step), step.token);
     case "takeBack":
-      return changed(
-        step.buckets,
-        (its) => its.epoch === step.epoch && its.state === "left" && set(its, { ...opened, epoch: step.epoch + 2 }),
-      );
+      return await port.takeBack(at(step).map((each) => ({ ...each, nextEpoch: step.epoch + 2 })));
     case "supersede":
-      return changed(
-        step.buckets,
-        (its) =>
-          its.epoch < step.epoch &&
-          (its.state === "open" || its.state === "moving") &&
-          set(its, { state: "left", epoch: step.epoch, token: SUPERSEDED, hasEnded: false }),
-      );
-    case "receive":
-      if (step.bucketsOn === "another") return false;
-      return step.buckets.every((each) => model.get(each)?.state === "open");
+      return await port.supersede(at(step).map((each) => ({ ...each, cell: "b" })));
+    default:
+      throw new Error(`${step.does} is no change of buckets`);
   }
+};
+
+/** Whatever the order. */
+const sorted = (values: unknown): unknown =>
+  Array.isArray(values) ? values.map((each) => JSON.stringify(each, Object.keys(each).sort())).sort() : values;
+
+/** What of its tables a mover sees. */
+async function lookAt(port: Port): Promise<unknown> {
+  const { rows } = await port.all();
+  const first = await port.unfinished(undefined, 100);
+  const waiting = [...first.rows];
+  for (let { next } = first; next !== undefined; ) {
+    const page = await port.unfinished(next, 100);
+    waiting.push(...page.rows);
+    next = page.next;
+  }
+  return {
+    rows: sorted(rows),
+    waiting: sorted(waiting.map(({ id, key, waitsFor }) => ({ id, key, waitsFor }))),
+    finished: sorted((await finishedOf(port)).map(({ id }) => ({ id }))),
+  };
 }
 
-test("the buckets of a cell do what the model does, whatever movers do to them in whatever order", async () => {
+const finishedOf = async (port: Port) => (await port.finished(undefined, 100)).rows;
+
+/** @param cell takes rows in, relays and delivers them, and loses all of them */
+function cellOf(
+  port: Port,
+  server: string | undefined,
+  cell: {
+    readonly insert: (rows: readonly NewInboxRow[]) => unknown;
+    readonly relay: () => unknown;
+    readonly deliver: () => unknown;
+    readonly lose: () => unknown;
+  },
+): Cell {
+  let kept: readonly StoredRow[] = [];
+  const take = async (step: Step, rows: readonly NewInboxRow[]): Promise<unknown> => {
+    switch (step.does) {
+      case "receive":
+        try {
+          return await cell.insert(rows);
+        } catch (error) {
+          if (error instanceof StoreError && error.code === "elsewhere") return error.code;
+          throw error;
+        }
+      case "relay":
+      case "deliver":
+      case "lose":
+        await cell[step.does]();
+        return undefined;
+      case "keep":
+        kept = await port.read((await finishedOf(port)).map(({ id }) => id));
+        return kept.length;
+      case "copy":
+        return await port.copy(kept);
+      default:
+        return sorted(await changeOf(port, step, server));
+    }
+  };
+  return { take, look: () => lookAt(port) };
+}
+
+const received = ({ buckets: of, key, bucketsOn }: StepOf<"receive">, server: string | undefined) =>
+  of.map((each) =>
+    inboxRow({
+      bucket: each,
+      bucketsOn: bucketsOn === "this" ? server : bucketsOn,
+      idempotencyKey: `${each}-${key}`,
+      aggregateId: `aggregate-${each}`,
+    }),
+  );
+
+test("a cell does what its model in memory does, whatever movers do to it in whatever order", async () => {
   const database = await migratedDatabase();
   const store = postgresStore(database);
+  // One that relays would do so with the receipt.
+  const receiving = postgresStore(database);
   const { server } = await store.buckets.all();
-  const at = (does: { readonly buckets: readonly number[]; readonly epoch: number }) =>
-    does.buckets.map((each) => ({ bucket: each, epoch: does.epoch }));
-  const inStore = async (does: Step): Promise<readonly number[] | boolean> => {
-    const { buckets: its } = store;
-    switch (does.does) {
-      case "open":
-        await its.open(at(does));
-        return [];
-      case "close":
-        return await its.close(does.buckets, "b", does);
-      case "renew":
-        return await its.renew(does);
-      case "reopen":
-        return await its.reopen(does.buckets, does.token);
-      case "leave":
-        return (await its.leave(does.buckets, does.token)).map((left) => left.bucket);
-      case "expect":
-        return await its.expect(at(does), { from: "b", token: does.token, server: does.isServer ? server : "another" });
-      case "arrive":
-        return await its.arrive(at(does), does.token);
-      case "takeBack":
-        return await its.takeBack(at(does).map((each) => ({ ...each, nextEpoch: does.epoch + 2 })));
-      case "supersede":
-        return await its.supersede(at(does).map((each) => ({ ...each, cell: "b" })));
-      case "receive": {
-        const bucketsOn = does.bucketsOn === "this" ? server : does.bucketsOn;
-        return await store.inbox.insert(does.buckets.map((each) => inboxRow({ bucket: each, bucketsOn }))).then(
-          () => true,
-          (error: unknown) => {
-            if (error instanceof StoreError && error.code === "elsewhere") return false;
-            throw error;
-          },
-        );
-      }
-    }
+  const relay = async () => {
+    while ((await store.inbox.relay(TOPICS)).relayed > 0);
+  };
+  const lose = () => database.query("TRUNCATE inbox, outbox");
+  const inStore = {
+    relay,
+    lose,
+    insert: receiving.inbox.insert.bind(receiving.inbox),
+    deliver: () => deliver({ store }),
   };
   try {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 30 }), async (steps) => {
-        await database.query("TRUNCATE outbox_bucket");
-        const model = new Map<number, ModelBucket>();
+        await database.query("TRUNCATE outbox_bucket, inbox, outbox");
+        const memory = new MemoryCell(server ?? "", () => 0);
+        const model = cellOf(memory, server, {
+          insert: (rows) => memory.insert(rows),
+          relay: () => memory.relay(),
+          deliver: () => [memory.relay(), memory.deliver()],
+          lose: () => {
+            memory.tables = { ...memory.tables, inbox: new Map(), outbox: [] };
+          },
+        });
+        const real = cellOf(store.buckets, server, inStore);
         for (const each of steps) {
-          const expected = inModel(model, each);
-          const done = await inStore(each);
-          expect(typeof done === "boolean" ? done : done.toSorted()).toEqual(
-            typeof expected === "boolean" ? expected : expected.toSorted(),
-          );
+          const rows = each.does === "receive" ? received(each, server) : [];
+          expect(await real.take(each, rows)).toEqual(await model.take(each, rows));
         }
-        const rows = (await store.buckets.all()).rows.map((row) => [
-          row.bucket,
-          row.state,
-          row.epoch,
-          row.token,
-          row.hasLeaseEnded,
-        ]);
-        const known = [...model].map(([each, its]) => [each, its.state, its.epoch, its.token, its.hasEnded]);
-        expect(rows.toSorted()).toEqual(known.toSorted());
+        expect(await real.look()).toEqual(await model.look());
       }),
       settings(200),
     );
   } finally {
     await store.close();
+    await receiving.close();
     await database.drop();
   }
 }, 120_000);
