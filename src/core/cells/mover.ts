@@ -69,22 +69,23 @@ export class Mover {
 
   /** Those that no cell has. */
   async #openFree(moves: readonly PlannedMove[]): Promise<readonly MovedBucket[]> {
-    const opened = moves.map(async (move): Promise<MovedBucket> => {
+    const opened = [...groupBy(moves, ({ to }) => to)].map(async ([to, into]): Promise<readonly MovedBucket[]> => {
       try {
-        const target = this.#cell(move.to);
-        await target.open([{ bucket: move.bucket, epoch: move.epoch ?? 1 }]);
+        const target = this.#cell(to);
+        await target.open(into.map(({ bucket, epoch = 1 }) => ({ bucket, epoch })));
+        const { rows } = await target.all();
+        const open = new Set(rows.flatMap(({ bucket, state }) => (state === "open" ? [bucket] : [])));
         // Where another command was faster, it may have moved on by now.
-        const isOpen = (await target.all()).rows.some(
-          ({ bucket, state }) => bucket === move.bucket && state === "open",
+        return into.map((move) =>
+          open.has(move.bucket)
+            ? { ...move, outcome: "moved", reason: undefined }
+            : { ...move, outcome: "failed", reason: MEANWHILE },
         );
-        return isOpen
-          ? { ...move, outcome: "moved", reason: undefined }
-          : { ...move, outcome: "failed", reason: MEANWHILE };
       } catch (error) {
-        return { ...move, outcome: "failed", reason: errorText(error) };
+        return into.map((move) => ({ ...move, outcome: "failed", reason: errorText(error) }));
       }
     });
-    return await Promise.all(opened);
+    return (await Promise.all(opened)).flat();
   }
 
   async #moveFrom(name: string, moves: readonly PlannedMove[], signal: AbortSignal): Promise<readonly MovedBucket[]> {
