@@ -18,6 +18,11 @@ export interface ReceiptBatcherLimits {
   readonly besideBytes: number;
   /** Age in ms at which an insert counts as stuck and others stop waiting for it. */
   readonly stuckAfterMs: number;
+  /**
+   * Time in ms after an insert of `besideRows` or more until the next, where inserts run in turn: for the senders that
+   * were just answered, whose next messages would have to wait for that one to end. 0 for none.
+   */
+  readonly restMs: number;
   /** Most bytes waiting for an insert; beyond that a receipt is refused at once. */
   readonly maxWaitingBytes: number;
 }
@@ -36,6 +41,7 @@ const DEFAULT_LIMITS: ReceiptBatcherLimits = {
   besideRows: 8,
   besideBytes: MIB / 16,
   stuckAfterMs: 50,
+  restMs: 0,
   maxWaitingBytes: 64 * MIB,
 };
 
@@ -84,6 +90,9 @@ export class ReceiptBatcher {
   #onDrained: (() => void) | undefined;
   /** Fires when the oldest running insert counts as stuck. */
   #stuckTimer: NodeJS.Timeout | undefined;
+  /** No insert starts before, in ms of the process. */
+  #restsUntil = 0;
+  #restTimer: NodeJS.Timeout | undefined;
   readonly #flush = (): void => this.#sendWaiting();
   readonly #answer = ({ callers }: Batch, inserted: Inserted): void => {
     callers.forEach(({ resolve, reject }, n) => {
@@ -177,6 +186,7 @@ export class ReceiptBatcher {
     const [batch] = this.#waiting;
     // The timer runs, so the answer is the same as before. An immediate per receipt is measurable under load.
     if (this.#stuckTimer !== undefined && batch !== undefined && !this.#isWorthIt(batch)) return;
+    if (this.#restTimer !== undefined && batch !== undefined && this.#mayGrow(batch)) return;
     if (this.#running.length >= this.#limits.maxInFlightWhenStuck) return;
     this.#flushScheduled = true;
     setImmediate(this.#flush);
@@ -191,11 +201,12 @@ export class ReceiptBatcher {
     }
   }
 
-  /** Whether the oldest batch starts now. Otherwise it starts when an insert ends, or when the oldest is stuck. */
+  /** Whether the oldest batch starts now. Otherwise it starts when an insert or a rest ends, or when the oldest is stuck. */
   #mayLeave(batch: Batch): boolean {
     const { maxInFlightWhenStuck, stuckAfterMs } = this.#limits;
     const inFlight = this.#running.length;
-    if (inFlight === 0 || this.#isWorthIt(batch)) return true;
+    if (inFlight === 0) return !this.#mayGrow(batch) || this.#hasRested();
+    if (this.#isWorthIt(batch)) return true;
     if (inFlight >= maxInFlightWhenStuck) return false;
     const [startedAt = 0] = this.#running;
     const leftMs = startedAt + stuckAfterMs - performance.now();
@@ -205,6 +216,23 @@ export class ReceiptBatcher {
       this.#sendWaiting();
     }, leftMs);
     return false;
+  }
+
+  /** Otherwise the oldest batch starts at the end of the rest. */
+  #hasRested(): boolean {
+    const leftMs = this.#restsUntil - performance.now();
+    if (leftMs <= 0) return true;
+    this.#restTimer ??= setTimeout(() => {
+      this.#restTimer = undefined;
+      this.#restsUntil = 0;
+      this.#sendWaiting();
+    }, leftMs);
+    return false;
+  }
+
+  /** One with another behind it no longer grows. */
+  #mayGrow({ request, rows }: Batch): boolean {
+    return request === undefined && this.#waiting.length === 1 && rows.length < this.#limits.maxRows;
   }
 
   /** Whether the batch is worth a concurrent insert; one with another behind it no longer grows. */
@@ -217,7 +245,9 @@ export class ReceiptBatcher {
 
   #send(batch: Batch): void {
     clearTimeout(this.#stuckTimer);
+    clearTimeout(this.#restTimer);
     this.#stuckTimer = undefined;
+    this.#restTimer = undefined;
     this.#waiting.shift();
     this.#waitingBytes -= batch.bytes;
     const startedAt = performance.now();
@@ -229,7 +259,12 @@ export class ReceiptBatcher {
   async #insert(batch: Batch, startedAt: number): Promise<void> {
     const inserted = await this.#inserted(batch);
     this.#running.splice(this.#running.indexOf(startedAt), 1);
-    if (this.#waiting.length > 0) {
+    const { besideRows, restMs } = this.#limits;
+    if (restMs > 0 && this.#store.insertsInTurn && batch.rows.length >= besideRows) {
+      this.#restsUntil = performance.now() + restMs;
+      this.#answer(batch, inserted);
+      this.#sendWaiting();
+    } else if (this.#waiting.length > 0) {
       // Start the next insert before answering for this one, so that the database keeps working.
       this.#sendWaiting();
       setImmediate(this.#answer, batch, inserted);

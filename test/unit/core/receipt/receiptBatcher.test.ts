@@ -65,6 +65,53 @@ describe("the receipt batcher", () => {
     expect(sizes(store)).toEqual([1, 10]);
   });
 
+  /** Where inserts run in turn: one of `rows`, during which one more row came, has ended. */
+  async function afterInsertOf(rows: number, limits: Partial<ReceiptBatcherLimits> = {}) {
+    const { store, batcher } = setup({ besideRows: 2, restMs: 60_000, stuckAfterMs: 60_000, ...limits });
+    store.insertsInTurn = true;
+    const release = store.hold();
+    const first = Promise.all(keys(rows).map((key) => batcher.add(row(key))));
+    await eventually(() => expect(sizes(store)).toEqual([rows]));
+    const during = batcher.add(row("during"));
+    release();
+    await first;
+    return { store, batcher, during };
+  }
+
+  test("rests after an insert of many rows where inserts run in turn, for the messages that its answers bring", async () => {
+    const { store, batcher, during } = await afterInsertOf(2, { restMs: 20 });
+    const answered = batcher.add(row("answered"));
+    await Promise.all([during, answered]);
+    expect(sizes(store)).toEqual([2, 2]);
+    // Nothing came for so long that it has rested.
+    await batcher.add(row("alone"));
+    expect(sizes(store)).toEqual([2, 2, 1]);
+  });
+
+  test("does not rest after an insert of few rows", async () => {
+    const { store, during } = await afterInsertOf(1);
+    await during;
+    expect(sizes(store)).toEqual([1, 1]);
+  });
+
+  test("ends its rest with a full batch", async () => {
+    const { store, batcher, during } = await afterInsertOf(3, { maxRows: 3 });
+    await Promise.all([during, ...["b", "c"].map((key) => batcher.add(row(key)))]);
+    expect(sizes(store)).toEqual([3, 3]);
+  });
+
+  test("ends its rest with a batch that takes no more", async () => {
+    const { store, batcher, during } = await afterInsertOf(2);
+    await Promise.all([during, batcher.addRequest([row("b"), row("c")], false)]);
+    expect(sizes(store)).toEqual([2, 1, 2]);
+  });
+
+  test("rests no longer than that when it closes", async () => {
+    const { batcher, during } = await afterInsertOf(2, { restMs: 20 });
+    await batcher.close();
+    await expect(during).resolves.toEqual({ kind: "stored" });
+  });
+
   test("sends the next insert before it answers for the last one", async () => {
     const { store, batcher } = setup({ maxInFlight: 1, stuckAfterMs: 60_000 });
     const release = store.hold();
