@@ -103,9 +103,10 @@ function orphanOf(bucket: number, cells: readonly KnownCell[], latest: BucketRow
   for (const { name: to, rows } of cells) {
     const row = rows?.get(bucket);
     if (row?.state !== "arriving" || row.epoch <= (orphan?.row.epoch ?? 0)) continue;
-    // While it leaves, the other cell has the epoch before, and has not left yet.
-    const isHere = latest?.state === "left" && latest.otherCell === to;
-    if (row.epoch <= (latest?.epoch ?? 0) + (isHere ? 0 : 1)) continue;
+    // While it leaves, the other cell has the epoch before, and has not left yet. What a third one was told of that proves
+    // nothing: it is the latest only where the other cell has lost it.
+    const hasLeft = latest?.state === "left" && (latest.otherCell === to || latest.token === SUPERSEDED);
+    if (row.epoch <= (latest?.epoch ?? 0) + (hasLeft ? 0 : 1)) continue;
     const from = cells.find(({ name }) => name === row.otherCell);
     if (from?.rows !== undefined) orphan = { from: from.name, to, row };
   }

@@ -71,6 +71,14 @@ describe("a bucket is", () => {
       "the bucket 7 has left the cell a for b, which knows nothing of it: if that is the right database, run svc cells move --bucket 7 --to a",
     ],
     [{ a: left(2, "b"), b: arriving(2, "a") }, "the bucket 7 has left the cell a for b, where it is not open yet"],
+    [
+      { a: left(3, "c", SUPERSEDED), b: arriving(4, "c"), c: null },
+      "the bucket 7 was to arrive in the cell b from c, which knows nothing of it: if that is the right database, run svc cells move --bucket 7 --to b",
+    ],
+    [
+      { a: left(3, "c", SUPERSEDED), b: arriving(4, "c"), c: row("moving", 3, "b") },
+      "the bucket 7 is moving from the cell c to b",
+    ],
     [{ a: null, b: undefined }, "where the bucket 7 is, is unknown: the cell b has not answered yet"],
     [
       { a: null, b: null },
