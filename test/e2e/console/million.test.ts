@@ -25,13 +25,15 @@ const PAGES: readonly (readonly [string, (furnished: Furnished) => string])[] = 
   ["Audit log", () => "#/audit"],
 ];
 const LONGEST_MS = 500;
+/** On a slow machine a page may take as long as so many scans of the outbox take there. */
+const SCANS = 5;
 /** The machine of the tests does other things too: the first of these that is in time counts, else the fastest. */
 const TRIES = 12;
 
 /** The shortest time of something, in ms, or the first that is in time. */
-async function shortest(action: () => Promise<number>): Promise<number> {
+async function shortest(action: () => Promise<number>, longestMs: number): Promise<number> {
   let ms = Number.POSITIVE_INFINITY;
-  for (let n = 0; n < TRIES && ms > LONGEST_MS; n++) ms = Math.min(ms, await action());
+  for (let n = 0; n < TRIES && ms > longestMs; n++) ms = Math.min(ms, await action());
   return Math.round(ms);
 }
 
@@ -61,16 +63,22 @@ describeWithTools(["chromium"], "with 1,000,000 rows in the outbox", () => {
     await furnished.database.query("VACUUM ANALYZE outbox");
   }, 300_000);
 
-  test(`every page is there within ${LONGEST_MS} ms`, async () => {
+  test(`every page is there within ${LONGEST_MS} ms, or ${SCANS} scans of the table`, async () => {
     const page = await browser.open(furnished.address);
     await signIn(page, "alice");
+    const scanMs = await shortest(async () => {
+      const begun = performance.now();
+      await furnished.database.query("SELECT count(payload) FROM outbox");
+      return performance.now() - begun;
+    }, 0);
+    const longestMs = Math.max(LONGEST_MS, SCANS * scanMs);
     const times: Record<string, number> = {};
     times["The whole page, with the overview"] = await shortest(async () => {
       const begun = performance.now();
       await page.reload();
       await page.getByRole("heading", { level: 3, name: "shipping" }).waitFor();
       return performance.now() - begun;
-    });
+    }, longestMs);
     for (const [title, hash] of PAGES) {
       times[`${title} ${hash(furnished).replace(/[0-9a-f-]{36}/, "{id}")}`] = await shortest(async () => {
         await goTo(page, "#/nowhere", "No such page");
@@ -78,9 +86,9 @@ describeWithTools(["chromium"], "with 1,000,000 rows in the outbox", () => {
         await goTo(page, hash(furnished), title);
         await loaded(page);
         return performance.now() - begun;
-      });
+      }, longestMs);
     }
-    process.stdout.write(`ms for each page: ${JSON.stringify(times, null, 2)}\n`);
-    expect(Object.entries(times).filter(([, ms]) => ms > LONGEST_MS)).toEqual([]);
+    process.stdout.write(`ms for a scan: ${scanMs}, for each page: ${JSON.stringify(times, null, 2)}\n`);
+    expect(Object.entries(times).filter(([, ms]) => ms > longestMs)).toEqual([]);
   }, 180_000);
 });
