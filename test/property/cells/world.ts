@@ -40,8 +40,9 @@ interface Running {
  * ones; each of their calls is done and answered when a step says so, so that the same plan makes the same run.
  *
  * What docs/cells.md does not promise is left out: a second cell goes back once all processes have read what became of the
- * first one, and the operator has done what they ask for; no cell that a process has not read goes away, or is slow, beside one that went back; no process starts then;
- * nobody is stopped, while a cell goes back, between a bucket's leaving it and opening in the next one.
+ * first one, and the operator has done what they ask for; no cell that a process has not read goes away, or is slow,
+ * beside one that went back; no process starts then; nobody is stopped, while a cell goes back, between a bucket's leaving
+ * it and opening in the next one.
  */
 export class World {
   readonly #time = manualTime(0, TURNS);
