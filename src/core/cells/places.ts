@@ -228,7 +228,7 @@ function areAlike(one: KnownCell["rows"], other: KnownCell["rows"]): boolean {
     const its = other.get(bucket);
     return its?.state === state && its.epoch === epoch && its.otherCell === otherCell && its.token === token;
   });
-  // What cells that went back are told of a bucket is the same for each.
+  // All cells that went back are told the same of a bucket: that alone does not make two of them one database.
   return areSame && [...one.values()].some(({ token }) => token !== SUPERSEDED);
 }
 

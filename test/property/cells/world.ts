@@ -1,6 +1,7 @@
 import { bucketKeyOf, bucketOf } from "../../../src/model/cells.ts";
 import type { ClaimToken, MessageId, NewInboxRow } from "../../../src/model/rows.ts";
 import type { BucketAt } from "../../../src/ports/bucketStore.ts";
+import { inboxRow } from "../../conformance/store/harness.ts";
 import { manualTime } from "../../support/manualTime.ts";
 import { moveCommand, type PortCell, Receiving } from "./actors.ts";
 import { type Call, Calls, type Done } from "./calls.ts";
@@ -148,19 +149,8 @@ export class World {
 
   #row(aggregateId: string, idempotencyKey: string): NewInboxRow {
     this.#made += 1;
-    return {
-      id: `id-${String(this.#made).padStart(4, "0")}` as MessageId,
-      source: "orders",
-      idempotencyKey,
-      aggregateId,
-      eventType: null,
-      payload: "{}",
-      state: "pending",
-      consumption: "push",
-      correlationId: null,
-      headers: {},
-      lastError: null,
-    };
+    const id = `id-${String(this.#made).padStart(4, "0")}` as MessageId;
+    return inboxRow({ id, idempotencyKey, aggregateId });
   }
 
   async #move({ mover, keys, to, progress }: StepOf<"move">): Promise<void> {
@@ -389,7 +379,7 @@ export class World {
   }
 
   async #requirePlace(bucket: number): Promise<void> {
-    const [reason, ...others] = this.#placesOf(bucket);
+    const [reason] = this.#placesOf(bucket);
     if (reason !== undefined && this.#restores > 0) {
       if (this.#databases.every(({ now }) => now.buckets.size > 0))
         this.#ledger.broken.push(`an operator is asked although each cell knows of buckets: ${reason}`);
@@ -399,8 +389,7 @@ export class World {
       await this.#advance(0, undefined);
       await this.#mend();
     }
-    const missing =
-      [reason, ...others].length > 0 ? this.#placesOf(bucket).find((each) => each !== undefined) : undefined;
+    const missing = this.#placesOf(bucket).find((each) => each !== undefined);
     if (missing !== undefined) this.#ledger.broken.push(`the bucket has no place: ${missing}`);
     const cells = new Set(this.#processes.map(({ map }) => JSON.stringify(map.cellOf(bucket))));
     const open = this.#databases.filter(({ now }) => now.buckets.get(bucket)?.state === "open");
