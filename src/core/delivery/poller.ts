@@ -241,11 +241,11 @@ export class Poller {
     return this.#scopes.hasRoom() || 2 * rows.length < this.#options.batchSize ? "idle" : "full";
   }
 
-  /** Rows that a receipt may claim. More would wait here while other replicas have free slots. */
+  /** Rows that a receipt may claim. More would wait here while other replicas may have free slots. */
   #roomForReceipts(): number {
     if (!this.#isCaughtUp || this.#stopping || !this.#mayClaim() || !this.#scopes.areFree()) return 0;
     const soon = this.#share.beginWithin(RECEIVED_WAIT_MS);
-    let room = Math.min(soon, Math.floor(this.#options.batchSize / 2)) - this.#queues.waiting;
+    let room = Math.min(soon, this.#options.batchSize) - this.#queues.waiting;
     for (const limit of this.#receipts.values()) room -= limit;
     return room;
   }
@@ -455,11 +455,14 @@ function atBegin({ row, claim }: QueuedRow, now: number): ClaimedRow {
   return { ...row, expiresInMs: row.expiresInMs - (now - claim.claimedAt) };
 }
 
-/** Longest wait of a row that a receipt has claimed, by the deliveries of the last second. */
-const RECEIVED_WAIT_MS = 50;
-
 /** A burst that ends sooner is left to one process: mostly a single claim has taken it anyway. */
 const STRAINED_MS = 500;
+
+/**
+ * Longest wait of a row that a receipt has claimed, by the deliveries of the last second: less than it takes until other
+ * processes help.
+ */
+const RECEIVED_WAIT_MS = 200;
 
 /** The delay of a retry begins when it is settled, shortly after the attempt failed. */
 const SETTLING_MS = 1000;

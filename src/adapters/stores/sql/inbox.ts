@@ -92,12 +92,11 @@ export class SqlInbox<S> implements InboxStore {
   readonly #quarantine: Quarantine;
   /** The last relay pass found no waiting row. */
   #isIdle = false;
-  /** What this process relays, while hardly any row waits. */
+  /** What this process relays, unless the last pass left rows for the next one. */
   #caughtUp: RelayRequest | undefined;
   /** Receipts relay no rows before, in ms of the monotonic clock. */
   #relaysAt = 0;
-  /** What relays now. */
-  #turn: Promise<void> | undefined;
+  #turn: Turn | undefined;
   /** Why a receipt could not relay, as it was logged last. */
   #refusal: string | undefined;
   readonly #clock: Clock;
@@ -130,7 +129,7 @@ export class SqlInbox<S> implements InboxStore {
   #relaying(): { readonly request: RelayRequest; readonly insertRelayed: InsertRelayed } | undefined {
     const request = this.#caughtUp;
     const { insertRelayed } = this.#relay;
-    if (request === undefined || insertRelayed === undefined) return undefined;
+    if (request === undefined || insertRelayed === undefined || this.#turn?.isStuck) return undefined;
     return this.#clock.monotonic() < this.#relaysAt ? undefined : { request, insertRelayed };
   }
 
@@ -175,17 +174,17 @@ export class SqlInbox<S> implements InboxStore {
    * @returns undefined when it did not begin
    */
   async #inTurn<T>(begin: () => Promise<T>): Promise<{ readonly step: Promise<T> } | undefined> {
-    while (this.#turn !== undefined) {
-      if (await resolvesWithin(LONGEST_TURN_MS, this.#turn)) continue;
-      // One that is stuck keeps no other from being stored.
-      this.#relaysAt = this.#clock.monotonic() + REST_MS;
+    for (let turn = this.#turn; turn !== undefined; turn = this.#turn) {
+      if (!turn.isStuck && (await resolvesWithin(LONGEST_TURN_MS, turn.ended))) continue;
+      // It keeps no other row from being stored.
+      turn.isStuck = true;
       return undefined;
     }
     const step = begin();
     const end = () => {
       this.#turn = undefined;
     };
-    this.#turn = step.then(end, end);
+    this.#turn = { ended: step.then(end, end), isStuck: false };
     return { step };
   }
 
@@ -209,15 +208,17 @@ export class SqlInbox<S> implements InboxStore {
       this.#caughtUp = request;
       return NOTHING;
     }
-    this.#caughtUp = undefined;
     if (this.#quarantine.ids().length > 0) return await this.#relayInParts(request);
     try {
       const turn = await this.#inTurn(() => this.#relay.relay(request));
       const { relayed, dead, candidates } = await (turn === undefined ? this.#relay.relay(request) : turn.step);
       this.#isIdle = candidates === 0;
-      if (candidates < request.limit) this.#caughtUp = request;
-      return { relayed, dead, more: candidates >= request.limit };
+      const more = candidates >= request.limit;
+      // Not before the pass: what arrives meanwhile waits for its turn, or the next pass would have rows for ever.
+      this.#caughtUp = more ? undefined : request;
+      return { relayed, dead, more };
     } catch (error) {
+      this.#caughtUp = undefined;
       if (!isRefused(error)) throw error;
       return await this.#relayInParts(request);
     }
@@ -237,6 +238,7 @@ export class SqlInbox<S> implements InboxStore {
    * the inbox table does not let become dead either is quarantined.
    */
   async #relayInParts(request: RelayRequest): Promise<RelayResult> {
+    this.#caughtUp = undefined;
     const waiting = await this.#relay.waiting(request, this.#quarantine.ids());
     let relayed = 0;
     const dead: RelayResult["dead"][number][] = [];
@@ -298,7 +300,15 @@ function isRelayedAtOnce(
   );
 }
 
-const LONGEST_TURN_MS = 500;
+/** A receipt that relays, or a pass of the relay, that runs now. */
+interface Turn {
+  readonly ended: Promise<void>;
+  /** Somebody has waited for it in vain: until it has ended, nobody waits. */
+  isStuck: boolean;
+}
+
+/** Far longer than one takes that does not wait itself: some ms for each hundred rows, and the commit. */
+const LONGEST_TURN_MS = 100;
 
 /** After a receipt could not relay, in ms. */
 const REST_MS = 5000;
