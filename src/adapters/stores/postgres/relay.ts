@@ -71,7 +71,7 @@ export class PostgresRelay implements RelayCommands<Statement> {
     const last = claimed.at(-1)?.sequence;
     if (last !== undefined) this.#outboxLowWater.marks.saw(String(last));
     const relayed = row?.relayed === null ? "all" : new Set(row?.relayed as readonly MessageId[]);
-    return { areAllStored: row?.all_stored === true, relayed, claimed };
+    return { areAllStored: row?.all_stored === true, relayed, claimed, hasTriggers: row?.has_triggers === true };
   };
 
   #claimValues(request: ClaimRequest): Values {

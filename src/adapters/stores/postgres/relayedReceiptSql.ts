@@ -11,7 +11,8 @@ import { byIndex, type Statement } from "./statement.ts";
  * version of each row is written instead of two or three, and each index is written once.
  *
  * @returns statements that answer with one row: `all_stored`; `relayed`, the ids of the rows that were relayed, or null for
- *   all; and `received`, their position in the order of the relay. Those of a claim follow, in the order of their sequence, with the columns that `claimedRow` reads.
+ *   all; `has_triggers`, for which none is; and `received`, their position in the order of the relay. Those of a claim
+ *   follow, in the order of their sequence, with the columns that `claimedRow` reads.
  */
 export function relayedReceiptStatements(
   names: TableNames,
@@ -61,8 +62,8 @@ export function relayedReceiptStatements(
 WITH${lowWaterOf("$14")},
 received AS MATERIALIZED (SELECT clock_timestamp() AS at),
 waiting AS MATERIALIZED (SELECT w.key FROM (${waitingKeys(ORDINARY)} UNION ALL ${waitingKeys(PUT_OFF)}) w),
-usual AS MATERIALIZED (SELECT current_setting('${MAY_RELAY}') <> 'true' OR (SELECT count(*) FROM waiting) > ${MOST_WAITING_KEYS}
-  OR ${hasTriggers} AS all_rows),
+usual AS MATERIALIZED (SELECT has_triggers OR current_setting('${MAY_RELAY}') <> 'true'
+  OR (SELECT count(*) FROM waiting) > ${MOST_WAITING_KEYS} AS all_rows, has_triggers FROM (SELECT ${hasTriggers} AS has_triggers) t),
 given AS MATERIALIZED (
   SELECT r.*, NOT (SELECT all_rows FROM usual) AND ${topicOf("r", topics)} <> ''
     AND (r.${c.aggregateId} IS NULL OR ${keyOf("r", ownKeys)} NOT IN (SELECT key FROM waiting)) AS "is relayed"
@@ -89,7 +90,8 @@ made AS (
 )
 SELECT (SELECT count(*) FROM stored) = cardinality($1::uuid[]) AS all_stored,
   CASE WHEN count(*) < cardinality($1::uuid[]) THEN coalesce(array_agg(s.${c.id}::text), '{}') END AS relayed,
-  ln(((SELECT count(*) FROM made) = count(*))::int) AS all_made, (SELECT ${positionOf("at")} FROM received) AS received${noRow}
+  ln(((SELECT count(*) FROM made) = count(*))::int) AS all_made, (SELECT ${positionOf("at")} FROM received) AS received,
+  (SELECT has_triggers FROM usual) AS has_triggers${noRow}
 FROM stored s WHERE s.${c.state} = 'processed'${rows}`;
 
   const noClaim: ClaimPart = {
@@ -129,7 +131,7 @@ blocked AS MATERIALIZED (
     noRow: claimedColumns.map(([name]) => `, NULL AS ${name}`).join(""),
     rows: `
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, ${claimedColumns.map(([name]) => `m.${name}`).join(", ")} FROM made m WHERE m."made as" = 'processing'
+SELECT NULL, NULL, NULL, NULL, NULL, ${claimedColumns.map(([name]) => `m.${name}`).join(", ")} FROM made m WHERE m."made as" = 'processing'
 ORDER BY sequence NULLS FIRST`,
   };
 

@@ -76,6 +76,8 @@ interface InsertedAndRelayed {
   readonly relayed: "all" | ReadonlySet<MessageId>;
   /** For `claimedRow`. */
   readonly claimed: readonly Row[];
+  /** None was relayed, as triggers of the owner may change the rows or take long. */
+  readonly hasTriggers: boolean;
 }
 
 export interface Relayed {
@@ -148,7 +150,8 @@ export class SqlInbox<S> implements InboxStore {
     const inserted = await this.#inTurn(() => insertRelayed(rows, request, claim?.request));
     if (inserted === undefined) return undefined;
     try {
-      const { areAllStored, relayed, claimed } = await inserted.step;
+      const { areAllStored, relayed, claimed, hasTriggers } = await inserted.step;
+      if (hasTriggers) this.#leaveToRelay("the inbox or the outbox has triggers on inserts");
       claim?.onClaimed(claimed.map((row) => claimedRow(row, claim.request.token)));
       const claimedIds = new Set(idsOf(claimed));
       const outcomes = areAllStored ? undefined : await this.#receipt.insert(rows);
@@ -159,12 +162,16 @@ export class SqlInbox<S> implements InboxStore {
     } catch (error) {
       const { code } = error as Partial<StoreError>;
       if (code === "unavailable" || code === "elsewhere") throw error;
-      this.#relaysAt = this.#clock.monotonic() + REST_MS;
-      const reason = errorText(error);
-      if (reason !== this.#refusal) this.#log.info({ reason }, "receipts leave their rows to the relay for a while");
-      this.#refusal = reason;
+      this.#leaveToRelay(errorText(error));
       return undefined;
     }
+  }
+
+  /** For a while: each receipt that tries waits for the relay's passes, too. */
+  #leaveToRelay(reason: string): void {
+    this.#relaysAt = this.#clock.monotonic() + REST_MS;
+    if (reason !== this.#refusal) this.#log.info({ reason }, "receipts leave their rows to the relay for a while");
+    this.#refusal = reason;
   }
 
   /**

@@ -7,7 +7,8 @@ import { ManualClock, silentLog } from "../../../../support/recorders.ts";
 const LIMIT = 10;
 
 /** An inbox whose relay has caught up, over a database where passes, and receipts that relay, end by hand. */
-async function caughtUp() {
+async function caughtUp({ hasTriggers = false } = {}) {
+  const clock = new ManualClock();
   const began: string[] = [];
   const ends: ((candidates: number) => void)[] = [];
   const held = <T>(name: string, answer: (candidates: number) => T): Promise<T> => {
@@ -24,13 +25,19 @@ async function caughtUp() {
     prepareRelay: async () => {},
     anyWaits: async () => true,
     relay: () => held("pass", (candidates) => ({ relayed: candidates, dead: [], candidates })),
-    insertRelayed: () => held("receipt that relays", () => ({ areAllStored: true, relayed: "all", claimed: [] })),
+    insertRelayed: () =>
+      held("receipt that relays", () => ({
+        areAllStored: true,
+        relayed: hasTriggers ? new Set() : "all",
+        claimed: [],
+        hasTriggers,
+      })),
   };
   const inbox = new SqlInbox(
     {} as StatementRunner<string>,
     receipt as ReceiptCommands,
     relay as RelayCommands<string>,
-    new ManualClock(),
+    clock,
     silentLog,
   );
   /** Ends the oldest step. @param candidates rows that it read */
@@ -45,7 +52,7 @@ async function caughtUp() {
   end();
   await passed;
   began.length = 0;
-  return { inbox, began, end, pass, receive };
+  return { inbox, began, end, pass, receive, clock };
 }
 
 const settleDown = () => new Promise(setImmediate);
@@ -108,4 +115,19 @@ test("a pass that comes during a stuck receipt runs beside it", async () => {
   end();
   end();
   await Promise.all([stuck, passed]);
+});
+
+test("where the tables have triggers, receipts wait for nothing, and try again after five seconds", async () => {
+  const { inbox, began, end, pass, receive, clock } = await caughtUp({ hasTriggers: true });
+  const tried = receive();
+  await settleDown();
+  end();
+  expect(await tried).toEqual([{ kind: "stored" }]);
+  const { passed } = await pass();
+  await receive();
+  expect([inbox.insertsInTurn, began]).toEqual([false, ["receipt that relays", "pass", "plain receipt"]]);
+  end();
+  await passed;
+  clock.advance(5000);
+  expect(inbox.insertsInTurn).toBe(true);
 });
