@@ -98,7 +98,8 @@ export class SqlInbox<S> implements InboxStore {
   #caughtUp: RelayRequest | undefined;
   /** Receipts relay no rows before, in ms of the monotonic clock. */
   #relaysAt = 0;
-  #turn: Turn | undefined;
+  /** A receipt that relays, or a pass of the relay, that runs now. */
+  #turn: Promise<void> | undefined;
   /** Why a receipt could not relay, as it was logged last. */
   #refusal: string | undefined;
   readonly #clock: Clock;
@@ -131,7 +132,7 @@ export class SqlInbox<S> implements InboxStore {
   #relaying(): { readonly request: RelayRequest; readonly insertRelayed: InsertRelayed } | undefined {
     const request = this.#caughtUp;
     const { insertRelayed } = this.#relay;
-    if (request === undefined || insertRelayed === undefined || this.#turn?.isStuck) return undefined;
+    if (request === undefined || insertRelayed === undefined) return undefined;
     return this.#clock.monotonic() < this.#relaysAt ? undefined : { request, insertRelayed };
   }
 
@@ -167,11 +168,15 @@ export class SqlInbox<S> implements InboxStore {
     }
   }
 
-  /** For a while: each receipt that tries waits for the relay's passes, too. */
   #leaveToRelay(reason: string): void {
-    this.#relaysAt = this.#clock.monotonic() + REST_MS;
+    this.#rest(REST_MS);
     if (reason !== this.#refusal) this.#log.info({ reason }, "receipts leave their rows to the relay for a while");
     this.#refusal = reason;
+  }
+
+  /** Receipts leave their rows to the relay for so many ms: each that tries to relay them waits for its turn. */
+  #rest(ms: number): void {
+    this.#relaysAt = Math.max(this.#relaysAt, this.#clock.monotonic() + ms);
   }
 
   /**
@@ -181,17 +186,17 @@ export class SqlInbox<S> implements InboxStore {
    * @returns undefined when it did not begin
    */
   async #inTurn<T>(begin: () => Promise<T>): Promise<{ readonly step: Promise<T> } | undefined> {
-    for (let turn = this.#turn; turn !== undefined; turn = this.#turn) {
-      if (!turn.isStuck && (await resolvesWithin(LONGEST_TURN_MS, turn.ended))) continue;
-      // It keeps no other row from being stored.
-      turn.isStuck = true;
+    while (this.#turn !== undefined) {
+      if (await resolvesWithin(LONGEST_TURN_MS, this.#turn)) continue;
+      // One that is slow keeps no other row from being stored, nor do those after it.
+      this.#rest(AFTER_SLOW_TURN_MS);
       return undefined;
     }
     const step = begin();
     const end = () => {
       this.#turn = undefined;
     };
-    this.#turn = { ended: step.then(end, end), isStuck: false };
+    this.#turn = step.then(end, end);
     return { step };
   }
 
@@ -307,15 +312,11 @@ function isRelayedAtOnce(
   );
 }
 
-/** A receipt that relays, or a pass of the relay, that runs now. */
-interface Turn {
-  readonly ended: Promise<void>;
-  /** Somebody has waited for it in vain: until it has ended, nobody waits. */
-  isStuck: boolean;
-}
-
 /** Far longer than one takes that does not wait itself: some ms for each hundred rows, and the commit. */
 const LONGEST_TURN_MS = 100;
+
+/** After a turn that took longer, in ms: a stall of the machine is over soon. */
+const AFTER_SLOW_TURN_MS = 1000;
 
 /** After a receipt could not relay, in ms. */
 const REST_MS = 5000;
