@@ -228,7 +228,7 @@ function areAlike(one: KnownCell["rows"], other: KnownCell["rows"]): boolean {
     const its = other.get(bucket);
     return its?.state === state && its.epoch === epoch && its.otherCell === otherCell && its.token === token;
   });
-  // All cells that went back are told the same of a bucket: that alone does not make two of them one database.
+  // Cells that went back are all marked alike: marks alone do not show that two of them are one database.
   return areSame && [...one.values()].some(({ token }) => token !== SUPERSEDED);
 }
 

@@ -173,9 +173,7 @@ export class ReceiptBatcher {
 
   #batchFor(bytes: number): Batch {
     const last = this.#waiting.at(-1);
-    const { maxRows, maxBytes } = this.#limits;
-    const hasRoom = last?.request === undefined && (last?.rows.length ?? maxRows) < maxRows;
-    if (last !== undefined && hasRoom && last.bytes + bytes <= maxBytes) return last;
+    if (last !== undefined && this.#takesMore(last) && last.bytes + bytes <= this.#limits.maxBytes) return last;
     const batch: Batch = { rows: [], callers: [], bytes: 0 };
     this.#waiting.push(batch);
     return batch;
@@ -231,8 +229,12 @@ export class ReceiptBatcher {
   }
 
   /** One with another behind it no longer grows. */
-  #mayGrow({ request, rows }: Batch): boolean {
-    return request === undefined && this.#waiting.length === 1 && rows.length < this.#limits.maxRows;
+  #mayGrow(batch: Batch): boolean {
+    return this.#waiting.length === 1 && this.#takesMore(batch);
+  }
+
+  #takesMore({ request, rows }: Batch): boolean {
+    return request === undefined && rows.length < this.#limits.maxRows;
   }
 
   /** Whether the batch is worth a concurrent insert; one with another behind it no longer grows. */

@@ -230,9 +230,9 @@ export class SqlInbox<S> implements InboxStore {
       this.#caughtUp = more ? undefined : request;
       return { relayed, dead, more };
     } catch (error) {
+      if (isRefused(error)) return await this.#relayInParts(request);
       this.#caughtUp = undefined;
-      if (!isRefused(error)) throw error;
-      return await this.#relayInParts(request);
+      throw error;
     }
   }
 
