@@ -3,6 +3,7 @@ import { type ReceiptCommands, type RelayCommands, SqlInbox } from "../../../../
 import type { StatementRunner } from "../../../../../src/adapters/stores/sql/rows.ts";
 import { inboxRow, relayRequest } from "../../../../conformance/store/harness.ts";
 import { eventually } from "../../../../support/eventually.ts";
+import { settle } from "../../../../support/manualTime.ts";
 import { ManualClock, silentLog } from "../../../../support/recorders.ts";
 
 const LIMIT = 10;
@@ -45,7 +46,7 @@ async function caughtUp({ hasTriggers = false } = {}) {
   const end = (candidates = 0): void => ends.shift()?.(candidates);
   const pass = async () => {
     const passed = inbox.relay(relayRequest({ topics: { orders: ["orders", ""] }, limit: LIMIT }));
-    await settleDown();
+    await settle();
     return { passed };
   };
   const receive = () => inbox.insert([inboxRow()]);
@@ -56,18 +57,16 @@ async function caughtUp({ hasTriggers = false } = {}) {
   return { inbox, began, end, pass, receive, clock };
 }
 
-const settleDown = () => new Promise(setImmediate);
-
 test("a receipt that comes during a pass waits for its end, and relays", async () => {
   const { inbox, began, end, pass, receive } = await caughtUp();
   const { passed } = await pass();
   expect(inbox.insertsInTurn).toBe(true);
   const received = receive();
-  await settleDown();
+  await settle();
   expect(began).toEqual(["pass"]);
   end(LIMIT - 1);
   await passed;
-  await settleDown();
+  await settle();
   expect(began).toEqual(["pass", "receipt that relays"]);
   end();
   expect(await received).toEqual([{ kind: "stored", relayed: "pending" }]);
@@ -92,7 +91,7 @@ test.each(["pass", "receipt that relays"])(
     expect(await Promise.all([receive(), receive()])).toEqual([[{ kind: "stored" }], [{ kind: "stored" }]]);
     expect(inbox.insertsInTurn).toBe(false);
     const third = receive();
-    await settleDown();
+    await settle();
     expect(began).toEqual([slow, "plain receipt", "plain receipt", "plain receipt"]);
     await third;
     end();
@@ -103,7 +102,7 @@ test.each(["pass", "receipt that relays"])(
     clock.advance(1);
     expect(inbox.insertsInTurn).toBe(true);
     const received = receive();
-    await settleDown();
+    await settle();
     expect(began.at(-1)).toBe("receipt that relays");
     end();
     await received;
@@ -124,7 +123,7 @@ test("a pass that comes during a slow receipt runs beside it", async () => {
 test("where the tables have triggers, receipts wait for nothing, and try again after five seconds", async () => {
   const { inbox, began, end, pass, receive, clock } = await caughtUp({ hasTriggers: true });
   const tried = receive();
-  await settleDown();
+  await settle();
   end();
   expect(await tried).toEqual([{ kind: "stored" }]);
   const { passed } = await pass();
