@@ -212,12 +212,16 @@ describeWith(["kafka"], "a Kafka source", () => {
       idempotent: true,
     });
     await producer.connect();
-    for (const [n, end] of (["commit", "abort", "abort", "commit", "abort"] as const).entries()) {
-      const transaction = await producer.transaction();
-      await transaction.send({ topic, messages: [{ value: `${end} ${n}` }] });
-      await transaction[end]();
+    try {
+      for (const [n, end] of (["commit", "abort", "abort", "commit", "abort"] as const).entries()) {
+        // A broker makes its topic of transactions at the first one, which may take longer than the client asks for it.
+        const transaction = await eventually(() => producer.transaction(), PATIENCE);
+        await transaction.send({ topic, messages: [{ value: `${end} ${n}` }] });
+        await transaction[end]();
+      }
+    } finally {
+      await producer.disconnect();
     }
-    await producer.disconnect();
     await eventually(async () => expect(await lagOf(kafka(), config.groupId, topic)).toBe(0), PATIENCE);
     expect(bodies(intake)).toEqual(["commit 0", "commit 3"]);
   });
