@@ -154,7 +154,7 @@ export function scramUsers(sasl: boolean): readonly string[] {
   return ["256", "512"].flatMap((bits) => ["--add-scram", `SCRAM-SHA-${bits}=[name=${USER},password=${PASSWORD}]`]);
 }
 
-/** Asks who controls the cluster, as a client would. */
+/** Asks, as a client would, who controls the cluster and who keeps a group's offsets: their topic is made at the first question. */
 export async function kafkaAnswers(port: number, sasl: boolean): Promise<void> {
   const client = new Kafka({
     brokers: [`${HOST}:${port}`],
@@ -168,6 +168,7 @@ export async function kafkaAnswers(port: number, sasl: boolean): Promise<void> {
     await admin.connect();
     const { brokers } = await admin.describeCluster();
     if (brokers.length === 0) throw new Error("no broker has registered with the controller yet");
+    await admin.fetchOffsets({ groupId: "answers" });
   } finally {
     await admin.disconnect();
   }
