@@ -1,4 +1,5 @@
 import type { PublishError } from "../../model/errors.ts";
+import { type Linked, LinkedList } from "../../model/linkedList.ts";
 
 /** How long a publish may take, and what ends it early. */
 export interface PublishBounds {
@@ -71,7 +72,7 @@ interface Settle {
 }
 
 /** A publish in flight. */
-export interface InFlightMember {
+export interface InFlightMember extends Linked {
   /** `performance.now()` of its timeout; Infinity for never. */
   readonly deadline: number;
   readonly signal: AbortSignal;
@@ -89,7 +90,7 @@ const MAX_TIMER_MS = 2 ** 31 - 1;
  * shared signal, such as a poller's, would make Node warn of a leak.
  */
 export class InFlight<M extends InFlightMember = InFlightMember> {
-  protected readonly members = new Set<M>();
+  protected readonly members = new LinkedList<M>();
   readonly #bySignal = new Map<AbortSignal, Group>();
   #timer: NodeJS.Timeout | undefined;
 
@@ -97,16 +98,18 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
   add(member: M): void {
     this.members.add(member);
     const group = this.#bySignal.get(member.signal) ?? this.#listen(member.signal);
-    group.members.add(member);
+    group.members += 1;
     if (this.#timer === undefined) this.#arm(member.deadline);
   }
 
   delete(member: M): void {
+    const { size } = this.members;
     this.members.delete(member);
-    if (this.members.size === 0) this.#disarm();
     const group = this.#bySignal.get(member.signal);
-    group?.members.delete(member);
-    if (group === undefined || group.members.size > 0) return;
+    if (this.members.size === size || group === undefined) return;
+    if (this.members.size === 0) this.#disarm();
+    group.members -= 1;
+    if (group.members > 0) return;
     member.signal.removeEventListener("abort", group.listener);
     this.#bySignal.delete(member.signal);
   }
@@ -117,11 +120,10 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
   }
 
   #listen(signal: AbortSignal): Group {
-    const members = new Set<InFlightMember>();
     const listener = () => {
-      for (const member of [...members]) member.fail(signal.reason);
+      for (const member of [...this.members]) if (member.signal === signal) member.fail(signal.reason);
     };
-    const group = { members, listener };
+    const group = { members: 0, listener };
     signal.addEventListener("abort", listener, { once: true });
     this.#bySignal.set(signal, group);
     return group;
@@ -141,7 +143,7 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
   #expire(): void {
     this.#timer = undefined;
     const now = performance.now();
-    for (const member of this.members) {
+    for (const member of [...this.members]) {
       if (member.deadline > now) {
         this.#arm(member.deadline);
         return;
@@ -151,7 +153,8 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
   }
 }
 
+/** The publishes that end with one signal. */
 interface Group {
-  readonly members: Set<InFlightMember>;
+  members: number;
   readonly listener: () => void;
 }

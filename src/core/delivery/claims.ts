@@ -1,4 +1,5 @@
 import { ClaimLostError, errorText } from "../../model/errors.ts";
+import { type Linked, LinkedList } from "../../model/linkedList.ts";
 import type { ClaimedRow, ClaimToken, MessageId, Outcome } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -16,7 +17,7 @@ import type { Clock, Random } from "../../time/clock.ts";
 import { sharedController } from "../../time/wait.ts";
 
 /** A claim of this process: its open rows, and how long it may act on them. */
-export interface HeldClaim {
+export interface HeldClaim extends Linked {
   readonly token: ClaimToken;
   /** Monotonic ms, before the claim was sent. */
   readonly claimedAt: number;
@@ -65,7 +66,7 @@ type Settlement = "closed" | "refused" | "abandoned";
 export class Claims {
   readonly #options: ClaimsOptions;
   readonly #lease: Lease;
-  readonly #held = new Set<HeldClaim>();
+  readonly #held = new LinkedList<HeldClaim>();
   #renewDueAt: number;
   #renewing: Promise<void> | undefined;
   readonly #backoff: Backoff;
@@ -159,7 +160,7 @@ export class Claims {
    */
   giveUp(reason: Error): void {
     this.#givenUp = true;
-    for (const claim of this.#held) claim.cutoff.abort(reason);
+    for (const claim of [...this.#held]) claim.cutoff.abort(reason);
   }
 
   /** Renews due leases. Call it about every second. Never rejects. */
@@ -185,7 +186,7 @@ export class Claims {
   /** Cuts off deliveries whose lease has expired. Call it about every second, even while a renewal hangs. */
   cutOff(): void {
     const { clock, log } = this.#options;
-    for (const claim of this.#held) {
+    for (const claim of [...this.#held]) {
       if (clock.monotonic() < claim.deadline || claim.cutoff.signal.aborted) continue;
       log.warn({ claimToken: claim.token, rows: claim.open.size }, "lease expired: cutting off its deliveries");
       claim.cutoff.abort(new ClaimLostError("the lease of this claim expired"));

@@ -1,8 +1,9 @@
+import { type Linked, LinkedList } from "../../model/linkedList.ts";
 import type { Clock } from "../../time/clock.ts";
 import type { Verdict } from "../destinations/breaker.ts";
 
 /** A delivery that holds a slot. */
-export interface Slot {
+export interface Slot extends Linked {
   readonly destination: string;
   /** Monotonic ms. */
   readonly beganAt: number;
@@ -119,7 +120,7 @@ export class FairShare {
 
   begin(destination: string): Slot {
     const now = this.#clock.monotonic();
-    const slot = { destination, beganAt: now };
+    const slot: Slot = { destination, beganAt: now, previous: undefined, next: undefined };
     this.#inUse += 1;
     const state = this.#stateOf(destination, now);
     this.#begun += 1;
@@ -194,10 +195,10 @@ export class FairShare {
     const state = this.#states.get(destination);
     if (!this.#isShared || state === undefined) return false;
     if (!state.isProven) return state.slots.size > 0;
-    const since = this.#clock.monotonic() - STALLED_MS;
+    const now = this.#clock.monotonic();
+    const since = now - STALLED_MS;
     if (state.lastEndedAt >= since) return false;
-    for (const { beganAt } of state.slots) return beganAt < since;
-    return false;
+    return (state.slots.first?.beganAt ?? now) < since;
   }
 
   /** Deliveries of a destination that ended in the last whole second. */
@@ -272,10 +273,9 @@ export class FairShare {
 
   #isSlow(state: State, now: number): boolean {
     if (state.lastWasSlow || state.cutOff >= 0.5) return true;
-    // A hanging delivery means little while others succeed. The first one of a set is the oldest.
+    // A hanging delivery means little while others succeed.
     if (now - state.lastQuickAt <= SLOW_MS) return false;
-    for (const { beganAt } of state.slots) return now - beganAt > SLOW_MS;
-    return false;
+    return now - (state.slots.first?.beganAt ?? now) > SLOW_MS;
   }
 
   #isContended(now: number): boolean {
@@ -314,7 +314,7 @@ export class FairShare {
 class State {
   readonly destination: string;
   /** In the order in which they began. */
-  readonly slots = new Set<Slot>();
+  readonly slots = new LinkedList<Slot>();
   /** Most slots that it has shown to need. */
   window = 1;
   /** Share of the last deliveries that failed. */

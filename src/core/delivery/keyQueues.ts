@@ -1,11 +1,17 @@
 import type { ClaimedRow } from "../../model/rows.ts";
 import type { HeldClaim } from "./claims.ts";
 
-/** A claimed row with the claim it came in. */
-export interface QueuedRow {
-  readonly row: ClaimedRow;
+/** What is known of a claimed row until its outcome is written, which may be long after its payload was delivered. */
+export interface HeldRow {
+  readonly key: string | null;
+  /** The claim it came in. */
   readonly claim: HeldClaim;
   readonly destination: string;
+}
+
+/** A claimed row that waits for its delivery. */
+export interface QueuedRow extends HeldRow {
+  readonly row: ClaimedRow;
 }
 
 /**
@@ -57,7 +63,7 @@ export class KeyQueues {
   }
 
   add(entry: QueuedRow): void {
-    const { key } = entry.row;
+    const { key } = entry;
     const queue = this.#queueOf(key);
     if (queue !== undefined) {
       queue.behind.push(entry);
@@ -119,7 +125,7 @@ export class KeyQueues {
     const at = this.#destinations.get(destination);
     if (at === undefined) return [];
     const dropped = at.ready.slice(at.head);
-    const wereReady = new Set(dropped.map(({ row }) => row.key));
+    const wereReady = new Set(dropped.map(({ key }) => key));
     for (const [key, queue] of this.#keys) {
       if (queue.destination !== destination) continue;
       dropped.push(...queue.behind.splice(0));
@@ -189,20 +195,20 @@ export class Releases {
   /** Per key, its rows that go back. */
   readonly #keys = new Map<string, number>();
   /** Per running claim, the keys of rows that have been going back at any time since it began. */
-  readonly #keysOfClaims = new Set<Set<string>>();
+  #keysOfClaims: readonly Set<string>[] = [];
   /**
    * Rows released as soon as a claim returned them. No claim runs until these rows are pending again: it would return
    * later rows of the same keys, which must be released too, and two claims could alternate for ever without a
    * delivery.
    */
-  readonly #onArrival = new Set<QueuedRow>();
+  readonly #onArrival = new Set<HeldRow>();
   /** Rows released because too many waited, with the destination at which they did. */
-  readonly #overflow = new Map<QueuedRow, string>();
+  readonly #overflow = new Map<HeldRow, string>();
   /**
    * Rows whose outcome the database refuses. Each still counts as held by this process while other rows of its claim
    * are open, and would hold up no later row: its key stays here until the claim is closed.
    */
-  readonly #refused = new Set<QueuedRow>();
+  readonly #refused = new Set<HeldRow>();
 
   /**
    * A claim begins.
@@ -211,12 +217,12 @@ export class Releases {
    */
   claimBegan(): ReadonlySet<string> {
     const keys = new Set(this.#keys.keys());
-    this.#keysOfClaims.add(keys);
+    this.#keysOfClaims = [...this.#keysOfClaims, keys];
     return keys;
   }
 
   claimEnded(keys: ReadonlySet<string>): void {
-    this.#keysOfClaims.delete(keys as Set<string>);
+    this.#keysOfClaims = this.#keysOfClaims.filter((each) => each !== keys);
   }
 
   /**
@@ -224,15 +230,15 @@ export class Releases {
    *
    * @param overfull the destination at which too many wait, if that is why
    */
-  add(entry: QueuedRow, overfull?: string): void {
-    const { key } = entry.row;
+  add(entry: HeldRow, overfull?: string): void {
+    const { key } = entry;
     if (overfull !== undefined) this.#overflow.set(entry, overfull);
     if (key === null) return;
     this.#keys.set(key, (this.#keys.get(key) ?? 0) + 1);
     for (const keys of this.#keysOfClaims) keys.add(key);
   }
 
-  addOnArrival(entry: QueuedRow): void {
+  addOnArrival(entry: HeldRow): void {
     this.#onArrival.add(entry);
     this.add(entry);
   }
@@ -254,7 +260,7 @@ export class Releases {
    * @param isRefused whether the database refuses its outcome
    * @returns true when claims were held up for its sake and may be made now
    */
-  settled(entry: QueuedRow, goesBack: boolean, isRefused: boolean): boolean {
+  settled(entry: HeldRow, goesBack: boolean, isRefused: boolean): boolean {
     if (goesBack && isRefused) this.#refused.add(entry);
     else if (goesBack) this.#isBack(entry);
     for (const refused of this.#refused) {
@@ -266,7 +272,7 @@ export class Releases {
     return this.#onArrival.delete(entry) || wasLastOverflow;
   }
 
-  #isBack({ row: { key } }: QueuedRow): void {
+  #isBack({ key }: HeldRow): void {
     if (key === null) return;
     const left = (this.#keys.get(key) ?? 0) - 1;
     if (left > 0) this.#keys.set(key, left);

@@ -16,7 +16,7 @@ import { ClaimScopes, type FurtherClaim } from "./claimScopes.ts";
 import { Claims, type HeldClaim, MAX_CLAIM_BYTES } from "./claims.ts";
 import type { Delivery } from "./deliver.ts";
 import { FairShare } from "./fairShare.ts";
-import { KeyQueues, type QueuedRow, Releases } from "./keyQueues.ts";
+import { type HeldRow, KeyQueues, type QueuedRow, Releases } from "./keyQueues.ts";
 
 export interface PollerOptions {
   readonly store: OutboxStore;
@@ -56,7 +56,7 @@ export class Poller {
   #passing: Promise<unknown> = Promise.resolve();
   readonly #furtherClaims = new Set<Promise<void>>();
   /** Running receipts that may claim, with the most rows of each. */
-  readonly #receipts = new Map<Promise<unknown>, number>();
+  #receipts: readonly { readonly limit: number; readonly ended: Promise<unknown> }[] = [];
   /** No due row was left when a usual claim was last made, or rows of a receipt were left to one. */
   #isCaughtUp = false;
   /** Why a further claim failed: the next pass fails with it. */
@@ -128,12 +128,12 @@ export class Poller {
     const limit = Math.min(rows, this.#roomForReceipts());
     if (limit < rows) this.#isCaughtUp = false;
     if (limit <= 0) return await insert(undefined);
-    const receipt = this.#receive(limit, insert);
-    this.#receipts.set(receipt, limit);
+    const receipt = { limit, ended: this.#receive(limit, insert) };
+    this.#receipts = [...this.#receipts, receipt];
     try {
-      return await receipt;
+      return await receipt.ended;
     } finally {
-      this.#receipts.delete(receipt);
+      this.#receipts = this.#receipts.filter((each) => each !== receipt);
     }
   }
 
@@ -210,7 +210,7 @@ export class Poller {
       // A running claim ends first; its rows are released.
       await this.#passing.catch(() => {});
       await Promise.all(this.#furtherClaims);
-      await Promise.allSettled(this.#receipts.keys());
+      await Promise.allSettled(this.#receipts.map(({ ended }) => ended));
       if (this.#inDelivery > 0) await new Promise<void>((resolve) => this.#onDeliveriesEnded.push(resolve));
       await this.#claims.flushed();
     } finally {
@@ -246,7 +246,7 @@ export class Poller {
     if (!this.#isCaughtUp || this.#stopping || !this.#mayClaim() || !this.#scopes.areFree()) return 0;
     const soon = this.#share.beginWithin(RECEIVED_WAIT_MS);
     let room = Math.min(soon, this.#options.batchSize) - this.#queues.waiting;
-    for (const limit of this.#receipts.values()) room -= limit;
+    for (const { limit } of this.#receipts) room -= limit;
     return room;
   }
 
@@ -329,16 +329,16 @@ export class Poller {
   #acceptAll(rows: readonly ClaimedRow[], claim: HeldClaim, releasedKeys: ReadonlySet<string>): void {
     for (const row of rows) {
       const destination = this.#options.delivery.destinationOf(row) ?? NO_DESTINATION;
-      this.#accept({ row, claim, destination }, releasedKeys);
+      this.#accept({ row, key: row.key, claim, destination }, releasedKeys);
     }
     this.#claimed += rows.length;
     if (rows.length > 0) this.#dispatch();
   }
 
   #accept(entry: QueuedRow, releasedKeys: ReadonlySet<string>): void {
-    const { row, destination } = entry;
+    const { row, key, destination } = entry;
     this.#scopes.returned(destination);
-    if (this.#stopping || this.#scopes.isClosed(destination) || (row.key !== null && releasedKeys.has(row.key))) {
+    if (this.#stopping || this.#scopes.isClosed(destination) || (key !== null && releasedKeys.has(key))) {
       this.#releases.addOnArrival(entry);
       this.#settle(entry, releaseOf(row));
     } else {
@@ -381,7 +381,7 @@ export class Poller {
   }
 
   async #deliver(entry: QueuedRow): Promise<void> {
-    const { row, claim, destination } = entry;
+    const { row, key, claim, destination } = entry;
     const { gates, delivery, metrics, clock } = this.#options;
     const slot = this.#share.begin(destination);
     const entered = gates.enter(destination);
@@ -395,24 +395,25 @@ export class Poller {
     this.#share.end(slot, verdictOf(outcome));
     this.#inDelivery -= 1;
     this.#countQueued(entry, -1);
-    this.#afterDelivery(entry, outcome);
+    this.#afterDelivery({ key, claim, destination }, outcome);
     this.#dispatch();
     if (this.#scopes.wantsMore(destination)) this.#claimFurther();
     if (this.#scopes.takeBack(destination)) this.#options.onMayClaim();
   }
 
-  #afterDelivery(entry: QueuedRow, outcome: Outcome): void {
-    const { key } = entry.row;
+  /** @param held without its payload, which may be large */
+  #afterDelivery(held: HeldRow, outcome: Outcome): void {
+    const { key } = held;
     if (!goesBack(outcome)) {
       this.#queues.done(key);
-      this.#settle(entry, outcome);
+      this.#settle(held, outcome);
       return;
     }
     // Cut off at shutdown: the row may have arrived, so the claim stays until its lease ends.
     if (!(this.#cutOff && outcome.kind === "release")) {
       if (outcome.kind === "retry") this.#expectRetry(outcome.delayMs);
-      this.#releases.add(entry);
-      this.#settle(entry, outcome);
+      this.#releases.add(held);
+      this.#settle(held, outcome);
     }
     for (const behind of this.#queues.drop(key)) this.#release(behind);
   }
@@ -422,7 +423,7 @@ export class Poller {
     this.#retriesUntil = Math.max(this.#retriesUntil, clock.monotonic() + delayMs + SETTLING_MS);
   }
 
-  #countQueued({ destination }: QueuedRow, delta: 1 | -1): void {
+  #countQueued({ destination }: HeldRow, delta: 1 | -1): void {
     if (destination !== NO_DESTINATION) this.#options.metrics.outboxQueueDepth(destination, delta);
   }
 
@@ -435,13 +436,13 @@ export class Poller {
     this.#settle(entry, releaseOf(entry.row));
   }
 
-  #settle(entry: QueuedRow, outcome: Outcome): void {
-    const { claim, destination } = entry;
+  #settle(held: HeldRow, outcome: Outcome): void {
+    const { claim, destination } = held;
     const scoped =
       outcome.kind === "retry" ? { ...outcome, scope: this.#scopes.scopeOf(destination), destination } : outcome;
     this.#claims.settle(claim, scoped, (settlement) => {
       if (settlement === "abandoned") return;
-      if (this.#releases.settled(entry, goesBack(outcome), settlement === "refused")) {
+      if (this.#releases.settled(held, goesBack(outcome), settlement === "refused")) {
         this.#claimIfHeldUp();
         this.#claimFurther();
       }

@@ -46,7 +46,7 @@ function claimed(scopes: ClaimScopes, destination: string, count: number, payloa
   const claim = {} as Parameters<KeyQueues["add"]>[0]["claim"];
   for (let n = 0; n < count; n += 1) {
     scopes.returned(destination);
-    queues.add({ row: outboxRow({ payload }) as ClaimedRow, claim, destination });
+    queues.add({ row: outboxRow({ payload }) as ClaimedRow, key: null, claim, destination });
   }
 }
 
@@ -301,7 +301,7 @@ describe("a destination of which only some rows may wait", () => {
   test("is asked for no rows behind those of a key that waits for another one apart", () => {
     const scopes = scopesWith({ rowsWanted: () => 8 });
     const rowOf = (key: string, destination: string) =>
-      queues.add({ row: outboxRow({ key }) as ClaimedRow, claim: {} as never, destination });
+      queues.add({ row: outboxRow({ key }) as ClaimedRow, key, claim: {} as never, destination });
     for (let n = 0; n < 8; n += 1) {
       rowOf(`a${n}`, "a");
       rowOf(`b${n}`, "b");
