@@ -17,16 +17,6 @@ import type { Finding } from "./shape.ts";
 /** Timers of Node.js count in 32 bits: a longer wait would end at once. */
 export const MAX_MS = 2 ** 31 - 1;
 
-const ajv = new Ajv({
-  strict: true,
-  strictRequired: false,
-  allErrors: true,
-  useDefaults: true,
-  verbose: true,
-  // A configuration is validated once: optimizing the validator took longer than it runs.
-  code: { optimize: false },
-});
-ajv.addVocabulary(["secret", "url", "defaultText", "requiredAny", "whole"]);
 const KEYWORDS = {
   unit: { schemaType: "string", type: "number", validate: (_: "ms", ms: number) => ms <= MAX_MS },
   duration: {
@@ -40,24 +30,49 @@ const KEYWORDS = {
     validate: (syntax: Syntax, text: string) => syntaxError(syntax, text) === undefined,
   },
 } as const;
-for (const [keyword, definition] of Object.entries(KEYWORDS)) ajv.addKeyword({ keyword, ...definition });
-ajv.addKeyword({
-  keyword: "kinds",
-  schemaType: "object",
-  // The member's errors have their places already.
-  errors: "full",
-  compile(kinds: Readonly<Record<string, SchemaNode>>, _parent, it) {
-    const validate: DataValidateFunction = (data: { readonly kind: string }, context?: DataValidationCxt) => {
-      // Only the kinds that are configured are compiled, each once.
-      const schema = Object.hasOwn(kinds, data.kind) ? kinds[data.kind] : undefined;
-      const member = schema && it.self.compile(schema);
-      const valid = member?.(data, context) === true;
-      validate.errors = member?.errors ?? [];
-      return valid;
-    };
-    return validate;
-  },
-});
+
+/** Only the start needs it, and its code generator holds 5 MB: it stays for as long as the collector likes. */
+let made: WeakRef<Ajv> | undefined;
+
+function validator(): Ajv {
+  const known = made?.deref();
+  if (known !== undefined) return known;
+  const ajv = makeValidator();
+  made = new WeakRef(ajv);
+  return ajv;
+}
+
+function makeValidator(): Ajv {
+  const ajv = new Ajv({
+    strict: true,
+    strictRequired: false,
+    allErrors: true,
+    useDefaults: true,
+    verbose: true,
+    // A configuration is validated once: optimizing the validator took longer than it runs.
+    code: { optimize: false },
+  });
+  ajv.addVocabulary(["secret", "url", "defaultText", "requiredAny", "whole"]);
+  for (const [keyword, definition] of Object.entries(KEYWORDS)) ajv.addKeyword({ keyword, ...definition });
+  ajv.addKeyword({
+    keyword: "kinds",
+    schemaType: "object",
+    // The member's errors have their places already.
+    errors: "full",
+    compile(kinds: Readonly<Record<string, SchemaNode>>, _parent, it) {
+      const validate: DataValidateFunction = (data: { readonly kind: string }, context?: DataValidationCxt) => {
+        // Only the kinds that are configured are compiled, each once.
+        const schema = Object.hasOwn(kinds, data.kind) ? kinds[data.kind] : undefined;
+        const member = schema && it.self.compile(schema);
+        const valid = member?.(data, context) === true;
+        validate.errors = member?.errors ?? [];
+        return valid;
+      };
+      return validate;
+    },
+  });
+  return ajv;
+}
 
 /**
  * Validates the shaped configuration and fills in the defaults.
@@ -68,7 +83,7 @@ ajv.addKeyword({
  */
 export function validate(data: object, unknownKeys: readonly KeyPath[]): Finding[] {
   // Compiled at the first call: a command without a configuration does not wait for it.
-  const validateConfig = ajv.compile(configSchema);
+  const validateConfig = validator().compile(configSchema);
   validateConfig(data);
   return (validateConfig.errors ?? [])
     .filter((error) => error.keyword !== "kinds")
