@@ -60,6 +60,8 @@ export interface Program {
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const SVC = path.resolve(HERE, "../../roles/svc.js");
+/** As the image starts Node.js. */
+const IMAGE_OPTION = "--max-semi-space-size=32";
 
 /** @param settings of the PostgreSQL server; durable as installed (`fsync` on) unless they say otherwise */
 export async function openEnvironment(settings: Readonly<Record<string, string>> = {}): Promise<Environment> {
@@ -95,7 +97,12 @@ export async function openEnvironment(settings: Readonly<Record<string, string>>
       const env = { ...process.env, LOG_LEVEL: process.env.LOG_LEVEL ?? "info", ...Object.fromEntries(variables) };
       // For example BENCH_NODE_OPTIONS="--cpu-prof --cpu-prof-dir=/tmp/profiles".
       const nodeOptions = process.env.BENCH_NODE_OPTIONS?.split(" ").filter((option) => option !== "") ?? [];
-      const program = startProgram([...nodeOptions, SVC, ...roles, "--config", config], env, port, unreadLines);
+      const program = startProgram(
+        [IMAGE_OPTION, ...nodeOptions, SVC, ...roles, "--config", config],
+        env,
+        port,
+        unreadLines,
+      );
       programs.push(program);
       await until(async () => (await fetch(`http://127.0.0.1:${port}/health`)).ok);
       return program;

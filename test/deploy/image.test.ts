@@ -37,7 +37,7 @@ describe("deploy/Dockerfile", () => {
   test("runs as an unprivileged user, with an init as process 1 and no shell", () => {
     expect(texts(final, "USER")).toEqual(["10001:10001"]);
     expect(texts(final, "ENTRYPOINT").map((text) => JSON.parse(text) as unknown)).toEqual([
-      ["/usr/bin/tini", "--", "node", "--max-semi-space-size=16", "/app/dist/roles/svc.js"],
+      ["/usr/bin/tini", "--", "node", "--max-semi-space-size=32", "/app/dist/roles/svc.js"],
     ]);
     expect(texts(final, "RUN")[0]).toContain("apt-get install --yes --no-install-recommends tini");
   });
