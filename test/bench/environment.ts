@@ -43,7 +43,7 @@ export interface Environment {
   /** Writes a configuration as that of `svc`. @returns its path */
   configuration(sections?: Readonly<Record<string, object>>, port?: number): Promise<string>;
   /** Starts another program of this folder, or one by its full path, and waits for its first line: a port, or 0. */
-  program(file: string, args: readonly (string | number)[]): Promise<Program>;
+  program(file: string, args: readonly (string | number)[], nodeOptions?: readonly string[]): Promise<Program>;
   close(): Promise<void>;
 }
 
@@ -61,7 +61,7 @@ export interface Program {
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const SVC = path.resolve(HERE, "../../roles/svc.js");
 /** As the image starts Node.js. */
-const IMAGE_OPTION = "--max-semi-space-size=32";
+export const IMAGE_OPTION = "--max-semi-space-size=32";
 
 /** @param settings of the PostgreSQL server; durable as installed (`fsync` on) unless they say otherwise */
 export async function openEnvironment(settings: Readonly<Record<string, string>> = {}): Promise<Environment> {
@@ -107,8 +107,9 @@ export async function openEnvironment(settings: Readonly<Record<string, string>>
       await until(async () => (await fetch(`http://127.0.0.1:${port}/health`)).ok);
       return program;
     },
-    async program(file, args) {
-      const program = startProgram([path.resolve(HERE, file), ...args.map(String)], process.env, 0, lineReader);
+    async program(file, args, nodeOptions = []) {
+      const command = [...nodeOptions, path.resolve(HERE, file), ...args.map(String)];
+      const program = startProgram(command, process.env, 0, lineReader);
       programs.push(program);
       const port = Number(await program.line());
       return { ...program, port };
