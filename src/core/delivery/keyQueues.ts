@@ -1,3 +1,4 @@
+import { type Linked, LinkedList } from "../../model/linkedList.ts";
 import type { ClaimedRow } from "../../model/rows.ts";
 import type { HeldClaim } from "./claims.ts";
 
@@ -10,7 +11,7 @@ export interface HeldRow {
 }
 
 /** A claimed row that waits for its delivery. */
-export interface QueuedRow extends HeldRow {
+export interface QueuedRow extends HeldRow, Linked {
   readonly row: ClaimedRow;
 }
 
@@ -46,14 +47,13 @@ export class KeyQueues {
 
   /** Rows that may be delivered to a destination now. */
   readyAt(destination: string): number {
-    const queue = this.#destinations.get(destination);
-    return queue === undefined ? 0 : queue.ready.length - queue.head;
+    return this.#destinations.get(destination)?.ready.size ?? 0;
   }
 
   /** Destinations with a row that may be delivered now. */
   readyDestinations(): readonly string[] {
     const ready: string[] = [];
-    for (const [destination, queue] of this.#destinations) if (queue.head < queue.ready.length) ready.push(destination);
+    for (const [destination, queue] of this.#destinations) if (queue.ready.size > 0) ready.push(destination);
     return ready;
   }
 
@@ -72,20 +72,16 @@ export class KeyQueues {
       return;
     }
     if (key !== null) this.#keys.set(key, { destination: entry.destination, behind: [], bytes: 0 });
-    this.#at(entry.destination).ready.push(entry);
+    this.#at(entry.destination).ready.add(entry);
     this.#count(entry.destination, 1, bytesOf(entry));
   }
 
   /** The next row to deliver to a destination; undefined when none is ready. */
   take(destination: string): QueuedRow | undefined {
     const queue = this.#destinations.get(destination);
-    const entry = queue?.ready[queue.head];
+    const entry = queue?.ready.first;
     if (queue === undefined || entry === undefined) return undefined;
-    queue.head += 1;
-    if (queue.head * 2 > queue.ready.length) {
-      queue.ready = queue.ready.slice(queue.head);
-      queue.head = 0;
-    }
+    queue.ready.delete(entry);
     this.#count(destination, -1, -bytesOf(entry));
     return entry;
   }
@@ -104,7 +100,7 @@ export class KeyQueues {
     queue.destination = next.destination;
     this.#count(queue.destination, rows, queue.bytes);
     queue.bytes -= bytesOf(next);
-    this.#at(next.destination).ready.push(next);
+    this.#at(next.destination).ready.add(next);
   }
 
   /** The delivery of the key's row failed: removes and returns the rows behind it, which must not overtake it. */
@@ -124,7 +120,7 @@ export class KeyQueues {
   dropAt(destination: string): readonly QueuedRow[] {
     const at = this.#destinations.get(destination);
     if (at === undefined) return [];
-    const dropped = at.ready.slice(at.head);
+    const dropped = [...at.ready];
     const wereReady = new Set(dropped.map(({ key }) => key));
     for (const [key, queue] of this.#keys) {
       if (queue.destination !== destination) continue;
@@ -158,7 +154,7 @@ export class KeyQueues {
   #at(destination: string): DestinationQueue {
     let queue = this.#destinations.get(destination);
     if (queue === undefined) {
-      queue = { ready: [], head: 0, waiting: 0, bytes: 0 };
+      queue = { ready: new LinkedList(), waiting: 0, bytes: 0 };
       this.#destinations.set(destination, queue);
     }
     return queue;
@@ -166,9 +162,8 @@ export class KeyQueues {
 }
 
 interface DestinationQueue {
-  /** Rows ready for delivery, from `head` on; at most one row of a key is here or in delivery. */
-  ready: QueuedRow[];
-  head: number;
+  /** At most one row of a key is here or in delivery. */
+  readonly ready: LinkedList<QueuedRow>;
   /** Those, and the rows behind them and behind what is in delivery. */
   waiting: number;
   /** Of the payloads of all that wait. */
