@@ -121,12 +121,22 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
 
   #listen(signal: AbortSignal): Group {
     const listener = () => {
-      for (const member of [...this.members]) if (member.signal === signal) member.fail(signal.reason);
+      for (const member of this.#membersOf(signal, group.members)) member.fail(signal.reason);
     };
     const group = { members: 0, listener };
     signal.addEventListener("abort", listener, { once: true });
     this.#bySignal.set(signal, group);
     return group;
+  }
+
+  /** @param count how many there are: mostly the oldest of all */
+  #membersOf(signal: AbortSignal, count: number): readonly M[] {
+    const found: M[] = [];
+    for (const member of this.members) {
+      if (found.length === count) break;
+      if (member.signal === signal) found.push(member);
+    }
+    return found;
   }
 
   #arm(deadline: number): void {
@@ -143,12 +153,13 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
   #expire(): void {
     this.#timer = undefined;
     const now = performance.now();
-    for (const member of [...this.members]) {
-      if (member.deadline > now) {
-        this.#arm(member.deadline);
+    for (let oldest = this.members.first; oldest !== undefined; oldest = this.members.first) {
+      if (oldest.deadline > now) {
+        this.#arm(oldest.deadline);
         return;
       }
-      member.expire();
+      oldest.expire();
+      this.delete(oldest);
     }
   }
 }

@@ -36,6 +36,24 @@ describe("the publishes under way of a broker destination", () => {
     expect(ends).toEqual(["a expired", "c expired", "d closed"]);
   });
 
+  test("do not expire where an earlier one has ended them", async () => {
+    const { inFlight, ends, add } = setup();
+    const a = add("a", 5);
+    const others = [add("b", 5), add("c", 60_000)];
+    const { expire } = a;
+    a.expire = () => {
+      expire();
+      for (const other of others) inFlight.delete(other);
+    };
+    const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+    await eventually(() => expect(ends).toEqual(["a expired"]));
+    const left = timers();
+    add("d", 60_000);
+    expect(timers()).toBe(left + 1);
+    inFlight.failAll("closed");
+    expect(ends).toEqual(["a expired", "d closed"]);
+  });
+
   test("fail with the reason of their own signal", () => {
     const { inFlight, ends, add } = setup();
     const [one, two] = [new AbortController(), new AbortController()];
