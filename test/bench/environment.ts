@@ -43,7 +43,7 @@ export interface Environment {
   /** Writes a configuration as that of `svc`. @returns its path */
   configuration(sections?: Readonly<Record<string, object>>, port?: number): Promise<string>;
   /** Starts another program of this folder, or one by its full path, and waits for its first line: a port, or 0. */
-  program(file: string, args: readonly (string | number)[], nodeOptions?: readonly string[]): Promise<Program>;
+  program(file: string, args: readonly (string | number)[]): Promise<Program>;
   close(): Promise<void>;
 }
 
@@ -60,8 +60,8 @@ export interface Program {
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const SVC = path.resolve(HERE, "../../roles/svc.js");
-/** As the image starts Node.js. */
-export const IMAGE_OPTION = "--max-semi-space-size=32";
+/** As the image starts Node.js; so do all programs of a benchmark, and `npm run bench` itself. */
+const IMAGE_OPTION = "--max-semi-space-size=32";
 
 /** @param settings of the PostgreSQL server; durable as installed (`fsync` on) unless they say otherwise */
 export async function openEnvironment(settings: Readonly<Record<string, string>> = {}): Promise<Environment> {
@@ -97,19 +97,13 @@ export async function openEnvironment(settings: Readonly<Record<string, string>>
       const env = { ...process.env, LOG_LEVEL: process.env.LOG_LEVEL ?? "info", ...Object.fromEntries(variables) };
       // For example BENCH_NODE_OPTIONS="--cpu-prof --cpu-prof-dir=/tmp/profiles".
       const nodeOptions = process.env.BENCH_NODE_OPTIONS?.split(" ").filter((option) => option !== "") ?? [];
-      const program = startProgram(
-        [IMAGE_OPTION, ...nodeOptions, SVC, ...roles, "--config", config],
-        env,
-        port,
-        unreadLines,
-      );
+      const program = startProgram([...nodeOptions, SVC, ...roles, "--config", config], env, port, unreadLines);
       programs.push(program);
       await until(async () => (await fetch(`http://127.0.0.1:${port}/health`)).ok);
       return program;
     },
-    async program(file, args, nodeOptions = []) {
-      const command = [...nodeOptions, path.resolve(HERE, file), ...args.map(String)];
-      const program = startProgram(command, process.env, 0, lineReader);
+    async program(file, args) {
+      const program = startProgram([path.resolve(HERE, file), ...args.map(String)], process.env, 0, lineReader);
       programs.push(program);
       const port = Number(await program.line());
       return { ...program, port };
@@ -179,7 +173,7 @@ function startProgram(
   port: number,
   read: (child: ChildProcess) => Program["line"],
 ): Program {
-  const child = spawn(process.execPath, args, { env, stdio: ["pipe", "pipe", "inherit"] });
+  const child = spawn(process.execPath, [IMAGE_OPTION, ...args], { env, stdio: ["pipe", "pipe", "inherit"] });
   const line = read(child);
   const exited = new Promise<void>((resolve) => child.once("exit", () => resolve()));
   return {

@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { BODY } from "./body.ts";
-import { type Environment, IMAGE_OPTION, type Program, until } from "./environment.ts";
+import { type Environment, type Program, until } from "./environment.ts";
 import { BUSY_POLLER, fillOutbox, timeDrain, vacuum } from "./outbox.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
 
@@ -50,8 +50,7 @@ export async function peers(environment: Environment): Promise<readonly Figure[]
   process.kill(svc.pid, "SIGSTOP");
   const figures: Figure[] = [];
   for (const peer of PEERS) {
-    const file = path.join(FOLDER, peer.file);
-    const program = await environment.program(file, [environment.url, receiver.port], [IMAGE_OPTION]);
+    const program = await environment.program(path.join(FOLDER, peer.file), [environment.url, receiver.port]);
     process.kill(program.pid, "SIGSTOP");
     const pairs: { svc: number; peer: number }[] = [];
     for (let round = 0; round <= ROUNDS; round += 1) {
