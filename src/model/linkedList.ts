@@ -34,10 +34,10 @@ export class LinkedList<T extends Linked> implements Iterable<T> {
     this.#size += 1;
   }
 
-  /** Removes a member; nothing where it is in no list. */
-  delete(member: T): void {
+  /** @returns whether it was a member */
+  delete(member: T): boolean {
     const { previous, next } = member;
-    if (previous === undefined && this.#first !== member) return;
+    if (previous === undefined && this.#first !== member) return false;
     if (previous === undefined) this.#first = next;
     else previous.next = next;
     if (next === undefined) this.#last = previous;
@@ -45,6 +45,7 @@ export class LinkedList<T extends Linked> implements Iterable<T> {
     member.previous = undefined;
     member.next = undefined;
     this.#size -= 1;
+    return true;
   }
 
   /** The list must not change meanwhile. */

@@ -103,11 +103,10 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
   }
 
   delete(member: M): void {
-    const { size } = this.members;
-    this.members.delete(member);
-    const group = this.#bySignal.get(member.signal);
-    if (this.members.size === size || group === undefined) return;
+    if (!this.members.delete(member)) return;
     if (this.members.size === 0) this.#disarm();
+    const group = this.#bySignal.get(member.signal);
+    if (group === undefined) return;
     group.members -= 1;
     if (group.members > 0) return;
     member.signal.removeEventListener("abort", group.listener);

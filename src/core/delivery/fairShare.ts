@@ -196,9 +196,7 @@ export class FairShare {
     if (!this.#isShared || state === undefined) return false;
     if (!state.isProven) return state.slots.size > 0;
     const now = this.#clock.monotonic();
-    const since = now - STALLED_MS;
-    if (state.lastEndedAt >= since) return false;
-    return (state.slots.first?.beganAt ?? now) < since;
+    return state.lastEndedAt < now - STALLED_MS && state.oldestMs(now) > STALLED_MS;
   }
 
   /** Deliveries of a destination that ended in the last whole second. */
@@ -274,8 +272,7 @@ export class FairShare {
   #isSlow(state: State, now: number): boolean {
     if (state.lastWasSlow || state.cutOff >= 0.5) return true;
     // A hanging delivery means little while others succeed.
-    if (now - state.lastQuickAt <= SLOW_MS) return false;
-    return now - (state.slots.first?.beganAt ?? now) > SLOW_MS;
+    return now - state.lastQuickAt > SLOW_MS && state.oldestMs(now) > SLOW_MS;
   }
 
   #isContended(now: number): boolean {
@@ -343,6 +340,11 @@ class State {
     this.lastEndedAt = now;
     this.lastWasSlow = wasUnhealthy;
     this.isSuspected = wasUnhealthy;
+  }
+
+  /** How long its oldest delivery has taken so far, in ms; 0 without any. */
+  oldestMs(now: number): number {
+    return this.slots.first === undefined ? 0 : now - this.slots.first.beganAt;
   }
 
   /** Its history says nothing any more. */

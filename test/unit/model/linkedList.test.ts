@@ -30,10 +30,9 @@ describe("a linked list", () => {
     const list = new LinkedList<Member>();
     const [a, b, c] = [{ name: 1 }, { name: 2 }, { name: 3 }];
     for (const member of [a, b]) list.add(member);
-    for (const member of [a, a, c]) list.delete(member);
+    expect([a, a, c].map((member) => list.delete(member))).toEqual([true, false, false]);
     expect([[...list], list.size]).toEqual([[b], 1]);
-    list.delete(b);
-    list.delete(b);
+    expect([b, b].map((member) => list.delete(member))).toEqual([true, false]);
     expect([[...list], list.size, list.first]).toEqual([[], 0, undefined]);
     list.add(a);
     expect([...list]).toEqual([a]);

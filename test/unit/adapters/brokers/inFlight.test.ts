@@ -23,6 +23,8 @@ function setup() {
   return { inFlight, ends, add };
 }
 
+const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+
 describe("the publishes under way of a broker destination", () => {
   test("expire in their order, those that ended before not at all", async () => {
     const { inFlight, ends, add } = setup();
@@ -45,7 +47,6 @@ describe("the publishes under way of a broker destination", () => {
       expire();
       for (const other of others) inFlight.delete(other);
     };
-    const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
     await eventually(() => expect(ends).toEqual(["a expired"]));
     const left = timers();
     add("d", 60_000);
@@ -89,7 +90,6 @@ describe("the publishes under way of a broker destination", () => {
   });
 
   test("keep the process alive while there are any, and no longer", () => {
-    const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
     const before = timers();
     const { inFlight, add } = setup();
     const members = [add("a", 60_000), add("b", 60_000)];
