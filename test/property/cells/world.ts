@@ -43,7 +43,7 @@ interface Running {
  * What docs/cells.md does not promise is left out: a second cell goes back once all processes have read what became of the
  * first one, and the operator has done what they ask for; no cell that a process has not read goes away, or is slow,
  * beside one that went back; no process starts then; nobody is stopped, while a cell goes back, between a bucket's leaving
- * it and opening in the next one.
+ * it and opening in the next one, nor, while a second one does, where the next one is being told of it.
  */
 export class World {
   readonly #time = manualTime(0, TURNS);
@@ -254,7 +254,7 @@ export class World {
     if (!away.every((each) => areHeard(this.#processes, each)) || !haveHeardAll(this.#processes)) return;
     if (this.#isOperatorAsked()) return;
     if (isUntold(database.name, database.before(changes, writes), this.#databases)) return;
-    if (hasHalfMoves(database, this.#databases)) await this.#letEnd();
+    if (hasHalfMoves(database, this.#databases) || this.#isLateNoteOnItsWay()) await this.#letEnd();
     database.restore(changes, writes);
     this.#goneBack = database;
     this.#restores += 1;
@@ -265,6 +265,12 @@ export class World {
   async #letEnd(): Promise<void> {
     for (let n = 0; n < MOVERS; n += 1) await this.#advance(n, undefined);
     await this.#answerProcesses();
+  }
+
+  /** Whether a cell is being told of a bucket that comes, after one has gone back. */
+  #isLateNoteOnItsWay(): boolean {
+    const isNote = ({ method, isDone }: Call) => method === "expect" && !isDone;
+    return this.#restores > 0 && this.#databases.some((database) => this.#calls.to(database).some(isNote));
   }
 
   /** Whether an operator is told to run a command, and has not yet done so. */
