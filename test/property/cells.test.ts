@@ -99,6 +99,44 @@ const COPIED_BEFORE_ALL_WAS_LOST: Plan = {
   ],
 };
 
+/** Between two readings of all cells one went back, which a process read again: what it said counted without the others. */
+const RESTARTED_BETWEEN: Plan = {
+  cells: 2,
+  steps: [
+    move([0], B, { method: "leave", after: 0, fate: "is killed" }),
+    { does: "elapse", ms: 11_000 },
+    { does: "refresh", process: 1, answers: { calls: 2, pick: 0, fate: "waits" } },
+    move([1], B),
+    receive(1),
+    restore(A, 2),
+    { does: "answer", process: 1, answers: ALL },
+    { does: "repeat", process: 1, which: null, answers: ALL },
+  ],
+};
+
+const twoAnswers: Step = { does: "answer", process: 1, answers: { calls: 2, pick: 0, fate: "waits" } };
+const restarted: Step = { does: "restart", cell: A, areBroken: false };
+
+/** A cell was restarted before each reading of all, and went back during the last one, behind the answer of the other cell. */
+const RESTARTED_AGAIN_AND_AGAIN: Plan = {
+  cells: 2,
+  steps: [
+    { does: "refresh", process: 1, answers: { calls: 0, pick: 0, fate: "waits" } },
+    restarted,
+    twoAnswers,
+    restarted,
+    twoAnswers,
+    restarted,
+    twoAnswers,
+    { does: "answer", process: 1, answers: { calls: 1, pick: 1, fate: "waits" } },
+    move([0], B),
+    receive(0),
+    restore(A, 2),
+    { does: "answer", process: 1, answers: ALL },
+    { does: "repeat", process: 1, which: null, answers: ALL },
+  ],
+};
+
 /** A failure prints the plan, which makes the same run again, and what happened in it. */
 async function breakNoRule(areRestored: boolean, examples: readonly Plan[]): Promise<void> {
   await fc.assert(
@@ -124,6 +162,8 @@ describe("cells know each message once, keep the order of its key, and have each
       BROKEN_CALL,
       RESTARTED_TOO,
       COPIED_BEFORE_ALL_WAS_LOST,
+      RESTARTED_BETWEEN,
+      RESTARTED_AGAIN_AND_AGAIN,
     ]);
   }, 120_000);
 });
