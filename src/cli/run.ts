@@ -10,7 +10,7 @@ import { checkRoles, parseRole, rolesEnabled } from "../config/roles.ts";
 import { secretIn } from "../config/shape.ts";
 import type { CellConfig, Config } from "../config/types.ts";
 import { createRedactor, KnownSecrets } from "../core/redaction/redact.ts";
-import { ConfigError, type ConfigProblem, errorText, StoppingError } from "../model/errors.ts";
+import { ConfigError, type ConfigProblem, configErrorOf, errorText, StoppingError } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
 import { createLog, parseLogLevel, type RunningLog } from "../runtime/log.ts";
 import { SecretFiles } from "../runtime/secretFiles.ts";
@@ -210,12 +210,20 @@ async function sweepCells(
   log: Log,
   stopping: AbortSignal,
 ): Promise<void> {
-  const sweeps = cells.map((cell) => sweep(cellConfig(config, cell), log.child({ cell: cell.name }), stopping));
-  const failures = (await Promise.allSettled(sweeps)).flatMap((swept, n) =>
-    swept.status === "fulfilled"
-      ? []
-      : [new Error(`the cell ${cells[n]?.name}: ${errorText(swept.reason)}`, { cause: swept.reason })],
-  );
+  const sweeps = cells.map(async (cell) => {
+    try {
+      await sweep(cellConfig(config, cell), log.child({ cell: cell.name }), stopping);
+      return [];
+    } catch (error) {
+      if (error instanceof ConfigError) return [configErrorOf(cell.name, error)];
+      return [new Error(`the cell ${cell.name}: ${errorText(error)}`, { cause: error })];
+    }
+  });
+  const failures = (await Promise.all(sweeps)).flat();
+  const misfits = failures.filter((failure) => failure instanceof ConfigError);
+  // Another run may help the cells that failed otherwise.
+  if (misfits.length > 0 && misfits.length === failures.length)
+    throw new ConfigError(misfits.flatMap(({ problems }) => problems));
   if (failures.length > 0) throw new AggregateError(failures, "retention failed");
 }
 

@@ -220,6 +220,22 @@ test("a cell whose tables cannot be made ends the start, also of the others", as
   expect(child.stderr.join("\n")).toContain('cell b, database.url: the schema "missing" does not exist');
 });
 
+test("svc retention --once sweeps a cell beside one whose tables do not fit, and exits with code 2", async () => {
+  const { cells } = await setup();
+  await (await cells.start()).stop();
+  await cells.a.query("ALTER TABLE outbox DROP COLUMN last_error");
+  await cells.b.query(
+    "INSERT INTO outbox (topic, payload, state, updated_at) VALUES ('t', '{}', 'sent', '2020-01-01')",
+  );
+  const retention = { enabled: true, outbox: { policy: "AGE", maxAge: "1h" } };
+
+  const { exited, stderr } = await cells.launchService({ retention }, ["retention", "--once"]);
+
+  expect((await exited).code).toBe(2);
+  expect(stderr.join("\n")).toContain("cell a, database.columnMapping.outbox.lastError");
+  expect(await cells.b.query("SELECT FROM outbox")).toEqual([]);
+});
+
 test("a process without cells receives nothing where buckets have left", async () => {
   const { cells } = await setup();
   const service = await cells.start();

@@ -56,9 +56,9 @@ export class TwoCells {
   }
 
   /** The process of a service that may not start. */
-  async launchService(overrides: ConfigTree): Promise<RunningProcess> {
+  async launchService(overrides: ConfigTree, roles: readonly string[] = []): Promise<RunningProcess> {
     const config = ordersTo(this.#receiver, merged(this.config, overrides));
-    return (await this.#services.launch({ database: this.#database, config })).process;
+    return (await this.#services.launch({ database: this.#database, config, roles })).process;
   }
 
   /** The same without cells, in the database of the first one. */
