@@ -32,6 +32,9 @@ const AS_FILES = process.env.SVC_TEST_POSTGRES_URL ? "" : " STRATEGY FILE_COPY";
 
 const SCHEMA_PARAMETER = citusUrl() === undefined ? "" : `?currentSchema=${CITUS_SCHEMA}`;
 
+/** Of the second cell, which services have where `SVC_TEST_CELLS` asks for it. */
+export const SECOND_SCHEMA = "cell_b";
+
 /** Connection names, so that a leak check tells the test's own connections from those of the code under test. */
 export const TEST_APPLICATION_NAME = "svc-test";
 
@@ -44,11 +47,13 @@ export async function createDatabase(template?: string): Promise<TestDatabase> {
   const name = `svc_${randomUUID().replaceAll("-", "")}`;
   if (citusUrl() !== undefined) {
     await createCitusDatabase(name, template ?? String(process.env.SVC_TEST_CITUS_TEMPLATE));
-    return await existingDatabase(name);
+  } else {
+    const from = template === undefined ? "" : ` TEMPLATE ${pg.escapeIdentifier(template)}`;
+    await onServer(`CREATE DATABASE ${pg.escapeIdentifier(name)}${from}${AS_FILES}`);
   }
-  const from = template === undefined ? "" : ` TEMPLATE ${pg.escapeIdentifier(template)}`;
-  await onServer(`CREATE DATABASE ${pg.escapeIdentifier(name)}${from}${AS_FILES}`);
-  return await existingDatabase(name);
+  const database = await existingDatabase(name);
+  if (process.env.SVC_TEST_CELLS && template === undefined) await makeSchema(database, SECOND_SCHEMA);
+  return database;
 }
 
 /** Makes a further schema, which Citus keeps on a node of its own choice. */

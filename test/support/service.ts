@@ -3,7 +3,7 @@ import { Agent, request as httpRequest, type IncomingHttpHeaders } from "node:ht
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, afterEach, expect } from "@jest/globals";
-import { createDatabase, makeSchema, type TestDatabase } from "./databases.ts";
+import { createDatabase, SECOND_SCHEMA, type TestDatabase } from "./databases.ts";
 import { eventually } from "./eventually.ts";
 import { freePort } from "./ports.ts";
 import { type Processes, type RunningProcess, useProcesses } from "./processes.ts";
@@ -11,8 +11,6 @@ import { Receiver } from "./receiver.ts";
 
 /** A configuration or a part of one, as it stands in the file. */
 export type ConfigTree = { readonly [key: string]: unknown };
-
-const SECOND_SCHEMA = "cell_b";
 
 /** Where `SVC_TEST_CELLS` asks for it services have two cells, of which the first has every bucket and the test's rows. */
 const CELLS = process.env.SVC_TEST_CELLS ? { cells: [{ name: "a" }, { name: "b", schema: SECOND_SCHEMA }] } : undefined;
@@ -148,7 +146,6 @@ export function useServices(scope: "test" | "block" = "test"): Services {
     async database() {
       const database = await createDatabase();
       closings.push(() => database.drop());
-      if (process.env.SVC_TEST_CELLS) await makeSchema(database, SECOND_SCHEMA);
       return database;
     },
     async receiver() {
