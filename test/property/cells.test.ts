@@ -33,6 +33,11 @@ const restore = (cell: number, changes: number, writes = 0): Step => ({
   areBroken: false,
 });
 
+const TWO: Answers = { calls: 2, pick: 0, fate: "waits" };
+const answered = (answers = ALL): Step => ({ does: "answer", process: 1, answers });
+const restarted: Step = { does: "restart", cell: A, areBroken: false };
+const repeated: Step = { does: "repeat", process: 1, which: null, answers: ALL };
+
 /** The command opened a bucket of a cell that it had not read in its new one: the first answer of that did not count yet. */
 const COMMAND_WITHOUT_A_CELL: Plan = { cells: 2, steps: [move([0], B, { method: "all", after: 0, fate: "breaks" })] };
 
@@ -67,7 +72,7 @@ const BROKEN_CALL: Plan = {
     receive(0),
     restore(A, 2),
     { ...receive(0), process: 1, answers: { calls: 3, pick: 0, fate: "breaks" } },
-    { does: "repeat", process: 1, which: null, answers: ALL },
+    repeated,
   ],
 };
 
@@ -79,10 +84,10 @@ const RESTARTED_TOO: Plan = {
     { does: "refresh", process: 1, answers: ALL },
     move([0], A),
     receive(0),
-    { does: "restart", cell: A, areBroken: false },
+    restarted,
     restore(B, 2),
     { ...receive(0), process: 1, answers: { calls: 2, pick: 0, fate: "breaks" } },
-    { does: "repeat", process: 1, which: null, answers: ALL },
+    repeated,
   ],
 };
 
@@ -105,17 +110,14 @@ const RESTARTED_BETWEEN: Plan = {
   steps: [
     move([0], B, { method: "leave", after: 0, fate: "is killed" }),
     { does: "elapse", ms: 11_000 },
-    { does: "refresh", process: 1, answers: { calls: 2, pick: 0, fate: "waits" } },
+    { does: "refresh", process: 1, answers: TWO },
     move([1], B),
     receive(1),
     restore(A, 2),
-    { does: "answer", process: 1, answers: ALL },
-    { does: "repeat", process: 1, which: null, answers: ALL },
+    answered(),
+    repeated,
   ],
 };
-
-const twoAnswers: Step = { does: "answer", process: 1, answers: { calls: 2, pick: 0, fate: "waits" } };
-const restarted: Step = { does: "restart", cell: A, areBroken: false };
 
 /** A cell was restarted before each reading of all, and went back during the last one, behind the answer of the other cell. */
 const RESTARTED_AGAIN_AND_AGAIN: Plan = {
@@ -123,17 +125,17 @@ const RESTARTED_AGAIN_AND_AGAIN: Plan = {
   steps: [
     { does: "refresh", process: 1, answers: { calls: 0, pick: 0, fate: "waits" } },
     restarted,
-    twoAnswers,
+    answered(TWO),
     restarted,
-    twoAnswers,
+    answered(TWO),
     restarted,
-    twoAnswers,
-    { does: "answer", process: 1, answers: { calls: 1, pick: 1, fate: "waits" } },
+    answered(TWO),
+    answered({ calls: 1, pick: 1, fate: "waits" }),
     move([0], B),
     receive(0),
     restore(A, 2),
-    { does: "answer", process: 1, answers: ALL },
-    { does: "repeat", process: 1, which: null, answers: ALL },
+    answered(),
+    repeated,
   ],
 };
 

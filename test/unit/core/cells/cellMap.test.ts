@@ -33,13 +33,18 @@ class Reached {
   }
 }
 
+/** The bucket has left a cell for another, which went back to before that: it knows of another bucket alone. */
+function lose({ tables: from }: Reached, { tables: to }: Reached): void {
+  from.open(at(1));
+  from.close([BUCKET], "b", MOVE);
+  from.leave([BUCKET], MOVE.token);
+  to.open([{ bucket: BUCKET + 1, epoch: 1 }]);
+}
+
 test("takes nothing back from a cell that went back in time before all cells have told what they have", async () => {
   const [a, b, c] = ["a", "b", "c"].map((name) => new Reached(name)) as [Reached, Reached, Reached];
-  a.tables.open(at(1));
-  a.tables.close([BUCKET], "b", MOVE);
-  a.tables.leave([BUCKET], MOVE.token);
-  // It had the bucket, and gave it to the third one, which is away now. Of that it knows no more.
-  b.tables.open([{ bucket: BUCKET + 1, epoch: 1 }]);
+  lose(a, b);
+  // The second one had given the bucket to the third, which is away now.
   c.tables.open(at(3));
   c.isAway = true;
   const map = new CellMap({ cells: [a, b, c], log: silentLog });
@@ -60,10 +65,7 @@ test("takes nothing back from a cell that went back in time before all cells hav
 
 test("takes back what a cell that went back in time has lost", async () => {
   const [a, b] = ["a", "b"].map((name) => new Reached(name)) as [Reached, Reached];
-  a.tables.open(at(1));
-  a.tables.close([BUCKET], "b", MOVE);
-  a.tables.leave([BUCKET], MOVE.token);
-  b.tables.open([{ bucket: BUCKET + 1, epoch: 1 }]);
+  lose(a, b);
   const map = new CellMap({ cells: [a, b], log: silentLog });
 
   await map.refresh();
