@@ -172,7 +172,9 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     // Read before the scan: a row that appears behind this position during the scan is then still in front of the
     // cursor.
     const end = await this.#end();
-    const left = { ...request, limit: request.limit - front.rows.length };
+    // It goes on with the keys that the front has given it.
+    const heldTokens = [...request.heldTokens, request.token];
+    const left = { ...request, heldTokens, limit: request.limit - front.rows.length };
     const past = await this.#scanAll("sweepPastBlockedKeys", left, this.#mark);
     hints.frontIsBlocked(past.first ?? end, this.#clock.monotonic() - startedAt);
     return resultOf(
