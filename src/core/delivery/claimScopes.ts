@@ -23,6 +23,8 @@ export interface ClaimScopesOptions {
   readonly destinations: readonly string[];
   /** `outbox.batchSize`. */
   readonly batchSize: number;
+  /** `outbox.concurrency`. */
+  readonly concurrency: number;
   /** Most bytes of the payloads of one claim, except its last row. */
   readonly claimBytes: number;
   readonly clock: Clock;
@@ -96,15 +98,29 @@ export class ClaimScopes {
    * settlements and deliveries, which must not run out of rows meanwhile.
    */
   hasRoom(): boolean {
-    const { queues, batchSize, claimBytes } = this.#options;
+    const { queues, claimBytes } = this.#options;
     let rows = queues.waiting;
     let bytes = queues.bytesWaiting;
     for (const destination of this.#excepted()) {
       rows -= queues.waitingAt(destination);
       bytes -= queues.bytesWaitingAt(destination);
     }
-    const enough = Math.min(Math.max(batchSize / 2, CLAIMS_AHEAD * this.#begunDuringUsual), batchSize);
+    const limit = this.usualLimit;
+    const enough = Math.min(Math.max(limit / 2, CLAIMS_AHEAD * this.#begunDuringUsual), limit);
     return rows <= enough && bytes <= claimBytes / 2;
+  }
+
+  /**
+   * Most rows of the usual claim: what is delivered soon, rather than all of `outbox.batchSize`. Rows that wait here
+   * keep their keys from other replicas. All of it where rows wait beside free slots, mostly behind others of their
+   * keys: the next rows may be more of those.
+   */
+  get usualLimit(): number {
+    const { queues, share, batchSize, concurrency } = this.#options;
+    if (share.hasSlot && queues.waiting > 0) return batchSize;
+    const soon = Math.max(2 * concurrency, CLAIMS_AHEAD * this.#begunDuringUsual);
+    const part = BATCH_PARTS.find((each) => soon <= batchSize / each) ?? 1;
+    return Math.ceil(batchSize / part);
   }
 
   /** A usual claim has ended. @param begun deliveries that have begun meanwhile */
@@ -347,6 +363,8 @@ function ownScope(destination: string): string {
 
 /** Claims for whose time the rows that wait must last. */
 const CLAIMS_AHEAD = 4;
+/** A database plans its claim for each limit. */
+const BATCH_PARTS = [8, 4, 2];
 /** The destinations without recently claimed rows, and rows without a destination. */
 const OTHERS = "?";
 const ACTIVE_MS = 5000;

@@ -92,6 +92,7 @@ export class Poller {
       releases: this.#releases,
       destinations,
       batchSize,
+      concurrency,
       claimBytes: MAX_CLAIM_BYTES,
       clock,
     });
@@ -231,14 +232,15 @@ export class Poller {
     if (!this.#usualFirst) this.#claimFurther();
     this.#isHeldUp = !this.#mayClaim();
     if (this.#stopping || this.#isHeldUp) return "idle";
-    const { rows, more, goesOnInMs } = await this.#claimUsual();
+    const limit = this.#scopes.usualLimit;
+    const { rows, more, goesOnInMs } = await this.#claimUsual(limit);
     if (goesOnInMs !== undefined) this.#claimGoesOnAt = this.#options.clock.monotonic() + goesOnInMs;
     this.#claimFurther();
     if (!more || rows.length === 0 || this.#stopping) return "idle";
     this.#isHeldUp = !this.#mayClaim();
     if (!this.#isHeldUp) return "again";
     // After a few rows, or some that go back, the next claim waits for others to share it.
-    return this.#scopes.hasRoom() || 2 * rows.length < this.#options.batchSize ? "idle" : "full";
+    return this.#scopes.hasRoom() || 2 * rows.length < limit ? "idle" : "full";
   }
 
   /** Rows that a receipt may claim. More would wait here while other replicas may have free slots. */
@@ -266,10 +268,10 @@ export class Poller {
   }
 
   /** A running further claim holds back the rows behind its own: if only those are left, claims again alone. */
-  async #claimUsual(): Promise<ClaimResult> {
+  async #claimUsual(limit: number): Promise<ClaimResult> {
     const { begun } = this.#share;
     const onRows = () => this.#scopes.usualEnded(this.#share.begun - begun);
-    const result = await this.#claim(this.#options.batchSize, this.#scopes.usual(), onRows);
+    const result = await this.#claim(limit, this.#scopes.usual(), onRows);
     this.#isCaughtUp = !result.more;
     this.#usualFirst = false;
     if (!this.#hasMissedRows(result) || this.#stopping) return result;
@@ -277,7 +279,7 @@ export class Poller {
     try {
       await Promise.all(this.#furtherClaims);
       if (this.#stopping || !this.#mayClaim()) return result;
-      const alone = await this.#claim(this.#options.batchSize, this.#scopes.usual());
+      const alone = await this.#claim(limit, this.#scopes.usual());
       this.#usualFirst = this.#hasMissedRows(alone);
       return alone;
     } finally {

@@ -22,15 +22,18 @@ type Gates = ClaimScopesOptions["gates"];
 
 const scopesWith = ({
   destinations = ["a", "b"],
+  batchSize = BATCH,
+  concurrency = 8,
   ...gates
-}: { destinations?: readonly string[] } & Partial<Gates> = {}) =>
+}: Partial<Pick<ClaimScopesOptions, "destinations" | "batchSize" | "concurrency"> & Gates> = {}) =>
   new ClaimScopes({
     queues,
     share,
     gates: { rowsWanted: () => undefined, probed: () => [], forgetProbed: () => {}, ...gates },
     releases: { overflowAt: () => false },
     destinations,
-    batchSize: BATCH,
+    batchSize,
+    concurrency,
     claimBytes: CLAIM_BYTES,
     clock,
   });
@@ -107,6 +110,23 @@ describe("the usual claim", () => {
     };
     expect([0, 2, 4, 1000, 0].map(mostWaitingAfter)).toEqual([BATCH / 2, BATCH / 2, 16, BATCH, BATCH / 2]);
   });
+
+  test.each([
+    { concurrency: 1, begun: 0, limit: 10 },
+    { concurrency: 5, begun: 0, limit: 10 },
+    { concurrency: 6, begun: 0, limit: 20 },
+    { concurrency: 1, begun: 3, limit: 20 },
+    { concurrency: 1, begun: 6, limit: 40 },
+    { concurrency: 1, begun: 11, limit: 80 },
+    { concurrency: 1000, begun: 0, limit: 80 },
+  ])(
+    "of at most 80 rows takes $limit where $concurrency are delivered at a time, and $begun began during the last one",
+    ({ concurrency, begun, limit }) => {
+      const scopes = scopesWith({ batchSize: 80, concurrency });
+      scopes.usualEnded(begun);
+      expect(scopes.usualLimit).toBe(limit);
+    },
+  );
 });
 
 describe("large payloads", () => {
