@@ -10,6 +10,7 @@ export const BUSY_POLLER = { OUTBOX_BATCHSIZE: 500, OUTBOX_CONCURRENCY: 64, DATA
 /**
  * Fills the outbox anew; all rows appear with one commit.
  *
+ * @param options.atRandom keys in an order that looks random, not one after the other
  * @param options.blocked rows of one key in front, whose first waits for its retry
  * @param options.front fills in what else stands in front
  */
@@ -18,10 +19,16 @@ export async function fillOutbox(
   rows: number,
   keys: number,
   {
+    atRandom = false,
     blocked = 0,
     body = BODY,
     front,
-  }: { readonly blocked?: number; readonly body?: string; readonly front?: () => Promise<unknown> } = {},
+  }: {
+    readonly atRandom?: boolean;
+    readonly blocked?: number;
+    readonly body?: string;
+    readonly front?: () => Promise<unknown>;
+  } = {},
 ): Promise<void> {
   await sql.query("TRUNCATE outbox");
   await sql.query("BEGIN");
@@ -35,8 +42,9 @@ export async function fillOutbox(
       "UPDATE outbox SET attempt = 1, scheduled_at = now() + interval '1 hour' WHERE sequence = (SELECT min(sequence) FROM outbox)",
     );
   }
+  const numberOfKey = atRandom ? "(hashint4(n::int)::bigint + 2147483648) % $3" : "n % $3";
   await sql.query(
-    "INSERT INTO outbox (topic, key, payload) SELECT 'bench', 'key-' || (n % $3), $1 FROM generate_series(1, $2) n",
+    `INSERT INTO outbox (topic, key, payload) SELECT 'bench', 'key-' || (${numberOfKey}), $1 FROM generate_series(1, $2) n`,
     [body, rows, keys],
   );
   await sql.query("COMMIT");
