@@ -177,7 +177,7 @@ in_flight AS MATERIALIZED (
   const claims = (and: string, parameters: string): UnscopedClaims<Statement> => {
     const filtered = ({ ctes, condition }: CandidateFilter) => ({ ctes, condition: `${condition}${and}` });
     return {
-      // The limit is a literal, as it is always the same.
+      // The limit is a literal: there are few.
       claimInOrder: perLimit((limit) =>
         byIndex(`outbox.claim(${parameters})`)(claim(LOWEST_AGAIN, filtered(ALL), limit)),
       ),

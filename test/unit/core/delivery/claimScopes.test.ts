@@ -127,6 +127,15 @@ describe("the usual claim", () => {
       expect(scopes.usualLimit).toBe(limit);
     },
   );
+
+  test("takes a whole batch where rows wait beside free slots, behind others of their keys", () => {
+    const scopes = scopesWith({ batchSize: 80, concurrency: 1 });
+    expect(scopes.usualLimit).toBe(10);
+    claimed(scopes, "a", 1);
+    expect(scopes.usualLimit).toBe(80);
+    for (let n = 0; n < 8; n += 1) share.begin("a");
+    expect(scopes.usualLimit).toBe(10);
+  });
 });
 
 describe("large payloads", () => {
