@@ -23,8 +23,6 @@ export interface ClaimScopesOptions {
   readonly destinations: readonly string[];
   /** `outbox.batchSize`. */
   readonly batchSize: number;
-  /** `outbox.concurrency`. */
-  readonly concurrency: number;
   /** Most bytes of the payloads of one claim, except its last row. */
   readonly claimBytes: number;
   readonly clock: Clock;
@@ -94,7 +92,7 @@ export class ClaimScopes {
   }
 
   /**
-   * The usual claim starts while half of the last one still waits, or all of it where deliveries are fast: it runs beside
+   * The usual claim starts while half of its limit still waits, or all of it where deliveries are fast: it runs beside
    * settlements and deliveries, which must not run out of rows meanwhile.
    */
   hasRoom(): boolean {
@@ -116,9 +114,9 @@ export class ClaimScopes {
    * keys: the next rows may be more of those.
    */
   get usualLimit(): number {
-    const { queues, share, batchSize, concurrency } = this.#options;
+    const { queues, share, batchSize } = this.#options;
     if (share.hasSlot && queues.waiting > 0) return batchSize;
-    const soon = Math.max(2 * concurrency, CLAIMS_AHEAD * this.#begunDuringUsual);
+    const soon = Math.max(2 * share.concurrency, CLAIMS_AHEAD * this.#begunDuringUsual);
     const part = BATCH_PARTS.find((each) => soon <= batchSize / each) ?? 1;
     return Math.ceil(batchSize / part);
   }

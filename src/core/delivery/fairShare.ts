@@ -37,7 +37,8 @@ interface FairShareOptions {
  *   an eighth until one of their deliveries ends: else many that hang would take every slot at the start.
  */
 export class FairShare {
-  readonly #concurrency: number;
+  /** All slots (`outbox.concurrency`). */
+  readonly concurrency: number;
   readonly #isShared: boolean;
   readonly #wasUnhealthy: (destination: string) => boolean;
   readonly #clock: Clock;
@@ -56,7 +57,7 @@ export class FairShare {
   #waitedAt = Number.NEGATIVE_INFINITY;
 
   constructor({ concurrency, isShared, wasUnhealthy = () => false, clock }: FairShareOptions) {
-    this.#concurrency = concurrency;
+    this.concurrency = concurrency;
     this.#isShared = isShared && concurrency > 1;
     this.#wasUnhealthy = wasUnhealthy;
     this.#clock = clock;
@@ -72,7 +73,7 @@ export class FairShare {
    * @param admits whether one of them may be delivered to otherwise; by default each
    */
   next(ready: readonly string[], admits: (destination: string) => boolean = () => true): string | undefined {
-    const isFull = this.#inUse >= this.#concurrency;
+    const isFull = this.#inUse >= this.concurrency;
     if (!this.#isShared) return isFull ? undefined : ready.find(admits);
     const now = this.#clock.monotonic();
     const unhealthy: State[] = [];
@@ -103,7 +104,7 @@ export class FairShare {
 
   /** Whether any slot is free. */
   get hasSlot(): boolean {
-    return this.#inUse < this.#concurrency;
+    return this.#inUse < this.concurrency;
   }
 
   /** Deliveries so far. */
@@ -115,7 +116,7 @@ export class FairShare {
   beginWithin(ms: number): number {
     let perSecond = 0;
     for (const destination of this.#states.keys()) perSecond += this.perSecond(destination);
-    return this.#concurrency - this.#inUse + Math.floor((perSecond * ms) / 1000);
+    return this.concurrency - this.#inUse + Math.floor((perSecond * ms) / 1000);
   }
 
   begin(destination: string): Slot {
@@ -148,7 +149,7 @@ export class FairShare {
     else if (verdict === "healthy") state.lastWasSlow = false;
     if (!wasSlow && !state.lastWasSlow) state.lastQuickAt = now;
     if (state.lastWasSlow && this.#isContended(now)) state.window = 1;
-    else if (verdict === "healthy") state.window = Math.min(state.window + 1, this.#concurrency);
+    else if (verdict === "healthy") state.window = Math.min(state.window + 1, this.concurrency);
   }
 
   /**

@@ -92,7 +92,6 @@ export class Poller {
       releases: this.#releases,
       destinations,
       batchSize,
-      concurrency,
       claimBytes: MAX_CLAIM_BYTES,
       clock,
     });

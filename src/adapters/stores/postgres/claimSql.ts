@@ -51,7 +51,7 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
    */
   const claim = (
     firstCandidate: string,
-    { ctes, condition, first = "SELECT min(sequence) FROM candidates" }: CandidateFilter,
+    { ctes, condition, first = FIRST_CANDIDATE }: CandidateFilter,
     limit: string,
     order: string = c.sequence,
   ): string => `
@@ -98,7 +98,7 @@ claimed AS (
   RETURNING ${returned.join(", ")}
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates, (SELECT count(*) FROM free)::int AS free,
-  (SELECT count(*) FROM candidates) >= $2::int AS more, (${first}) AS first_candidate,
+  (SELECT count(*) FROM candidates) >= $2::int AS more, ${first} AS first_candidate,
   NOT (SELECT is_same FROM history) AS has_gone_back, ${SEEN} AS seen, ${columns(([name]) => `NULL AS ${name}`)}
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, ${columns(([, value]) => value)} FROM claimed o
@@ -130,7 +130,7 @@ blocked AS MATERIALIZED (
   /**
    * The same where most rows are free: it reads some blocked keys beforehand, and where there are more, checks the
    * first unfinished row of each candidate's key. Reading all of them made a claim of 100 twenty times as slow with
-   * 100,000 keys in backoff.
+   * 100,000 keys in backoff. `in_flight` is that of {@link besideOthers}.
    */
   const withoutSomeBlockedKeys: CandidateFilter = {
     ctes: `
@@ -151,11 +151,11 @@ some_in_backoff AS MATERIALIZED (
   };
 
   /**
-   * The same from $1 on without the keys in delivery elsewhere. Rows behind them would only be locked here, so that the
-   * replica that may claim them would skip them: three replicas then drained at 0.7 of the rate of one.
+   * A filter for claims from $1 on, also without keys in delivery elsewhere. This claim would only lock the rows behind
+   * them, and the replica that may claim those would skip them: three replicas then drained at 0.7 of the rate of one.
    *
-   * The claim begins at the first such row the next time, as it may be free by then, until many others would be read
-   * in vain: of a key with a long backlog.
+   * The next claim begins at the first row left out so, which may be free by then. Where one key has a long backlog,
+   * each claim would read all of it: past {@link MOST_LEFT_OUT} the next one begins at the first candidate.
    */
   const besideOthers = ({ ctes, condition }: CandidateFilter): CandidateFilter => ({
     ctes: `
@@ -165,12 +165,12 @@ in_flight AS MATERIALIZED (
   WHERE b.${c.state} = 'processing' AND b.${c.key} IS NOT NULL AND ${aboveLowWater("b")} LIMIT ${IN_FLIGHT_READ}
 ),${ctes}`,
     condition: `${condition} AND (o.${c.key} IS NULL OR o.${c.key} NOT IN (SELECT key FROM in_flight WHERE is_elsewhere))`,
-    first: `
-  SELECT CASE WHEN NOT EXISTS (SELECT FROM in_flight WHERE is_elsewhere) THEN (SELECT min(sequence) FROM candidates)
-    WHEN f.met < f.reached - ${PASSED_IN_VAIN} THEN f.reached ELSE f.met END
-  FROM (SELECT coalesce((SELECT min(sequence) FROM candidates), (SELECT max(o.${c.sequence})::bigint + 1 FROM ${table} o WHERE o.${c.state} = 'pending')) AS reached,
+    first: `(
+  SELECT CASE WHEN NOT EXISTS (SELECT FROM in_flight WHERE is_elsewhere) THEN ${FIRST_CANDIDATE}
+    WHEN f.met < f.reached - ${MOST_LEFT_OUT} THEN f.reached ELSE f.met END
+  FROM (SELECT coalesce(${FIRST_CANDIDATE}, (SELECT max(o.${c.sequence})::bigint + 1 FROM ${table} o WHERE o.${c.state} = 'pending')) AS reached,
     (SELECT o.${c.sequence}::bigint FROM ${table} o
-      WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= $1::bigint${condition} ORDER BY o.${c.sequence} LIMIT 1) AS met) f`,
+      WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= $1::bigint${condition} ORDER BY o.${c.sequence} LIMIT 1) AS met) f)`,
   });
 
   /** @param and a further condition on the candidates, with its `parameters` */
@@ -405,9 +405,11 @@ const SETTLE_PARAMETERS = "ids, tokens, states, attempts, delays, reasons";
 interface CandidateFilter {
   readonly ctes: string;
   readonly condition: string;
-  /** The query for where the next claim begins; by default at the first candidate. */
+  /** Where the next claim begins; by default at the first candidate. */
   readonly first?: string;
 }
+
+const FIRST_CANDIDATE = "(SELECT min(sequence) FROM candidates)";
 
 const ALL: CandidateFilter = { ctes: "", condition: "" };
 
@@ -419,8 +421,8 @@ const BLOCKED_KEYS_READ = 100;
 
 /** More than three replicas hold at a time, read in a tenth of the time of a claim. */
 const IN_FLIGHT_READ = 3000;
-/** Read in a quarter of the time of a claim. */
-const PASSED_IN_VAIN = 5000;
+/** In sequence numbers: as many rows are read in a quarter of the time of a claim. */
+const MOST_LEFT_OUT = 5000;
 
 /** Far below the lease: one locked row must not keep the others until their leases have ended. */
 const SETTLE_LOCK_TIMEOUT_MS = 10_000;

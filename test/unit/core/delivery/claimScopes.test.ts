@@ -23,9 +23,8 @@ type Gates = ClaimScopesOptions["gates"];
 const scopesWith = ({
   destinations = ["a", "b"],
   batchSize = BATCH,
-  concurrency = 8,
   ...gates
-}: Partial<Pick<ClaimScopesOptions, "destinations" | "batchSize" | "concurrency"> & Gates> = {}) =>
+}: Partial<Pick<ClaimScopesOptions, "destinations" | "batchSize"> & Gates> = {}) =>
   new ClaimScopes({
     queues,
     share,
@@ -33,7 +32,6 @@ const scopesWith = ({
     releases: { overflowAt: () => false },
     destinations,
     batchSize,
-    concurrency,
     claimBytes: CLAIM_BYTES,
     clock,
   });
@@ -122,19 +120,20 @@ describe("the usual claim", () => {
   ])(
     "of at most 80 rows takes $limit where $concurrency are delivered at a time, and $begun began during the last one",
     ({ concurrency, begun, limit }) => {
-      const scopes = scopesWith({ batchSize: 80, concurrency });
+      share = new FairShare({ concurrency, isShared: true, clock });
+      const scopes = scopesWith({ batchSize: 80 });
       scopes.usualEnded(begun);
       expect(scopes.usualLimit).toBe(limit);
     },
   );
 
   test("takes a whole batch where rows wait beside free slots, behind others of their keys", () => {
-    const scopes = scopesWith({ batchSize: 80, concurrency: 1 });
-    expect(scopes.usualLimit).toBe(10);
+    const scopes = scopesWith({ batchSize: 80 });
+    expect(scopes.usualLimit).toBe(20);
     claimed(scopes, "a", 1);
     expect(scopes.usualLimit).toBe(80);
-    for (let n = 0; n < 8; n += 1) share.begin("a");
-    expect(scopes.usualLimit).toBe(10);
+    for (let n = 0; n < share.concurrency; n += 1) share.begin("a");
+    expect(scopes.usualLimit).toBe(20);
   });
 });
 
