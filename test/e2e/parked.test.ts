@@ -47,9 +47,9 @@ const taken = (receiver: Receiver, from = 0) =>
     return `${key}/${id}`;
   });
 
-/** By id: a row that is relayed with its receipt may come before one that was received earlier. */
+/** Key by key: a row that is relayed with its receipt may come before one of another key that was received earlier. */
 const states = async (database: TestDatabase) =>
-  (await database.query("SELECT payload, state, attempt FROM outbox ORDER BY payload::jsonb ->> 'id'")).map(
+  (await database.query("SELECT payload, state, attempt FROM outbox ORDER BY key, sequence")).map(
     ({ payload, state, attempt }) => [JSON.parse(payload as string).id, state, attempt],
   );
 
@@ -86,7 +86,7 @@ async function parked(
 describe("a row of a route with onExhausted: park", () => {
   test("waits with its key, is shown without its payload, and is delivered in order once it is retried", async () => {
     await parkFirst(world);
-    const { service, receiver, refuses } = world;
+    const { service, receiver, refuses, database } = world;
     const line = JSON.parse((await service.process.waitForLine(/.*"msg":"parked: .*/))[0]);
     expect(line).toMatchObject({ level: "error", key: "ill", destination: "receiver", outcome: "park" });
     await eventually(async () => expect(await service.metric("svc_parked_rows")).toBe(1));
@@ -96,9 +96,10 @@ describe("a row of a route with onExhausted: park", () => {
 
     const { code, stdout } = await parked(world, "list", "--topic", "orders.*", "--json");
     expect([code, stdout.length]).toEqual([0, 1]);
+    const [row] = await database.query("SELECT sequence::text FROM outbox WHERE attempt = 2");
     expect(JSON.parse(stdout[0] ?? "")).toEqual({
       id: expect.any(String),
-      sequence: expect.any(String),
+      sequence: row?.sequence,
       topic: "orders.created",
       key: "ill",
       attempts: 2,

@@ -144,6 +144,7 @@ export function exerciseReplayOrder(open: () => Promise<StoreHarness>): void {
       harness.clock.advance(5000);
       const swept = await harness.store.outbox.claim(claimRequest({ limit: 20 }));
       expect(swept.rows.map((row) => row.id)).toEqual([early, late]);
+      expect(await claimedBy(harness.store, 20)).toEqual([]);
     });
 
     test.each([[3], [40]])(
