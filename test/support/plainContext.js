@@ -18,11 +18,22 @@ export default class PlainContext extends NodeEnvironment {
     plain.global = plain;
     plain.Symbol.dispose ??= Symbol.dispose;
     plain.Symbol.asyncDispose ??= Symbol.asyncDispose;
+    // swc's helper for `using` names this variable and defines another: two errors at once would be a ReferenceError.
+    plain._SuppressedError = SuppressedErrors;
     plain.Error.stackTraceLimit = this.global.Error.stackTraceLimit;
     this.context = plain;
     this.global = plain;
     this.moduleMocker = new this.moduleMocker.constructor(plain);
     this.fakeTimersModern = new this.fakeTimersModern.constructor({ config: config.projectConfig, global: plain });
+  }
+}
+
+/** What is thrown when a test and the disposal of what it used both fail: tells both. */
+class SuppressedErrors extends Error {
+  name = "SuppressedError";
+
+  constructor(error, suppressed) {
+    super(`${error?.message ?? error}; before it: ${suppressed?.message ?? suppressed}`, { cause: suppressed });
   }
 }
 

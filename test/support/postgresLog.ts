@@ -71,40 +71,45 @@ export async function following(
   from: LogPosition | null = null,
   overrides: Overrides = {},
 ) {
-  const { changes, lines, calls } = changeLog(database, slot, overrides);
+  const { changes, lines, calls } = changeLog(database, slot, { statementTimeoutMs: SLOT_MADE_MS, ...overrides });
   const seen = { following: 0, inserted: [] as number[], reached: [] as LogPosition[] };
+  let begin = () => {};
+  const begun = new Promise<void>((resolve) => {
+    begin = resolve;
+  });
   const stop = new AbortController();
   const ended = changes.follow(
     from,
     {
       following: () => {
         seen.following += 1;
+        begin();
       },
       inserted: (committedAt) => void seen.inserted.push(committedAt),
       reached: (position) => void seen.reached.push(position),
     },
     stop.signal,
   );
+  const end = async () => {
+    stop.abort();
+    await within(
+      5000,
+      "the end of the follower",
+      ended.catch(() => {}),
+    );
+  };
   const failed = ended.then(() => {
     throw new Error("it ended before it followed");
   });
-  failed.catch(() => {});
-  await Promise.race([eventually(() => seen.following === 1), failed]);
-  return {
-    seen,
-    lines,
-    calls,
-    ended,
-    async [Symbol.asyncDispose]() {
-      stop.abort();
-      await within(
-        5000,
-        "the end of the follower",
-        ended.catch(() => {}),
-      );
-    },
-  };
+  await within(SLOT_MADE_MS, "the beginning of the follower", Promise.race([begun, failed])).catch(async (error) => {
+    await end();
+    throw error;
+  });
+  return { seen, lines, calls, ended, [Symbol.asyncDispose]: end };
 }
+
+/** A slot is made once every transaction has ended that was open before: also those of the tests beside this one. */
+const SLOT_MADE_MS = 40_000;
 
 export const insert = (database: TestDatabase, table = "outbox") =>
   database.query(`INSERT INTO ${table} (payload) VALUES ('{}')`);
