@@ -54,7 +54,10 @@ test("a pass of the relay waits for no receipt that relays", async () => {
     });
     let waits = 0;
     while (!isOver) {
-      const waiting = await database.query("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
+      const waiting = await database.query(
+        `SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
+          WHERE l.locktype = 'advisory' AND NOT l.granted`,
+      );
       waits += waiting.length;
     }
     expect(await pass).toMatchObject({ relayed: 1 });

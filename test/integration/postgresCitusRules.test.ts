@@ -109,6 +109,14 @@ describe("a statement is refused", () => {
       "WITH c AS (SELECT pg_current_snapshot() AS s) UPDATE outbox SET attempt = 1 FROM c WHERE c.s IS NOT NULL",
       "what is not immutable in the WITH of a change: it is computed on the coordinator",
     ],
+    [
+      "SELECT h.id::text AS sequence, h.outbox_id AS id FROM outbox_history h ORDER BY h.id",
+      "ORDER BY a column whose name is that of another result",
+    ],
+    [
+      "SELECT h.id AS sequence, h.outbox_id AS id FROM outbox_history h ORDER BY h.id DESC",
+      "ORDER BY a column whose name is that of another result",
+    ],
     ["SELECT FROM outbox, pg_database", "the catalogue beside the tables"],
     ["SELECT FROM outbox, pg_locks", "the catalogue beside the tables"],
   ])("%s", async (text, problem) => {
@@ -124,6 +132,10 @@ test.each([
   "UPDATE outbox SET updated_at = now(), lease_expires_at = now() + interval '1 second'",
   "UPDATE outbox SET attempt = coalesce(attempt, 0) + 1, last_error = last_error || 'x'",
   "UPDATE outbox o SET updated_at = t.now FROM (SELECT now() AS now) t WHERE o.created_at < t.now",
+  "SELECT h.id, h.outbox_id AS sequence FROM outbox_history h ORDER BY h.id",
+  "SELECT h.id::text AS id FROM outbox_history h CROSS JOIN (SELECT) beside ORDER BY h.id",
+  "SELECT h.id::text AS id FROM outbox_history h ORDER BY h.id::text::bigint",
+  "SELECT h.id AS sequence FROM outbox_history h ORDER BY h.id",
   "SELECT CASE WHEN created_at < now() THEN clock_timestamp() END FROM outbox",
 ])("a statement is not refused: %s", async (text) => {
   expect(await problemsOf(text)).toEqual([]);

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import pg from "pg";
+import { eventually } from "./eventually.ts";
 
 /** Databases on a cluster of Citus: the same on each of its nodes, with one schema that is sharded as a whole. */
 
@@ -51,7 +52,9 @@ export async function dropCitusDatabase(name: string): Promise<void> {
   await onEachNode(async (node) => {
     const rows = await run(node, [`SELECT FROM pg_database WHERE datname = '${name}'`]);
     if (rows.length === 0) return;
-    await run(node, [`ALTER DATABASE ${name} ALLOW_CONNECTIONS false`, `DROP DATABASE ${name} WITH (FORCE)`]);
+    await run(node, [`ALTER DATABASE ${name} ALLOW_CONNECTIONS false`]);
+    // One that was connecting meanwhile is still let in.
+    await eventually(() => run(node, [`DROP DATABASE ${name} WITH (FORCE)`]));
   });
 }
 

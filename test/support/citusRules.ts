@@ -70,10 +70,29 @@ export function citusProblems(statement: TreeNode, volatility: Volatility): read
     }
   };
 
+  /** Citus writes a query anew, without the table in front of the columns of an only one: a result's name means that result. */
+  const checkOrder = (query: TreeNode): void => {
+    const [table, ...others] = nodesOf(query, "rtable");
+    if (table === undefined || others.length > 0) return;
+    const names = columnsOf(table);
+    const nameOf = (result: TreeNode | undefined): string | undefined => {
+      const [column] = result === undefined ? [] : nodesOf(result, "expr");
+      return column?.type === "VAR" ? names[Number(textOf(column, "varattno")) - 1] : undefined;
+    };
+    const results = nodesOf(query, "targetList");
+    for (const clause of nodesOf(query, "sortClause")) {
+      const reference = textOf(clause, "tleSortGroupRef");
+      const name = nameOf(results.find((result) => textOf(result, "ressortgroupref") === reference));
+      const isOther = (result: TreeNode) => textOf(result, "resname") === name && nameOf(result) !== name;
+      refuse(name !== undefined && results.some(isOther), "ORDER BY a column whose name is that of another result");
+    }
+  };
+
   const queries = allNodes(statement).filter(({ type }) => type === "QUERY");
   for (const query of queries) {
     const command = COMMANDS[textOf(query, "commandType") ?? ""] ?? "another command";
     if (command !== "SELECT") checkChange(query, command);
+    checkOrder(query);
     const changes = nodesOf(query, "cteList").some((cte) =>
       nodesOf(cte, "ctequery").some((inner) => textOf(inner, "commandType") !== "1"),
     );
@@ -89,6 +108,12 @@ export function citusProblems(statement: TreeNode, volatility: Volatility): read
   const own = tables.some((table) => table !== "0" && !volatility.catalogue.has(table));
   refuse(own && tables.some((table) => volatility.catalogue.has(table)), "the catalogue beside the tables");
   return problems;
+}
+
+/** The names of the columns of a table, or of what else a query reads. */
+function columnsOf(entry: TreeNode): readonly string[] {
+  const [names] = nodesOf(entry, "eref")[0]?.fields.get("colnames") ?? [];
+  return Array.isArray(names) ? names.map((name) => String(name).replace(/^"|"$/g, "")) : [];
 }
 
 /** From or to text, by the types that the node and its argument have. */

@@ -3,7 +3,7 @@ import { type StoredRow, SUPERSEDED } from "../../../ports/bucketStore.ts";
 import { type BucketStatements, type InboxColumn, storedColumns, TIMES } from "../sql/buckets.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
-import { IS_CITUS, PARKED_AT } from "./fragments.ts";
+import { IS_CITUS, ordered, PARKED_AT } from "./fragments.ts";
 import { SERVER } from "./lowWater.ts";
 import { byIndex, type Statement, textArray } from "./statement.ts";
 
@@ -68,7 +68,7 @@ RETURNING b.bucket, b.epoch`;
     `${row}.${c.source}::text AS source, ${row}.${c.idempotencyKey}::text AS idempotency_key, ${row}.${c.aggregateId}::text AS aggregate_id`;
   const waiting = (consumption: string): string => `
 SELECT i.${c.id}::text AS id, ${keys("i")}, ${timeOf(`i.${c.createdAt}`)} AS time, ${dueInMs(`i.${c.scheduledAt}`)} AS due_in_ms
-FROM ${inbox} i WHERE i.${c.state} = 'pending' AND i.${c.consumption} = '${consumption}'`;
+FROM ${ordered(`${inbox} i`)} WHERE i.${c.state} = 'pending' AND i.${c.consumption} = '${consumption}'`;
   const received = `i.${c.createdAt}, i.${c.id}`;
 
   /** One index holds both states: a row that is claimed or released meanwhile stays at its place. */
@@ -164,7 +164,7 @@ SELECT ${timeOf("now() - $1::bigint * interval '1 millisecond'")} AS time, floor
 
     finished: onBuckets("finished rows(fromTime, fromId, limit)", { timeoutMs: 60_000 })`
 SELECT i.${c.id}::text AS id, ${keys("i")}, ${timeOf(`i.${c.createdAt}`)} AS time, pg_column_size(i.${c.payload}) AS bytes
-FROM ${inbox} i WHERE i.${c.state} IN ('processed', 'dead') AND (${received}) > ($1::timestamptz, $2::uuid)
+FROM ${ordered(`${inbox} i`)} WHERE i.${c.state} IN ('processed', 'dead') AND (${received}) > ($1::timestamptz, $2::uuid)
 ORDER BY ${received} LIMIT $3::int`,
 
     read: onBuckets("read(ids)", { timeoutMs: 60_000 })`

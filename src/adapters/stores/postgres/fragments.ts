@@ -27,6 +27,12 @@ export function msOf(time: string): string {
 /** An expression (boolean): the server is a node of Citus. */
 export const IS_CITUS = "to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL";
 
+/**
+ * The only table of a query that orders by its columns. Citus writes a query anew, and a column of an only table without
+ * it: `ORDER BY t.id` becomes `ORDER BY id`, which is a result of that name where there is one.
+ */
+export const ordered = (table: string): string => `${table} CROSS JOIN (SELECT) beside`;
+
 /** `scheduled_at` of a parked row. A column without a time zone holds it in the session's. */
 export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;
 

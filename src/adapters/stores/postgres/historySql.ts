@@ -2,7 +2,7 @@ import type { OperatorEvent } from "../../../ports/historyStore.ts";
 import { entryColumns, type HistoryStatements, type NewEntry } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { Values } from "../sql/rows.ts";
-import { msOf } from "./fragments.ts";
+import { msOf, ordered } from "./fragments.ts";
 import { arraysOf, byIndex, type Statement, statement, uuidArray } from "./statement.ts";
 
 /** Every statement on the history, with the configured names woven in once. */
@@ -10,7 +10,7 @@ export function historyStatements(names: TableNames): HistoryStatements<Statemen
   const { historyTable: table, history: c } = names;
   const entries = `SELECT h.${c.id}::text AS sequence, h.${c.outboxId} AS id, ${msOf(`h.${c.at}`)} AS at, h.${c.event} AS event,
   h.${c.attempt} AS attempt, h.${c.actor} AS actor, h.${c.destination} AS destination, h.${c.code} AS code, h.${c.status} AS status,
-  h.${c.durationMs} AS duration_ms, h.${c.reason} AS reason FROM ${table} h`;
+  h.${c.durationMs} AS duration_ms, h.${c.reason} AS reason FROM ${ordered(`${table} h`)}`;
   const newestLast = (from: string): string => `SELECT n.* FROM (${from}) n ORDER BY n.sequence::bigint`;
   return {
     trial: statement("history.trial(id)")`

@@ -1,6 +1,6 @@
 import type { JobStatements } from "../sql/jobs.ts";
 import type { TableNames } from "../sql/names.ts";
-import { msOf } from "./fragments.ts";
+import { msOf, ordered } from "./fragments.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
 const onJobs = (declaration: string) => byIndex(`jobs.${declaration}`, { timeoutMs: 10_000 });
@@ -46,7 +46,7 @@ INSERT INTO ${job} (id, created_by, filter, per_second, total, finished_until, l
 VALUES ($1::uuid, $2, $3, $4::int, $5::bigint, $6, $7, $8::uuid, ${until("$9", "clock_timestamp()")})`,
     get: onJobs("get(id)")`SELECT ${columns} FROM ${job} j WHERE j.id = $1::uuid`,
     list: onJobs("list(limit)")`
-SELECT ${columns} FROM ${job} j ORDER BY j.created_at DESC, j.id LIMIT $1::int`,
+SELECT ${columns} FROM ${ordered(`${job} j`)} ORDER BY j.created_at DESC, j.id LIMIT $1::int`,
     take: onJobs("take(id, token, leaseMs)")(
       change(
         { lease_token: "$2::uuid", lease_until: until("$3", "t.now") },

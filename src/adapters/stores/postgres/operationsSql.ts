@@ -1,7 +1,7 @@
 import { COUNTERS } from "../../../ports/operationsStore.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { OperationsStatements } from "../sql/operations.ts";
-import { msOf, overrideOf, PARKED_AT } from "./fragments.ts";
+import { msOf, ordered, overrideOf, PARKED_AT } from "./fragments.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
 /** Every statement for operators. Rows of other processes that are too old are deleted, unless somebody holds them. */
@@ -62,11 +62,11 @@ INSERT INTO ${audit} (actor, action, target, detail) VALUES ($1, $2, $3, $4)`,
 
     audit: byIndex("operations.audit log(before, limit)", options)`
 SELECT a.id::text AS id, ${msOf("a.at")} AS at, actor, action, target, detail
-FROM ${audit} a WHERE $1::bigint IS NULL OR a.id < $1::bigint ORDER BY a.id DESC LIMIT $2::int`,
+FROM ${ordered(`${audit} a`)} WHERE $1::bigint IS NULL OR a.id < $1::bigint ORDER BY a.id DESC LIMIT $2::int`,
 
     deadRows: byIndex("operations.dead rows(limit)", options)`
 SELECT o.${o.id} AS id, o.${o.topic}::text AS topic, ${overrideOf(o, "o")} AS destination_override, ${msOf(`o.${o.updatedAt}`)} AS updated_at, left(o.${o.lastError}, 300) AS last_error
-FROM ${outbox} o WHERE o.${o.state} = 'dead' ORDER BY o.${o.updatedAt} DESC, o.${o.sequence} DESC LIMIT $1::int`,
+FROM ${ordered(`${outbox} o`)} WHERE o.${o.state} = 'dead' ORDER BY o.${o.updatedAt} DESC, o.${o.sequence} DESC LIMIT $1::int`,
 
     blockedKeys: byIndex("operations.blocked keys(limit, behindLimit)", options)`
 SELECT b.id, b.key, b.topic, b.destination_override, b.attempt, CASE WHEN b.scheduled_at = ${PARKED_AT} THEN 1 ELSE 0 END AS is_parked,
