@@ -96,7 +96,12 @@ export interface BucketStore {
   /** Those of the rows that are finished, as they are stored. */
   read(ids: readonly MessageId[]): Promise<readonly StoredRow[]>;
 
-  /** Stores rows of another cell as they are there, but for those whose id or key is here. @returns how many */
+  /**
+   * Stores rows of another cell as they are there, but for those whose key is here. A row here that has ended, and was
+   * received or ended before, gives its place: it is left from an earlier stay of its bucket. Its age would delete the key.
+   *
+   * @returns how many were stored
+   */
   copy(rows: readonly StoredRow[]): Promise<number>;
 }
 

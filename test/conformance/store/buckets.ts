@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import type { ClaimToken, InsertResult, NewInboxRow } from "../../../src/model/rows.ts";
-import { type BucketStore, SUPERSEDED, type UnfinishedRow } from "../../../src/ports/bucketStore.ts";
+import { type BucketStore, type StoredRow, SUPERSEDED, type UnfinishedRow } from "../../../src/ports/bucketStore.ts";
 import type { Store } from "../../../src/ports/store.ts";
 import { claimRequest, failed, inboxRow, parked, relayRequest, type StoreHarness } from "./harness.ts";
 
@@ -281,6 +281,38 @@ export function exerciseBuckets(open: () => Promise<StoreHarness>): void {
       );
       const again = await to.store.inbox.insert(rows.map((row) => ({ ...row, id: randomUUID() as NewInboxRow["id"] })));
       expect(again.map(({ kind }) => kind)).toEqual(rows.map(() => "duplicate"));
+    });
+
+    test("take the place of an older row of their key that has ended, and of no other", async () => {
+      await using from = await open();
+      await using to = await open();
+      const rows = ["older", "newer", "retried", "waits"].map((idempotencyKey) => inboxRow({ idempotencyKey }));
+      await from.store.inbox.insert(rows);
+      await from.store.inbox.relay(TOPICS);
+      const stored = await from.store.buckets.read(rows.map(({ id }) => id));
+      const changed = (key: string, change: StoredRow): StoredRow => ({
+        ...stored.find(({ idempotencyKey }) => idempotencyKey === key),
+        ...change,
+      });
+      const waiting = inboxRow({ idempotencyKey: "waits" });
+      await to.store.inbox.insert([waiting]);
+      const there = [
+        changed("older", { id: randomUUID(), state: "dead", createdAt: "2020-01-01T00:00:00Z" }),
+        changed("newer", { id: randomUUID(), state: "dead", createdAt: "2100-01-01T00:00:00Z" }),
+        changed("retried", { state: "dead", processedAt: "2020-01-01T00:00:00Z" }),
+      ];
+      expect(await to.store.buckets.copy(there)).toBe(3);
+
+      expect(await to.store.buckets.copy(stored)).toBe(2);
+      expect(await to.store.buckets.copy(stored)).toBe(0);
+      const ids = [...rows.map(({ id }) => id), ...there.map(({ id }) => id as NewInboxRow["id"]), waiting.id];
+      const copies = await to.store.buckets.read([...new Set(ids)]);
+      expect(Object.fromEntries(copies.map(({ idempotencyKey, state }) => [idempotencyKey, state]))).toEqual({
+        older: "processed",
+        newer: "dead",
+        retried: "processed",
+      });
+      expect(copies).toContainEqual(changed("older", {}));
     });
 
     test("find what was received since a while", async () => {

@@ -192,14 +192,19 @@ export class MemoryCell implements Statements {
   copy(rows: readonly StoredRow[]): number {
     const stored = rows.filter((row) => {
       const { id, source = "", idempotencyKey = "", aggregateId = null, createdAt } = row;
-      return this.#store({
+      const copy = {
         id: id as MessageId,
         source: String(source),
         idempotencyKey: String(idempotencyKey),
         aggregateId,
         state: "processed",
         createdAt: Number(createdAt),
-      });
+      } as const;
+      const older = [...this.#inbox.values()].find(
+        (each) => each.source === copy.source && each.idempotencyKey === copy.idempotencyKey,
+      );
+      if (older?.state === "processed" && older.createdAt < copy.createdAt) this.#inbox.delete(older.id);
+      return this.#store(copy);
     });
     return stored.length;
   }

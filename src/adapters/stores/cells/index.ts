@@ -32,7 +32,7 @@ export function severalCells(all: readonly Cell[], clock: Clock, log: Log): Oper
     history: cellHistory(links),
     journal: cellJournal(links),
     destinations: cellDestinations(links),
-    pull: cellPull(links),
+    pull: cellPull(links, clock),
     outbox: cellBacklog(links),
     schema: schemaOf(links),
     cells: {

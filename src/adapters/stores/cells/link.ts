@@ -2,7 +2,7 @@ import { errorText, StoreError } from "../../../model/errors.ts";
 import type { MissingCell, OperatorStore } from "../../../ports/operatorStore.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { resolvesWithin, withTimeout } from "../../../time/wait.ts";
+import { resolvesWithin, waitOrAbort, withTimeout } from "../../../time/wait.ts";
 
 /** A cell of the installation. */
 export interface Cell {
@@ -15,6 +15,8 @@ export interface Cell {
 export interface AskOptions<T> {
   /** For changes: waits for the ping of a cell that was away a moment ago, instead of leaving it out. */
   readonly insists?: boolean | undefined;
+  /** Ends the wait for a cell that answers pings: a StoreError of the code `contention`. */
+  readonly patience?: AbortSignal | undefined;
   /** Is given the result of a statement that was given up and ran all the same. */
   readonly onLate?: ((value: T, cell: CellLink) => void) | undefined;
 }
@@ -87,19 +89,27 @@ export class CellLink {
     }
   }
 
-  /** Waits as long as the cell answers pings. */
-  async #watched<T>(work: (store: OperatorStore) => Promise<T>, { onLate }: AskOptions<T>): Promise<T> {
+  /** Waits as long as the cell answers pings, and the caller is patient. */
+  async #watched<T>(work: (store: OperatorStore) => Promise<T>, { patience, onLate }: AskOptions<T>): Promise<T> {
     const working = work(this.#cell.store);
-    while (!(await resolvesWithin(PATIENCE_MS, working))) {
-      const ended = working.then(ignore, ignore);
-      try {
-        await Promise.race([ended, this.#answersPing()]);
-      } catch (error) {
-        working.then((value) => onLate?.(value, this), ignore);
-        throw error;
-      }
+    const awaited = patience === undefined ? working : this.#whilePatient(working, patience);
+    try {
+      while (!(await resolvesWithin(PATIENCE_MS, awaited)))
+        await Promise.race([awaited.then(ignore, ignore), this.#answersPing()]);
+      return await awaited;
+    } catch (error) {
+      working.then((value) => onLate?.(value, this), ignore);
+      throw error;
     }
-    return await working;
+  }
+
+  async #whilePatient<T>(working: Promise<T>, patience: AbortSignal): Promise<T> {
+    try {
+      return await waitOrAbort(working, patience, "the cell");
+    } catch (error) {
+      if (!patience.aborted) throw error;
+      throw new StoreError("contention", "the database is slow: it was not waited for any longer", { cause: error });
+    }
   }
 
   /** Callers share a ping. @throws StoreError when it is not answered in time: then the cell rests */

@@ -1,15 +1,24 @@
 import { StoreError } from "../../../model/errors.ts";
 import type { ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { PullClaim, PulledRow, PullStore } from "../../../ports/pullStore.ts";
+import { type Clock, systemTimer } from "../../../time/clock.ts";
+import { sharedController, timeout } from "../../../time/wait.ts";
 import { askEach, type Failure, failed } from "./asking.ts";
 import type { CellLink } from "./link.ts";
 
 /**
  * Pull clients take from all cells. A claim begins with another cell each time, so that a client that takes few messages
- * empties them all; a cell that is away keeps its messages, and the others go on.
+ * empties them all; a cell that is away, or slow, keeps its messages, and the others go on.
  */
-export function cellPull(cells: readonly CellLink[]): PullStore {
+export function cellPull(cells: readonly CellLink[], clock: Pick<Clock, "monotonic">): PullStore {
   const holders = new Holders(cells);
+  const paces = new Map<string, Pace>();
+  const paceOf = (cell: CellLink, source: string): Pace => {
+    const name = JSON.stringify([cell.name, source]);
+    const pace = paces.get(name) ?? new Pace(clock);
+    paces.set(name, pace);
+    return pace;
+  };
   let first = 0;
   /** @returns what became of the rows in the cells that may hold some */
   const inHolders = async <T>(
@@ -17,7 +26,19 @@ export function cellPull(cells: readonly CellLink[]): PullStore {
     work: (pull: PullStore) => Promise<T>,
     idsOf: (value: T) => readonly MessageId[],
   ): Promise<readonly T[]> => {
-    const { answers, failures } = await askEach(holders.of(claim.token), ({ pull }) => work(pull));
+    const patience = sharedController();
+    const limits = new Set<() => void>();
+    const { answers, failures } = await askEach(
+      holders.of(claim.token),
+      async ({ pull }) => {
+        const value = await work(pull);
+        // A claim has its rows mostly in one cell: the others do not hold up the answer.
+        if (idsOf(value).length > 0) limits.add(systemTimer(MOMENT_MS, () => patience.abort()));
+        return value;
+      },
+      { patience: patience.signal },
+    );
+    for (const cancel of limits) cancel();
     const hasChanged = answers.some(({ value }) => idsOf(value).length > 0);
     // What was done is worth more to the client than what is not known: those rows come again after their lease.
     if (failures.length > 0 && !hasChanged) throw failed(failures, "");
@@ -39,8 +60,14 @@ export function cellPull(cells: readonly CellLink[]): PullStore {
       for (const cell of inTurn) {
         const left = { limit: request.limit - rows.length, maxBytes: request.maxBytes - bytes };
         if (left.limit <= 0 || left.maxBytes <= 0) break;
+        const pace = paceOf(cell, source);
+        if (pace.isLate) continue;
+        // The lease of what others gave has begun.
+        const leastMs = Math.min(MOMENT_MS, request.leaseMs / 4);
+        using limit = timeout(rows.length > 0 ? leastMs : pace.patienceMs, "a claim");
         try {
-          const claimed = await cell.ask(({ pull }) => pull.claim({ ...request, ...left }), {
+          const claimed = await cell.ask(({ pull }) => pace.claim(() => pull.claim({ ...request, ...left })), {
+            patience: limit.signal,
             // Nobody gets these messages.
             onLate: (late, { store }) =>
               void store.pull.release({ source, token, ids: late.rows.map(({ id }) => id) }).catch(() => {}),
@@ -51,7 +78,8 @@ export function cellPull(cells: readonly CellLink[]): PullStore {
           bytes += claimed.rows.reduce((sum, { payload }) => sum + Buffer.byteLength(payload), 0);
         } catch (error) {
           if (!(error instanceof StoreError)) throw error;
-          failures.push({ cell, error });
+          if (limit.signal.aborted) pace.giveUp();
+          else failures.push({ cell, error });
         }
       }
       if (failures.length === cells.length) throw failed(failures, "");
@@ -75,6 +103,49 @@ export function cellPull(cells: readonly CellLink[]): PullStore {
       };
     },
   };
+}
+
+/** In ms: for a cell beside others that have answered. Longer than it takes to find out that it hangs. */
+const MOMENT_MS = 2500;
+/** The longest wait of a claim for a cell, in ms, while clients of the others wait as well. */
+const MOST_PATIENT_MS = 10_000;
+
+/** How claims of a source go in one cell. */
+class Pace {
+  readonly #clock: Pick<Clock, "monotonic">;
+  #running = 0;
+  #givenUp = false;
+  #lastMs = 0;
+
+  constructor(clock: Pick<Clock, "monotonic">) {
+    this.#clock = clock;
+  }
+
+  /** A claim for which nobody waits any more still runs: another would wait for the same, as a lock. */
+  get isLate(): boolean {
+    return this.#givenUp && this.#running > 0;
+  }
+
+  /** Twice as long as the last claim: the messages of a cell that is always slow are got, too. */
+  get patienceMs(): number {
+    return Math.min(Math.max(MOMENT_MS, 2 * this.#lastMs), MOST_PATIENT_MS);
+  }
+
+  async claim<T>(run: () => Promise<T>): Promise<T> {
+    const startedAt = this.#clock.monotonic();
+    this.#running += 1;
+    this.#givenUp = false;
+    try {
+      return await run();
+    } finally {
+      this.#running -= 1;
+      this.#lastMs = this.#clock.monotonic() - startedAt;
+    }
+  }
+
+  giveUp(): void {
+    this.#givenUp = true;
+  }
 }
 
 /** Which cells have the rows of a claim. Claims of other processes are not known: any cell may. */

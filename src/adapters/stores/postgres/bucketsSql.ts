@@ -177,7 +177,7 @@ FROM ${inbox} i WHERE i.${c.id} = ANY ($1::uuid[]) AND (i.${c.state} || '') IN (
 
     // `RETURNING`: Citus counts the rows given, not those stored.
     copy: onBuckets(`copy(${Object.keys(INBOX_COLUMNS).join(", ")})`, { timeoutMs: 60_000 })`
-INSERT INTO ${inbox} (${storedColumns(c)
+INSERT INTO ${inbox} AS i (${storedColumns(c)
       .map(({ column }) => column)
       .join(", ")})
 SELECT ${storedColumns(c)
@@ -186,7 +186,12 @@ SELECT ${storedColumns(c)
 FROM unnest(${Object.keys(INBOX_COLUMNS)
       .map((_, n) => `$${n + 1}::text[]`)
       .join(", ")}) AS r(${Object.values(INBOX_COLUMNS).join(", ")})
-ON CONFLICT DO NOTHING
+ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO UPDATE
+SET ${storedColumns(c)
+      .map(({ column }) => `${column} = excluded.${column}`)
+      .join(", ")}
+WHERE i.${c.state} IN ('processed', 'dead')
+  AND (i.${c.createdAt}, i.${c.processedAt}) < (excluded.${c.createdAt}, excluded.${c.processedAt})
 RETURNING 1`,
 
     dialect: {

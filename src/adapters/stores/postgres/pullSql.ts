@@ -88,10 +88,11 @@ candidates AS MATERIALIZED (
   FOR NO KEY UPDATE OF i SKIP LOCKED
 ),
 stops AS MATERIALIZED (${stopsAmong("candidates", "true")}),
+${LEASE("candidates", "$5")},
 open AS MATERIALIZED (
   SELECT c.id, c.spent, c.expired, sum(c.bytes) OVER (ORDER BY c.created_at, c.id) - c.bytes AS bytes_before,
-    now() AS now, now() + $5::bigint * interval '1 millisecond' AS lease_expires_at
-  FROM candidates c LEFT JOIN stops s ON s.aggregate_id = c.aggregate_id
+    l.now, l.ends_at AS lease_expires_at
+  FROM lease l CROSS JOIN candidates c LEFT JOIN stops s ON s.aggregate_id = c.aggregate_id
   WHERE s.id IS NULL OR (c.created_at, c.id) < (s.created_at, s.id)
 ),
 died AS (
@@ -162,17 +163,17 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
     /** Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. */
     extend: byIndex("pull.extend(source, token, ids, leaseMs)")`
 WITH held AS MATERIALIZED (
-  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${free("i")} AS lapsed,
-    now() + $4::bigint * interval '1 millisecond' AS lease_expires_at
+  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${free("i")} AS lapsed
   FROM ${table} i
   WHERE ${ofClaim}
   FOR NO KEY UPDATE OF i
 ),
 stops AS MATERIALIZED (${stopsAmong("held", "lapsed")}),
+${LEASE("held", "$4")},
 changed AS (
   UPDATE ${table} i
-  SET ${c.leaseExpiresAt} = h.lease_expires_at
-  FROM held h LEFT JOIN stops s ON s.aggregate_id = h.aggregate_id
+  SET ${c.leaseExpiresAt} = l.ends_at
+  FROM lease l CROSS JOIN held h LEFT JOIN stops s ON s.aggregate_id = h.aggregate_id
   WHERE i.${c.id} = h.id AND ${named}
     AND (NOT h.lapsed OR s.id IS NULL OR (h.created_at, h.id) < (s.created_at, s.id))
   RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id
@@ -235,6 +236,18 @@ SELECT id, outcome FROM changed ORDER BY created_at, id`,
     },
   };
 }
+
+/**
+ * The CTE `lease`: it begins when the rows are locked. `now()` is when the transaction began: a statement that waits for a
+ * lock would give leases that have ended.
+ *
+ * @param locked the CTE that locks the rows
+ * @param leaseMs a parameter
+ */
+const LEASE = (locked: string, leaseMs: string): string => `lease AS MATERIALIZED (
+  SELECT t.now, t.now + ${leaseMs}::bigint * interval '1 millisecond' AS ends_at
+  FROM (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM ${locked}) l OFFSET 0) t
+)`;
 
 /** The ids that an update changed, oldest row first. */
 function inOrder(update: string): string {

@@ -94,7 +94,8 @@ export class PostgresWake {
       clearTimeout(this.#announceTimer);
       this.#notify();
     }
-    await this.#announcing;
+    // The limit of the statement does not count the wait for a connection.
+    await atMost(NOTIFY_TIMEOUT_MS, this.#announcing);
     await this.#listening
       ?.end()
       .catch((error: unknown) => this.#log.debug({ err: error }, "closing the LISTEN connection"));

@@ -214,6 +214,15 @@ WHERE i.${c.state} IN (N'processed', N'dead') ${ONE_BY_ONE};`,
     // The places of both keys stay locked: of two movers one finds what the other has stored.
     copy: onBuckets("copy(rows longText, texts bytes)", 60_000)`${BATCH}
 DECLARE @stored TABLE (id uniqueidentifier NOT NULL);
+UPDATE i SET ${storedColumns(c)
+      .map(({ key, column }) => `${column} = ${stored(key)}`)
+      .join(", ")}
+OUTPUT inserted.${c.id} INTO @stored (id)
+FROM OPENJSON(@rows) WITH (${Object.keys(INBOX_COLUMNS).map(placeFrom).join(", ")}) r
+JOIN ${inbox} i WITH (UPDLOCK, HOLDLOCK, FORCESEEK)
+  ON i.${c.source} = ${textOf("source", "nvarchar(4000)")} AND i.${c.idempotencyKey} = ${textOf("idempotencyKey", "nvarchar(4000)")}
+WHERE i.${c.state} IN (N'processed', N'dead') AND (i.${c.createdAt} < ${stored("createdAt")}
+  OR (i.${c.createdAt} = ${stored("createdAt")} AND i.${c.processedAt} < ${stored("processedAt")})) ${ONE_BY_ONE};
 INSERT INTO ${inbox} (${storedColumns(c)
       .map(({ column }) => column)
       .join(", ")})
