@@ -212,3 +212,38 @@ test("a cell that is slow is waited for, as long as it answers at all", async ()
     for (const store of stores) await store.close();
   }
 });
+
+test("pull clients get what a cell has while the table of another one is locked, and close it", async () => {
+  await using near = await migratedDatabase();
+  await using slow = await migratedDatabase();
+  const stores = [postgresStore(near), postgresStore(slow)] as const;
+  const locker = new pg.Client({ connectionString: slow.url, application_name: TEST_APPLICATION_NAME });
+  await locker.connect();
+  try {
+    const [pull, ofOtherProcess] = [1, 2].map(
+      () => severalCells(cellsOf(stores), systemClock, recordingLog().log).pull,
+    );
+    if (pull === undefined || ofOtherProcess === undefined) throw new Error("two expected");
+    for (const store of stores) await store.inbox.insert([inboxRow({ consumption: "pull" })]);
+    await locker.query("BEGIN; LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE");
+
+    const request = pullRequest({ leaseMs: 4000 });
+    const { rows, dead } = await pull.claim(request);
+    expect([rows.length, dead]).toEqual([1, []]);
+    // The lease is not over, so the acknowledgement finds the row; it asks the locked cell too.
+    const acknowledged = await ofOtherProcess.acknowledge({ source: "orders", token: request.token, ids: null });
+    expect(acknowledged).toEqual(rows.map(({ id }) => id));
+    // A claim is still under way in the other cell: the next ones pass it over, whichever they begin with.
+    for (let n = 0; n < 3; n += 1) {
+      const { value, ms } = await timed(pull.claim(pullRequest()));
+      expect(value).toEqual({ rows: [], dead: [] });
+      expect(ms).toBeLessThan(2000);
+    }
+    await locker.query("COMMIT");
+    // The first claim has taken it for nobody, and gives it back.
+    await eventually(async () => expect((await pull.claim(pullRequest())).rows).toMatchObject([{ attempt: 1 }]));
+  } finally {
+    await locker.end();
+    for (const store of stores) await store.close();
+  }
+});

@@ -6,6 +6,7 @@ import { INBOX_COLUMNS } from "../../src/model/rows.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claim, ids, pullRequest, receive } from "../conformance/store/pullSupport.ts";
 import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
 
@@ -53,6 +54,42 @@ describe("rows that another transaction looks at", () => {
     expect(await claimed(store)).toEqual([first, second]);
   });
 });
+
+test.each(["claim", "extend"] as const)(
+  "the lease of a statement, as %s, that waited for a lock is whole",
+  async (name) => {
+    await using inbox = await open();
+    const { store, database } = inbox;
+    await receive(inbox, [A]);
+    const held = name === "extend" ? await claim(inbox) : undefined;
+    const other = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+    await other.connect();
+    try {
+      await other.query("BEGIN");
+      await other.query(
+        held === undefined ? "LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE" : "SELECT FROM inbox FOR UPDATE",
+      );
+      const waiting = held === undefined ? claimed(store) : store.pull.extend(held, 30_000);
+      await eventually(async () => {
+        const waits = await database.query(
+          "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+        );
+        expect(waits).toHaveLength(1);
+      });
+      const [{ at }] = (await other.query("SELECT clock_timestamp()::text AS at")).rows;
+      await other.query("COMMIT");
+      expect(await waiting).toHaveLength(1);
+      expect(
+        await database.query(
+          "SELECT lease_expires_at >= $1::timestamptz + interval '30 seconds' AS is_whole FROM inbox",
+          [at],
+        ),
+      ).toEqual([{ is_whole: true }]);
+    } finally {
+      await other.end();
+    }
+  },
+);
 
 describe("rows that were scheduled ahead", () => {
   const ahead = (database: TestDatabase, id: string | undefined) =>

@@ -12,6 +12,8 @@ import { assertNoConnections, failOnLeaks } from "../support/leaks.ts";
 import { type PgbouncerOptions, SERVER_CONNECTIONS, startPgbouncer } from "../support/pgbouncer.ts";
 import { connectionTo, postgresStore } from "../support/postgresHarness.ts";
 import { ManualClock, recordingLog } from "../support/recorders.ts";
+import { startTcpProxy } from "../support/tcpProxy.ts";
+import { within } from "../support/within.ts";
 
 failOnLeaks();
 
@@ -49,6 +51,26 @@ async function expectWake(process: Awaited<ReturnType<typeof listen>>): Promise<
   await eventually(() => expect(process.wakes()).toBeGreaterThan(before));
   expect(process.lines).toEqual([]);
 }
+
+test("closing waits no longer for a wake than for its statement while no connection opens", async () => {
+  await using database = await createDatabase();
+  const proxy = await startTcpProxy(database);
+  proxy.setMode("held");
+  const pool = new PostgresPool({ ...connectionTo({ ...database, host: "127.0.0.1", port: proxy.port }), poolSize: 2 });
+  try {
+    const wake = wakeOf(pool, recordingLog().log);
+    wake.announce();
+    // A connection attempt takes 30 s, and is made twice.
+    await within(
+      10_000,
+      "closing the wake and the pool",
+      wake.close().then(() => pool.close()),
+    );
+  } finally {
+    await proxy.close();
+    await pool.close();
+  }
+});
 
 test("what one process announces wakes another", async () => {
   await using database = await createDatabase();

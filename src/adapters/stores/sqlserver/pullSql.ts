@@ -23,6 +23,8 @@ export function pullStatements(names: TableNames): PullStatements<Statement> {
   const c = names.inbox;
   const waiting = (row: string): string => `${row}.${c.state} = N'pending' AND ${row}.${c.consumption} = N'pull'`;
   /** Under a claim whose lease still runs. */
+  /** A lease begins when the rows are locked: `@now` is when the batch began, which may have waited for a lock since. */
+  const leaseEnd = "DATEADD(millisecond, @leaseMs, CONVERT(datetimeoffset(7), SYSUTCDATETIME()))";
   const held = (row: string): string => `${row}.${c.claimToken} IS NOT NULL AND ${row}.${c.leaseExpiresAt} > @now`;
   /** Under no claim, or under one whose lease has run out. */
   const free = (row: string): string =>
@@ -180,7 +182,7 @@ ${ONE_BY_ONE};
 ${changed}
 UPDATE i
 SET ${c.attempt} = COALESCE(i.${c.attempt}, 0) + 1, ${c.claimToken} = @token, ${c.claimedAt} = @now,
-  ${c.leaseExpiresAt} = DATEADD(millisecond, @leaseMs, @now)
+  ${c.leaseExpiresAt} = ${leaseEnd}
 ${intoChanged}
 FROM @open o JOIN ${table} i ${BY_ID.change} ON i.${c.id} = o.id
 WHERE o.spent = 0 AND o.length_before < @maxBytes AND ${stillAvailable}
@@ -257,7 +259,7 @@ SELECT h.id FROM @held h LEFT JOIN @stops s ON s.aggregate = h.aggregate
 WHERE h.named = 1 AND (h.lapsed = 0 OR ${beforeStop("h")});
 ${changed}
 UPDATE i
-SET ${c.leaseExpiresAt} = DATEADD(millisecond, @leaseMs, @now)
+SET ${c.leaseExpiresAt} = ${leaseEnd}
 ${intoChanged}
 FROM @open o JOIN ${table} i ${BY_ID.change} ON i.${c.id} = o.id
 WHERE ${stillOfClaim}
