@@ -182,12 +182,27 @@ test("a cell whose server hangs is named, and nobody else waits for it", async (
   }
 }, 90_000);
 
-test("a cell that is slow is waited for, as long as it answers at all", async () => {
-  await using near = await migratedDatabase();
-  await using slow = await migratedDatabase();
+/** Two cells, and a session that locks tables of the second one, which answers pings meanwhile. */
+async function openWithLocker() {
+  const [near, slow] = [await migratedDatabase(), await migratedDatabase()];
   const stores = [postgresStore(near), postgresStore(slow)] as const;
   const locker = new pg.Client({ connectionString: slow.url, application_name: TEST_APPLICATION_NAME });
   await locker.connect();
+  return {
+    databases: [near, slow],
+    stores,
+    locker,
+    async [Symbol.asyncDispose]() {
+      await locker.end();
+      for (const store of stores) await store.close();
+      for (const database of [near, slow]) await database.drop();
+    },
+  };
+}
+
+test("a cell that is slow is waited for, as long as it answers at all", async () => {
+  await using cells = await openWithLocker();
+  const { databases, stores, locker } = cells;
   let pings = 0;
   const [a, b] = cellsOf(stores);
   if (a === undefined || b === undefined) throw new Error("two cells expected");
@@ -197,53 +212,38 @@ test("a cell that is slow is waited for, as long as it answers at all", async ()
       return Reflect.get(store, name);
     },
   });
-  try {
-    const store = severalCells([a, { name: b.name, store: counted }], systemClock, recordingLog().log);
-    await store.schema.checkColumns();
-    for (const database of [near, slow]) await database.query(insert, ["k"]);
-    await locker.query("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE");
-    const page = store.messages.outboxPage({}, null, 10);
-    await eventually(() => expect(pings).toBe(2));
-    await locker.query("COMMIT");
-    expect((await page).rows.map(({ cell }) => cell).toSorted()).toEqual(["a", "b"]);
-    expect(store.cells.watch()()).toEqual([]);
-  } finally {
-    await locker.end();
-    for (const store of stores) await store.close();
-  }
+  const store = severalCells([a, { name: b.name, store: counted }], systemClock, recordingLog().log);
+  await store.schema.checkColumns();
+  for (const database of databases) await database.query(insert, ["k"]);
+  await locker.query("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE");
+  const page = store.messages.outboxPage({}, null, 10);
+  await eventually(() => expect(pings).toBe(2));
+  await locker.query("COMMIT");
+  expect((await page).rows.map(({ cell }) => cell).toSorted()).toEqual(["a", "b"]);
+  expect(store.cells.watch()()).toEqual([]);
 });
 
 test("pull clients get what a cell has while the table of another one is locked, and close it", async () => {
-  await using near = await migratedDatabase();
-  await using slow = await migratedDatabase();
-  const stores = [postgresStore(near), postgresStore(slow)] as const;
-  const locker = new pg.Client({ connectionString: slow.url, application_name: TEST_APPLICATION_NAME });
-  await locker.connect();
-  try {
-    const [pull, ofOtherProcess] = [1, 2].map(
-      () => severalCells(cellsOf(stores), systemClock, recordingLog().log).pull,
-    );
-    if (pull === undefined || ofOtherProcess === undefined) throw new Error("two expected");
-    for (const store of stores) await store.inbox.insert([inboxRow({ consumption: "pull" })]);
-    await locker.query("BEGIN; LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE");
+  await using cells = await openWithLocker();
+  const { stores, locker } = cells;
+  const open = () => severalCells(cellsOf(stores), systemClock, recordingLog().log).pull;
+  const [pull, ofOtherProcess] = [open(), open()];
+  for (const store of stores) await store.inbox.insert([inboxRow({ consumption: "pull" })]);
+  await locker.query("BEGIN; LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE");
 
-    const request = pullRequest({ leaseMs: 4000 });
-    const { rows, dead } = await pull.claim(request);
-    expect([rows.length, dead]).toEqual([1, []]);
-    // The lease is not over, so the acknowledgement finds the row; it asks the locked cell too.
-    const acknowledged = await ofOtherProcess.acknowledge({ source: "orders", token: request.token, ids: null });
-    expect(acknowledged).toEqual(rows.map(({ id }) => id));
-    // A claim is still under way in the other cell: the next ones pass it over, whichever they begin with.
-    for (let n = 0; n < 3; n += 1) {
-      const { value, ms } = await timed(pull.claim(pullRequest()));
-      expect(value).toEqual({ rows: [], dead: [] });
-      expect(ms).toBeLessThan(2000);
-    }
-    await locker.query("COMMIT");
-    // The first claim has taken it for nobody, and gives it back.
-    await eventually(async () => expect((await pull.claim(pullRequest())).rows).toMatchObject([{ attempt: 1 }]));
-  } finally {
-    await locker.end();
-    for (const store of stores) await store.close();
+  const request = pullRequest({ leaseMs: 4000 });
+  const { rows, dead } = await pull.claim(request);
+  expect([rows.length, dead]).toEqual([1, []]);
+  // The lease is not over, so the acknowledgement finds the row; it asks the locked cell too.
+  const acknowledged = await ofOtherProcess.acknowledge({ source: "orders", token: request.token, ids: null });
+  expect(acknowledged).toEqual(rows.map(({ id }) => id));
+  // A claim is still under way in the other cell: the next ones pass it over, whichever they begin with.
+  for (let n = 0; n < 3; n += 1) {
+    const { value, ms } = await timed(pull.claim(pullRequest()));
+    expect(value).toEqual({ rows: [], dead: [] });
+    expect(ms).toBeLessThan(2000);
   }
+  await locker.query("COMMIT");
+  // The first claim has taken it for nobody, and gives it back.
+  await eventually(async () => expect((await pull.claim(pullRequest())).rows).toMatchObject([{ attempt: 1 }]));
 });

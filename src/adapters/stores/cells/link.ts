@@ -163,6 +163,8 @@ export class CellLink {
 /** After which a call looks whether the cell answers at all, in ms. */
 const PATIENCE_MS = 1000;
 const PING_MS = 1000;
+/** Within which a call finds out that the cell hangs, in ms. */
+export const HANG_FOUND_MS = PATIENCE_MS + PING_MS;
 /** Between two pings of a cell that hangs. */
 const REST_MS = 5000;
 

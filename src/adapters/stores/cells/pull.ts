@@ -4,7 +4,7 @@ import type { PullClaim, PulledRow, PullStore } from "../../../ports/pullStore.t
 import { type Clock, systemTimer } from "../../../time/clock.ts";
 import { sharedController, timeout } from "../../../time/wait.ts";
 import { askEach, type Failure, failed } from "./asking.ts";
-import type { CellLink } from "./link.ts";
+import { type CellLink, HANG_FOUND_MS } from "./link.ts";
 
 /**
  * Pull clients take from all cells. A claim begins with another cell each time, so that a client that takes few messages
@@ -27,18 +27,17 @@ export function cellPull(cells: readonly CellLink[], clock: Pick<Clock, "monoton
     idsOf: (value: T) => readonly MessageId[],
   ): Promise<readonly T[]> => {
     const patience = sharedController();
-    const limits = new Set<() => void>();
+    let cancel: (() => void) | undefined;
     const { answers, failures } = await askEach(
       holders.of(claim.token),
       async ({ pull }) => {
         const value = await work(pull);
         // A claim has its rows mostly in one cell: the others do not hold up the answer.
-        if (idsOf(value).length > 0) limits.add(systemTimer(MOMENT_MS, () => patience.abort()));
+        if (idsOf(value).length > 0) cancel ??= systemTimer(MOMENT_MS, () => patience.abort());
         return value;
       },
       { patience: patience.signal },
-    );
-    for (const cancel of limits) cancel();
+    ).finally(() => cancel?.());
     const hasChanged = answers.some(({ value }) => idsOf(value).length > 0);
     // What was done is worth more to the client than what is not known: those rows come again after their lease.
     if (failures.length > 0 && !hasChanged) throw failed(failures, "");
@@ -105,8 +104,8 @@ export function cellPull(cells: readonly CellLink[], clock: Pick<Clock, "monoton
   };
 }
 
-/** In ms: for a cell beside others that have answered. Longer than it takes to find out that it hangs. */
-const MOMENT_MS = 2500;
+/** In ms: for a cell beside others that have answered. One that hangs is found out before. */
+const MOMENT_MS = HANG_FOUND_MS + 500;
 /** The longest wait of a claim for a cell, in ms, while clients of the others wait as well. */
 const MOST_PATIENT_MS = 10_000;
 

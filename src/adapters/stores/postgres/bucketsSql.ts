@@ -70,6 +70,7 @@ RETURNING b.bucket, b.epoch`;
 SELECT i.${c.id}::text AS id, ${keys("i")}, ${timeOf(`i.${c.createdAt}`)} AS time, ${dueInMs(`i.${c.scheduledAt}`)} AS due_in_ms
 FROM ${ordered(`${inbox} i`)} WHERE i.${c.state} = 'pending' AND i.${c.consumption} = '${consumption}'`;
   const received = `i.${c.createdAt}, i.${c.id}`;
+  const copied = storedColumns(c);
 
   /** One index holds both states: a row that is claimed or released meanwhile stays at its place. */
   const keyed = (after: string, limit: string): string => `
@@ -168,7 +169,7 @@ FROM ${ordered(`${inbox} i`)} WHERE i.${c.state} IN ('processed', 'dead') AND ($
 ORDER BY ${received} LIMIT $3::int`,
 
     read: onBuckets("read(ids)", { timeoutMs: 60_000 })`
-SELECT ${storedColumns(c)
+SELECT ${copied
       .map(
         ({ key, column }) => `${TIMES.has(key) ? timeOf(`i.${column}`) : `i.${column}::text`} AS ${INBOX_COLUMNS[key]}`,
       )
@@ -177,19 +178,13 @@ FROM ${inbox} i WHERE i.${c.id} = ANY ($1::uuid[]) AND (i.${c.state} || '') IN (
 
     // `RETURNING`: Citus counts the rows given, not those stored.
     copy: onBuckets(`copy(${Object.keys(INBOX_COLUMNS).join(", ")})`, { timeoutMs: 60_000 })`
-INSERT INTO ${inbox} AS i (${storedColumns(c)
-      .map(({ column }) => column)
-      .join(", ")})
-SELECT ${storedColumns(c)
-      .map(({ key }) => `r.${INBOX_COLUMNS[key]}::${typeOf(key, types)}`)
-      .join(", ")}
+INSERT INTO ${inbox} AS i (${copied.map(({ column }) => column).join(", ")})
+SELECT ${copied.map(({ key }) => `r.${INBOX_COLUMNS[key]}::${typeOf(key, types)}`).join(", ")}
 FROM unnest(${Object.keys(INBOX_COLUMNS)
       .map((_, n) => `$${n + 1}::text[]`)
       .join(", ")}) AS r(${Object.values(INBOX_COLUMNS).join(", ")})
 ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO UPDATE
-SET ${storedColumns(c)
-      .map(({ column }) => `${column} = excluded.${column}`)
-      .join(", ")}
+SET ${copied.map(({ column }) => `${column} = excluded.${column}`).join(", ")}
 WHERE i.${c.state} IN ('processed', 'dead')
   AND (i.${c.createdAt}, i.${c.processedAt}) < (excluded.${c.createdAt}, excluded.${c.processedAt})
 RETURNING 1`,

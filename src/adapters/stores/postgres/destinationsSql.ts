@@ -1,6 +1,6 @@
 import { type DestinationStatements, MOST_DOUBLINGS, SLOW_FOR_MS } from "../sql/destinations.ts";
 import type { TableNames } from "../sql/names.ts";
-import { msOf } from "./fragments.ts";
+import { clockBehind, msOf } from "./fragments.ts";
 import { arraysOf, byIndex, type Statement } from "./statement.ts";
 
 /** They read and write a few rows: a longer wait is for a session that holds a row without need. */
@@ -32,7 +32,7 @@ export function destinationStatements(names: TableNames): DestinationStatements<
     from = "",
   ): string => `
 WITH d AS MATERIALIZED (SELECT e.* FROM ${table} e WHERE ${which} FOR NO KEY UPDATE OF e),
-t AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM d) AS locked),
+t AS MATERIALIZED (${clockBehind("d")}),
 n AS MATERIALIZED (
   SELECT d.${c.name} AS name_of, ${Object.entries(values)
     .map(([column, value]) => `${value} AS ${column}`)

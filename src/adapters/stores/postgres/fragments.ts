@@ -33,6 +33,15 @@ export const IS_CITUS = "to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL
  */
 export const ordered = (table: string): string => `${table} CROSS JOIN (SELECT) beside`;
 
+/**
+ * A query for `now`, by a clock that is read once the rows of a CTE are locked. `now()` is when the transaction began,
+ * which may have waited for a lock since.
+ *
+ * @param locked the CTE
+ */
+export const clockBehind = (locked: string): string =>
+  `SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM ${locked}) AS locked`;
+
 /** `scheduled_at` of a parked row. A column without a time zone holds it in the session's. */
 export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;
 

@@ -1,6 +1,6 @@
 import type { JobStatements } from "../sql/jobs.ts";
 import type { TableNames } from "../sql/names.ts";
-import { msOf, ordered } from "./fragments.ts";
+import { clockBehind, msOf, ordered } from "./fragments.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
 const onJobs = (declaration: string) => byIndex(`jobs.${declaration}`, { timeoutMs: 10_000 });
@@ -24,7 +24,7 @@ export function jobStatements(names: TableNames): JobStatements<Statement> {
    */
   const change = (values: Readonly<Record<string, string>>, condition: string, counts = "true"): string => `
 WITH j AS MATERIALIZED (SELECT r.* FROM ${job} r WHERE r.id = $1::uuid FOR NO KEY UPDATE OF r),
-t AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM j) AS locked),
+t AS MATERIALIZED (${clockBehind("j")}),
 n AS MATERIALIZED (
   SELECT j.id, t.now, ${Object.entries(values)
     .map(([column, value]) => `${value} AS ${column}`)

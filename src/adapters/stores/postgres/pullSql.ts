@@ -1,7 +1,7 @@
 import { EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
-import { isExpired, msOf } from "./fragments.ts";
+import { clockBehind, isExpired, msOf } from "./fragments.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
 /**
@@ -88,7 +88,7 @@ candidates AS MATERIALIZED (
   FOR NO KEY UPDATE OF i SKIP LOCKED
 ),
 stops AS MATERIALIZED (${stopsAmong("candidates", "true")}),
-${LEASE("candidates", "$5")},
+${leaseBehind("candidates", "$5")},
 open AS MATERIALIZED (
   SELECT c.id, c.spent, c.expired, sum(c.bytes) OVER (ORDER BY c.created_at, c.id) - c.bytes AS bytes_before,
     l.now, l.ends_at AS lease_expires_at
@@ -169,7 +169,7 @@ WITH held AS MATERIALIZED (
   FOR NO KEY UPDATE OF i
 ),
 stops AS MATERIALIZED (${stopsAmong("held", "lapsed")}),
-${LEASE("held", "$4")},
+${leaseBehind("held", "$4")},
 changed AS (
   UPDATE ${table} i
   SET ${c.leaseExpiresAt} = l.ends_at
@@ -237,17 +237,12 @@ SELECT id, outcome FROM changed ORDER BY created_at, id`,
   };
 }
 
-/**
- * The CTE `lease`: it begins when the rows are locked. `now()` is when the transaction began: a statement that waits for a
- * lock would give leases that have ended.
- *
- * @param locked the CTE that locks the rows
- * @param leaseMs a parameter
- */
-const LEASE = (locked: string, leaseMs: string): string => `lease AS MATERIALIZED (
-  SELECT t.now, t.now + ${leaseMs}::bigint * interval '1 millisecond' AS ends_at
-  FROM (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM ${locked}) l OFFSET 0) t
+/** The CTE `lease`: a statement that has waited for a lock gives whole ones. @param locked see {@link clockBehind} */
+function leaseBehind(locked: string, leaseMs: string): string {
+  return `lease AS MATERIALIZED (
+  SELECT t.now, t.now + ${leaseMs}::bigint * interval '1 millisecond' AS ends_at FROM (${clockBehind(locked)}) t
 )`;
+}
 
 /** The ids that an update changed, oldest row first. */
 function inOrder(update: string): string {

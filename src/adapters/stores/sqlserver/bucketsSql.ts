@@ -42,6 +42,11 @@ const SERVER = `(SELECT CONCAT(CONVERT(nvarchar(30), MAX(t.create_date), 126), N
 export function bucketStatements(names: TableNames): BucketStatements<Statement> {
   const table = names.operations.bucket;
   const [inbox, outbox, c, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
+  const copied = storedColumns(c);
+  /** The rows `r` to copy. */
+  const GIVEN_ROWS = `OPENJSON(@rows) WITH (${Object.keys(INBOX_COLUMNS).map(placeFrom).join(", ")}) r`;
+  const hasKeyOfGiven = (row: string): string =>
+    `${row}.${c.source} = ${textOf("source", "nvarchar(4000)")} AND ${row}.${c.idempotencyKey} = ${textOf("idempotencyKey", "nvarchar(4000)")}`;
   const NOW = "CONVERT(datetimeoffset(7), SYSUTCDATETIME())";
   const until = `DATEADD(millisecond, @leaseMs, ${NOW})`;
   const FREE = "token = NULL, lease_until = NULL";
@@ -203,7 +208,7 @@ FROM ${inbox} i WHERE i.${c.state} IN (N'processed', N'dead') AND ${behind(c.cre
 ORDER BY i.${c.createdAt}, i.${c.id};`,
 
     read: onBuckets("read(ids list)", 60_000)`
-SELECT ${storedColumns(c)
+SELECT ${copied
       .map(
         ({ key, column }) => `${TIMES.has(key) ? timeText(`i.${column}`) : `i.${column}`} AS [${INBOX_COLUMNS[key]}]`,
       )
@@ -214,26 +219,18 @@ WHERE i.${c.state} IN (N'processed', N'dead') ${ONE_BY_ONE};`,
     // The places of both keys stay locked: of two movers one finds what the other has stored.
     copy: onBuckets("copy(rows longText, texts bytes)", 60_000)`${BATCH}
 DECLARE @stored TABLE (id uniqueidentifier NOT NULL);
-UPDATE i SET ${storedColumns(c)
-      .map(({ key, column }) => `${column} = ${stored(key)}`)
-      .join(", ")}
+UPDATE i SET ${copied.map(({ key, column }) => `${column} = ${stored(key)}`).join(", ")}
 OUTPUT inserted.${c.id} INTO @stored (id)
-FROM OPENJSON(@rows) WITH (${Object.keys(INBOX_COLUMNS).map(placeFrom).join(", ")}) r
-JOIN ${inbox} i WITH (UPDLOCK, HOLDLOCK, FORCESEEK)
-  ON i.${c.source} = ${textOf("source", "nvarchar(4000)")} AND i.${c.idempotencyKey} = ${textOf("idempotencyKey", "nvarchar(4000)")}
+FROM ${GIVEN_ROWS}
+JOIN ${inbox} i WITH (UPDLOCK, HOLDLOCK, FORCESEEK) ON ${hasKeyOfGiven("i")}
 WHERE i.${c.state} IN (N'processed', N'dead') AND (i.${c.createdAt} < ${stored("createdAt")}
   OR (i.${c.createdAt} = ${stored("createdAt")} AND i.${c.processedAt} < ${stored("processedAt")})) ${ONE_BY_ONE};
-INSERT INTO ${inbox} (${storedColumns(c)
-      .map(({ column }) => column)
-      .join(", ")})
+INSERT INTO ${inbox} (${copied.map(({ column }) => column).join(", ")})
 OUTPUT inserted.${c.id} INTO @stored (id)
-SELECT ${storedColumns(c)
-      .map(({ key }) => stored(key))
-      .join(", ")}
-FROM OPENJSON(@rows) WITH (${Object.keys(INBOX_COLUMNS).map(placeFrom).join(", ")}) r
+SELECT ${copied.map(({ key }) => stored(key)).join(", ")}
+FROM ${GIVEN_ROWS}
 WHERE NOT EXISTS (SELECT 1 FROM ${inbox} i WITH (UPDLOCK, HOLDLOCK, FORCESEEK) WHERE i.${c.id} = ${stored("id")})
-  AND NOT EXISTS (SELECT 1 FROM ${inbox} k WITH (UPDLOCK, HOLDLOCK, FORCESEEK)
-    WHERE k.${c.source} = ${textOf("source", "nvarchar(4000)")} AND k.${c.idempotencyKey} = ${textOf("idempotencyKey", "nvarchar(4000)")});
+  AND NOT EXISTS (SELECT 1 FROM ${inbox} k WITH (UPDLOCK, HOLDLOCK, FORCESEEK) WHERE ${hasKeyOfGiven("k")});
 SELECT s.id FROM @stored s;`,
 
     dialect: {

@@ -22,9 +22,9 @@ export function pullStatements(names: TableNames): PullStatements<Statement> {
   const table = names.inboxTable;
   const c = names.inbox;
   const waiting = (row: string): string => `${row}.${c.state} = N'pending' AND ${row}.${c.consumption} = N'pull'`;
-  /** Under a claim whose lease still runs. */
   /** A lease begins when the rows are locked: `@now` is when the batch began, which may have waited for a lock since. */
   const leaseEnd = "DATEADD(millisecond, @leaseMs, CONVERT(datetimeoffset(7), SYSUTCDATETIME()))";
+  /** Under a claim whose lease still runs. */
   const held = (row: string): string => `${row}.${c.claimToken} IS NOT NULL AND ${row}.${c.leaseExpiresAt} > @now`;
   /** Under no claim, or under one whose lease has run out. */
   const free = (row: string): string =>
