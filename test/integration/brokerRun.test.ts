@@ -122,7 +122,7 @@ test("SVC_TEST_REQUIRE names kinds of servers, and nothing else", () => {
   expect([...requiredKinds()]).toEqual(["postgres", "kafka"]);
   process.env.SVC_TEST_REQUIRE = "rabbit";
   expect(requiredKinds).toThrow(
-    /^SVC_TEST_REQUIRE names rabbit; expected are names of: postgres, .*\bfaketime\b.*\brabbitmq\b/,
+    /^SVC_TEST_REQUIRE names rabbit; expected are names of: postgres, .*\bcc\b.*\brabbitmq\b/,
   );
 });
 

@@ -6,7 +6,7 @@ import pg from "pg";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
 import { inboxRow, relayRequest } from "../conformance/store/harness.ts";
 import { requiredKinds } from "../support/brokers/availability.ts";
-import { DatabaseClock, findLibrary } from "../support/chaos/databaseClock.ts";
+import { compilerOfClocks, DatabaseClock } from "../support/chaos/databaseClock.ts";
 import { describeWhere } from "../support/describeWhere.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -15,15 +15,15 @@ import { ManualClock } from "../support/recorders.ts";
 
 failOnLeaks();
 
-const LIBFAKETIME = {
-  isThere: findLibrary() !== undefined,
-  isRequired: requiredKinds().has("faketime"),
-  what: "libfaketime",
-  howToGet: "libfaketime is not installed: run test/services/install.sh",
-  whySkipped: "no libfaketime: run test/services/install.sh",
+const COMPILER = {
+  isThere: compilerOfClocks() !== undefined,
+  isRequired: requiredKinds().has("cc"),
+  what: "a C compiler",
+  howToGet: "there is no C compiler: run test/services/install.sh",
+  whySkipped: "no C compiler: run test/services/install.sh",
 };
 
-describeWhere(LIBFAKETIME, "while the clock of the database is stepped", () => {
+describeWhere(COMPILER, "while the clock of the database is stepped", () => {
   let folder: string;
   let clock: DatabaseClock | undefined;
   let server: EmbeddedPostgres;

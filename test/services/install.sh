@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the servers that the tests start: RabbitMQ, PgBouncer and libfaketime from the operating system's packages, NATS
+# Installs the servers that the tests start: RabbitMQ, PgBouncer and a C compiler from the operating system's packages, NATS
 # built from its source, Kafka's jars from the Maven repository; the programs that check the chart and the alerts: Helm
 # built from its source, promtool from the operating system's packages, kubernetes-validate from PyPI; what checks the
 # OpenAPI document: schemathesis from PyPI, Redocly's linter from npm; and Chromium, from the operating system's packages,
@@ -50,7 +50,7 @@ have_kubernetes_validate() {
   [ "$("$validate_folder/bin/pip" show kubernetes-validate 2> /dev/null | sed -n 's/^Version: //p')" = "$kubernetes_validate_version" ]
 }
 
-have_faketime() { compgen -G '/usr/lib/*/faketime/libfaketime.so.1' > /dev/null || [ -e /usr/lib/faketime/libfaketime.so.1 ]; }
+have_cc() { echo '#include <stdio.h>' | cc -x c -fsyntax-only - 2> /dev/null; }
 schemathesis_folder=$servers/schemathesis
 have_schemathesis() {
   [ "$("$schemathesis_folder/bin/pip" show schemathesis 2> /dev/null | sed -n 's/^Version: //p')" = "$schemathesis_version" ]
@@ -164,7 +164,7 @@ have_rabbitmq || packages+=(rabbitmq-server)
 have_pgbouncer || packages+=(pgbouncer)
 have promtool || packages+=(prometheus)
 have chromium || packages+=(chromium fonts-dejavu-core) # Shows the console.
-have_faketime || packages+=(faketime) # Steps the clock of a PostgreSQL server.
+have_cc || packages+=(gcc libc6-dev) # Makes the library that steps the clock of a PostgreSQL server.
 { have_kubernetes_validate && have_schemathesis; } || python3 -c 'import ensurepip, venv' 2> /dev/null || packages+=(python3 python3-venv)
 { have_nats && have_helm; } || have go || packages+=(golang-go ca-certificates)
 have_java || packages+=(default-jre-headless)
@@ -186,7 +186,7 @@ have_nats || fail "nats-server $nats_version is still missing"
 have_helm || fail "helm $helm_version is still missing"
 have promtool || fail "promtool is still missing"
 have chromium || fail "chromium is still missing"
-have_faketime || fail "libfaketime is still missing"
+have_cc || fail "a C compiler with the headers of the C library is still missing"
 have_kubernetes_validate || fail "kubernetes-validate $kubernetes_validate_version is still missing"
 have_schemathesis || fail "schemathesis $schemathesis_version is still missing"
 have_openapi_linter || fail "@redocly/openapi-core $openapi_linter_version is still missing"

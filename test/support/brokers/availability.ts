@@ -10,14 +10,7 @@ export const GIVEN = {
 } as const satisfies Readonly<Record<BrokerKind, string>>;
 
 /** Everything that `SVC_TEST_REQUIRE` may name. PostgreSQL is always there: without it no test starts. */
-const REQUIRABLE = [
-  "postgres",
-  "pgbouncer",
-  "sqlserver",
-  "faketime",
-  ...Object.keys(DEPLOY_TOOLS),
-  ...Object.keys(GIVEN),
-];
+const REQUIRABLE = ["postgres", "pgbouncer", "sqlserver", "cc", ...Object.keys(DEPLOY_TOOLS), ...Object.keys(GIVEN)];
 
 /** The value of the variable that names a running server, if it has one. */
 export function given(kind: BrokerKind): string | undefined {

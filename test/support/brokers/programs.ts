@@ -114,6 +114,11 @@ export function findPgbouncer(): string | undefined {
   return findProgram("pgbouncer", [...searchPath(), "/usr/sbin", "/opt/homebrew/bin"]);
 }
 
+/** A C compiler. */
+export function findCompiler(): string | undefined {
+  return findProgram("cc", searchPath());
+}
+
 /** Programs that render and check what `deploy` and `helm` hold, the OpenAPI document, and the console. */
 export const DEPLOY_TOOLS = {
   chromium: () => findProgram("chromium", searchPath()),

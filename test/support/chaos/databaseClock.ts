@@ -1,49 +1,55 @@
-import { existsSync, readdirSync, renameSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { closeSync, openSync, writeFileSync, writeSync } from "node:fs";
 import path from "node:path";
+import { fileURLToPath } from "node:url";
 import { requiredKinds } from "../brokers/availability.ts";
+import { findCompiler } from "../brokers/programs.ts";
+
+const SOURCE = fileURLToPath(new URL("databaseClock.c", import.meta.url));
 
 /**
- * The clock of a database server, which can be stepped while it runs: by libfaketime, which the server is started with and which reads the offset from a
- * file whenever somebody asks for the time.
+ * The clock of a database server, which can be stepped while it runs: the server is started with a library of ours that adds to the time what stands in a
+ * file. libfaketime allocates memory whenever somebody asks for the time, and PostgreSQL asks in a signal handler, when a timeout ends: now and then a
+ * backend found its memory corrupted.
  */
 export class DatabaseClock {
   readonly #file: string;
   readonly #library: string;
 
-  /** @param folder for the file; whoever runs the server must be able to read there */
-  private constructor(folder: string, library: string) {
+  private constructor(folder: string, compiler: string) {
     this.#file = path.join(folder, "offset");
-    this.#library = library;
-    this.step(0);
+    this.#library = path.join(folder, "clock.so");
+    execFileSync(compiler, ["-shared", "-fPIC", "-O2", "-o", this.#library, SOURCE]);
+    writeFileSync(this.#file, inBytes(0));
   }
 
   /**
-   * Undefined where libfaketime is not installed (`test/services/install.sh` gets it).
+   * Undefined where it cannot be made, for want of Linux or of a C compiler (`test/services/install.sh` gets one).
    *
-   * @throws Error in that case when `SVC_TEST_REQUIRE` names `faketime`
+   * @param folder for the file and the library; whoever runs the server must be able to read there
+   * @throws Error in that case when `SVC_TEST_REQUIRE` names `cc`
    */
   static inFolder(folder: string): DatabaseClock | undefined {
-    const library = findLibrary();
-    if (library !== undefined) return new DatabaseClock(folder, library);
-    if (!requiredKinds().has("faketime")) return undefined;
-    throw new Error("libfaketime is not installed: run test/services/install.sh");
+    const compiler = compilerOfClocks();
+    if (compiler !== undefined) return new DatabaseClock(folder, compiler);
+    if (!requiredKinds().has("cc")) return undefined;
+    throw new Error("there is no C compiler: run test/services/install.sh");
   }
 
   /** Variables of the server's process. */
   get environment(): Readonly<Record<string, string>> {
-    return {
-      LD_PRELOAD: this.#library,
-      FAKETIME_TIMESTAMP_FILE: this.#file,
-      FAKETIME_NO_CACHE: "1",
-      FAKETIME_DONT_FAKE_MONOTONIC: "1",
-    };
+    return { LD_PRELOAD: this.#library, CLOCK_OFFSET_FILE: this.#file };
   }
 
   /** From now on the server's clock is wrong by this much. */
   step(offsetSeconds: number): void {
-    // At once, and never half of it.
-    writeFileSync(`${this.#file}.next`, `${offsetSeconds < 0 ? "" : "+"}${offsetSeconds}`);
-    renameSync(`${this.#file}.next`, this.#file);
+    // In place, since its processes have the file in their memory, and at once: never half of it.
+    const file = openSync(this.#file, "r+");
+    try {
+      writeSync(file, inBytes(offsetSeconds), 0, undefined, 0);
+    } finally {
+      closeSync(file);
+    }
   }
 
   /** A SQL function `true_time()`: what the clock of the machine says, for the journal. */
@@ -51,15 +57,15 @@ export class DatabaseClock {
     return `
 CREATE FUNCTION true_time() RETURNS timestamptz LANGUAGE plpgsql AS $$
 DECLARE
-  before text;
+  before bytea;
   now timestamptz;
 BEGIN
   LOOP
-    before := pg_read_file('${this.#file}');
+    before := pg_read_binary_file('${this.#file}');
     now := clock_timestamp();
-    EXIT WHEN before = pg_read_file('${this.#file}');
+    EXIT WHEN before = pg_read_binary_file('${this.#file}');
   END LOOP;
-  RETURN now - before::int * interval '1 second';
+  RETURN now - ('x' || encode(before, 'hex'))::bit(32)::int * interval '1 second';
 END $$;
 `;
   }
@@ -69,10 +75,13 @@ END $$;
 export const TRUE_TIME_SCHEMA =
   "CREATE FUNCTION true_time() RETURNS timestamptz LANGUAGE sql AS 'SELECT clock_timestamp()';";
 
-/** The library of the machine; undefined where it is not installed. */
-export function findLibrary(): string | undefined {
-  const folders = existsSync("/usr/lib") ? readdirSync("/usr/lib").map((name) => `/usr/lib/${name}/faketime`) : [];
-  return ["/usr/lib/faketime", ...folders]
-    .map((folder) => `${folder}/libfaketime.so.1`)
-    .find((file) => existsSync(file));
+/** What makes the library; undefined where it cannot be made. */
+export function compilerOfClocks(): string | undefined {
+  return process.platform === "linux" ? findCompiler() : undefined;
+}
+
+function inBytes(offsetSeconds: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeInt32BE(offsetSeconds);
+  return bytes;
 }
