@@ -77,7 +77,7 @@ export function cellPull(cells: readonly CellLink[], clock: Pick<Clock, "monoton
           bytes += claimed.rows.reduce((sum, { payload }) => sum + Buffer.byteLength(payload), 0);
         } catch (error) {
           if (!(error instanceof StoreError)) throw error;
-          if (limit.signal.aborted) pace.giveUp();
+          if (limit.signal.aborted) pace.giveUp(cell);
           else failures.push({ cell, error });
         }
       }
@@ -142,8 +142,12 @@ class Pace {
     }
   }
 
-  giveUp(): void {
+  giveUp(cell: CellLink): void {
     this.#givenUp = true;
+    // One that hangs is left out by its link, until it answers: the claim that runs there may never end.
+    cell.probe().catch(() => {
+      this.#givenUp = false;
+    });
   }
 }
 
