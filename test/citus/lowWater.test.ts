@@ -140,7 +140,7 @@ describe("the marks", () => {
 
     const rules = JSON.stringify({ topics: { orders: ["orders.", ""] }, ownKeySources: [] });
     const [pass] = await run(statements.relay.relay, {
-      ...{ limit: 10, sources, rules, maxAttempts: 5, droppedNames: [], droppedPattern: "^$" },
+      ...{ limit: 10, sources, rules, maxAttempts: 5, droppedNames: [], droppedPrefixes: [] },
       lowWater: marks.boundOfParts(),
     });
     expect(pass).toMatchObject({ candidates: 1, has_gone_back: false });

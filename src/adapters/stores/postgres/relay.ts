@@ -84,9 +84,7 @@ export class PostgresRelay implements RelayCommands<Statement> {
       rules: JSON.stringify({ topics, ownKeySources }),
       maxAttempts,
       droppedNames: names,
-      // Prefixes are header name characters; the only one that means something in a pattern is the dot.
-      droppedPattern:
-        prefixes.length === 0 ? "^$" : `^(${prefixes.map((prefix) => prefix.replaceAll(".", "\\.")).join("|")})`,
+      droppedPrefixes: prefixes,
     };
   }
 

@@ -55,11 +55,11 @@ low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS position${he
     topicOf: (row: string, topics: string): string => `
     regexp_replace(array_to_string(ARRAY(SELECT jsonb_array_elements_text(${topics} -> ${row}.${c.source})),
       coalesce(${row}.${c.eventType}, '')), '^[[:space:]]+|[[:space:]]+$', '', 'g')`,
-    /** The headers of its outbox row. @param droppedNames in lower case (text[]) @param droppedPattern matches the prefixes of dropped headers */
-    headersOf: (row: string, droppedNames: string, droppedPattern: string): string => `
+    /** The headers of its outbox row. @param droppedNames in lower case (text[]), as @param droppedPrefixes */
+    headersOf: (row: string, droppedNames: string, droppedPrefixes: string): string => `
     (${row}.${c.headers}::jsonb - ARRAY(
       SELECT h.name FROM (SELECT name, lower(name) AS lower_name FROM jsonb_object_keys(${row}.${c.headers}::jsonb) name) h
-      WHERE h.lower_name = ANY (${droppedNames}::text[]) OR h.lower_name ~ ${droppedPattern}::text
+      WHERE h.lower_name = ANY (${droppedNames}::text[]) OR h.lower_name ^@ ANY (${droppedPrefixes}::text[])
         OR (h.lower_name = 'content-type' AND ${row}.${c.headers}::jsonb ->> h.name !~* '[/+]json')))
     || jsonb_strip_nulls(jsonb_build_object('x-correlation-id', ${row}.${c.correlationId}, 'x-inbox-id', ${row}.${c.id},
          'x-source', ${row}.${c.source}, 'x-idempotency-key', ${row}.${c.idempotencyKey}))`,
@@ -94,7 +94,7 @@ export function relayStatements(names: TableNames, types: ColumnTypes, parts: Re
   /**
    * One relay pass. It locks the first rows of each front and takes the first ones of both; the others stay locked up
    * to its end. `rules` ($3, jsonb) has the pieces of the topic template per source and the sources with keys of
-   * their own, `droppedPattern` ($6) matches the prefixes of dropped headers.
+   * their own.
    *
    * `stops` holds back a key's rows behind an earlier one that another replica is relaying: candidates are the oldest
    * rows of the relayed sources, so any other row among them is locked by another replica. See the outbox claim for why
@@ -253,4 +253,4 @@ const RELAY_LOCK_WAIT_MS = 3000;
 /** SQLSTATE of ln(0), which no trigger raises by accident. */
 export const NOT_ALL_MADE = "2201E";
 
-const RELAY_PARAMETERS = "limit, sources, rules, maxAttempts, droppedNames, droppedPattern, lowWater";
+const RELAY_PARAMETERS = "limit, sources, rules, maxAttempts, droppedNames, droppedPrefixes, lowWater";

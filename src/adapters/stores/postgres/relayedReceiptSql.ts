@@ -180,5 +180,5 @@ const TRIGGER = { row: 1, insert: 4 };
 const LOCK_TIMEOUT_MS = 100;
 
 const PARAMETERS = `ids, idempotencyKeys, aggregateIds, eventTypes, payloads, correlationIds, headers, sources,
-  rules, relayedSources, maxAttempts, droppedNames, droppedPattern, lowWater`;
+  rules, relayedSources, maxAttempts, droppedNames, droppedPrefixes, lowWater`;
 const CLAIM_PARAMETERS = "limit, token, leaseMs, claimTimeoutMs, heldTokens, outboxLowWater";
