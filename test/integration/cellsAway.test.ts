@@ -182,38 +182,6 @@ test("a cell whose server hangs is named, and nobody else waits for it", async (
   }
 }, 90_000);
 
-test("a cell that hangs while a claim waits for it a moment only gives its messages as soon as it answers again", async () => {
-  await using near = await migratedDatabase();
-  await using far = await migratedDatabase();
-  const stores = [postgresStore(near), postgresStore(far)] as const;
-  try {
-    for (const { inbox } of stores) await inbox.insert([inboxRow({ consumption: "pull" })]);
-    const [a, b] = cellsOf(stores);
-    if (a === undefined || b === undefined) throw new Error("two cells expected");
-    // A connection that was dropped on the way: what was sent over it is never answered, and others come about later.
-    let isAway = true;
-    const { pull: ofB } = b.store;
-    const claim: typeof ofB.claim = (request) => (isAway ? new Promise(() => {}) : ofB.claim(request));
-    const changed = {
-      ping: () => (isAway ? new Promise<void>(() => {}) : b.store.ping()),
-      pull: new Proxy(ofB, { get: (it, key) => (key === "claim" ? claim : Reflect.get(it, key)) }),
-    };
-    const store = new Proxy(b.store, { get: (it, key) => Reflect.get(key in changed ? changed : it, key) });
-    const clock = new ManualClock();
-    const { log, lines } = recordingLog();
-    const { pull } = severalCells([a, { name: b.name, store }], clock, log);
-
-    const { rows } = await pull.claim(pullRequest({ leaseMs: 4000 }));
-    expect(rows).toHaveLength(1);
-    await eventually(() => expect(lines).toMatchObject([{ message: "the cell does not answer" }]));
-    isAway = false;
-    clock.advance(REST_MS);
-    await eventually(async () => expect((await pull.claim(pullRequest())).rows).toHaveLength(1));
-  } finally {
-    for (const store of stores) await store.close();
-  }
-});
-
 /** Two cells, and a session that locks tables of the second one, which answers pings meanwhile. */
 async function openWithLocker() {
   const [near, slow] = [await migratedDatabase(), await migratedDatabase()];

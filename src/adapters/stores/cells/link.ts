@@ -89,12 +89,6 @@ export class CellLink {
     }
   }
 
-  /** For who was not patient enough to find out whether the cell hangs. @throws StoreError when it does */
-  async probe(): Promise<void> {
-    if (this.#hangs) throw this.#error();
-    await this.#answersPing();
-  }
-
   /** Waits as long as the cell answers pings, and the caller is patient. */
   async #watched<T>(work: (store: OperatorStore) => Promise<T>, { patience, onLate }: AskOptions<T>): Promise<T> {
     const working = work(this.#cell.store);

@@ -77,7 +77,7 @@ export function cellPull(cells: readonly CellLink[], clock: Pick<Clock, "monoton
           bytes += claimed.rows.reduce((sum, { payload }) => sum + Buffer.byteLength(payload), 0);
         } catch (error) {
           if (!(error instanceof StoreError)) throw error;
-          if (limit.signal.aborted) pace.giveUp(cell);
+          if (limit.signal.aborted) pace.giveUp();
           else failures.push({ cell, error });
         }
       }
@@ -142,12 +142,8 @@ class Pace {
     }
   }
 
-  giveUp(cell: CellLink): void {
+  giveUp(): void {
     this.#givenUp = true;
-    // One that hangs is left out by its link, until it answers: the claim that runs there may never end.
-    cell.probe().catch(() => {
-      this.#givenUp = false;
-    });
   }
 }
 
