@@ -3,7 +3,7 @@ import type { ClaimToken, Headers, MessageId } from "../model/rows.ts";
 /** Inbox rows with `consumption` `pull` for a pull client (design, "Pull rows"). */
 export interface PullStore {
   /**
-   * Claims pending pull rows of one source, oldest first, each with the request's token and lease, and counts the
+   * Claims pending pull rows of one source, oldest first, each with a token and the request's lease, and counts the
    * attempt. The claimed rows of one aggregate are a run: no unfinished row of it comes before or between them. A row
    * whose lease ended may be claimed again; after `maxAttempts` claims it becomes `dead` instead.
    */
@@ -41,6 +41,8 @@ export interface PullClaimRequest {
 }
 
 export interface PullClaimResult {
+  /** Of these rows alone: the request's, or another one. */
+  readonly token: ClaimToken;
   readonly rows: readonly PulledRow[];
   /** Rows with no attempts left, which this call made `dead`. */
   readonly dead: readonly MessageId[];

@@ -228,19 +228,22 @@ test("pull clients get what a cell has while the table of another one is locked,
   const { stores, locker } = cells;
   const open = () => severalCells(cellsOf(stores), systemClock, recordingLog().log).pull;
   const [pull, ofOtherProcess] = [open(), open()];
-  for (const store of stores) await store.inbox.insert([inboxRow({ consumption: "pull" })]);
+  const [near, slow] = stores;
+  for (const store of [near, near, slow]) await store.inbox.insert([inboxRow({ consumption: "pull" })]);
   await locker.query("BEGIN; LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE");
 
-  const request = pullRequest({ leaseMs: 4000 });
-  const { rows, dead } = await pull.claim(request);
-  expect([rows.length, dead]).toEqual([1, []]);
-  // The lease is not over, so the acknowledgement finds the row; it asks the locked cell too.
-  const acknowledged = await ofOtherProcess.acknowledge({ source: "orders", token: request.token, ids: null });
-  expect(acknowledged).toEqual(rows.map(({ id }) => id));
+  // The second claim begins with the locked cell.
+  for (let n = 0; n < 2; n += 1) {
+    const { token, rows, dead } = await pull.claim(pullRequest({ limit: 1, leaseMs: 4000 }));
+    expect([rows.length, dead]).toEqual([1, []]);
+    // The lease is not over, so the acknowledgement finds the row; it asks the locked cell too.
+    const acknowledged = await ofOtherProcess.acknowledge({ source: "orders", token, ids: null });
+    expect(acknowledged).toEqual(rows.map(({ id }) => id));
+  }
   // A claim is still under way in the other cell: the next ones pass it over, whichever they begin with.
   for (let n = 0; n < 3; n += 1) {
     const { value, ms } = await timed(pull.claim(pullRequest()));
-    expect(value).toEqual({ rows: [], dead: [] });
+    expect(value).toMatchObject({ rows: [], dead: [] });
     expect(ms).toBeLessThan(2000);
   }
   await locker.query("COMMIT");

@@ -6,9 +6,11 @@ import { Replay } from "../../src/core/finished/replay.ts";
 import { ReplayJobs } from "../../src/core/finished/replayJobs.ts";
 import { tail } from "../../src/core/trace/tail.ts";
 import { Trace } from "../../src/core/trace/trace.ts";
+import { StoreError } from "../../src/model/errors.ts";
 import type { ClaimToken, MessageId } from "../../src/model/rows.ts";
 import type { MessagePage } from "../../src/ports/messageStore.ts";
 import type { OperatorStore } from "../../src/ports/operatorStore.ts";
+import type { PullClaimRequest } from "../../src/ports/pullStore.ts";
 import { systemClock } from "../../src/time/clock.ts";
 import { claimRequest, failed, inboxRow, parked, relayRequest } from "../conformance/store/harness.ts";
 import { pullRequest } from "../conformance/store/pullSupport.ts";
@@ -453,41 +455,44 @@ describe("pull clients of two cells", () => {
     });
   });
 
-  test("hold rows of both under one token, and close them with it", async () => {
+  test("get a token of the rows that they got, with which any process closes them", async () => {
     await withCells(async ({ a, b, store }) => {
-      await a.store.inbox.insert(pulled(3));
-      await b.store.inbox.insert(pulled(3));
-      const token = randomUUID() as ClaimToken;
-      const { rows } = await store.pull.claim(pullRequest({ limit: 5, token }));
-      expect(rows).toHaveLength(5);
+      for (const { store } of [a, b]) await store.inbox.insert(pulled(3));
       const source = "orders";
-      // Another process, which did not make the claim, closes it as well.
+      // Another process, which did not make the claims.
       const other = composed([a, b]).pull;
-      const ids = idsOf(rows);
-      expect(await other.extend({ source, token, ids: null }, 60_000)).toHaveLength(5);
-      expect(
-        (await other.acknowledge({ source, token, ids: [ids[0], ids[4]] as readonly MessageId[] })).toSorted(),
-      ).toEqual([ids[0], ids[4]].toSorted());
-      const rejection = await store.pull.reject(
-        { source, token, ids: [ids[1] as MessageId, ids[3] as MessageId] },
-        { delayMs: 0, reason: "no", maxAttempts: 5 },
-      );
-      expect(rejection.retried).toHaveLength(2);
-      expect(await store.pull.release({ source, token, ids: null })).toEqual([ids[2]]);
-      expect(await store.pull.release({ source, token, ids: null })).toEqual([]);
+      for (let n = 0; n < 2; n += 1) {
+        const { token, rows } = await store.pull.claim(pullRequest({ limit: 5 }));
+        const [first, second, third] = idsOf(rows) as [MessageId, MessageId, MessageId];
+        expect(rows).toHaveLength(3);
+        expect(await other.extend({ source, token, ids: null }, 60_000)).toHaveLength(3);
+        expect(await other.acknowledge({ source, token, ids: [first] })).toEqual([first]);
+        const options = { delayMs: 60_000, reason: "no", maxAttempts: 5 };
+        expect((await store.pull.reject({ source, token, ids: [second] }, options)).retried).toEqual([second]);
+        expect(await other.acknowledge({ source, token, ids: null })).toEqual([third]);
+        expect(await store.pull.release({ source, token, ids: null })).toEqual([]);
+      }
     });
   });
 
-  test("get no more bytes than they asked for from both together", async () => {
+  test("close no message that a cell claimed for them and that they never got", async () => {
     await withCells(async ({ a, b, store }) => {
-      const large = () => ({ ...inboxRow({ consumption: "pull" }), payload: JSON.stringify("x".repeat(1000)) });
-      await a.store.inbox.insert([large(), large()]);
-      await b.store.inbox.insert([large(), large()]);
-      const { rows } = await store.pull.claim(
-        pullRequest({ limit: 10, maxBytes: 2500, token: randomUUID() as ClaimToken }),
-      );
-      expect(rows.length).toBeLessThanOrEqual(3);
-      expect(rows.length).toBeGreaterThanOrEqual(2);
+      for (const { store } of [a, b]) await store.inbox.insert(pulled(3));
+      // The connection breaks behind the commit.
+      const claim = async (request: PullClaimRequest) => {
+        expect((await a.store.pull.claim(request)).rows).toHaveLength(3);
+        throw new StoreError("unavailable", "inbox.pull.claim: the connection was lost");
+      };
+      const pull = new Proxy(a.store.pull, { get: (it, key) => (key === "claim" ? claim : Reflect.get(it, key)) });
+      const lossy = new Proxy(a.store, { get: (it, key) => (key === "pull" ? pull : Reflect.get(it, key)) });
+      const given = await composed([{ ...a, store: lossy }, b]).pull.claim(pullRequest({ limit: 10 }));
+      expect(given.rows).toHaveLength(3);
+
+      const whole = { source: "orders", token: given.token, ids: null };
+      expect((await store.pull.acknowledge(whole)).toSorted()).toEqual(idsOf(given.rows).toSorted());
+      const states = async ({ database }: PostgresHarness) =>
+        (await database.query<{ state: string }>("SELECT DISTINCT state FROM inbox")).map(({ state }) => state);
+      expect([await states(a), await states(b)]).toEqual([["pending"], ["processed"]]);
     });
   });
 });

@@ -51,9 +51,8 @@ export class Pull {
     const { store, maxAttempts, newToken, metrics, clock } = this.#options;
     for (;;) {
       const startedAt = clock.monotonic();
-      const token = newToken();
-      const request = { source, token, limit: max, maxBytes: MAX_CLAIM_BYTES, leaseMs, maxAttempts };
-      const { rows, dead } = await store.claim(request);
+      const request = { source, token: newToken(), limit: max, maxBytes: MAX_CLAIM_BYTES, leaseMs, maxAttempts };
+      const { token, rows, dead } = await store.claim(request);
       this.#logDead(source, dead, "maxAttempts claims without an acknowledgement");
       if (rows.length > 0) {
         metrics.claimRows("pull", rows.length);

@@ -178,8 +178,8 @@ async function consume(store: Store, processed: number[], total: number, random:
       maxAttempts: 1_000_000,
       leaseMs: mood < 0.05 ? 5 : 60_000,
     });
-    const { rows } = await store.pull.claim(request);
-    const held = { source: request.source, token: request.token, ids: null };
+    const { token, rows } = await store.pull.claim(request);
+    const held = { source: request.source, token, ids: null };
     if (mood < 0.05) continue;
     if (mood < 0.1) {
       await store.pull.release(held);

@@ -31,8 +31,8 @@ export async function claim(
   overrides: Partial<PullClaimRequest> = {},
 ): Promise<PullClaim> {
   const request = pullRequest(overrides);
-  await store.pull.claim(request);
-  return { source: request.source, token: request.token, ids: null };
+  const { token } = await store.pull.claim(request);
+  return { source: request.source, token, ids: null };
 }
 
 export const ids = (rows: readonly Pick<PulledRow, "id">[]): readonly MessageId[] => rows.map((row) => row.id);

@@ -1,14 +1,16 @@
+import { randomUUID } from "node:crypto";
 import { StoreError } from "../../../model/errors.ts";
 import type { ClaimToken, MessageId } from "../../../model/rows.ts";
-import type { PullClaim, PulledRow, PullStore } from "../../../ports/pullStore.ts";
+import type { PullClaim, PullStore } from "../../../ports/pullStore.ts";
 import { type Clock, systemTimer } from "../../../time/clock.ts";
 import { sharedController, timeout } from "../../../time/wait.ts";
 import { askEach, type Failure, failed } from "./asking.ts";
 import { type CellLink, HANG_FOUND_MS } from "./link.ts";
 
 /**
- * Pull clients take from all cells. A claim begins with another cell each time, so that a client that takes few messages
- * empties them all; a cell that is away, or slow, keeps its messages, and the others go on.
+ * Pull clients take from all cells, a claim from one: it begins with another cell each time, and ends with the first that
+ * has messages. Each cell is asked with a token of its own. So nobody can close rows that a cell claimed and the client
+ * never got, as its answer was late or lost. A cell that is away, or slow, keeps its messages, and the others go on.
  */
 export function cellPull(cells: readonly CellLink[], clock: Pick<Clock, "monotonic">): PullStore {
   const holders = new Holders(cells);
@@ -32,14 +34,13 @@ export function cellPull(cells: readonly CellLink[], clock: Pick<Clock, "monoton
       holders.of(claim.token),
       async ({ pull }) => {
         const value = await work(pull);
-        // A claim has its rows mostly in one cell: the others do not hold up the answer.
+        // One cell has the rows: the others do not hold up the answer.
         if (idsOf(value).length > 0) cancel ??= systemTimer(MOMENT_MS, () => patience.abort());
         return value;
       },
       { patience: patience.signal },
     ).finally(() => cancel?.());
     const hasChanged = answers.some(({ value }) => idsOf(value).length > 0);
-    // What was done is worth more to the client than what is not known: those rows come again after their lease.
     if (failures.length > 0 && !hasChanged) throw failed(failures, "");
     return answers.map(({ value }) => value);
   };
@@ -49,40 +50,38 @@ export function cellPull(cells: readonly CellLink[], clock: Pick<Clock, "monoton
   ): Promise<readonly MessageId[]> => (await inHolders(claim, work, (ids) => ids)).flat();
   return {
     async claim(request) {
-      const { source, token } = request;
+      const { source } = request;
       const inTurn = [...cells.slice(first), ...cells.slice(0, first)];
       first = (first + 1) % cells.length;
-      const rows: PulledRow[] = [];
+      let { token } = request;
       const dead: MessageId[] = [];
       const failures: Failure[] = [];
-      let bytes = 0;
       for (const cell of inTurn) {
-        const left = { limit: request.limit - rows.length, maxBytes: request.maxBytes - bytes };
-        if (left.limit <= 0 || left.maxBytes <= 0) break;
         const pace = paceOf(cell, source);
         if (pace.isLate) continue;
-        // The lease of what others gave has begun.
-        const leastMs = Math.min(MOMENT_MS, request.leaseMs / 4);
-        using limit = timeout(rows.length > 0 ? leastMs : pace.patienceMs, "a claim");
+        const own = { ...request, token };
+        using limit = timeout(pace.patienceMs, "a claim");
         try {
-          const claimed = await cell.ask(({ pull }) => pace.claim(() => pull.claim({ ...request, ...left })), {
+          const claimed = await cell.ask(({ pull }) => pace.claim(() => pull.claim(own)), {
             patience: limit.signal,
             // Nobody gets these messages.
-            onLate: (late, { store }) =>
-              void store.pull.release({ source, token, ids: late.rows.map(({ id }) => id) }).catch(() => {}),
+            onLate: ({ rows }, { store }) =>
+              void store.pull.release({ source, token: own.token, ids: rows.map(({ id }) => id) }).catch(() => {}),
           });
-          if (claimed.rows.length > 0) holders.note(token, cell);
-          rows.push(...claimed.rows);
           dead.push(...claimed.dead);
-          bytes += claimed.rows.reduce((sum, { payload }) => sum + Buffer.byteLength(payload), 0);
+          if (claimed.rows.length > 0) {
+            holders.note(claimed.token, cell);
+            return { ...claimed, dead };
+          }
         } catch (error) {
           if (!(error instanceof StoreError)) throw error;
           if (limit.signal.aborted) pace.giveUp();
           else failures.push({ cell, error });
         }
+        token = randomUUID() as ClaimToken;
       }
       if (failures.length === cells.length) throw failed(failures, "");
-      return { rows, dead };
+      return { token, rows: [], dead };
     },
 
     acknowledge: (claim) => united(claim, (pull) => pull.acknowledge(claim)),
@@ -104,7 +103,7 @@ export function cellPull(cells: readonly CellLink[], clock: Pick<Clock, "monoton
   };
 }
 
-/** In ms: for a cell beside others that have answered. One that hangs is found out before. */
+/** The shortest wait for a cell, in ms. One that hangs is found out before. */
 const MOMENT_MS = HANG_FOUND_MS + 500;
 /** The longest wait of a claim for a cell, in ms, while clients of the others wait as well. */
 const MOST_PATIENT_MS = 10_000;
@@ -147,25 +146,24 @@ class Pace {
   }
 }
 
-/** Which cells have the rows of a claim. Claims of other processes are not known: any cell may. */
+/** Which cell has the rows of a claim. Claims of other processes are not known: any cell may. */
 class Holders {
   readonly #cells: readonly CellLink[];
-  readonly #known = new Map<ClaimToken, Set<CellLink>>();
+  readonly #known = new Map<ClaimToken, CellLink>();
 
   constructor(cells: readonly CellLink[]) {
     this.#cells = cells;
   }
 
   note(token: ClaimToken, cell: CellLink): void {
-    const known = this.#known.get(token) ?? new Set();
-    this.#known.set(token, known.add(cell));
+    this.#known.set(token, cell);
     const [oldest] = this.#known.keys();
     if (this.#known.size > MOST_KNOWN && oldest !== undefined) this.#known.delete(oldest);
   }
 
   of(token: ClaimToken): readonly CellLink[] {
     const known = this.#known.get(token);
-    return known === undefined ? this.#cells : [...known];
+    return known === undefined ? this.#cells : [known];
   }
 }
 

@@ -65,14 +65,14 @@ export class SqlPull<S> implements PullStore {
   }
 
   async claim(request: PullClaimRequest): Promise<PullClaimResult> {
-    const { source } = request;
+    const { source, token } = request;
     if (this.#idle.has(source) && (await this.#runner.run(this.#sql.available, { source })).length === 0) {
-      return { rows: [], dead: [] };
+      return { token, rows: [], dead: [] };
     }
     const { rows, dead, isEmpty } = await this.#claimPassable(request);
     if (isEmpty) this.#idle.add(source);
     else this.#idle.delete(source);
-    return { rows: rows.map(pulledRow), dead };
+    return { token, rows: rows.map(pulledRow), dead };
   }
 
   async acknowledge(claim: PullClaim): Promise<readonly MessageId[]> {

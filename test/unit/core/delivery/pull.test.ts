@@ -7,7 +7,7 @@ import { ManualClock, recordingLog, recordingMetrics } from "../../../support/re
 const row = { id: "row" as MessageId } as PulledRow;
 
 /** A store whose claims give these results one after the other. */
-function setUp(results: readonly PullClaimResult[]) {
+function setUp(results: readonly Omit<PullClaimResult, "token">[]) {
   const clock = new ManualClock();
   const requests: PullClaimRequest[] = [];
   const { log, lines } = recordingLog();
@@ -18,7 +18,7 @@ function setUp(results: readonly PullClaimResult[]) {
       const result = results[requests.length];
       requests.push(request);
       if (result === undefined) throw new Error("one claim too many");
-      return result;
+      return { token: `given for ${request.token}` as ClaimToken, ...result };
     },
     acknowledge: async () => ["a" as MessageId],
     extend: async () => ["a" as MessageId],
@@ -39,7 +39,7 @@ describe("a claim", () => {
     const { pull, requests, calls } = setUp([{ rows: [row], dead: [] }]);
 
     expect(await pull.claim("orders", { max: 7, leaseMs: 1000 })).toEqual({
-      token: "token-1",
+      token: "given for token-1",
       leaseMs: 1000,
       rows: [row],
     });

@@ -33,7 +33,7 @@ export class MemoryPull implements PullStore {
     const dead = this.dead.splice(0);
     const rows = dead.length > 0 ? [] : this.available.splice(0, request.limit);
     for (const { id } of rows) this.#held.set(id, request.token);
-    return { rows, dead };
+    return { token: request.token, rows, dead };
   }
 
   async acknowledge(claim: PullClaim) {
