@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import type { CellOverview } from "../core/cells/cellMap.ts";
 import type { MovedBucket } from "../core/cells/mover.ts";
 import { keptBy, placeOf, twinsOf, twinsText } from "../core/cells/places.ts";
-import { ownersOf, withEpochs } from "../core/cells/planning.ts";
+import { ownersOf, takenAlong, withEpochs } from "../core/cells/planning.ts";
 import { equalShares, type PlannedMove } from "../core/cells/shares.ts";
 import { BUCKETS, bucketOf } from "../model/cells.ts";
 import { ConfigError, withoutTable } from "../model/errors.ts";
@@ -11,7 +11,16 @@ import { groupBy } from "../model/groups.ts";
 import type { ClaimToken } from "../model/rows.ts";
 import { parseDuration } from "../model/text.ts";
 import { type CellsTools, onCells } from "./cellStores.ts";
-import { type Columns, type CommandIo, FILE_OPTION, operator, optionParser, textTable, usageError } from "./io.ts";
+import {
+  type Columns,
+  type CommandIo,
+  FILE_OPTION,
+  operator,
+  optionParser,
+  repeatedOption,
+  textTable,
+  usageError,
+} from "./io.ts";
 
 interface MoveOptions {
   readonly config?: string;
@@ -20,6 +29,7 @@ interface MoveOptions {
   readonly to?: string;
   readonly bucket?: readonly number[];
   readonly key?: string;
+  readonly without?: readonly string[];
 }
 
 /**
@@ -121,6 +131,11 @@ const moving = (command: Command): Command =>
       "--wait <duration>",
       "time for which a bucket is closed until its rows are delivered, up to four times that while enough of them leave (default: 5s)",
       optionParser(parseWait),
+    )
+    .option(
+      "--without <cell>",
+      "a cell that was removed with its buckets: opens them anew, without the messages that it had stored (repeatable)",
+      repeatedOption((name) => name),
     );
 
 const EXAMPLES = `
@@ -188,10 +203,16 @@ async function moved(
   { cells, map, mover, audit, signal }: CellsTools,
   plan: readonly PlannedMove[],
   action: string,
-  { dryRun = false, wait }: MoveOptions,
+  { dryRun = false, wait, without = [] }: MoveOptions,
   io: CommandIo,
 ): Promise<string> {
   if (plan.length === 0) return "no bucket has to be moved\n";
+  for (const [cell, buckets] of takenAlong(plan, map.cells())) {
+    if (without.includes(cell)) continue;
+    throw new Error(
+      `${bucketsText(buckets.length, buckets)} left for the cell ${cell}, which is not among the cells here: nothing is moved. Add it to database.cells; if it is gone for good, --without ${cell} opens them anew, and repetitions of what it had stored are delivered again`,
+    );
+  }
   const lines = [...groupBy(plan, ({ from, to }) => `from ${from ?? "no cell"} to ${to}`)].map(
     ([way, buckets]) => `${bucketsText(buckets.length)} ${way}\n`,
   );

@@ -119,7 +119,7 @@ describe("svc cells", () => {
     );
   });
 
-  test("opens anew what a cell that is gone has taken along", async () => {
+  test("opens anew what a cell that is gone has taken along, when it is told so", async () => {
     await using setup = await setUp();
     const { a, b } = setup;
     await printed(configOf([a, b]), "move", "--bucket", "5", "--to", "b");
@@ -127,7 +127,10 @@ describe("svc cells", () => {
     expect(await printed(file, "list")).toContain(
       "the bucket 5 has left the cell a for b, which is not among the cells here\n",
     );
-    expect(await printed(file, "rebalance")).toBe("1 bucket moved\n");
+    await expect(cells(file, "rebalance")).rejects.toThrow(
+      "1 bucket (5) left for the cell b, which is not among the cells here: nothing is moved. Add it to database.cells; if it is gone for good, --without b",
+    );
+    expect(await printed(file, "rebalance", "--without", "b")).toBe("1 bucket moved\n");
     expect(await counts(file)).toEqual([["a", 1024]]);
   });
 

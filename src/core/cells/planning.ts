@@ -1,4 +1,5 @@
 import { BUCKETS } from "../../model/cells.ts";
+import { groupBy } from "../../model/groups.ts";
 import type { CellOverview } from "./cellMap.ts";
 import { keptBy, nextEpoch, placeOf } from "./places.ts";
 import type { PlannedMove } from "./shares.ts";
@@ -31,6 +32,18 @@ function isLost(bucket: number, cells: readonly CellOverview[]): boolean {
   return rows.every(
     ({ state, otherCell }) => state === "arriving" || (state === "left" && !names.includes(otherCell ?? "")),
   );
+}
+
+/** Those of a plan that have left for a cell that is not configured, by its name. */
+export function takenAlong(
+  plan: readonly PlannedMove[],
+  cells: readonly CellOverview[],
+): ReadonlyMap<string, readonly PlannedMove[]> {
+  const lost = plan.filter(({ from }) => from === undefined);
+  const leftFor = ({ bucket }: PlannedMove) =>
+    cells.flatMap(({ rows }) => rows?.get(bucket) ?? []).find(({ state }) => state === "left")?.otherCell ?? "";
+  const configured = ["", ...cells.map(({ name }) => name)];
+  return new Map([...groupBy(lost, leftFor)].filter(([cell]) => !configured.includes(cell)));
 }
 
 /** With the epoch of those that no cell has. */
