@@ -245,6 +245,47 @@ describe("a replay over two cells", () => {
   });
 });
 
+test("rows are changed where they are, while the tables of another cell are locked, and errors name that one", async () => {
+  await withCells(async ({ a, b }) => {
+    const [id] = await a.insertOutbox([{ topic: "orders" }]);
+    await parkAll(a);
+    const locked = () => Promise.reject(new StoreError("contention", "canceling statement due to lock timeout"));
+    const messages = { ...b.store.messages, payloads: locked, outboxPage: locked };
+    const store = composed([a, { ...b, store: { ...b.store, messages } }]);
+    await expect(store.messages.outboxPage({}, null, 10)).rejects.toMatchObject({
+      message: "the operation failed in the cell b",
+      cells: ["b"],
+    });
+    await expect(store.parked.retry([randomUUID() as MessageId], ALICE)).rejects.toThrow(
+      "the operation failed in the cell b; 0 rows were changed in the other cells",
+    );
+    expect(await store.parked.retry([id as MessageId], ALICE)).toBe(1);
+  });
+});
+
+test("a replay job that was added in two cells, as the answer of the first was lost, runs once and is cancelled in both", async () => {
+  await withCells(async ({ a, b, store }) => {
+    const scope = await a.store.replay.begin();
+    const job = { id: randomUUID(), by: ALICE, filter: "{}", perSecond: null, total: null, scope };
+    const add = async ({ store }: PostgresHarness, leaseMs: number) => {
+      const token = randomUUID() as ClaimToken;
+      await store.jobs.add(job, { token, leaseMs });
+    };
+    const states = async () => [(await a.store.jobs.get(job.id))?.state, (await b.store.jobs.get(job.id))?.state];
+    await add(a, 0);
+    await add(b, 60_000);
+    expect((await store.jobs.list(10)).map(({ cell }) => cell)).toEqual(["b"]);
+    expect((await store.jobs.get(job.id))?.cell).toBe("b");
+    expect(await store.jobs.abandoned(10)).toEqual([]);
+    expect(await states()).toEqual(["cancelled", "running"]);
+
+    await a.database.query("UPDATE outbox_job SET state = 'running'");
+    expect(await store.jobs.cancel(job.id)).toBe(true);
+    expect(await states()).toEqual(["cancelled", "cancelled"]);
+    expect(await store.jobs.cancel(job.id)).toBe(false);
+  });
+});
+
 describe("what operators see of two cells", () => {
   const beat = (roles: readonly string[]) => ({ name: "host-1", version: "1", roles, upMs: 0 });
   const counts = { received: 0, duplicate: 0, filtered: 0, sent: 2, failed: 0, dead: 1 };

@@ -41,15 +41,15 @@ export async function askEach<T>(
 /**
  * Reads from every cell that answers. A cell that is away is left out.
  *
- * @throws StoreError when none answers, or one fails for another reason
+ * @throws CellError when none answers, or one fails for another reason
  */
 export async function readAll<T>(
   cells: readonly CellLink[],
   work: (store: OperatorStore, cell: CellLink) => Promise<T>,
 ): Promise<Answers<T>> {
   const { answers, failures } = await askEach(cells, work);
-  const fault = failures.find(({ error }) => error.code !== "unavailable");
-  if (fault !== undefined) throw fault.error;
+  const faults = failures.filter(({ error }) => error.code !== "unavailable");
+  if (faults.length > 0) throw failed(faults, "");
   if (answers.length === 0 && failures.length > 0) throw failed(failures, "");
   return { answers, failures };
 }

@@ -1,10 +1,13 @@
 import type { Job, JobStore, NewJob } from "../../../ports/jobStore.ts";
-import { askFirst, failed, readAll } from "./asking.ts";
+import { askEach, askFirst, failed, readAll } from "./asking.ts";
 import type { CellLink } from "./link.ts";
 import { mergeLists, newestFirst } from "./merge.ts";
 import { isOfCells, scopeText } from "./scope.ts";
 
-/** Replay jobs of all cells. A job is in the table of one, and moves rows of all. */
+/**
+ * Replay jobs of all cells. A job is in the table of one, and moves rows of all. Where a cell committed a job and its
+ * answer was lost, the next one has the job as well: the last cell that has it counts, and nobody takes the other one.
+ */
 export function cellJobs(cells: readonly CellLink[]): JobStore {
   const homes = new Map<string, CellLink>();
   const note = (id: string, cell: CellLink): void => {
@@ -16,7 +19,7 @@ export function cellJobs(cells: readonly CellLink[]): JobStore {
   const find = async (id: string): Promise<{ readonly cell: CellLink; readonly job: Job } | undefined> => {
     const known = homes.get(id);
     const { answers, failures } = await readAll(known === undefined ? cells : [known], ({ jobs }) => jobs.get(id));
-    for (const { cell, value: job } of answers) {
+    for (const { cell, value: job } of answers.toReversed()) {
       if (job === undefined) continue;
       note(id, cell);
       return { cell, job: shown(job, cell) };
@@ -43,7 +46,11 @@ export function cellJobs(cells: readonly CellLink[]): JobStore {
 
     async list(limit) {
       const { answers } = await readAll(cells, ({ jobs }) => jobs.list(limit));
-      const lists = answers.map(({ cell, value }) => value.map((job) => shown(job, cell)));
+      const isLast = (id: string, n: number) =>
+        !answers.slice(n + 1).some(({ value }) => value.some((job) => job.id === id));
+      const lists = answers.map(({ cell, value }, n) =>
+        value.filter(({ id }) => isLast(id, n)).map((job) => shown(job, cell)),
+      );
       return mergeLists(
         lists,
         newestFirst(({ createdAt }) => createdAt),
@@ -53,14 +60,32 @@ export function cellJobs(cells: readonly CellLink[]): JobStore {
 
     async abandoned(limit) {
       const { answers } = await readAll(cells, ({ jobs }) => jobs.abandoned(limit));
-      for (const { cell, value } of answers) for (const id of value) note(id, cell);
-      return answers.flatMap(({ value }) => value).slice(0, limit);
+      const ids = new Map(answers.flatMap(({ cell, value }) => value.map((id) => [id, cell] as const)));
+      for (const [id, cell] of ids) {
+        const others = await askEach(
+          cells.filter((each) => each !== cell),
+          ({ jobs }) => jobs.get(id),
+        );
+        const hasTwin = others.answers.some(({ value }) => value !== undefined);
+        const isAlone = answers.filter(({ value }) => value.includes(id)).length === 1;
+        // One of the two is executed, or has ended: it is the other.
+        if (hasTwin && isAlone) {
+          await cell.ask(({ jobs }) => jobs.cancel(id));
+          ids.delete(id);
+        } else note(id, cell);
+      }
+      return [...ids.keys()].slice(0, limit);
     },
 
     take: (id, lease) => change(id, (jobs) => jobs.take(id, lease), false),
     advance: (id, lease, progress) => change(id, (jobs) => jobs.advance(id, lease, progress), false),
     end: (id, token, state, error) => change(id, (jobs) => jobs.end(id, token, state, error), undefined),
-    cancel: (id) => change(id, (jobs) => jobs.cancel(id), false),
+    async cancel(id) {
+      const { answers, failures } = await askEach(cells, ({ jobs }) => jobs.cancel(id), { insists: true });
+      const isCancelled = answers.some(({ value }) => value);
+      if (!isCancelled && failures.length > 0) throw failed(failures, `the others have no replay ${id} to cancel`);
+      return isCancelled;
+    },
     resume: (id) => change(id, (jobs) => jobs.resume(id), false),
   };
 }

@@ -163,8 +163,9 @@ export class Homes {
     let failures: Answers<unknown>["failures"] = [];
     if (unknown.size > 0) {
       const asked = [...unknown];
-      const found = await readAll(this.#cells, ({ messages }) => messages.payloads(asked, 0));
+      const found = await askEach(this.#cells, ({ messages }) => messages.payloads(asked, 0));
       failures = found.failures;
+      if (found.answers.length === 0 && failures.length > 0) throw failed(failures, "");
       for (const { cell, value } of found.answers) {
         for (const id of new Set(value.map((each) => each.id))) {
           add(cell, id);
