@@ -68,11 +68,16 @@ async function openDatabase(options: DataOptions, shared: SharedParts, registry:
   }
   registry.observePool(() => store.poolUsage());
   const context = contextOf({ config, store, log, metrics: registry.metrics }, shared);
+  const check = async () => {
+    await store.ping();
+    // They left while this process was suspended: who moves them waits a minute for a heartbeat.
+    if (roles.has("ingest")) await refuseLeftBuckets(store.buckets);
+  };
   return {
     context,
     entrances: context,
     parts: await workerRoles(context, roles),
-    health: () => [{ name: "database", decidesReadiness: true, check: () => store.ping() }],
+    health: () => [{ name: "database", decidesReadiness: true, check }],
     pools: [closer("database", () => store.close())],
     closers: [heartbeatOf(context, { version, roles: options.roles })],
     workers: [],

@@ -250,6 +250,16 @@ test("a process without cells receives nothing where buckets have left", async (
   expect((await poller.stop()).code).toBe(0);
 });
 
+test("a process without cells is not ready any more when buckets have left, as while it was suspended", async () => {
+  const { cells } = await setup();
+  await (await cells.start()).stop();
+  // Nothing has left yet, so it starts. It has not been seen for longer than a minute.
+  const service = await cells.start({ database: { cells: [] } });
+  await cells.a.query("DELETE FROM outbox_process");
+  await cells.command("rebalance");
+  await eventually(async () => expect((await service.get("/health/ready")).status).toBe(503));
+});
+
 test("relay and poller work in the cells that the process names", async () => {
   const { receiver, cells } = await setup();
   const { a, b } = cells;
