@@ -131,6 +131,9 @@ export interface OutboxStore {
    */
   reclaim(limit: number, claimTimeoutMs: number): Promise<number>;
 
+  /** The clock by which leases end, in ms since the epoch. */
+  clock(): Promise<number>;
+
   /**
    * Figures for the gauges. It may count every pending row: call it seldom, and by destination, which takes some twenty
    * times as long, even less often.

@@ -93,6 +93,11 @@ describeWhere(COMPILER, "while the clock of the database is stepped", () => {
     expect(rows.map(({ key }) => key)).toEqual(["1", "2", "3", "4", "5"]);
   });
 
+  test("its store tells it by that clock", async () => {
+    setClock(600);
+    expect(Math.abs((await store.outbox.clock()) - Date.now() - 600_000)).toBeLessThan(60_000);
+  });
+
   /** Runs `begin` while nobody else gets at the table, and `meanwhile` as soon as that waits for it. */
   async function behindLock<T>(table: string, begin: () => Promise<T>, meanwhile: () => Promise<void>): Promise<T> {
     await client.query("BEGIN");

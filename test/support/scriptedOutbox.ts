@@ -74,6 +74,10 @@ export class ScriptedOutbox implements OutboxStore {
     return 0;
   }
 
+  async clock(): Promise<number> {
+    return 0;
+  }
+
   async backlog(): Promise<OutboxBacklog> {
     return { pending: 0, oldestPendingAgeMs: null, blockedKeys: 0, parked: 0, byDestination: new Map() };
   }

@@ -15,6 +15,7 @@ import type {
 import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import { sharedController } from "../../time/wait.ts";
+import { ClockJumps } from "./clockJumps.ts";
 
 /** A claim of this process: its open rows, and how long it may act on them. */
 export interface HeldClaim extends Linked {
@@ -67,6 +68,7 @@ export class Claims {
   readonly #options: ClaimsOptions;
   readonly #lease: Lease;
   readonly #held = new LinkedList<HeldClaim>();
+  readonly #jumps: ClockJumps;
   #renewDueAt: number;
   #renewing: Promise<void> | undefined;
   readonly #backoff: Backoff;
@@ -81,6 +83,7 @@ export class Claims {
     this.#options = options;
     this.#lease = { leaseMs: Math.min(claimTimeoutMs, LEASE_MS), claimTimeoutMs };
     this.#renewDueAt = clock.monotonic() + this.#lease.leaseMs / 3;
+    this.#jumps = new ClockJumps(clock);
     this.#backoff = new Backoff(random, RETRY_WAITS);
   }
 
@@ -177,6 +180,8 @@ export class Claims {
   /** Makes rows of expired claims, of any process, pending again. @throws StoreError */
   async reclaim(): Promise<void> {
     const { store, claimTimeoutMs, metrics, log } = this.#options;
+    // By then every lease that the jump has ended is renewed, or over for its holder too.
+    if ((await this.#jumps.look(() => store.clock())) < this.#lease.leaseMs) return;
     const rows = await store.reclaim(RECLAIM_LIMIT, claimTimeoutMs);
     if (rows === 0) return;
     metrics.outboxReclaimed(rows);

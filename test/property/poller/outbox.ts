@@ -104,6 +104,10 @@ export class SimulatedOutbox implements OutboxStore {
     });
   }
 
+  clock(): Promise<number> {
+    return this.#run(({ database }) => database.now);
+  }
+
   async backlog(): Promise<OutboxBacklog> {
     throw new Error("no gauge is read here");
   }

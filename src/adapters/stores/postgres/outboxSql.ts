@@ -95,6 +95,8 @@ WITH${lowWaterPastParked("$3")},${MOMENT}${toPending(`t.${c.id} = ANY (ARRAY(${e
     })`
 WITH${MOMENT}${toPending(`t.${c.id} = ANY ($1::uuid[]) AND coalesce(t.${c.leaseExpiresAt} < m.now, true)`)}`,
 
+    clock: statement("outbox.clock", { timeoutMs: 4000 })`SELECT extract(epoch FROM now()) * 1000 AS ms`,
+
     backlogTotals: statement("outbox.backlog(lowWater)", { takesTurns: true })`
 WITH${lowWaterOf("$1")}
 ${totals(`SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${aboveLowWater("o")}`)}`,

@@ -6,6 +6,8 @@ import { changeInParts, idsOf, isRefused, oldestAgeMs, type Row } from "./rows.t
 export interface OutboxStatements<S> extends ClaimStatements<S> {
   readonly renew: S;
   readonly reclaim: S;
+  /** One row with the time, `ms`. */
+  readonly clock: S;
   /** The rows that `reclaim` would return to pending. */
   readonly expired: S;
   readonly reclaimNamed: S;
@@ -50,6 +52,11 @@ export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implement
     }
     if (reclaimed.length > 0) this.hints.sweepSoon();
     return reclaimed.length;
+  }
+
+  async clock(): Promise<number> {
+    const [row] = await this.runner.run(this.sql.clock);
+    return Number(row?.ms);
   }
 
   async backlog(request: { readonly totalsOnly: boolean } | undefined): Promise<OutboxBacklog> {

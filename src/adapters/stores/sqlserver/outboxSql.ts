@@ -85,6 +85,9 @@ FROM ${table} o ${BY_ID.take} JOIN @expired e ON o.${c.sequence} = e.sequence AN
 WHERE ${hasExpired};
 SELECT id FROM @reclaimed;`,
 
+    clock: statement("outbox.clock", { timeoutMs: 4000 })`
+SELECT DATEDIFF_BIG(millisecond, CONVERT(datetimeoffset(7), N'1970-01-01'), CONVERT(datetimeoffset(7), SYSUTCDATETIME())) AS ms;`,
+
     expired: statement("outbox.expired(limit int, claimTimeoutMs ms)", { timeoutMs: 4000 })`
 ${NOW}
 SELECT TOP (@limit) o.${c.id} AS id FROM ${table} o ${TO_READ} WHERE ${hasExpired};`,

@@ -71,4 +71,24 @@ describe("a poller", () => {
     await poller.tick();
     expect(reclaims).toBe(1);
   });
+
+  test("leaves the claims of others alone for a lease after the database's clock was set ahead", async () => {
+    const { store, poller, clock } = setup(heldDeliveries().deliver);
+    let [reclaims, ahead] = [0, 0];
+    store.clock = async () => clock.monotonic() + ahead;
+    store.reclaim = async () => {
+      reclaims += 1;
+      return 0;
+    };
+    const reclaimsAfter = async (ms: number) => {
+      clock.advance(ms);
+      await poller.tick();
+      return reclaims;
+    };
+    expect(await reclaimsAfter(0)).toBe(1);
+    ahead = 600_000;
+    expect(await reclaimsAfter(1000)).toBe(1);
+    expect(await reclaimsAfter(29_000)).toBe(1);
+    expect(await reclaimsAfter(1000)).toBe(2);
+  });
 });
