@@ -95,7 +95,10 @@ WITH${lowWaterPastParked("$3")},${MOMENT}${toPending(`t.${c.id} = ANY (ARRAY(${e
     })`
 WITH${MOMENT}${toPending(`t.${c.id} = ANY ($1::uuid[]) AND coalesce(t.${c.leaseExpiresAt} < m.now, true)`)}`,
 
-    clock: statement("outbox.clock", { timeoutMs: 4000 })`SELECT extract(epoch FROM now()) * 1000 AS ms`,
+    /** On Citus that of the worker with the table, which gives the leases: so it looks there, for rows that never are. */
+    clock: byIndex("outbox.clock", { timeoutMs: 4000 })`
+SELECT extract(epoch FROM now()) * 1000 AS ms,
+  (SELECT true FROM ${table} o WHERE o.${c.state} = 'processing' AND o.${c.sequence} < 0 LIMIT 1) AS nothing`,
 
     backlogTotals: statement("outbox.backlog(lowWater)", { takesTurns: true })`
 WITH${lowWaterOf("$1")}
