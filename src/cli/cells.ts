@@ -208,7 +208,7 @@ async function moved(
 ): Promise<string> {
   if (plan.length === 0) return "no bucket has to be moved\n";
   for (const [cell, buckets] of takenAlong(plan, map.cells())) {
-    if (without.includes(cell)) continue;
+    if (cell === undefined || without.includes(cell)) continue;
     throw new Error(
       `${bucketsText(buckets.length, buckets)} left for the cell ${cell}, which is not among the cells here: nothing is moved. Add it to database.cells; if it is gone for good, --without ${cell} opens them anew, and repetitions of what it had stored are delivered again`,
     );

@@ -1,5 +1,6 @@
 import { BUCKETS } from "../../model/cells.ts";
 import { groupBy } from "../../model/groups.ts";
+import type { BucketRow } from "../../ports/bucketStore.ts";
 import type { CellOverview } from "./cellMap.ts";
 import { keptBy, nextEpoch, placeOf } from "./places.ts";
 import type { PlannedMove } from "./shares.ts";
@@ -27,24 +28,21 @@ export function ownersOf(cells: readonly CellOverview[]): Owners {
 
 /** Nothing that runs will open it: no cell has it, or it has left for one that is not configured. */
 function isLost(bucket: number, cells: readonly CellOverview[]): boolean {
-  const rows = cells.flatMap(({ rows }) => rows?.get(bucket) ?? []);
-  const names = cells.map(({ name }) => name);
-  return rows.every(
-    ({ state, otherCell }) => state === "arriving" || (state === "left" && !names.includes(otherCell ?? "")),
-  );
+  return rowsOf(bucket, cells).every((row) => row.state === "arriving" || hasGone(row, cells));
 }
 
-/** Those of a plan that have left for a cell that is not configured, by its name. */
-export function takenAlong(
-  plan: readonly PlannedMove[],
-  cells: readonly CellOverview[],
-): ReadonlyMap<string, readonly PlannedMove[]> {
-  const lost = plan.filter(({ from }) => from === undefined);
-  const leftFor = ({ bucket }: PlannedMove) =>
-    cells.flatMap(({ rows }) => rows?.get(bucket) ?? []).find(({ state }) => state === "left")?.otherCell ?? "";
-  const configured = ["", ...cells.map(({ name }) => name)];
-  return new Map([...groupBy(lost, leftFor)].filter(([cell]) => !configured.includes(cell)));
-}
+/** Buckets of a plan that no cell has, by the cell that is not configured for which they have left; undefined for none. */
+export const takenAlong = (plan: readonly PlannedMove[], cells: readonly CellOverview[]) =>
+  groupBy(
+    plan.filter(({ from }) => from === undefined),
+    ({ bucket }) => rowsOf(bucket, cells).find((row) => hasGone(row, cells))?.otherCell ?? undefined,
+  );
+
+const rowsOf = (bucket: number, cells: readonly CellOverview[]): readonly BucketRow[] =>
+  cells.flatMap(({ rows }) => rows?.get(bucket) ?? []);
+
+const hasGone = ({ state, otherCell }: BucketRow, cells: readonly CellOverview[]): boolean =>
+  state === "left" && !cells.some(({ name }) => name === otherCell);
 
 /** With the epoch of those that no cell has. */
 export const withEpochs = (plan: readonly PlannedMove[], cells: readonly CellOverview[]): readonly PlannedMove[] =>
