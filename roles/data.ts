@@ -70,7 +70,7 @@ async function openDatabase(options: DataOptions, shared: SharedParts, registry:
   const context = contextOf({ config, store, log, metrics: registry.metrics }, shared);
   const check = async () => {
     await store.ping();
-    // They left while this process was suspended: who moves them waits a minute for a heartbeat.
+    // A mover waits a minute for the heartbeat of a process: while this one was suspended, buckets may have left.
     if (roles.has("ingest")) await refuseLeftBuckets(store.buckets);
   };
   return {

@@ -62,17 +62,16 @@ export function cellJobs(cells: readonly CellLink[]): JobStore {
       const { answers } = await readAll(cells, ({ jobs }) => jobs.abandoned(limit));
       const ids = new Map(answers.flatMap(({ cell, value }) => value.map((id) => [id, cell] as const)));
       for (const [id, cell] of ids) {
-        const others = await askEach(
-          cells.filter((each) => each !== cell),
-          ({ jobs }) => jobs.get(id),
-        );
-        const hasTwin = others.answers.some(({ value }) => value !== undefined);
-        const isAlone = answers.filter(({ value }) => value.includes(id)).length === 1;
-        // One of the two is executed, or has ended: it is the other.
-        if (hasTwin && isAlone) {
-          await cell.ask(({ jobs }) => jobs.cancel(id));
-          ids.delete(id);
-        } else note(id, cell);
+        note(id, cell);
+        if (answers.filter(({ value }) => value.includes(id)).length > 1) continue;
+        const others = cells.filter((each) => each !== cell);
+        const { answers: twins } = await askEach(others, ({ jobs }) => jobs.get(id));
+        const twin = twins.find(({ value }) => value !== undefined);
+        if (twin === undefined) continue;
+        // That one is executed, or has ended: it is the job.
+        note(id, twin.cell);
+        ids.delete(id);
+        await cell.ask(({ jobs }) => jobs.cancel(id));
       }
       return [...ids.keys()].slice(0, limit);
     },
