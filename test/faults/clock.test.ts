@@ -1,7 +1,6 @@
 import { expect, test } from "@jest/globals";
-import { requiredKinds } from "../support/brokers/availability.ts";
 import { Database } from "../support/chaos/database.ts";
-import { compilerOfClocks } from "../support/chaos/databaseClock.ts";
+import { NEEDS_COMPILER } from "../support/chaos/databaseClock.ts";
 import { describeWhere } from "../support/describeWhere.ts";
 import { eventually } from "../support/eventually.ts";
 import { History } from "../support/history.ts";
@@ -12,13 +11,6 @@ import { allDelivered, sendTraffic } from "../support/traffic.ts";
 const services = useServices();
 failOnLeaks();
 
-const COMPILER = {
-  isThere: compilerOfClocks() !== undefined,
-  isRequired: requiredKinds().has("cc"),
-  what: "a C compiler",
-  howToGet: "there is no C compiler: run test/services/install.sh",
-  whySkipped: "no C compiler: run test/services/install.sh",
-};
 /** A delivery in ten takes so long, in ms, that each jump finds some. */
 const SLOW_MS = 1500;
 /** Messages between two jumps: they take more than a second, after which pollers look for expired claims. */
@@ -26,7 +18,7 @@ const BETWEEN = 800;
 /** Seconds; the clock is right at first. */
 const OFFSETS = [60, 0, -600, 0, 600];
 
-describeWhere(COMPILER, "while the clock of the database jumps ahead, and back", () => {
+describeWhere(NEEDS_COMPILER, "while the clock of the database jumps ahead, and back", () => {
   test("no replica takes over what another one delivers: nothing is lost, reordered or repeated", async () => {
     const database = await Database.start(services, true);
     const receiver = await services.receiver();

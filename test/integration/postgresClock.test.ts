@@ -5,8 +5,7 @@ import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import pg from "pg";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
 import { inboxRow, relayRequest } from "../conformance/store/harness.ts";
-import { requiredKinds } from "../support/brokers/availability.ts";
-import { compilerOfClocks, DatabaseClock } from "../support/chaos/databaseClock.ts";
+import { DatabaseClock, NEEDS_COMPILER } from "../support/chaos/databaseClock.ts";
 import { describeWhere } from "../support/describeWhere.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -15,15 +14,7 @@ import { ManualClock } from "../support/recorders.ts";
 
 failOnLeaks();
 
-const COMPILER = {
-  isThere: compilerOfClocks() !== undefined,
-  isRequired: requiredKinds().has("cc"),
-  what: "a C compiler",
-  howToGet: "there is no C compiler: run test/services/install.sh",
-  whySkipped: "no C compiler: run test/services/install.sh",
-};
-
-describeWhere(COMPILER, "while the clock of the database is stepped", () => {
+describeWhere(NEEDS_COMPILER, "while the clock of the database is stepped", () => {
   let folder: string;
   let clock: DatabaseClock | undefined;
   let server: EmbeddedPostgres;

@@ -4,6 +4,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { requiredKinds } from "../brokers/availability.ts";
 import { findCompiler } from "../brokers/programs.ts";
+import type { Need } from "../describeWhere.ts";
 
 const SOURCE = fileURLToPath(new URL("databaseClock.c", import.meta.url));
 
@@ -32,8 +33,8 @@ export class DatabaseClock {
   static inFolder(folder: string): DatabaseClock | undefined {
     const compiler = compilerOfClocks();
     if (compiler !== undefined) return new DatabaseClock(folder, compiler);
-    if (!requiredKinds().has("cc")) return undefined;
-    throw new Error("there is no C compiler: run test/services/install.sh");
+    if (!NEEDS_COMPILER.isRequired) return undefined;
+    throw new Error(NEEDS_COMPILER.howToGet);
   }
 
   /** Variables of the server's process. */
@@ -76,9 +77,18 @@ export const TRUE_TIME_SCHEMA =
   "CREATE FUNCTION true_time() RETURNS timestamptz LANGUAGE sql AS 'SELECT clock_timestamp()';";
 
 /** What makes the library; undefined where it cannot be made. */
-export function compilerOfClocks(): string | undefined {
+function compilerOfClocks(): string | undefined {
   return process.platform === "linux" ? findCompiler() : undefined;
 }
+
+/** What tests need that step a clock. */
+export const NEEDS_COMPILER: Need = {
+  isThere: compilerOfClocks() !== undefined,
+  isRequired: requiredKinds().has("cc"),
+  what: "a C compiler",
+  howToGet: "there is no C compiler: run test/services/install.sh",
+  whySkipped: "no C compiler: run test/services/install.sh",
+};
 
 function inBytes(offsetSeconds: number): Buffer {
   const bytes = Buffer.alloc(4);
