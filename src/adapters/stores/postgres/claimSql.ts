@@ -22,7 +22,7 @@ import { watchColumns } from "./watch.ts";
 
 /** The statements that claim outbox rows, and close the claims with their outcomes. */
 export function claimStatements(names: TableNames, parts: OutboxParts): ClaimStatements<Statement> {
-  const { table, c, payloadText, destinationIn, scheduledAtGivenBack, unclaimed, claimedColumns } = parts;
+  const { table, c, payload, destinationIn, scheduledAtGivenBack, unclaimed, claimedColumns } = parts;
   const { isDue, holdsBackAs, stops, againBelow, unparkedBelow, aboveLowWater } = parts;
 
   const columns = (write: (column: readonly [name: string, value: string]) => string): string =>
@@ -62,7 +62,7 @@ low_water AS MATERIALIZED (
   SELECT least(b.sequence, (${againBelow("$1")})) AS sequence FROM (SELECT ${markBound("$7")} AS sequence) b
 ),${ctes}
 candidates AS MATERIALIZED (
-  SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.key} AS key, coalesce(octet_length(${payloadText}), 0) AS bytes
+  SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.key} AS key, ${payload.candidate}
   FROM ${table} o
   WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${firstCandidate}${condition}
   ORDER BY o.${order}
@@ -84,7 +84,7 @@ stops AS MATERIALIZED (
   ) s
 ),
 free AS MATERIALIZED (
-  SELECT c.id, c.sequence, sum(c.bytes) OVER (ORDER BY c.sequence) - c.bytes AS bytes_before,
+  SELECT c.id, c.sequence, ${payload.free(["sequence"])},
     now() AS claimed_at, now() + least($5::bigint, $6::bigint) * interval '1 millisecond' AS lease_expires_at
   FROM candidates c LEFT JOIN stops s ON s.key = c.key
   WHERE s.sequence IS NULL OR c.sequence < s.sequence
@@ -93,7 +93,7 @@ claimed AS (
   UPDATE ${table} o
   SET ${c.state} = 'processing', ${c.claimToken} = $4::uuid, ${c.claimedAt} = f.claimed_at, ${c.updatedAt} = f.claimed_at,
       ${c.leaseExpiresAt} = f.lease_expires_at
-  FROM free f
+  FROM ${payload.bounded("free", ["sequence"], "$3")} f
   WHERE o.${c.id} = f.id AND f.bytes_before < $3::bigint
   RETURNING ${returned.join(", ")}
 )

@@ -2,12 +2,13 @@ import type { TableNames } from "../sql/names.ts";
 import { NO_ROUTING, type Routing } from "../sql/routing.ts";
 import { destinationOf, expiresInMs, msOf, overrideOf, PARKED_AT } from "./fragments.ts";
 import { history, markBound } from "./lowWater.ts";
+import { payloadParts } from "./payloadParts.ts";
 
 /** Conditions and expressions that the statements on the outbox share. */
 export function outboxParts(names: TableNames, payloadType: string, routing: Routing = NO_ROUTING) {
   const table = names.outboxTable;
   const c = names.outbox;
-  const payloadText = payloadType === "text" ? `o.${c.payload}` : `o.${c.payload}::text`;
+  const payload = payloadParts(`o.${c.payload}`, payloadType);
   /** An owner's table may allow NULL, which counts as due. */
   const scheduledAtOf = (row: string): string => `coalesce(${row}.${c.scheduledAt}, '-infinity')`;
   const scheduledAt = scheduledAtOf("o");
@@ -87,7 +88,7 @@ low_water AS MATERIALIZED (
     ["topic", `o.${c.topic}::text`],
     ["key", `o.${c.key}::text`],
     ["aggregate_type", `o.${c.aggregateType}::text`],
-    ["payload", payloadText],
+    ["payload", payload.text],
     ["headers", `o.${c.headers}::text`],
     ["attempt", `o.${c.attempt}`],
     ["max_attempts", `o.${c.maxAttempts}`],
@@ -99,7 +100,7 @@ low_water AS MATERIALIZED (
   return {
     table,
     c,
-    payloadText,
+    payload,
     destinationIn,
     scheduledAtGivenBack,
     unclaimed,

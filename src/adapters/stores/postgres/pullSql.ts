@@ -2,6 +2,7 @@ import { EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
 import { clockBehind, isExpired, msOf } from "./fragments.ts";
+import { payloadParts } from "./payloadParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
 /**
@@ -19,7 +20,6 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
   /** Under no claim, or under one whose lease has run out. */
   const free = (row: string): string =>
     `(${row}.${c.claimToken} IS NULL OR ${row}.${c.leaseExpiresAt} IS NULL OR ${row}.${c.leaseExpiresAt} <= now())`;
-  const payloadText = payloadType === "text" ? `i.${c.payload}` : `i.${c.payload}::text`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   /** A row that was never claimed is due from its receipt on, whatever the clock shows: see the outbox. */
   const isDue = `(coalesce(i.${c.scheduledAt}, '-infinity') <= now() OR (coalesce(i.${c.attempt}, 0) = 0 AND i.${c.scheduledAt} <= i.${c.createdAt}))`;
@@ -29,6 +29,7 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
   const expired = isExpired(c.expiresAt, "i");
   /** It has no attempts left, or no time. */
   const spent = `(coalesce(i.${c.attempt}, 0) >= $6::int OR ${expired})`;
+  const payload = payloadParts(`i.${c.payload}`, payloadType, spent);
   const named = `($3::uuid[] IS NULL OR i.${c.id} = ANY ($3::uuid[]))`;
 
   /** Per aggregate in `own`, its first unfinished row before the last one of `own` that is not in `own`. */
@@ -79,7 +80,7 @@ WITH busy AS MATERIALIZED (
 ),
 candidates AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${spent} AS spent, ${expired} AS expired,
-    CASE WHEN ${spent} THEN 0 ELSE coalesce(octet_length(${payloadText}), 0) END AS bytes
+    ${payload.candidate}
   FROM ${table} i
   WHERE ${available}
     AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (SELECT aggregate_id FROM busy))${and}
@@ -90,7 +91,7 @@ candidates AS MATERIALIZED (
 stops AS MATERIALIZED (${stopsAmong("candidates", "true")}),
 ${leaseBehind("candidates", "$5")},
 open AS MATERIALIZED (
-  SELECT c.id, c.spent, c.expired, sum(c.bytes) OVER (ORDER BY c.created_at, c.id) - c.bytes AS bytes_before,
+  SELECT c.id, c.created_at, c.spent, c.expired, ${payload.free(["created_at", "id"])},
     l.now, l.ends_at AS lease_expires_at
   FROM lease l CROSS JOIN candidates c LEFT JOIN stops s ON s.aggregate_id = c.aggregate_id
   WHERE s.id IS NULL OR (c.created_at, c.id) < (s.created_at, s.id)
@@ -109,14 +110,14 @@ claimed AS (
   UPDATE ${table} i
   SET ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = $4::uuid, ${c.claimedAt} = o.now,
       ${c.leaseExpiresAt} = o.lease_expires_at
-  FROM open o
+  FROM ${payload.bounded("open", ["created_at", "id"], "$3")} o
   WHERE i.${c.id} = o.id AND NOT o.spent AND o.bytes_before < $3::bigint
   RETURNING i.${c.id} AS id, i.${c.aggregateId} AS aggregate_id, i.${c.eventType} AS event_type,
     i.${c.idempotencyKey} AS idempotency_key, i.${c.correlationId} AS correlation_id, i.${c.attempt} AS attempt,
-    i.${c.createdAt} AS created, i.${c.headers} AS headers_stored, i.${c.payload} AS payload_stored
+    i.${c.createdAt} AS created, i.${c.headers} AS headers_stored, ${payload.text} AS payload
 )
 SELECT n.candidates, n.dead, r.id, r.aggregate_id, r.event_type, r.idempotency_key, r.correlation_id, r.attempt,
-  ${msOf("r.created")} AS created_at, r.headers_stored::text AS headers, r.payload_stored${payloadType === "text" ? "" : "::text"} AS payload
+  ${msOf("r.created")} AS created_at, r.headers_stored::text AS headers, r.payload
 FROM (
   SELECT (SELECT count(*) FROM candidates)::int AS candidates, ARRAY(SELECT id::text FROM died) AS dead
 ) n

@@ -1,0 +1,108 @@
+import { randomBytes } from "node:crypto";
+import { describe, expect, test } from "@jest/globals";
+import type { Store } from "../../src/ports/store.ts";
+import { claimRequest } from "../conformance/store/harness.ts";
+import { pullRequest } from "../conformance/store/pullSupport.ts";
+import type { TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { DEFAULT_NAMES, databaseCopies, withStoreOn } from "../support/postgresHarness.ts";
+
+failOnLeaks();
+const openMigrated = databaseCopies();
+
+const ROWS = 20;
+/** Characters of a payload, as it is sent. */
+const LARGE = 400_000;
+const maxBytes = 2.5 * LARGE;
+
+/** The payloads that one claim takes. */
+const claims = {
+  outbox: async ({ outbox }: Store) =>
+    (await outbox.claim(claimRequest({ limit: ROWS, maxBytes }))).rows.map(({ payload }) => payload),
+  inbox: async ({ pull }: Store) =>
+    (await pull.claim(pullRequest({ limit: ROWS, maxBytes }))).rows.map(({ payload }) => payload),
+};
+const TABLES = ["outbox", "inbox"] as const;
+
+describe.each(["text", "json", "jsonb"])("large payloads in a column of the type %s", (type) => {
+  const noise = (): string => JSON.stringify(randomBytes((LARGE / 4) * 3).toString("base64"));
+  const repetition = (): string => JSON.stringify("a".repeat(LARGE));
+
+  test.each(TABLES)("a claim reads those of the %s that it takes, and few others", async (table) => {
+    await using database = await openMigrated();
+    await insert(database, table, type, Array.from({ length: ROWS }, noise));
+    const before = await blocksRead(database, table);
+
+    const taken = await claimedFrom<readonly (string | null)[]>(database, claims[table]);
+
+    expect(taken).toHaveLength(3);
+    const read = await eventually(async () => {
+      const blocks = (await blocksRead(database, table)) - before;
+      expect(blocks).toBeGreaterThan(0);
+      return blocks;
+    });
+    // Each at most twice, for its size and for its text, with the entries of the index.
+    expect(read).toBeLessThan(10 * (LARGE / 8192));
+  });
+
+  test.each(TABLES)("a claim of the %s counts them as they are sent, not as they are stored", async (table) => {
+    await using database = await openMigrated();
+    await insert(database, table, type, Array.from({ length: ROWS }, repetition));
+
+    const taken = await claimedFrom<readonly (string | null)[]>(database, claims[table]);
+
+    expect(taken.map((payload) => payload?.length)).toEqual([LARGE + 2, LARGE + 2, LARGE + 2]);
+  });
+});
+
+test("a message without attempts left takes no room of a pull claim", async () => {
+  await using database = await openMigrated();
+  await insert(
+    database,
+    "inbox",
+    "jsonb",
+    Array.from({ length: 4 }, () => JSON.stringify("a".repeat(LARGE))),
+  );
+  await database.query("UPDATE inbox SET attempt = 5 WHERE idempotency_key = '0'");
+
+  const { rows, dead } = await claimedFrom(database, (store) =>
+    store.pull.claim(pullRequest({ maxBytes: 1.5 * LARGE })),
+  );
+
+  expect([rows.length, dead.length]).toEqual([2, 1]);
+});
+
+function claimedFrom<T>(database: TestDatabase, claim: (store: Store) => Promise<T>): Promise<T> {
+  return withStoreOn(database, DEFAULT_NAMES, async (store) => {
+    // Here the store learns the types of the columns.
+    await store.schema.checkColumns();
+    return await claim(store);
+  });
+}
+
+async function insert(
+  database: TestDatabase,
+  table: (typeof TABLES)[number],
+  type: string,
+  payloads: readonly string[],
+): Promise<void> {
+  await database.query(`ALTER TABLE ${table} ALTER COLUMN payload TYPE ${type} USING payload::${type}`);
+  for (const [n, payload] of payloads.entries()) {
+    await database.query(
+      table === "outbox"
+        ? `INSERT INTO outbox (topic, payload) VALUES ('a', $1::${type})`
+        : `INSERT INTO inbox (source, idempotency_key, consumption, payload) VALUES ('orders', '${n}', 'pull', $1::${type})`,
+      [payload],
+    );
+  }
+}
+
+/** Blocks of large values read so far, by the sessions that have told: each tells at its end. */
+async function blocksRead(database: TestDatabase, table: string): Promise<number> {
+  const [row] = await database.query(
+    "SELECT (toast_blks_hit + toast_blks_read)::int AS blocks FROM pg_statio_user_tables WHERE relname = $1",
+    [table],
+  );
+  return Number(row?.blocks);
+}
