@@ -10,6 +10,7 @@ import { ConfigError, withoutTable } from "../model/errors.ts";
 import { groupBy } from "../model/groups.ts";
 import type { ClaimToken } from "../model/rows.ts";
 import { parseDuration } from "../model/text.ts";
+import type { ProcessAlive } from "../ports/operationsStore.ts";
 import { type CellsTools, onCells } from "./cellStores.ts";
 import {
   type Columns,
@@ -200,12 +201,13 @@ function requireAll({ map }: CellsTools): readonly CellOverview[] {
 const TWINS_REMEDY = "Correct the url, or empty outbox_bucket in the copy";
 
 async function moved(
-  { cells, map, mover, audit, signal }: CellsTools,
+  tools: CellsTools,
   plan: readonly PlannedMove[],
   action: string,
   { dryRun = false, wait, without = [] }: MoveOptions,
   io: CommandIo,
 ): Promise<string> {
+  const { map, mover, audit, signal } = tools;
   if (plan.length === 0) return "no bucket has to be moved\n";
   for (const [cell, buckets] of takenAlong(plan, map.cells())) {
     if (cell === undefined || without.includes(cell)) continue;
@@ -217,7 +219,7 @@ async function moved(
     ([way, buckets]) => `${bucketsText(buckets.length)} ${way}\n`,
   );
   if (dryRun) return `would move:\n${lines.join("")}`;
-  await requireCellsEverywhere(cells, plan);
+  await requireCellsEverywhere(tools, plan);
   const results = await mover({
     waitMs: wait,
     newToken: () => randomUUID() as ClaimToken,
@@ -241,21 +243,34 @@ async function moved(
 
 /**
  * A process without cells would go on storing messages of buckets that have left its database: they would overtake
- * others, and be known twice.
+ * others, and be known twice. One that does not know the new cell would refuse the messages of its buckets.
  *
  * @throws Error that names such processes
  */
-async function requireCellsEverywhere(cells: CellsTools["cells"], plan: readonly PlannedMove[]): Promise<void> {
-  const sources = cells.filter(({ name }) => plan.some(({ from }) => from === name));
-  for (const { name, store } of sources) {
-    const processes = (await store.operations.processes().catch(withoutTable)) ?? [];
-    const unaware = processes.filter(({ roles, knowsCells }) => roles.includes("ingest") && !knowsCells);
-    if (unaware.length === 0) continue;
-    const names = unaware.map((process) => process.name).join(", ");
-    throw new Error(
-      `${names} stores received messages in the cell ${name} without knowing of cells: nothing is moved. Restart it with database.cells; one that was killed is forgotten after a minute`,
-    );
+async function requireCellsEverywhere({ cells, map }: CellsTools, plan: readonly PlannedMove[]): Promise<void> {
+  const away = map.cells().flatMap(({ name, trouble }) => (trouble === undefined ? [] : [name]));
+  // The mover tells of a cell that is away.
+  const among = (names: readonly (string | undefined)[]) =>
+    cells.filter(({ name }) => names.includes(name) && !away.includes(name));
+  const targets = new Map<string, ReadonlySet<string>>();
+  for (const cell of among(plan.map(({ to }) => to)))
+    targets.set(cell.name, new Set((await receiving(cell)).map(({ name }) => name)));
+  for (const source of among(plan.map(({ from }) => from))) {
+    for (const { name, knowsCells } of await receiving(source)) {
+      const unknown = [...targets].find(([, names]) => !names.has(name))?.[0];
+      if (knowsCells && unknown === undefined) continue;
+      const what = knowsCells ? `without the cell ${unknown}` : "without knowing of cells";
+      throw new Error(
+        `${name} stores received messages in the cell ${source.name} ${what}: nothing is moved. Restart it with every cell in database.cells; one that was killed is forgotten after a minute`,
+      );
+    }
   }
+}
+
+/** The processes alive that store received messages in a cell. */
+async function receiving({ store }: CellsTools["cells"][number]): Promise<readonly ProcessAlive[]> {
+  const processes = (await store.operations.processes().catch(withoutTable)) ?? [];
+  return processes.filter(({ roles }) => roles.includes("ingest"));
 }
 
 function bucketsText(count: number, named: readonly { readonly bucket: number }[] = []): string {

@@ -77,6 +77,22 @@ describe("svc cells", () => {
     ]);
   });
 
+  test("moves nothing to a cell that a receiving process does not know", async () => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    const file = configOf([a, b]);
+    const alive = { version: "1", roles: ["ingest"], knowsCells: true, upMs: 0 };
+    for (const { store } of [a, b]) await store.operations.beat({ ...alive, name: "new" }, []);
+    await b.store.operations.beat({ ...alive, name: "relays only", roles: ["relay"] }, []);
+    await a.store.operations.beat({ ...alive, name: "old" }, []);
+
+    await expect(cells(file, "rebalance")).rejects.toThrow(
+      "old stores received messages in the cell a without the cell b: nothing is moved",
+    );
+    await b.store.operations.beat({ ...alive, name: "old" }, []);
+    expect(await printed(file, "rebalance")).toBe("512 buckets moved\n");
+  });
+
   test("moves nothing between two names of one database", async () => {
     await using setup = await setUp();
     const { a } = setup;
