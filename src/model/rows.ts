@@ -244,6 +244,8 @@ export interface ClaimedRow extends OrderedRow {
   readonly claimToken: ClaimToken;
   readonly aggregateType: string | null;
   readonly payload: string | null;
+  /** The payload was left in the table: it is larger than {@link MAX_PAYLOAD_BYTES}. */
+  readonly isTooLarge?: boolean;
   readonly headers: Headers;
   /** The ceiling: a failure that makes `attempt` reach it makes the row dead. */
   readonly maxAttempts: number;
@@ -252,6 +254,12 @@ export interface ClaimedRow extends OrderedRow {
   /** From its claim, by the database's clock; none is left of an expired row. Null where it never expires. */
   readonly expiresInMs: number | null;
 }
+
+/**
+ * Of a payload as text. A larger one would end the process that reads it: with its copies in the driver and towards the
+ * receiver it takes three times as much memory, and no text of JavaScript holds 512 MiB.
+ */
+export const MAX_PAYLOAD_BYTES = 64 * 1024 * 1024;
 
 /** A claimed row that has what a delivery needs. */
 export interface DeliverableRow extends ClaimedRow {

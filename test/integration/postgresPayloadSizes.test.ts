@@ -56,6 +56,63 @@ describe.each(["text", "json", "jsonb"])("large payloads in a column of the type
   });
 });
 
+describe("a payload that is far larger as text than in its jsonb column", () => {
+  /** A number of 6 bytes in the table, and of 128 KiB as text. */
+  const numbers = (count: number): string => `to_jsonb(array_fill(('1e131071')::numeric, ARRAY[${count}]))`;
+  const withNumbers = async (database: TestDatabase, count: number): Promise<void> => {
+    await database.query("ALTER TABLE outbox ALTER COLUMN payload TYPE jsonb USING payload::jsonb");
+    await database.query(`INSERT INTO outbox (topic, payload) VALUES ('bad', ${numbers(count)}), ('good', '1')`);
+  };
+
+  test("stays in the table where no process could hold it; the others are claimed", async () => {
+    await using database = await openMigrated();
+    await withNumbers(database, 520);
+
+    const { rows } = await claimedFrom(database, (store) => store.outbox.claim(claimRequest({ maxBytes: 2 ** 30 })));
+
+    expect(rows).toMatchObject([
+      { topic: "bad", payload: null, isTooLarge: true },
+      { topic: "good", payload: "1", isTooLarge: false },
+    ]);
+  });
+
+  test("is found where the database cannot write it; the others are claimed", async () => {
+    await using database = await openMigrated();
+    await withNumbers(database, 8300);
+
+    const [failed, passed] = await claimedFrom(database, async (store) => [
+      await store.outbox.claim(claimRequest()),
+      await store.outbox.claim(claimRequest()),
+    ]);
+
+    expect(failed?.refused).toMatchObject([{ reason: expect.stringMatching(/SQLSTATE 54000/) }]);
+    expect(passed?.rows).toMatchObject([{ topic: "good" }]);
+  }, 180_000);
+});
+
+test("a payload of more than 64 MiB stays in its text column", async () => {
+  await using database = await openMigrated();
+  await database.query(
+    "INSERT INTO outbox (topic, payload) VALUES ('bad', repeat('a', 64 * 1024 * 1024 + 1)), ('good', '1')",
+  );
+
+  const { rows } = await claimedFrom(database, (store) => store.outbox.claim(claimRequest({ maxBytes: 2 ** 30 })));
+
+  expect(rows).toMatchObject([
+    { topic: "bad", payload: null, isTooLarge: true },
+    { topic: "good", payload: "1", isTooLarge: false },
+  ]);
+});
+
+test("large headers take room of a claim", async () => {
+  await using database = await openMigrated();
+  await database.query(
+    `INSERT INTO outbox (topic, payload, headers) SELECT 'a', '1', jsonb_build_object('x', repeat('a', ${LARGE})) FROM generate_series(1, 20)`,
+  );
+
+  expect(await claimedFrom<readonly (string | null)[]>(database, claims.outbox)).toHaveLength(3);
+});
+
 test("a message without attempts left takes no room of a pull claim", async () => {
   await using database = await openMigrated();
   await insert(

@@ -69,6 +69,8 @@ export class Claims {
   readonly #lease: Lease;
   readonly #held = new LinkedList<HeldClaim>();
   readonly #jumps: ClockJumps;
+  /** Of a claim; fewer than asked for while claims are slow. */
+  #mostRows = Number.POSITIVE_INFINITY;
   #renewDueAt: number;
   #renewing: Promise<void> | undefined;
   readonly #backoff: Backoff;
@@ -96,12 +98,15 @@ export class Claims {
    */
   async make(limit: number, scope: ClaimScope | undefined): Promise<{ result: ClaimResult; claim: HeldClaim }> {
     const { store, clock, metrics } = this.#options;
-    const { request, claimedAt } = this.#request(limit);
+    const { request, claimedAt } = this.#request(Math.min(limit, this.#mostRows));
     const { token } = request;
-    const result = await store.claim(scope === undefined ? request : { ...request, scope }).catch((error: unknown) => {
-      metrics.outboxProcessError();
-      throw error;
-    });
+    const claiming = store.claim(scope === undefined ? request : { ...request, scope });
+    const result = await claiming
+      .catch((error: unknown) => {
+        metrics.outboxProcessError();
+        throw error;
+      })
+      .finally(() => this.#adapt(request.limit, clock.monotonic() - claimedAt));
     if (result.rows.length > 0) {
       metrics.claimRows("poller", result.rows.length);
       metrics.claimDuration("poller", (clock.monotonic() - claimedAt) / 1000);
@@ -124,6 +129,19 @@ export class Claims {
       onMade(rows, this.#hold(request.token, rows, claimedAt));
     };
     return { request, onClaimed };
+  }
+
+  /** After a slow claim the next ones take fewer rows: one that lasts longer than its lease would deliver nothing. */
+  #adapt(limit: number, tookMs: number): void {
+    if (tookMs > this.#lease.leaseMs / SLOW_SHARE) {
+      this.#mostRows = Math.max(1, Math.floor(limit / SLOWER_BY));
+      this.#options.log.warn(
+        { ms: Math.round(tookMs), rows: limit, nextRows: this.#mostRows },
+        "a claim was slow: the next ones take fewer rows. Very large rows, locks or a busy database are the usual causes",
+      );
+    } else if (limit === this.#mostRows && tookMs < this.#lease.leaseMs / SLOW_SHARE / SLOWER_BY) {
+      this.#mostRows = limit * SLOWER_BY > MOST_ADAPTED ? Number.POSITIVE_INFINITY : limit * SLOWER_BY;
+    }
   }
 
   #request(limit: number): { readonly request: ClaimRequest; readonly claimedAt: number } {
@@ -333,6 +351,11 @@ const MAX_REST_MS = 50;
 const RETRY_WAITS = { firstMs: 50, longestMs: 2000 };
 /** Bounds the memory for claimed payloads: only a few claims wait at a time. */
 export const MAX_CLAIM_BYTES = 16 * 1024 * 1024;
+/** A claim is slow when it takes longer than this part of its lease. */
+const SLOW_SHARE = 6;
+const SLOWER_BY = 8;
+/** Above it claims are as large as asked for. */
+const MOST_ADAPTED = 4096;
 /** The rows of a killed replica are pending again within this time; a live one renews at a third of it. */
 const LEASE_MS = 30_000;
 const RECLAIM_LIMIT = 1000;

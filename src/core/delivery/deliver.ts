@@ -5,6 +5,7 @@ import {
   type DeliverableRow,
   type DestinationOf,
   EXPIRED,
+  MAX_PAYLOAD_BYTES,
   nowhere,
   type Outcome,
 } from "../../model/rows.ts";
@@ -158,8 +159,7 @@ async function attemptOf(
 ): Promise<Attempt> {
   if (row.expiresInMs !== null && row.expiresInMs <= 0) return { kind: "refused", error: new Error(EXPIRED) };
   if (!isDeliverable(row)) {
-    const column = row.topic === null ? "topic" : "payload";
-    return { kind: "refused", error: new Error(`the column of the ${column} is NULL: there is nothing to deliver`) };
+    return { kind: "refused", error: new Error(undeliverable(row)) };
   }
   if (route === undefined) return { kind: "refused", error: new Error(nowhere(row)) };
   const { target } = route;
@@ -264,6 +264,12 @@ function reportOf(attempt: Attempt, redact: Redact): ReceiverReport {
 
 function isDeliverable(row: ClaimedRow): row is DeliverableRow {
   return row.topic !== null && row.payload !== null;
+}
+
+function undeliverable({ topic, isTooLarge = false }: ClaimedRow): string {
+  if (topic !== null && isTooLarge)
+    return `the payload has more than ${MAX_PAYLOAD_BYTES / 2 ** 20} MiB as text, the most that is delivered: send a reference to larger data`;
+  return `the column of the ${topic === null ? "topic" : "payload"} is NULL: there is nothing to deliver`;
 }
 
 /** The routes of rows that were replayed to a destination: its own, and one without a transform for other topics. */

@@ -298,12 +298,14 @@ SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS clos
     except: inScope("except"),
     dueBehind: dueBehind("", "", ""),
 
+    /** It writes payload and headers as text, as a claim does: a `jsonb` of numbers may have more than 1 GB as text. */
     trial: statement("outbox.trial claim(ids)")`
 UPDATE ${table} SET ${c.state} = 'processing', ${c.claimToken} = ${c.id}, ${c.claimedAt} = now(), ${c.updatedAt} = now(),
   ${c.leaseExpiresAt} = now()
 WHERE ${c.id} = ANY (ARRAY(
   SELECT o.${c.id} FROM ${table} o WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending'
-  FOR NO KEY UPDATE OF o SKIP LOCKED))`,
+  FOR NO KEY UPDATE OF o SKIP LOCKED))
+RETURNING octet_length(${c.payload}::text) AS payload_bytes, octet_length(${c.headers}::text) AS headers_bytes`,
 
     /**
      * From the newest mark, at a fraction of planning a claim, ten times a second while idle. Ordered, so that the

@@ -8,7 +8,7 @@ import { payloadParts } from "./payloadParts.ts";
 export function outboxParts(names: TableNames, payloadType: string, routing: Routing = NO_ROUTING) {
   const table = names.outboxTable;
   const c = names.outbox;
-  const payload = payloadParts(`o.${c.payload}`, payloadType);
+  const payload = payloadParts("o", c, payloadType);
   /** An owner's table may allow NULL, which counts as due. */
   const scheduledAtOf = (row: string): string => `coalesce(${row}.${c.scheduledAt}, '-infinity')`;
   const scheduledAt = scheduledAtOf("o");
@@ -88,7 +88,8 @@ low_water AS MATERIALIZED (
     ["topic", `o.${c.topic}::text`],
     ["key", `o.${c.key}::text`],
     ["aggregate_type", `o.${c.aggregateType}::text`],
-    ["payload", payload.text],
+    ["payload", payload.sendable],
+    ["has_payload", `o.${c.payload} IS NOT NULL`],
     ["headers", `o.${c.headers}::text`],
     ["attempt", `o.${c.attempt}`],
     ["max_attempts", `o.${c.maxAttempts}`],

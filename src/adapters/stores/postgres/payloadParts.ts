@@ -1,7 +1,11 @@
+import { MAX_PAYLOAD_BYTES } from "../../../model/rows.ts";
+
 /** The parts of a claim that read its payloads, and bound their bytes. */
-export interface PayloadParts {
+interface PayloadParts {
   /** The payload as it is sent. */
   readonly text: string;
+  /** The same; NULL where it is larger than {@link MAX_PAYLOAD_BYTES}. */
+  readonly sendable: string;
   /** Columns of the candidates. */
   readonly candidate: string;
   /** Columns of the free ones among the candidates `c`. @param order of the claim, by columns of both */
@@ -19,17 +23,29 @@ export interface PayloadParts {
  * has to be written as text for it, which takes 0.1 s for a `jsonb` of 16 MiB: of the large ones only those are that fit
  * by the sizes that they have in the table, compressed. All of 20 rows were written by each claim that took one.
  *
- * @param column of the payload
- * @param type of the column
- * @param isLeftOut a condition on a row: its payload is not claimed
+ * Headers count where they are large: those of 100 rows of 5 MB would end the process as well.
+ *
+ * @param row its name in the statement
+ * @param c the columns
+ * @param type of the payload's column
+ * @param isLeftOut a condition on a row: it is not claimed
  */
-export function payloadParts(column: string, type: string, isLeftOut = "false"): PayloadParts {
+export function payloadParts(
+  row: string,
+  c: { readonly payload: string; readonly headers: string },
+  type: string,
+  isLeftOut = "false",
+): PayloadParts {
+  const column = `${row}.${c.payload}`;
+  const headers = `${row}.${c.headers}`;
+  const ofHeaders = `CASE WHEN pg_column_size(${headers}) >= ${LARGE} THEN octet_length(${headers}::text) ELSE 0 END`;
   const before = (row: string, bytes: string, order: readonly string[]): string =>
     `sum(${row}.${bytes}) OVER (ORDER BY ${order.map((name) => `${row}.${name}`).join(", ")}) - ${row}.${bytes}`;
   if (type === "text") {
     return {
       text: column,
-      candidate: `CASE WHEN ${isLeftOut} THEN 0 ELSE coalesce(octet_length(${column}), 0) END AS bytes`,
+      sendable: `CASE WHEN octet_length(${column}) <= ${MAX_PAYLOAD_BYTES} THEN ${column} END`,
+      candidate: `CASE WHEN ${isLeftOut} THEN 0 ELSE coalesce(octet_length(${column}), 0) + ${ofHeaders} END AS bytes`,
       free: (order) => `${before("c", "bytes", order)} AS bytes_before`,
       bounded: (free) => free,
     };
@@ -38,14 +54,15 @@ export function payloadParts(column: string, type: string, isLeftOut = "false"):
   const isLarge = `pg_column_size(${column}) >= ${LARGE}`;
   return {
     text,
-    candidate: `CASE WHEN ${isLeftOut} THEN 0 WHEN ${isLarge} THEN pg_column_size(${column}) ELSE coalesce(octet_length(${text}), 0) END AS bytes,
+    // Here and below the OFFSET keeps the planner from writing the payload as text twice.
+    sendable: `(SELECT CASE WHEN octet_length(t.text) <= ${MAX_PAYLOAD_BYTES} THEN t.text END FROM (SELECT ${text} AS text OFFSET 0) t)`,
+    candidate: `CASE WHEN ${isLeftOut} THEN 0 ELSE ${ofHeaders} + CASE WHEN ${isLarge} THEN pg_column_size(${column}) ELSE coalesce(octet_length(${text}), 0) END END AS bytes,
     CASE WHEN ${isLarge} AND NOT ${isLeftOut} THEN ${column} END AS large`,
     free: (order) => `${before("c", "bytes", order)} AS stored_before, c.bytes, c.large`,
-    // The OFFSET keeps the planner from writing each as text twice.
     bounded: (free, order, max) => `(
   SELECT w.*, ${before("w", "text_bytes", order)} AS bytes_before
   FROM (
-    SELECT f.*, coalesce(octet_length(f.large::text), f.bytes) AS text_bytes FROM ${free} f
+    SELECT f.*, f.bytes + coalesce(octet_length(f.large::text) - pg_column_size(f.large), 0) AS text_bytes FROM ${free} f
     WHERE f.stored_before < ${max}::bigint OFFSET 0
   ) w)`,
   };

@@ -29,7 +29,7 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
   const expired = isExpired(c.expiresAt, "i");
   /** It has no attempts left, or no time. */
   const spent = `(coalesce(i.${c.attempt}, 0) >= $6::int OR ${expired})`;
-  const payload = payloadParts(`i.${c.payload}`, payloadType, spent);
+  const payload = payloadParts("i", c, payloadType, spent);
   const named = `($3::uuid[] IS NULL OR i.${c.id} = ANY ($3::uuid[]))`;
 
   /** Per aggregate in `own`, its first unfinished row before the last one of `own` that is not in `own`. */
@@ -143,7 +143,8 @@ SET ${c.state} = CASE WHEN coalesce(i.${c.attempt}, 0) >= $2::int THEN 'dead' EL
     ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = i.${c.id}, ${c.claimedAt} = now(), ${c.leaseExpiresAt} = now()
 WHERE i.${c.id} = ANY (ARRAY(
   SELECT w.${c.id} FROM ${table} w WHERE w.${c.id} = ANY ($1::uuid[]) AND ${waiting("w")}
-  FOR NO KEY UPDATE OF w SKIP LOCKED))`,
+  FOR NO KEY UPDATE OF w SKIP LOCKED))
+RETURNING octet_length(i.${c.payload}::text) AS payload_bytes, octet_length(i.${c.headers}::text) AS headers_bytes`,
 
     held: byIndex("pull.held(source, token)")`
 SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id}`,

@@ -237,8 +237,8 @@ export class Quarantine {
     return [...this.#until.keys()];
   }
 
-  add(rows: readonly RefusedRow[]): void {
-    const until = this.#clock.monotonic() + QUARANTINE_MS;
+  add(rows: readonly RefusedRow[], ms = QUARANTINE_MS): void {
+    const until = this.#clock.monotonic() + ms;
     for (const { id } of rows) this.#until.set(id, until);
   }
 
@@ -251,6 +251,7 @@ export class Quarantine {
    */
   async addRefused({ nextPage, tryClaim }: TrialClaims, failure: unknown): Promise<readonly RefusedRow[]> {
     if (!isRefused(failure)) throw failure;
+    const startedAt = this.#clock.monotonic();
     const known = this.ids();
     const refused: RefusedRow[] = [];
     let tried = 0;
@@ -265,7 +266,8 @@ export class Quarantine {
     }
     const someDiffer = refused.length > 0 && tried > refused.length;
     if (!someDiffer && refused.length !== 1 && refused.length < MAX_REFUSED) throw failure;
-    this.add(refused);
+    // A search may take long, as for a row that the database needs seconds for: it must not be most of what is done.
+    this.add(refused, Math.max(QUARANTINE_MS, SEARCH_SHARE * (this.#clock.monotonic() - startedAt)));
     return refused;
   }
 }
@@ -281,6 +283,8 @@ export interface TrialClaims {
 export const TRIAL_ROWS = 200;
 /** As long as a lease: after the trigger is fixed no restart is needed. */
 const QUARANTINE_MS = 30_000;
+/** How many times as long as it was searched for, at least, a row is left out. */
+const SEARCH_SHARE = 10;
 const MAX_PAGES = 50;
 /** Most that one search finds: the next claim leaves these out and finds those behind them. */
 const MAX_REFUSED = 1000;

@@ -111,6 +111,17 @@ describe("what only an owner's table lets in", () => {
     },
   );
 
+  test("a payload that no process could hold makes the row dead with a reason that says so", async () => {
+    const { delivery, published } = setup();
+    expect((await delivery.deliver(row({ payload: null, isTooLarge: true }), never)).outcome).toEqual({
+      ...CLAIM,
+      kind: "dead",
+      attempted: false,
+      reason: "the payload has more than 64 MiB as text, the most that is delivered: send a reference to larger data",
+    });
+    expect(published).toEqual([]);
+  });
+
   test("a row without a time of creation is delivered, and its latency is not measured", async () => {
     const { delivery, calls } = setup();
     expect((await delivery.deliver(row({ createdAt: null }), never)).outcome).toEqual({ ...CLAIM, kind: "sent" });
