@@ -80,6 +80,7 @@ test("the statements of both stores have the same files, but for what only one d
       "lowWater.ts",
       "onlineMigration.ts",
       "outboxParts.ts",
+      "payloadParts.ts",
       "pipeline.ts",
       "statements.ts",
       "turns.ts",
