@@ -137,7 +137,7 @@ export class Claims {
       this.#mostRows = Math.max(1, Math.floor(limit / SLOWER_BY));
       this.#options.log.warn(
         { ms: Math.round(tookMs), rows: limit, nextRows: this.#mostRows },
-        "a claim was slow: the next ones take fewer rows. Very large rows, locks or a busy database are the usual causes",
+        "a claim was slow: the next ones take fewer rows",
       );
     } else if (limit === this.#mostRows && tookMs < this.#lease.leaseMs / SLOW_SHARE / SLOWER_BY) {
       this.#mostRows = limit * SLOWER_BY > MOST_ADAPTED ? Number.POSITIVE_INFINITY : limit * SLOWER_BY;
