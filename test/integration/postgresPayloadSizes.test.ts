@@ -57,7 +57,7 @@ describe.each(["text", "json", "jsonb"])("large payloads in a column of the type
 });
 
 describe("a payload that is far larger as text than in its jsonb column", () => {
-  /** A number of 6 bytes in the table, and of 128 KiB as text. */
+  /** A number of 12 bytes in the table, and of 128 KiB as text. */
   const numbers = (count: number): string => `to_jsonb(array_fill(('1e131071')::numeric, ARRAY[${count}]))`;
   const withNumbers = async (database: TestDatabase, count: number): Promise<void> => {
     await database.query("ALTER TABLE outbox ALTER COLUMN payload TYPE jsonb USING payload::jsonb");

@@ -140,7 +140,7 @@ export class Claims {
         "a claim was slow: the next ones take fewer rows",
       );
     } else if (limit === this.#mostRows && tookMs < this.#lease.leaseMs / SLOW_SHARE / SLOWER_BY) {
-      this.#mostRows = limit * SLOWER_BY > MOST_ADAPTED ? Number.POSITIVE_INFINITY : limit * SLOWER_BY;
+      this.#mostRows = limit * SLOWER_BY;
     }
   }
 
@@ -354,8 +354,6 @@ export const MAX_CLAIM_BYTES = 16 * 1024 * 1024;
 /** A claim is slow when it takes longer than this part of its lease. */
 const SLOW_SHARE = 6;
 const SLOWER_BY = 8;
-/** Above it claims are as large as asked for. */
-const MOST_ADAPTED = 4096;
 /** The rows of a killed replica are pending again within this time; a live one renews at a third of it. */
 const LEASE_MS = 30_000;
 const RECLAIM_LIMIT = 1000;

@@ -26,7 +26,7 @@ export class ClockJumps {
     const before = this.#clock.monotonic();
     const now = await read();
     const after = this.#clock.monotonic();
-    // The server read it between the two: a slow answer is no jump.
+    // The server read it between the two: a slow answer does not look like a jump.
     if (this.#last !== undefined && after - this.#last.at < REMEMBERED_MS && now - after > this.#last.ahead + JUMP_MS) {
       this.#jumpedAt = after;
     }

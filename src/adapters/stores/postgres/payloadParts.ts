@@ -39,8 +39,8 @@ export function payloadParts(
   const column = `${row}.${c.payload}`;
   const headers = `${row}.${c.headers}`;
   const ofHeaders = `CASE WHEN pg_column_size(${headers}) >= ${LARGE} THEN octet_length(${headers}::text) ELSE 0 END`;
-  const before = (row: string, bytes: string, order: readonly string[]): string =>
-    `sum(${row}.${bytes}) OVER (ORDER BY ${order.map((name) => `${row}.${name}`).join(", ")}) - ${row}.${bytes}`;
+  const before = (rows: string, bytes: string, order: readonly string[]): string =>
+    `sum(${rows}.${bytes}) OVER (ORDER BY ${order.map((name) => `${rows}.${name}`).join(", ")}) - ${rows}.${bytes}`;
   if (type === "text") {
     return {
       text: column,
