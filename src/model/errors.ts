@@ -172,7 +172,8 @@ export function errorText(error: unknown, depth = 5): string {
       : "";
   const text = [own.trim(), parts].filter((part) => part !== "").join(": ") || error.name;
   if (error.cause === undefined || error.cause === null || depth === 0) return text;
-  return `${text} (${errorText(error.cause, depth - 1)})`;
+  const cause = errorText(error.cause, depth - 1);
+  return text.includes(cause) ? text : `${text} (${cause})`;
 }
 
 /** Some libraries throw plain objects. */
