@@ -259,7 +259,7 @@ describe("types of columns", () => {
     ["created_at", "timestamp", "now()"],
     ["lease_expires_at", "timestamp", "NULL"],
     ["sequence", "int", "1"],
-    ["sequence", "numeric", "1"],
+    ["sequence", "numeric(18, 0)", "1"],
   ])("%s may be %s: it passes the check, and everything works", async (column, type, value) => {
     await using database = await openMigrated();
     await retyped(database, column, type);
@@ -302,6 +302,61 @@ describe("types of columns", () => {
       });
     },
   );
+
+  test.each(["numeric", "numeric(20, 3)"])("sequence may not be %s, which holds fractions", async (type) => {
+    await using database = await openMigrated();
+    await retyped(database, "sequence", type);
+
+    const problems = problemsOf(await checkFailure(database));
+    expect(problems).toContain(`"sequence" of type ${type.replace(" ", "")}, which`);
+    for (const statement of problems.match(/ALTER TABLE .*;/g) ?? []) await database.query(statement);
+
+    await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+      await store.schema.checkColumns();
+      await work(store, database, "sequence", "1");
+    });
+  });
+
+  test("a column that the service writes may not be generated, and one that only the relay writes not beside an inbox", async () => {
+    await using database = await openMigrated();
+    for (const [column, type, value] of [
+      ["updated_at", "timestamptz", "created_at"],
+      ["key", "text", "topic"],
+      ["aggregate_type", "text", "topic"],
+    ]) {
+      await database.query(`ALTER TABLE outbox DROP COLUMN ${column}`);
+      await database.query(`ALTER TABLE outbox ADD COLUMN ${column} ${type} GENERATED ALWAYS AS (${value}) STORED`);
+    }
+    const mended = (column: string, more = "") =>
+      `ALTER TABLE "outbox" ALTER COLUMN "${column}" DROP EXPRESSION${more};`;
+    const updatedAt = mended("updated_at", ', ALTER COLUMN "updated_at" SET DEFAULT now()');
+
+    await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+      const failure = await store.schema.checkColumns(["outbox"]).then(() => undefined, problemsOf);
+      expect(failure?.match(/ALTER TABLE .*;/g)).toEqual([updatedAt]);
+    });
+    expect(problemsOf(await checkFailure(database)).match(/ALTER TABLE .*;/g)).toEqual([mended("key"), updatedAt]);
+    for (const statement of [mended("key"), updatedAt]) await database.query(statement);
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.checkColumns());
+  });
+
+  test("a rule on a table keeps what writes there from starting, and is warned of where retention fails", async () => {
+    await using database = await openMigrated();
+    await database.query("CREATE RULE noted AS ON INSERT TO outbox DO ALSO NOTIFY noted");
+    await database.query('CREATE RULE "Kept" AS ON DELETE TO outbox DO INSTEAD NOTHING');
+    await database.query("CREATE RULE unused AS ON UPDATE TO outbox DO ALSO NOTIFY noted");
+    await database.query("ALTER TABLE outbox DISABLE RULE unused");
+    const { log, lines } = recordingLog();
+    await withStore(postgresStore(database, DEFAULT_NAMES, undefined, log), async (store) => {
+      await store.schema.checkColumns(["outbox"]);
+      await expect(store.schema.checkColumns()).rejects.toThrow("rule noted on INSERT");
+    });
+    const warned = { level: "warn", fields: { rule: '"Kept"', remedy: 'DROP RULE "Kept" ON "outbox";' } };
+    expect(lines).toMatchObject([warned, warned]);
+
+    await database.query('DROP RULE noted ON "outbox"');
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.checkColumns());
+  });
 
   test("a column without which a row would never be delivered may not allow NULL", async () => {
     await using database = await openMigrated();

@@ -9,6 +9,9 @@ const LABELS = [...TEXTS, "uuid", "int2", "int4", "int8", "enum"] as const;
 const DOCUMENTS = [...TEXTS, "json", "jsonb"] as const;
 const COUNTS = ["int2", "int4", "int8"] as const;
 
+/** Fractions would be rounded to another place in the order. */
+export const WHOLE_NUMERIC = "numeric(n, 0)";
+
 const uuid: ColumnRule = { accepted: ["uuid"], type: "uuid", definition: "uuid" };
 const id: ColumnRule = {
   ...uuid,
@@ -81,7 +84,7 @@ export const OUTBOX_RULES = {
   leaseExpiresAt: time,
   lastError: text,
   sequence: {
-    accepted: ["int8", "int4", "numeric"],
+    accepted: ["int8", "int4", WHOLE_NUMERIC],
     type: "bigint",
     definition: "bigint GENERATED ALWAYS AS IDENTITY",
     notNull: true,

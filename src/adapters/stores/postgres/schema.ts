@@ -13,7 +13,7 @@ import {
   type SchemaDialect,
   type TableCheck,
 } from "../sql/schema.ts";
-import { type ColumnTypes, DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
+import { type ColumnTypes, DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES, WHOLE_NUMERIC } from "./columns.ts";
 import { toStoreError } from "./errors.ts";
 import { IS_CITUS } from "./fragments.ts";
 import { runOnline, statementsOf, takeOnlineLock } from "./onlineMigration.ts";
@@ -163,6 +163,10 @@ export function schemaDialect(pool: PostgresPool): SchemaDialect {
           : [{ columns: columns as (string | null)[], unique: unique === true, whole: whole === true }],
       );
     },
+    async rewriteRules({ name }) {
+      const rows = await pool.run(REWRITE_RULES, { table: name });
+      return rows.map((row) => ({ name: row.name as string, on: row.on as "INSERT" | "UPDATE" | "DELETE" }));
+    },
     rights: async ({ name }) => (await pool.run(RIGHTS, { table: name }))[0],
     remedies,
     unique: "UNIQUE",
@@ -189,6 +193,7 @@ async function columnsOf(
         castName: row.cast_name as string,
         nullable: row.nullable === true,
         length: row.length as number | null,
+        isGenerated: row.generated === true,
       },
     ]),
   );
@@ -213,25 +218,40 @@ function remedies({ name }: CheckedTable): Remedies {
       ];
       return `ALTER TABLE ${name} ${changes.map((change) => `ALTER COLUMN "${column}" ${change}`).join(", ")};`;
     },
+    ungenerate({ fallback }, column) {
+      const after = fallback === undefined ? "" : `, ALTER COLUMN "${column}" SET DEFAULT ${fallback}`;
+      return `ALTER TABLE ${name} ALTER COLUMN "${column}" DROP EXPRESSION${after};`;
+    },
     forbidNull: (_, column) => `ALTER TABLE ${name} ALTER COLUMN "${column}" SET NOT NULL;`,
   };
 }
 
-/** Only a table can forbid NULL itself; a view shows none of that. */
+/**
+ * Only a table can forbid NULL itself; a view shows none of that. A `numeric` that may hold fractions is named with what
+ * it is declared as, another one is whole.
+ */
 const COLUMNS: Statement = statement("schema.columns(table)")`
 WITH RECURSIVE types AS (
-  SELECT a.attname, a.atttypid AS declared, a.atttypid AS type, a.atttypmod AS modifier, a.attnotnull AS forbidden, c.relkind
+  SELECT a.attname, a.atttypid AS declared, a.atttypid AS type, a.atttypmod AS modifier, a.attnotnull AS forbidden, a.attgenerated <> '' AS generated, c.relkind
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
   WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
   UNION ALL
-  SELECT d.attname, d.declared, t.typbasetype, t.typtypmod, d.forbidden OR t.typnotnull, d.relkind
+  SELECT d.attname, d.declared, t.typbasetype, t.typtypmod, d.forbidden OR t.typnotnull, d.generated, d.relkind
   FROM types d JOIN pg_type t ON t.oid = d.type AND t.typtype = 'd'
 )
-SELECT d.attname::text AS name, CASE t.typtype WHEN 'e' THEN 'enum' ELSE t.typname::text END AS type, format_type(d.declared, -1) AS cast_name,
-  NOT d.forbidden AND d.relkind IN ('r', 'p') AS nullable,
+SELECT d.attname::text AS name, CASE WHEN t.typtype = 'e' THEN 'enum'
+    WHEN t.typname = 'numeric' AND d.modifier >= 4 AND (d.modifier - 4) & 2047 = 0 THEN '${WHOLE_NUMERIC}'
+    WHEN t.typname = 'numeric' THEN format_type(d.type, d.modifier) ELSE t.typname::text END AS type, format_type(d.declared, -1) AS cast_name,
+  d.generated, NOT d.forbidden AND d.relkind IN ('r', 'p') AS nullable,
   CASE WHEN t.typname IN ('varchar', 'bpchar') AND d.modifier > 4 THEN d.modifier - 4 END AS length
 FROM types d JOIN pg_type t ON t.oid = d.type
 WHERE t.typtype <> 'd'`;
+
+const REWRITE_RULES: Statement = statement("schema.rewrite rules(table)")`
+SELECT quote_ident(r.rulename) AS name, CASE r.ev_type WHEN '2' THEN 'UPDATE' WHEN '3' THEN 'INSERT' ELSE 'DELETE' END AS on
+FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
+WHERE c.oid = to_regclass($1) AND c.relkind IN ('r', 'p') AND r.ev_type <> '1' AND r.ev_enabled <> 'D'
+ORDER BY r.rulename`;
 
 const RIGHTS: Statement = statement("schema.rights(table)")`
 SELECT has_table_privilege(to_regclass($1), 'SELECT') AS select, has_table_privilege(to_regclass($1), 'INSERT') AS insert,

@@ -21,6 +21,15 @@ export interface FoundColumn {
   readonly nullable: boolean;
   /** Most characters of a text; null for no limit. */
   readonly length: number | null;
+  /** The database itself gives it each value, and takes none. */
+  readonly isGenerated: boolean;
+}
+
+/** A rule that rewrites statements on a table, as PostgreSQL has them. */
+interface RewriteRule {
+  /** Quoted. */
+  readonly name: string;
+  readonly on: "INSERT" | "UPDATE" | "DELETE";
 }
 
 /** What a column must be for the statements to work, and how the bundled table has it. */
@@ -78,6 +87,8 @@ export interface Remedies {
   /** Gives a column its type. @param found as it is now */
   retype(rule: ColumnRule, column: string, found: FoundColumn): string;
   forbidNull(rule: ColumnRule, column: string): string;
+  /** Lets the column of {@link FoundColumn.isGenerated} take values. */
+  ungenerate(rule: ColumnRule, column: string): string;
 }
 
 /** What the check needs from a database, and how the database writes statements that repair a table. */
@@ -92,6 +103,8 @@ export interface SchemaDialect {
   columns(table: CheckedTable, names: readonly string[]): Promise<ReadonlyMap<string, FoundColumn> | undefined>;
   /** Undefined for a view, whose indexes are those of the tables behind it. */
   indexes(table: CheckedTable, names: readonly string[]): Promise<readonly FoundIndex[] | undefined>;
+  /** Those that are in force. */
+  rewriteRules(table: CheckedTable): Promise<readonly RewriteRule[]>;
   /** A row with a column for each right, in lower case, true or 1 where the user has it. */
   rights(table: CheckedTable): Promise<Row | undefined>;
   remedies(table: CheckedTable): Remedies;
@@ -130,7 +143,7 @@ export class TableCheck {
     const checked = tables ?? ["inbox", "outbox", "destinations"];
     const problems = await Promise.all([
       checked.includes("inbox") ? this.#inboxProblems() : [],
-      checked.includes("outbox") ? this.#outboxProblems() : [],
+      checked.includes("outbox") ? this.#outboxProblems(checked.includes("inbox")) : [],
     ]);
     const all = [...problems.flat(), ...(needs.expiry === true ? this.#expiryProblems() : [])];
     if (all.length > 0) throw new ConfigError(all);
@@ -154,10 +167,33 @@ export class TableCheck {
     return Object.values<string | null>(this.#names[which]).filter((name) => name !== null);
   }
 
-  #columnProblems(table: CheckedTable, found: ReadonlyMap<string, FoundColumn>): readonly ConfigProblem[] {
+  /** @param readOnly keys of columns that no statement of this process writes */
+  #columnProblems(
+    table: CheckedTable,
+    found: ReadonlyMap<string, FoundColumn>,
+    readOnly: readonly string[],
+  ): readonly ConfigProblem[] {
     const names: Readonly<Record<string, string | null>> = this.#names[table.which];
     const rules: Readonly<Record<string, ColumnRule>> = this.#dialect.rules[table.which];
-    return columnProblems(table, names, found, rules, this.#dialect.remedies(table));
+    return columnProblems(table, names, found, rules, this.#dialect.remedies(table), readOnly);
+  }
+
+  /** @param written the statements that this process makes on the table, besides deletes */
+  async #rewriteProblems(table: CheckedTable, written: readonly string[]): Promise<readonly ConfigProblem[]> {
+    const problems: ConfigProblem[] = [];
+    for (const { name, on } of await this.#dialect.rewriteRules(table)) {
+      const remedy = `DROP RULE ${name} ON ${table.name};`;
+      if (written.includes(on)) {
+        const message = `the table ${table.name} has the rule ${name} on ${on}, beside which the statements of the service do not run: use a trigger, and drop the rule with\n      ${remedy}`;
+        problems.push({ path: `database.${table.which}TableName`, message });
+      } else if (on === "DELETE") {
+        this.#log.warn(
+          { rule: name, remedy },
+          `the ${table.which} table has a rule on DELETE: retention fails beside it`,
+        );
+      }
+    }
+    return problems;
   }
 
   #expiryProblems(): readonly ConfigProblem[] {
@@ -184,7 +220,10 @@ export class TableCheck {
     const table = this.table("inbox");
     const found = await this.#dialect.columns(table, this.#columnNames(table));
     if (found === undefined) return [missingTable(table)];
-    const problems = this.#columnProblems(table, found);
+    const problems = [
+      ...this.#columnProblems(table, found, []),
+      ...(await this.#rewriteProblems(table, ["INSERT", "UPDATE"])),
+    ];
     if (problems.length > 0) return problems;
     this.missing = { ...this.missing, inbox: this.#optionalRemedies(table, found) };
     const { id, source, idempotencyKey, createdAt, scheduledAt, state, consumption } = this.#names.inbox;
@@ -211,11 +250,15 @@ export class TableCheck {
     return [{ path: "database.inboxTableName", message }];
   }
 
-  async #outboxProblems(): Promise<readonly ConfigProblem[]> {
+  /** @param isRelayedInto whether this process may put received messages into it */
+  async #outboxProblems(isRelayedInto: boolean): Promise<readonly ConfigProblem[]> {
     const table = this.table("outbox");
     const found = await this.#dialect.columns(table, this.#columnNames(table));
     if (found === undefined) return [missingTable(table)];
-    const problems = this.#columnProblems(table, found);
+    const problems = [
+      ...this.#columnProblems(table, found, isRelayedInto ? NEVER_WRITTEN : [...NEVER_WRITTEN, ...WRITTEN_BY_RELAY]),
+      ...(await this.#rewriteProblems(table, isRelayedInto ? ["INSERT", "UPDATE"] : ["UPDATE"])),
+    ];
     if (problems.length > 0) return problems;
     this.missing = { ...this.missing, outbox: this.#optionalRemedies(table, found) };
     const { id, sequence, state, key } = this.#names.outbox;
@@ -289,6 +332,17 @@ export class TableCheck {
   }
 }
 
+/** Keys of the outbox's columns that only its application and the database write. */
+const NEVER_WRITTEN = ["sequence", "aggregateType"] as const satisfies readonly (keyof TableNames["outbox"])[];
+const WRITTEN_BY_RELAY = [
+  "id",
+  "topic",
+  "key",
+  "payload",
+  "headers",
+  "maxAttempts",
+] as const satisfies readonly (keyof TableNames["outbox"])[];
+
 function missingTable({ which, name }: CheckedTable): ConfigProblem {
   const remedy = "run `svc migrate`, set database.migrate: true, or name your own table";
   const without =
@@ -301,6 +355,7 @@ function missingTable({ which, name }: CheckedTable): ConfigProblem {
  *
  * @param names key of `database.columnMapping` to the column's name
  * @param found the columns that are there, by name
+ * @param readOnly keys of columns that no statement writes
  */
 function columnProblems<K extends string>(
   table: CheckedTable,
@@ -308,6 +363,7 @@ function columnProblems<K extends string>(
   found: ReadonlyMap<string, FoundColumn>,
   rules: Readonly<Record<K, ColumnRule>>,
   remedies: Remedies,
+  readOnly: readonly string[] = [],
 ): readonly ConfigProblem[] {
   return (Object.entries(names) as [K, string | null][]).flatMap(([key, column]) => {
     if (column === null) return [];
@@ -333,6 +389,10 @@ function columnProblems<K extends string>(
     if (is.length !== null && is.length < (rule.leastLength ?? 0)) {
       const what = `has the column "${column}" for ${is.length} characters, and the service writes up to ${rule.leastLength}: change it with`;
       return [problem(what, remedies.retype(rule, column, is))];
+    }
+    if (is.isGenerated && !readOnly.includes(key)) {
+      const what = `has the column "${column}", whose values the database generates, and the service writes it: let it take values with`;
+      return [problem(what, remedies.ungenerate(rule, column))];
     }
     if (is.nullable && rule.notNull === true) {
       const what = `allows NULL in the column "${column}", and a row without it could never be delivered: forbid it with`;

@@ -54,7 +54,10 @@ export function schemaDialect(pool: SqlServerPool): SchemaDialect {
           const type = row.type as string;
           const bytes = Number(row.bytes);
           const length = bytes > 0 && TEXTS.test(type) ? bytes / (type.startsWith("n") ? 2 : 1) : null;
-          return [row.name as string, { type, nullable: row.nullable === true, length }];
+          return [
+            row.name as string,
+            { type, nullable: row.nullable === true, length, isGenerated: row.generated === true },
+          ];
         }),
       );
     },
@@ -69,6 +72,7 @@ export function schemaDialect(pool: SqlServerPool): SchemaDialect {
       }
       return [...indexes.values()];
     },
+    rewriteRules: async () => [],
     rights: async ({ name }) => (await pool.run(RIGHTS, { table: name }))[0],
     remedies,
     unique: "UNIQUE NONCLUSTERED",
@@ -132,6 +136,8 @@ function remedies({ which, name }: CheckedTable): Remedies {
     retype({ type }, column, found) {
       return `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type} ${found.nullable ? "NULL" : "NOT NULL"};`;
     },
+    ungenerate: ({ definition }, column) =>
+      `ALTER TABLE ${name} DROP COLUMN [${column}]; ALTER TABLE ${name} ADD [${column}] ${definition};`,
     forbidNull: ({ type }, column) => `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type} NOT NULL;`,
   };
 }
@@ -140,7 +146,7 @@ const TEXTS = /^n?(var)?char$/;
 
 /** The server compares the names by the database's rules, mostly without letter case. */
 const COLUMNS: Statement = statement("schema.columns(table text, columns list)")`
-SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS type, k.is_nullable AS nullable, k.max_length AS bytes
+SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS type, k.is_nullable AS nullable, k.max_length AS bytes, k.is_computed AS generated
 FROM OPENJSON(@columns) WITH (name nvarchar(128) '$.name') c
 LEFT JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId');`;
 
