@@ -244,8 +244,7 @@ export interface ClaimedRow extends OrderedRow {
   readonly claimToken: ClaimToken;
   readonly aggregateType: string | null;
   readonly payload: string | null;
-  /** The payload was left in the table: it is larger than {@link MAX_PAYLOAD_BYTES}. */
-  readonly isTooLarge?: boolean;
+  readonly tooLarge?: TooLarge | null;
   readonly headers: Headers;
   /** The ceiling: a failure that makes `attempt` reach it makes the row dead. */
   readonly maxAttempts: number;
@@ -256,10 +255,17 @@ export interface ClaimedRow extends OrderedRow {
 }
 
 /**
- * Of a payload as text. A larger one would end the process that reads it: with its copies in the driver and towards the
- * receiver it takes three times as much memory, and no text of JavaScript holds 512 MiB.
+ * Of a payload or of headers, as text. A larger one would end the process that reads it: with its copies in the driver
+ * and towards the receiver it takes three times as much memory, and no text of JavaScript holds 512 MiB.
  */
-export const MAX_PAYLOAD_BYTES = 64 * 1024 * 1024;
+export const MAX_TEXT_BYTES = 64 * 1024 * 1024;
+
+/** What of a claimed row was left in the table: it is larger than {@link MAX_TEXT_BYTES}. */
+export type TooLarge = "payload" | "headers";
+
+/** Why such a row is dead. */
+export const reasonTooLarge = (what: TooLarge): string =>
+  `the ${what} ${what === "payload" ? "has" : "have"} more than ${MAX_TEXT_BYTES / 2 ** 20} MiB as text, the most that is delivered: send a reference to larger data`;
 
 /** A claimed row that has what a delivery needs. */
 export interface DeliverableRow extends ClaimedRow {

@@ -1,4 +1,4 @@
-import type { ClaimToken, Headers, MessageId } from "../model/rows.ts";
+import type { ClaimToken, Headers, MessageId, TooLarge } from "../model/rows.ts";
 
 /** Inbox rows with `consumption` `pull` for a pull client (design, "Pull rows"). */
 export interface PullStore {
@@ -46,6 +46,8 @@ export interface PullClaimResult {
   readonly rows: readonly PulledRow[];
   /** Rows with no attempts left, which this call made `dead`. */
   readonly dead: readonly MessageId[];
+  /** Rows that the database refuses to let be claimed, found by this call and left out of later claims for a while. */
+  readonly refused?: readonly { readonly id: MessageId; readonly reason: string }[];
 }
 
 /** The rows of a claim that a client names; `ids` null means all. */
@@ -71,6 +73,7 @@ export interface PullRejection {
 /** An inbox row under a pull client's claim. */
 export interface PulledRow {
   readonly id: MessageId;
+  readonly tooLarge: TooLarge | null;
   readonly aggregateId: string | null;
   readonly eventType: string | null;
   readonly idempotencyKey: string;

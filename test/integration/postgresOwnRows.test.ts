@@ -4,7 +4,7 @@ import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, died, failed, inboxRow, relayRequest, released, sent } from "../conformance/store/harness.ts";
 import type { TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { claimed, lowerKeys, refuse, skipInserts, states, useLooseTables } from "../support/looseTables.ts";
+import { claimed, lowerKeys, refuse, skip, states, useLooseTables } from "../support/looseTables.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
 import { withStore } from "../support/schemaChecks.ts";
 
@@ -207,7 +207,7 @@ describe("a row that a trigger skips without an error", () => {
     await withTables(async (store, database) => {
       const [bad, good, other] = ["bad", "good", "other"].map((eventType) => inboxRow({ eventType }));
       if (bad === undefined || good === undefined || other === undefined) throw new Error("three rows are expected");
-      await skipInserts(database, "inbox", "NEW.event_type = 'bad'");
+      await skip(database, "INSERT", "inbox", "NEW.event_type = 'bad'");
 
       expect(await store.inbox.insert([bad])).toEqual([skipped]);
       const again = { ...good, id: inboxRow({}).id };
@@ -235,7 +235,7 @@ describe("a row that a trigger skips without an error", () => {
   test("in the outbox is dead in the inbox, with the reason, and the others are relayed", async () => {
     await withTables(async (store, database) => {
       await store.inbox.insert(["a", "bad", "b", "c"].map((eventType) => inboxRow({ eventType })));
-      await skipInserts(database, "outbox", "NEW.topic = 'orders.bad'");
+      await skip(database, "INSERT", "outbox", "NEW.topic = 'orders.bad'");
 
       const relayed = [await store.inbox.relay(relayRequest()), await store.inbox.relay(relayRequest())];
 

@@ -59,6 +59,34 @@ describe.each(["text", "json", "jsonb"])("large payloads in a column of the type
 describe("a payload that is far larger as text than in its jsonb column", () => {
   /** A number of 12 bytes in the table, and of 128 KiB as text. */
   const numbers = (count: number): string => `to_jsonb(array_fill(('1e131071')::numeric, ARRAY[${count}]))`;
+  test.each(["payload", "headers"])("stays in the inbox as %s, for a pull client", async (column) => {
+    await using database = await openMigrated();
+    const large = column === "payload" ? numbers(520) : `jsonb_build_object('h', ${numbers(520)})`;
+    await insert(database, "inbox", "jsonb", ["1", "1"]);
+    await database.query(`UPDATE inbox SET ${column} = ${large} WHERE idempotency_key = '0'`);
+
+    const { rows } = await claimedFrom(database, (store) => store.pull.claim(pullRequest({ maxBytes: 2 ** 30 })));
+
+    expect(rows).toMatchObject([
+      { idempotencyKey: "0", tooLarge: column },
+      { idempotencyKey: "1", tooLarge: null, payload: "1" },
+    ]);
+  });
+
+  test("stays in the outbox as headers, too", async () => {
+    await using database = await openMigrated();
+    await database.query(
+      `INSERT INTO outbox (topic, payload, headers) VALUES ('bad', '1', jsonb_build_object('h', ${numbers(520)})), ('good', '1', '{}')`,
+    );
+
+    const { rows } = await claimedFrom(database, (store) => store.outbox.claim(claimRequest({ maxBytes: 2 ** 30 })));
+
+    expect(rows).toMatchObject([
+      { topic: "bad", headers: {}, tooLarge: "headers" },
+      { topic: "good", tooLarge: null },
+    ]);
+  });
+
   const withNumbers = async (database: TestDatabase, count: number): Promise<void> => {
     await database.query("ALTER TABLE outbox ALTER COLUMN payload TYPE jsonb USING payload::jsonb");
     await database.query(`INSERT INTO outbox (topic, payload) VALUES ('bad', ${numbers(count)}), ('good', '1')`);
@@ -71,8 +99,8 @@ describe("a payload that is far larger as text than in its jsonb column", () => 
     const { rows } = await claimedFrom(database, (store) => store.outbox.claim(claimRequest({ maxBytes: 2 ** 30 })));
 
     expect(rows).toMatchObject([
-      { topic: "bad", payload: null, isTooLarge: true },
-      { topic: "good", payload: "1", isTooLarge: false },
+      { topic: "bad", payload: null, tooLarge: "payload" },
+      { topic: "good", payload: "1", tooLarge: null },
     ]);
   });
 
@@ -99,8 +127,8 @@ test("a payload of more than 64 MiB stays in its text column", async () => {
   const { rows } = await claimedFrom(database, (store) => store.outbox.claim(claimRequest({ maxBytes: 2 ** 30 })));
 
   expect(rows).toMatchObject([
-    { topic: "bad", payload: null, isTooLarge: true },
-    { topic: "good", payload: "1", isTooLarge: false },
+    { topic: "bad", payload: null, tooLarge: "payload" },
+    { topic: "good", payload: "1", tooLarge: null },
   ]);
 });
 

@@ -4,8 +4,8 @@ import type { RetentionRange } from "../../src/ports/finishedRows.ts";
 import type { PullClaimResult } from "../../src/ports/pullStore.ts";
 import { claimRequest, inboxRow, relayRequest } from "../conformance/store/harness.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { claimed, lowerKeys, refuse, skipInserts, useLooseTables } from "../support/looseTables.ts";
-import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
+import { claimed, lowerKeys, refuse, skip, useLooseTables } from "../support/looseTables.ts";
+import { DEFAULT_NAMES, postgresStore, withStoreOn } from "../support/postgresHarness.ts";
 import { withStore } from "../support/schemaChecks.ts";
 
 failOnLeaks();
@@ -296,6 +296,80 @@ describe("a row that a trigger refuses", () => {
   });
 });
 
+describe("a row whose change a trigger skips without an error", () => {
+  test.each(["text", "jsonb"])("at its claim is named and left out, with a payload of type %s", async (type) => {
+    await withTables(async (_, database) => {
+      await database.query(`ALTER TABLE outbox ALTER COLUMN payload TYPE ${type} USING payload::${type}`);
+      await skip(database, "UPDATE", "outbox", "NEW.topic = 'held'");
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 'held', '1' FROM generate_series(1, 150)");
+      await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('held', 'k', '1'), ('later', 'k', '1')");
+      await database.query("INSERT INTO outbox (topic, payload) VALUES ('good', '1')");
+      await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+        await store.schema.checkColumns();
+
+        const first = await store.outbox.claim(claimRequest());
+        const second = await store.outbox.claim(claimRequest());
+
+        expect(first.rows).toEqual([]);
+        expect(first.refused).toHaveLength(151);
+        expect(first.refused?.[0]?.reason).toMatch(/a trigger on the table skips the row/);
+        expect(second.rows.map(({ topic }) => topic)).toEqual(["good"]);
+      });
+    });
+  });
+
+  test("at its claim of a scope keeps no other from being claimed", async () => {
+    await withTables(async (store, database) => {
+      await skip(database, "UPDATE", "outbox", "NEW.topic = 'held'");
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 'held', '1' FROM generate_series(1, 150)");
+      await database.query("INSERT INTO outbox (topic, payload) VALUES ('good', '1')");
+      const scope = { name: "others", which: "except", destinations: ["other"], exceptKeys: [] } as const;
+
+      const first = await store.outbox.claim(claimRequest({ scope }));
+      const second = await store.outbox.claim(claimRequest({ scope }));
+
+      expect(first.refused).toHaveLength(150);
+      expect(second.rows.map(({ topic }) => topic)).toEqual(["good"]);
+    });
+  });
+
+  test("at a pull claim, or where it has no attempts left, keeps no other from being claimed", async () => {
+    await withTables(async (store, database) => {
+      const rows = Array.from({ length: 12 }, (_, n) =>
+        inboxRow({ consumption: "pull", eventType: `t${n}`, aggregateId: n === 3 || n === 11 ? "a" : null }),
+      );
+      await store.inbox.insert(rows);
+      await database.query("UPDATE inbox SET attempt = 5 WHERE event_type = 't4'");
+      await skip(database, "UPDATE", "inbox", "NEW.event_type IN ('t0', 't1', 't2', 't3', 't4')");
+      const request = { ...claimRequest({ limit: 5 }), source: "orders", maxAttempts: 5 };
+
+      const claim = await store.pull.claim(request);
+
+      expect(claim.rows.map(({ eventType }) => eventType)).toEqual(["t5", "t6", "t7", "t8", "t9"]);
+      expect(claim.dead).toEqual([]);
+      const reason = expect.stringContaining("a trigger on the table skips the row");
+      expect(claim.refused).toEqual(rows.slice(0, 5).map(({ id }) => ({ id, reason })));
+    });
+  });
+
+  test("at the relay is not relayed, and is named; its aggregate waits, the others are relayed", async () => {
+    await withTables(async (store, database) => {
+      const rows = ["bad", "good", "other"].map((eventType, n) =>
+        inboxRow({ eventType, aggregateId: n === 2 ? "b" : "a" }),
+      );
+      await store.inbox.insert(rows);
+      await skip(database, "UPDATE", "inbox", "NEW.event_type = 'bad'");
+      const request = relayRequest({ topics: { orders: ["", ""] } });
+
+      const passes = [await store.inbox.relay(request), await store.inbox.relay(request)];
+
+      const reason = expect.stringContaining("a trigger on the table skips the row");
+      expect(passes.flatMap(({ refused }) => refused ?? [])).toEqual([{ id: rows[0]?.id, source: "orders", reason }]);
+      expect(await database.query("SELECT topic FROM outbox")).toEqual([{ topic: "other" }]);
+    });
+  });
+});
+
 describe("rows that are stored all or none", () => {
   const stored = { kind: "stored" };
 
@@ -303,7 +377,7 @@ describe("rows that are stored all or none", () => {
     await withTables(async (store, database) => {
       const condition = "NEW.event_type = 'bad'";
       if (how === "refuses") await refuse(database, "INSERT", "inbox", condition);
-      else await skipInserts(database, "inbox", condition);
+      else await skip(database, "INSERT", "inbox", condition);
       const rows = ["good", "bad", "good", "bad", "good"].map((eventType) => inboxRow({ eventType }));
       const outcomes = await store.inbox.insertAllOrNone(rows);
       expect(outcomes.map(({ kind }) => kind)).toEqual(["stored", "refused", "stored", "refused", "stored"]);

@@ -7,7 +7,7 @@ import { claimRequest, failed, inboxRow, parked, relayRequest, sent } from "../c
 import { TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { skipInserts, useLooseTables } from "../support/looseTables.ts";
+import { collate, skip, useLooseTables } from "../support/looseTables.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
 import { ManualClock } from "../support/recorders.ts";
 import { withStore } from "../support/schemaChecks.ts";
@@ -76,7 +76,7 @@ describe("a receipt relays its rows itself", () => {
   test("but not where a trigger of the outbox takes each row, as it may take long", async () => {
     await withTables(async (store, database) => {
       await store.inbox.relay(REQUEST);
-      await skipInserts(database, "outbox", "NEW.topic = 'bad'");
+      await skip(database, "INSERT", "outbox", "NEW.topic = 'bad'");
       await stored(store, inboxRow({ eventType: "bad" }), inboxRow({ eventType: "good" }));
       expect(await states(database)).toEqual({ pending: 2, outbox: 0 });
       expect(await store.inbox.relay(REQUEST)).toMatchObject({ relayed: 1, dead: [{}] });
@@ -271,6 +271,26 @@ describe("a receipt claims what it has relayed", () => {
       const rows = [ofKey("d", { idempotencyKey: "one" }), ofKey("e")];
       await expect(other.store.inbox.insert(rows, { request: claimRequest(), onClaimed })).rejects.toThrow();
       expect(keysOf(seen)).toEqual(["e"]);
+    });
+  });
+
+  test("where each text of the tables has a collation of its own, as a pass of the relay does", async () => {
+    await withTables(async (store, database) => {
+      await collate(database);
+      const request = relayRequest({ topics: { orders: ["", ""], own: ["", ""] }, ownKeySources: ["own"] });
+      const rows = () => [ofKey("a"), ofKey("a", { source: "own" }), ofKey("b"), ofKey("c", { headers: { h: "1" } })];
+      const keys = ["a", "b", "c", "own:a"];
+
+      await receive(store, rows());
+      expect(await store.inbox.relay(request)).toMatchObject({ relayed: 4 });
+      const { rows: relayed } = await store.outbox.claim(claimRequest());
+      expect(relayed.map(({ key }) => key).toSorted()).toEqual(keys);
+      await store.outbox.settle(relayed.map(sent));
+
+      expect((await receive(store, rows())).claimed.map(({ key }) => key).toSorted()).toEqual(keys);
+      // Behind those.
+      expect((await receive(store, rows())).claimed).toEqual([]);
+      expect(await states(database)).toEqual({ processed: 12, outbox: 12 });
     });
   });
 });

@@ -48,13 +48,26 @@ export async function refuse(
   );
 }
 
-/** A trigger that skips new rows where its condition on `NEW` holds, without an error. */
-export async function skipInserts(database: TestDatabase, table: string, condition: string): Promise<void> {
+/** A trigger that skips rows where its condition on `NEW` holds, without an error. */
+export async function skip(database: TestDatabase, when: string, table: string, condition: string): Promise<void> {
   await database.query(
     `CREATE FUNCTION skip_${table}() RETURNS trigger LANGUAGE plpgsql AS $$
      BEGIN IF ${condition} THEN RETURN NULL; END IF; RETURN NEW; END $$`,
   );
-  await database.query(`CREATE TRIGGER skip BEFORE INSERT ON ${table} FOR EACH ROW EXECUTE FUNCTION skip_${table}()`);
+  await database.query(`CREATE TRIGGER skip BEFORE ${when} ON ${table} FOR EACH ROW EXECUTE FUNCTION skip_${table}()`);
+}
+
+/** Gives every text of the tables a nondeterministic collation of its own. */
+export async function collate(database: TestDatabase): Promise<void> {
+  await database.query(
+    `DO $$ DECLARE c record; BEGIN
+       FOR c IN SELECT attrelid::regclass AS of, attname AS name, format('"%s of %s"', attname, attrelid::regclass) AS collation
+           FROM pg_attribute WHERE attrelid IN ('inbox'::regclass, 'outbox'::regclass) AND attnum > 0 AND atttypid = 'text'::regtype LOOP
+         EXECUTE format('CREATE COLLATION %s (provider = icu, locale = ''und'', deterministic = false)', c.collation);
+         EXECUTE format('ALTER TABLE %s ALTER COLUMN %I TYPE text COLLATE %s', c.of, c.name, c.collation);
+       END LOOP;
+     END $$`,
+  );
 }
 
 /** A trigger that writes the idempotency keys of new messages in lower case. */

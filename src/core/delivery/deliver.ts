@@ -5,9 +5,9 @@ import {
   type DeliverableRow,
   type DestinationOf,
   EXPIRED,
-  MAX_PAYLOAD_BYTES,
   nowhere,
   type Outcome,
+  reasonTooLarge,
 } from "../../model/rows.ts";
 import { compileTopicPattern } from "../../model/topicPattern.ts";
 import type { Destination, OutboundMessage } from "../../ports/destination.ts";
@@ -263,12 +263,11 @@ function reportOf(attempt: Attempt, redact: Redact): ReceiverReport {
 }
 
 function isDeliverable(row: ClaimedRow): row is DeliverableRow {
-  return row.topic !== null && row.payload !== null;
+  return row.topic !== null && row.payload !== null && (row.tooLarge ?? null) === null;
 }
 
-function undeliverable({ topic, isTooLarge = false }: ClaimedRow): string {
-  if (topic !== null && isTooLarge)
-    return `the payload has more than ${MAX_PAYLOAD_BYTES / 2 ** 20} MiB as text, the most that is delivered: send a reference to larger data`;
+function undeliverable({ topic, tooLarge = null }: ClaimedRow): string {
+  if (topic !== null && tooLarge !== null) return reasonTooLarge(tooLarge);
   return `the column of the ${topic === null ? "topic" : "payload"} is NULL: there is nothing to deliver`;
 }
 

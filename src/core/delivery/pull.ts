@@ -1,4 +1,5 @@
-import type { ClaimToken, MessageId } from "../../model/rows.ts";
+import { errorText } from "../../model/errors.ts";
+import { type ClaimToken, type MessageId, reasonTooLarge } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { PullClaim, PulledRow, PullRejection, PullStore } from "../../ports/pullStore.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -48,20 +49,47 @@ export class Pull {
 
   /** Claims rows of a source; null when none is available now. */
   async claim(source: string, { max, leaseMs }: ClaimSettings): Promise<ClaimedRows | null> {
-    const { store, maxAttempts, newToken, metrics, clock } = this.#options;
+    const { store, maxAttempts, newToken, metrics, clock, log } = this.#options;
     for (;;) {
       const startedAt = clock.monotonic();
       const request = { source, token: newToken(), limit: max, maxBytes: MAX_CLAIM_BYTES, leaseMs, maxAttempts };
-      const { token, rows, dead } = await store.claim(request);
+      const { token, rows, dead, refused = [] } = await store.claim(request);
+      for (const { id, reason } of refused)
+        log.error(
+          { id, source, reason },
+          "the database refuses the claim of this inbox row: it stays pending and blocks its aggregate",
+        );
       this.#logDead(source, dead, "maxAttempts claims without an acknowledgement");
       if (rows.length > 0) {
         metrics.claimRows("pull", rows.length);
         metrics.claimDuration("pull", (clock.monotonic() - startedAt) / 1000);
-        return { token, leaseMs, rows };
-      }
+        const sendable = await this.#sendable({ source, token }, rows);
+        if (sendable.length > 0) return { token, leaseMs, rows: sendable };
+      } else if (dead.length === 0) return null;
       // Dead rows may have filled the claim and hidden the rows behind them.
-      if (dead.length === 0) return null;
     }
+  }
+
+  /** Makes dead what no answer can hold, which gives back the rows behind it. @returns the other rows */
+  async #sendable(claim: Omit<PullClaim, "ids">, rows: readonly PulledRow[]): Promise<readonly PulledRow[]> {
+    const { store, log } = this.#options;
+    const gone = new Set<MessageId>();
+    for (const { id, aggregateId, tooLarge } of rows) {
+      if (tooLarge === null || gone.has(id)) continue;
+      const reason = reasonTooLarge(tooLarge);
+      gone.add(id);
+      try {
+        const options = { delayMs: 0, reason, maxAttempts: 0 };
+        const { dead, released } = await store.reject({ ...claim, ids: [id] }, options);
+        this.#logDead(claim.source, dead, reason);
+        for (const each of released) gone.add(each);
+      } catch (error) {
+        // It stays under its claim, and so do those behind it.
+        for (const row of rows) if (aggregateId !== null && row.aggregateId === aggregateId) gone.add(row.id);
+        log.error({ id, source: claim.source, reason, error: errorText(error) }, "an inbox row cannot be made dead");
+      }
+    }
+    return gone.size === 0 ? rows : rows.filter(({ id }) => !gone.has(id));
   }
 
   /** Releases a whole claim that its client never got: no attempt is counted. */

@@ -57,6 +57,7 @@ function exercisePullClaims(open: () => Promise<StoreHarness>): void {
           attempt: 1,
           createdAt: expect.any(Date),
           headers: { "X-Tag": "one, two", __proto__x: "p" },
+          tooLarge: null,
           payload,
         },
       ]);

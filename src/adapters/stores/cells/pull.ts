@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { StoreError } from "../../../model/errors.ts";
 import type { ClaimToken, MessageId } from "../../../model/rows.ts";
-import type { PullClaim, PullStore } from "../../../ports/pullStore.ts";
+import type { PullClaim, PullClaimResult, PullStore } from "../../../ports/pullStore.ts";
 import { type Clock, systemTimer } from "../../../time/clock.ts";
 import { sharedController, timeout } from "../../../time/wait.ts";
 import { askEach, type Failure, failed } from "./asking.ts";
@@ -55,6 +55,7 @@ export function cellPull(cells: readonly CellLink[], clock: Pick<Clock, "monoton
       first = (first + 1) % cells.length;
       let { token } = request;
       const dead: MessageId[] = [];
+      const refused: NonNullable<PullClaimResult["refused"]>[number][] = [];
       const failures: Failure[] = [];
       for (const cell of inTurn) {
         const pace = paceOf(cell, source);
@@ -69,9 +70,10 @@ export function cellPull(cells: readonly CellLink[], clock: Pick<Clock, "monoton
               void store.pull.release({ source, token: own.token, ids: rows.map(({ id }) => id) }).catch(() => {}),
           });
           dead.push(...claimed.dead);
+          refused.push(...(claimed.refused ?? []));
           if (claimed.rows.length > 0) {
             holders.note(claimed.token, cell);
-            return { ...claimed, dead };
+            return { ...claimed, dead, refused };
           }
         } catch (error) {
           if (!(error instanceof StoreError)) throw error;
@@ -81,7 +83,7 @@ export function cellPull(cells: readonly CellLink[], clock: Pick<Clock, "monoton
         token = randomUUID() as ClaimToken;
       }
       if (failures.length === cells.length) throw failed(failures, "");
-      return { token, rows: [], dead };
+      return { token, rows: [], dead, refused };
     },
 
     acknowledge: (claim) => united(claim, (pull) => pull.acknowledge(claim)),

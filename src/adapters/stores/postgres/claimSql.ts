@@ -4,7 +4,7 @@ import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claim
 import type { TableNames } from "../sql/names.ts";
 import { attemptsOf, delayOf, STATE_AFTER } from "../sql/outcomes.ts";
 import { isLockTimeout } from "./errors.ts";
-import { PARKED_AT } from "./fragments.ts";
+import { PARKED_AT, unlessSkipped } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
 import {
   history,
@@ -89,19 +89,22 @@ free AS MATERIALIZED (
   FROM candidates c LEFT JOIN stops s ON s.key = c.key
   WHERE s.sequence IS NULL OR c.sequence < s.sequence
 ),
+taken AS MATERIALIZED (
+  SELECT f.id, f.claimed_at, f.lease_expires_at FROM ${payload.bounded("free", ["sequence"], "$3")} f WHERE f.bytes_before < $3::bigint
+),
 claimed AS (
   UPDATE ${table} o
-  SET ${c.state} = 'processing', ${c.claimToken} = $4::uuid, ${c.claimedAt} = f.claimed_at, ${c.updatedAt} = f.claimed_at,
-      ${c.leaseExpiresAt} = f.lease_expires_at
-  FROM ${payload.bounded("free", ["sequence"], "$3")} f
-  WHERE o.${c.id} = f.id AND f.bytes_before < $3::bigint
+  SET ${c.state} = 'processing', ${c.claimToken} = $4::uuid, ${c.claimedAt} = t.claimed_at, ${c.updatedAt} = t.claimed_at,
+      ${c.leaseExpiresAt} = t.lease_expires_at
+  FROM taken t
+  WHERE o.${c.id} = t.id
   RETURNING ${returned.join(", ")}
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates, (SELECT count(*) FROM free)::int AS free,
-  (SELECT count(*) FROM candidates) >= $2::int AS more, ${first} AS first_candidate,
+  ${unlessSkipped("(SELECT count(*) FROM taken)", "(SELECT count(*) FROM claimed)")} AS all_claimed, (SELECT count(*) FROM candidates) >= $2::int AS more, ${first} AS first_candidate,
   NOT (SELECT is_same FROM history) AS has_gone_back, ${SEEN} AS seen, ${columns(([name]) => `NULL AS ${name}`)}
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, ${columns(([, value]) => value)} FROM claimed o
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, ${columns(([, value]) => value)} FROM claimed o
 ORDER BY sequence NULLS FIRST`;
 
   const inBackoff = `b.${c.state} = 'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > now()`;
@@ -300,12 +303,18 @@ SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS clos
 
     /** It writes payload and headers as text, as a claim does: a `jsonb` of numbers may have more than 1 GB as text. */
     trial: statement("outbox.trial claim(ids)")`
-UPDATE ${table} SET ${c.state} = 'processing', ${c.claimToken} = ${c.id}, ${c.claimedAt} = now(), ${c.updatedAt} = now(),
-  ${c.leaseExpiresAt} = now()
-WHERE ${c.id} = ANY (ARRAY(
-  SELECT o.${c.id} FROM ${table} o WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending'
-  FOR NO KEY UPDATE OF o SKIP LOCKED))
-RETURNING octet_length(${c.payload}::text) AS payload_bytes, octet_length(${c.headers}::text) AS headers_bytes`,
+WITH named AS MATERIALIZED (
+  SELECT o.${c.id} AS id, now() AS now FROM ${table} o WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending'
+  FOR NO KEY UPDATE OF o SKIP LOCKED
+),
+claimed AS (
+  UPDATE ${table} o SET ${c.state} = 'processing', ${c.claimToken} = n.id, ${c.claimedAt} = n.now, ${c.updatedAt} = n.now,
+    ${c.leaseExpiresAt} = n.now
+  FROM named n
+  WHERE o.${c.id} = n.id
+  RETURNING octet_length(o.${c.payload}::text) AS payload_bytes, octet_length(o.${c.headers}::text) AS headers_bytes
+)
+SELECT ${unlessSkipped("(SELECT count(*) FROM named)", "count(*)")} AS all_claimed, max(payload_bytes), max(headers_bytes) FROM claimed`,
 
     /**
      * From the newest mark, at a fraction of planning a claim, ten times a second while idle. Ordered, so that the

@@ -45,6 +45,20 @@ export const clockBehind = (locked: string): string =>
 /** `scheduled_at` of a parked row. A column without a time zone holds it in the session's. */
 export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;
 
+/**
+ * An expression that fails the statement unless it has written all that it should. A trigger of the owner that returns
+ * NULL skips a row without an error. Read by `toStoreError`.
+ *
+ * @param should how many rows, as an expression @param written how many were
+ */
+export const unlessSkipped = (should: string, written: string): string => `ln((${written} >= ${should})::int)`;
+
+/**
+ * An expression for a text, without the collation of its column: an owner's columns may have different ones, and two of
+ * these in one expression are an error.
+ */
+export const uncollated = (text: string): string => `(to_jsonb(${text}) #>> '{}')`;
+
 /** An expression for the override of a row: an empty one counts as none. */
 export function overrideOf({ destinationOverride }: TableNames["outbox"], row: string): string {
   return destinationOverride === null ? "NULL::text" : `nullif(${row}.${destinationOverride}::text, '')`;

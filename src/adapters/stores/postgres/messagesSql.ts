@@ -82,7 +82,7 @@ matching AS MATERIALIZED (
   FROM page p JOIN ${outbox} o ON o.${o.id} = p.id
   WHERE ($3::text IS NULL OR o.${o.key}::text = $3::text) AND ($4::text IS NULL OR o.${o.topic}::text = $4::text)
     AND ($5::text IS NULL OR ${destinationOf(routing, o, "o")} = $5::text)
-    AND ($6::text IS NULL OR strpos(o.${o.headers}::text, $6::text) > 0)
+    AND ($6::text IS NULL OR strpos(o.${o.headers}::text COLLATE "C", $6::text) > 0)
     AND ($7::text IS NULL OR o.${o.state}::text = $7::text) AND ${isWithin(`o.${o.createdAt}`, "$8", "$9")}
 )
 SELECT n.looked_at, n.last, m.* FROM (SELECT count(*)::int AS looked_at, min(sequence)::text AS last FROM page) n

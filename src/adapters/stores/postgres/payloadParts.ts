@@ -1,11 +1,9 @@
-import { MAX_PAYLOAD_BYTES } from "../../../model/rows.ts";
+import { MAX_TEXT_BYTES } from "../../../model/rows.ts";
 
 /** The parts of a claim that read its payloads, and bound their bytes. */
 interface PayloadParts {
-  /** The payload as it is sent. */
-  readonly text: string;
-  /** The same; NULL where it is larger than {@link MAX_PAYLOAD_BYTES}. */
-  readonly sendable: string;
+  /** Columns of a claimed row: `payload` and `headers` as text, NULL where larger than {@link MAX_TEXT_BYTES}; see `tooLargeOf`. */
+  readonly columns: readonly (readonly [name: string, value: string])[];
   /** Columns of the candidates. */
   readonly candidate: string;
   /** Columns of the free ones among the candidates `c`. @param order of the claim, by columns of both */
@@ -38,25 +36,28 @@ export function payloadParts(
 ): PayloadParts {
   const column = `${row}.${c.payload}`;
   const headers = `${row}.${c.headers}`;
-  const ofHeaders = `CASE WHEN pg_column_size(${headers}) >= ${LARGE} THEN octet_length(${headers}::text) ELSE 0 END`;
+  const columns = [
+    ["payload", sendable(column, type)],
+    ["has_payload", `${column} IS NOT NULL`],
+    ["headers", sendable(headers)],
+    ["has_headers", `${headers} IS NOT NULL`],
+  ] as const;
+  const bytesOf = (value: string): string => `coalesce(octet_length(${value}::text), 0)`;
+  const ofHeaders = `greatest(${bytesOf(headers)} - ${LARGE}, 0)`;
   const before = (rows: string, bytes: string, order: readonly string[]): string =>
     `sum(${rows}.${bytes}) OVER (ORDER BY ${order.map((name) => `${rows}.${name}`).join(", ")}) - ${rows}.${bytes}`;
   if (type === "text") {
     return {
-      text: column,
-      sendable: `CASE WHEN octet_length(${column}) <= ${MAX_PAYLOAD_BYTES} THEN ${column} END`,
-      candidate: `CASE WHEN ${isLeftOut} THEN 0 ELSE coalesce(octet_length(${column}), 0) + ${ofHeaders} END AS bytes`,
+      columns,
+      candidate: `CASE WHEN ${isLeftOut} THEN 0 ELSE ${bytesOf(column)} + ${ofHeaders} END AS bytes`,
       free: (order) => `${before("c", "bytes", order)} AS bytes_before`,
       bounded: (free) => free,
     };
   }
-  const text = `${column}::text`;
   const isLarge = `pg_column_size(${column}) >= ${LARGE}`;
   return {
-    text,
-    // Here and below the OFFSET keeps the planner from writing the payload as text twice.
-    sendable: `(SELECT CASE WHEN octet_length(t.text) <= ${MAX_PAYLOAD_BYTES} THEN t.text END FROM (SELECT ${text} AS text OFFSET 0) t)`,
-    candidate: `CASE WHEN ${isLeftOut} THEN 0 ELSE ${ofHeaders} + CASE WHEN ${isLarge} THEN pg_column_size(${column}) ELSE coalesce(octet_length(${text}), 0) END END AS bytes,
+    columns,
+    candidate: `CASE WHEN ${isLeftOut} THEN 0 ELSE ${ofHeaders} + CASE WHEN ${isLarge} THEN pg_column_size(${column}) ELSE ${bytesOf(column)} END END AS bytes,
     CASE WHEN ${isLarge} AND NOT ${isLeftOut} THEN ${column} END AS large`,
     free: (order) => `${before("c", "bytes", order)} AS stored_before, c.bytes, c.large`,
     bounded: (free, order, max) => `(
@@ -66,6 +67,16 @@ export function payloadParts(
     WHERE f.stored_before < ${max}::bigint OFFSET 0
   ) w)`,
   };
+}
+
+/**
+ * A value as text; NULL where that is larger than {@link MAX_TEXT_BYTES}. No size in the table tells: a few compressed
+ * bytes can be numbers of a hundred million digits.
+ */
+function sendable(column: string, type?: string): string {
+  if (type === "text") return `CASE WHEN octet_length(${column}) <= ${MAX_TEXT_BYTES} THEN ${column} END`;
+  // Here and above the OFFSET keeps the planner from writing the text twice.
+  return `(SELECT CASE WHEN octet_length(t.text) <= ${MAX_TEXT_BYTES} THEN t.text END FROM (SELECT ${column}::text AS text OFFSET 0) t)`;
 }
 
 /** Bytes in the table. Larger values are compressed, or kept apart from their rows. */

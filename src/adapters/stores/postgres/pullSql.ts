@@ -1,7 +1,7 @@
 import { EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
-import { clockBehind, isExpired, msOf } from "./fragments.ts";
+import { clockBehind, isExpired, msOf, unlessSkipped } from "./fragments.ts";
 import { payloadParts } from "./payloadParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
@@ -106,20 +106,25 @@ died AS (
   WHERE i.${c.id} = o.id AND o.spent
   RETURNING i.${c.id} AS id
 ),
+taken AS MATERIALIZED (
+  SELECT o.id, o.now, o.lease_expires_at FROM ${payload.bounded("open", ["created_at", "id"], "$3")} o
+  WHERE NOT o.spent AND o.bytes_before < $3::bigint
+),
 claimed AS (
   UPDATE ${table} i
-  SET ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = $4::uuid, ${c.claimedAt} = o.now,
-      ${c.leaseExpiresAt} = o.lease_expires_at
-  FROM ${payload.bounded("open", ["created_at", "id"], "$3")} o
-  WHERE i.${c.id} = o.id AND NOT o.spent AND o.bytes_before < $3::bigint
+  SET ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = $4::uuid, ${c.claimedAt} = t.now,
+      ${c.leaseExpiresAt} = t.lease_expires_at
+  FROM taken t
+  WHERE i.${c.id} = t.id
   RETURNING i.${c.id} AS id, i.${c.aggregateId} AS aggregate_id, i.${c.eventType} AS event_type,
     i.${c.idempotencyKey} AS idempotency_key, i.${c.correlationId} AS correlation_id, i.${c.attempt} AS attempt,
-    i.${c.createdAt} AS created, i.${c.headers} AS headers_stored, ${payload.text} AS payload
+    i.${c.createdAt} AS created, ${payload.columns.map(([name, value]) => `${value} AS ${name}`).join(", ")}
 )
-SELECT n.candidates, n.dead, r.id, r.aggregate_id, r.event_type, r.idempotency_key, r.correlation_id, r.attempt,
-  ${msOf("r.created")} AS created_at, r.headers_stored::text AS headers, r.payload
+SELECT n.candidates, n.dead, n.all_changed, r.id, r.aggregate_id, r.event_type, r.idempotency_key, r.correlation_id, r.attempt,
+  ${msOf("r.created")} AS created_at, ${payload.columns.map(([name]) => `r.${name}`).join(", ")}
 FROM (
-  SELECT (SELECT count(*) FROM candidates)::int AS candidates, ARRAY(SELECT id::text FROM died) AS dead
+  SELECT (SELECT count(*) FROM candidates)::int AS candidates, ARRAY(SELECT id::text FROM died) AS dead,
+    ${unlessSkipped("(SELECT count(*) FROM open WHERE spent) + (SELECT count(*) FROM taken)", "(SELECT count(*) FROM died) + (SELECT count(*) FROM claimed)")} AS all_changed
 ) n
 LEFT JOIN claimed r ON true
 ORDER BY r.created, r.id`;
@@ -138,13 +143,19 @@ WHERE ${available} AND i.${c.id} <> ALL ($3::uuid[])
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int`,
 
     trial: statement("pull.trial claim(ids, maxAttempts)")`
-UPDATE ${table} i
-SET ${c.state} = CASE WHEN coalesce(i.${c.attempt}, 0) >= $2::int THEN 'dead' ELSE i.${c.state} END,
-    ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = i.${c.id}, ${c.claimedAt} = now(), ${c.leaseExpiresAt} = now()
-WHERE i.${c.id} = ANY (ARRAY(
-  SELECT w.${c.id} FROM ${table} w WHERE w.${c.id} = ANY ($1::uuid[]) AND ${waiting("w")}
-  FOR NO KEY UPDATE OF w SKIP LOCKED))
-RETURNING octet_length(i.${c.payload}::text) AS payload_bytes, octet_length(i.${c.headers}::text) AS headers_bytes`,
+WITH named AS MATERIALIZED (
+  SELECT w.${c.id} AS id, now() AS now FROM ${table} w WHERE w.${c.id} = ANY ($1::uuid[]) AND ${waiting("w")}
+  FOR NO KEY UPDATE OF w SKIP LOCKED
+),
+claimed AS (
+  UPDATE ${table} i
+  SET ${c.state} = CASE WHEN coalesce(i.${c.attempt}, 0) >= $2::int THEN 'dead' ELSE i.${c.state} END,
+      ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = n.id, ${c.claimedAt} = n.now, ${c.leaseExpiresAt} = n.now
+  FROM named n
+  WHERE i.${c.id} = n.id
+  RETURNING octet_length(i.${c.payload}::text) AS payload_bytes, octet_length(i.${c.headers}::text) AS headers_bytes
+)
+SELECT ${unlessSkipped("(SELECT count(*) FROM named)", "count(*)")} AS all_claimed, max(payload_bytes), max(headers_bytes) FROM claimed`,
 
     held: byIndex("pull.held(source, token)")`
 SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id}`,

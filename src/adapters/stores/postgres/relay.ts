@@ -1,14 +1,12 @@
-import { StoreError } from "../../../model/errors.ts";
 import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { ClaimRequest, RelayRequest } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import type { InsertRelayed, RelayCommands, Relayed } from "../sql/inbox.ts";
 import type { Row, Values } from "../sql/rows.ts";
-import { hasSqlState, isLockTimeout } from "./errors.ts";
+import { isLockTimeout } from "./errors.ts";
 import { PostgresLowWater } from "./lowWater.ts";
 import type { PostgresPool } from "./pool.ts";
 import { fenceValues, receivedValues } from "./receipt.ts";
-import { NOT_ALL_MADE } from "./relaySql.ts";
 import type { Statement } from "./statement.ts";
 import type { TableStatements } from "./statements.ts";
 
@@ -91,21 +89,13 @@ export class PostgresRelay implements RelayCommands<Statement> {
   async relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed> {
     const { limit, topics } = request;
     const statement = named === undefined ? this.sql.relay : this.sql.relayNamed;
-    try {
-      const sources = Object.keys(topics);
-      const values = { limit, sources, ...this.#rulesOf(request), lowWater: this.#lowWater.boundOfParts(), ids: named };
-      const [row] = await this.#runLocked(statement, values);
-      // What comes until the clock is right again would lie below the marks.
-      if (row?.has_gone_back === true) this.#lowWater.forget();
-      else if (named === undefined && typeof row?.last === "string") this.#lowWater.marks.saw(row.last);
-      return relayedOf(row);
-    } catch (error) {
-      if (!hasSqlState(error, NOT_ALL_MADE)) throw error;
-      throw new StoreError(
-        "refused",
-        `${statement.name}: a trigger on the outbox table skips the row: it returns NULL before the insert`,
-      );
-    }
+    const sources = Object.keys(topics);
+    const values = { limit, sources, ...this.#rulesOf(request), lowWater: this.#lowWater.boundOfParts(), ids: named };
+    const [row] = await this.#runLocked(statement, values);
+    // What comes until the clock is right again would lie below the marks.
+    if (row?.has_gone_back === true) this.#lowWater.forget();
+    else if (named === undefined && typeof row?.last === "string") this.#lowWater.marks.saw(row.last);
+    return relayedOf(row);
   }
 
   /**

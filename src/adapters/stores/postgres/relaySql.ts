@@ -1,7 +1,7 @@
 import { EMPTY_TOPIC, EXPIRED } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
-import { isExpired } from "./fragments.ts";
+import { isExpired, uncollated, unlessSkipped } from "./fragments.ts";
 import { history, literal, markBound, markCoordination, markRead } from "./lowWater.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
@@ -50,11 +50,11 @@ low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS position${he
     waitsIn,
     /** The outbox key of an inbox row. @param ownKeySources the sources with keys of their own (jsonb) */
     keyOf: (row: string, ownKeySources: string): string =>
-      `CASE WHEN ${ownKeySources} ? ${row}.${c.source} THEN ${row}.${c.source} || ':' || ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END`,
-    /** The topic of its outbox row. @param topics the pieces of the topic template by source (jsonb) */
+      `CASE WHEN ${ownKeySources} ? ${row}.${c.source} THEN ${uncollated(`${row}.${c.source}`)} || ':' || ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END`,
+    /** The topic of its outbox row. No regular expression knows a nondeterministic collation. @param topics the pieces of the topic template by source (jsonb) */
     topicOf: (row: string, topics: string): string => `
     regexp_replace(array_to_string(ARRAY(SELECT jsonb_array_elements_text(${topics} -> ${row}.${c.source})),
-      coalesce(${row}.${c.eventType}, '')), '^[[:space:]]+|[[:space:]]+$', '', 'g')`,
+      coalesce(${row}.${c.eventType}, '') COLLATE "default"), '^[[:space:]]+|[[:space:]]+$', '', 'g')`,
     /** The headers of its outbox row. @param droppedNames in lower case (text[]), as @param droppedPrefixes */
     headersOf: (row: string, droppedNames: string, droppedPrefixes: string): string => `
     (${row}.${c.headers}::jsonb - ARRAY(
@@ -101,8 +101,8 @@ export function relayStatements(names: TableNames, types: ColumnTypes, parts: Re
    * this is safe. Payloads never leave the database. The outbox row takes the inbox row's id: one id from the receipt
    * to the receiver, and the primary key keeps a message from being relayed twice.
    *
-   * A trigger may skip an outbox row without an error. Its inbox row must not count as processed then, so `all_made`
-   * fails the statement: ln(0) is {@link NOT_ALL_MADE}.
+   * A trigger may skip a row without an error: an inbox row without its outbox row must not count as processed, and
+   * one that stays pending would be relayed again with each pass.
    */
   const key = keyOf("i", "$3::jsonb -> 'ownKeySources'");
   const candidates = (front: Front, narrowed: boolean): string => `${firstDue(
@@ -159,11 +159,13 @@ marked AS (
       ${c.lastError} = CASE WHEN r.expired THEN '${EXPIRED}' WHEN r.topic = '' THEN '${EMPTY_TOPIC}' ELSE i.${c.lastError} END
   FROM rendered r
   WHERE i.${c.id} = r.id
+  RETURNING 1
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   (SELECT ${positionOf("position")} FROM last) AS last, NOT (SELECT is_same FROM history) AS has_gone_back,
   (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)::int AS relayed,
-  ln(((SELECT count(*) FROM made) = (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired))::int) AS all_made,
+  ${unlessSkipped("(SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)", "(SELECT count(*) FROM made)")} AS all_made,
+  ${unlessSkipped("(SELECT count(*) FROM rendered)", "(SELECT count(*) FROM marked)")} AS all_marked,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source, 'expired', expired))
     FROM rendered WHERE topic = '' OR expired), '[]') AS dead`;
 
@@ -203,9 +205,14 @@ SELECT w.id, w.source FROM ((${waiting(ORDINARY)}) UNION ALL (${waiting(PUT_OFF)
 ORDER BY w.position, w.created_at, w.id LIMIT $1::int`,
 
     markDead: byIndex("inbox.mark dead(id, reason)")`
-UPDATE ${inbox} SET ${c.state} = 'dead', ${c.processedAt} = now(), ${c.lastError} = $2
-WHERE ${c.id} = $1::uuid AND ${c.state} = 'pending'
-RETURNING ${c.id} AS id`,
+WITH waiting AS MATERIALIZED (
+  SELECT i.${c.id} AS id, now() AS now FROM ${inbox} i WHERE i.${c.id} = $1::uuid AND i.${c.state} = 'pending' FOR NO KEY UPDATE OF i
+),
+marked AS (
+  UPDATE ${inbox} i SET ${c.state} = 'dead', ${c.processedAt} = w.now, ${c.lastError} = $2 FROM waiting w WHERE i.${c.id} = w.id
+  RETURNING 1
+)
+SELECT id, ${unlessSkipped("1", "(SELECT count(*) FROM marked)")} AS all_marked FROM waiting`,
 
     /**
      * The time before which no row of a relayed source waits: else each pass would read rows that no replica relays. It
@@ -249,8 +256,5 @@ interface Front {
 
 /** For a receipt that relays. It takes some ms, unless its process lost the way to the database in between. */
 const RELAY_LOCK_WAIT_MS = 3000;
-
-/** SQLSTATE of ln(0), which no trigger raises by accident. */
-export const NOT_ALL_MADE = "2201E";
 
 const RELAY_PARAMETERS = "limit, sources, rules, maxAttempts, droppedNames, droppedPrefixes, lowWater";

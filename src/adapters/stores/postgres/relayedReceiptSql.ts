@@ -1,6 +1,7 @@
 import type { TableNames } from "../sql/names.ts";
 import { whereOpen } from "./bucketsSql.ts";
 import type { ColumnTypes } from "./columns.ts";
+import { uncollated, unlessSkipped } from "./fragments.ts";
 import { literal } from "./lowWater.ts";
 import type { OutboxParts } from "./outboxParts.ts";
 import type { RelayParts } from "./relaySql.ts";
@@ -90,7 +91,7 @@ made AS (
 )
 SELECT (SELECT count(*) FROM stored) = cardinality($1::uuid[]) AS all_stored,
   CASE WHEN count(*) < cardinality($1::uuid[]) THEN coalesce(array_agg(s.${c.id}::text), '{}') END AS relayed,
-  ln(((SELECT count(*) FROM made) = count(*))::int) AS all_made, (SELECT ${positionOf("at")} FROM received) AS received,
+  ${unlessSkipped("count(*)", "(SELECT count(*) FROM made)")} AS all_made, (SELECT ${positionOf("at")} FROM received) AS received,
   (SELECT has_triggers FROM usual) AS has_triggers${noRow}
 FROM stored s WHERE s.${c.state} = 'processed'${rows}`;
 
@@ -114,7 +115,7 @@ FROM stored s WHERE s.${c.state} = 'processed'${rows}`;
 lease AS MATERIALIZED (SELECT now() AS began_at, now() + least($17::bigint, $18::bigint) * interval '1 millisecond' AS ends_at),
 blocked AS MATERIALIZED (
   WITH ${outboxLowWaterOf("$20")}
-  SELECT k.key FROM (SELECT DISTINCT ${outboxKey} AS key FROM stored s WHERE s.${c.aggregateId} IS NOT NULL) k
+  SELECT k.key FROM (SELECT DISTINCT ${uncollated(keyOf("s", ownKeys))}::${types.outboxKey} AS key FROM stored s WHERE s.${c.aggregateId} IS NOT NULL) k
   WHERE (SELECT o.${o.sequence} FROM ${outbox} o
     WHERE o.${o.key} = k.key AND o.${o.key} IS NOT NULL AND o.${o.state} IN ('pending', 'processing')
       AND ${aboveLowWater("o")} AND ${stops("o", "$19")}

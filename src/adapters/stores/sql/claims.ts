@@ -18,6 +18,7 @@ import {
   TRIAL_ROWS,
   type TrialClaims,
   textOf,
+  tooLargeOf,
   tryInHalves,
   type Values,
 } from "./rows.ts";
@@ -450,7 +451,7 @@ export function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
     key: textOf(row.key),
     aggregateType: textOf(row.aggregate_type),
     payload: row.payload as string | null,
-    isTooLarge: row.payload === null && row.has_payload === true,
+    tooLarge: tooLargeOf(row),
     headers: headersOf(row.headers),
     attempt: numberOf(row.attempt, 0),
     maxAttempts: numberOf(row.max_attempts, DEFAULT_MAX_ATTEMPTS),

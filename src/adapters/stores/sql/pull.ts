@@ -17,10 +17,12 @@ import {
   isRefused,
   numberOf,
   Quarantine,
+  type RefusedRow,
   type Row,
   type StatementRunner,
   TRIAL_ROWS,
   type TrialClaims,
+  tooLargeOf,
   type Values,
 } from "./rows.ts";
 
@@ -69,10 +71,10 @@ export class SqlPull<S> implements PullStore {
     if (this.#idle.has(source) && (await this.#runner.run(this.#sql.available, { source })).length === 0) {
       return { token, rows: [], dead: [] };
     }
-    const { rows, dead, isEmpty } = await this.#claimPassable(request);
+    const { rows, dead, isEmpty, refused } = await this.#claimPassable(request);
     if (isEmpty) this.#idle.add(source);
     else this.#idle.delete(source);
-    return { token, rows: rows.map(pulledRow), dead };
+    return { token, rows: rows.map(pulledRow), dead, ...(refused.length > 0 ? { refused } : {}) };
   }
 
   async acknowledge(claim: PullClaim): Promise<readonly MessageId[]> {
@@ -100,12 +102,13 @@ export class SqlPull<S> implements PullStore {
     return await this.#close(this.#sql.release, claim);
   }
 
-  async #claimPassable(request: PullClaimRequest): Promise<PullScan> {
+  async #claimPassable(request: PullClaimRequest) {
+    const refused: RefusedRow[] = [];
     for (;;) {
       try {
-        return await this.#claimAll(request);
+        return { ...(await this.#claimAll(request)), refused };
       } catch (error) {
-        await this.#quarantine.addRefused(this.#trialClaims(request), error);
+        refused.push(...(await this.#quarantine.addRefused(this.#trialClaims(request), error)));
       }
     }
   }
@@ -202,6 +205,7 @@ function pulledRow(row: Row): PulledRow {
     attempt: numberOf(row.attempt, 0),
     createdAt: dateOf(row.created_at),
     headers: headersOf(row.headers),
+    tooLarge: tooLargeOf(row),
     payload: (row.payload as string | null) ?? "null",
   };
 }

@@ -1,5 +1,5 @@
 import { StoreError } from "../../../model/errors.ts";
-import type { Headers, MessageId, NewInboxRow, RoutedRow } from "../../../model/rows.ts";
+import type { Headers, MessageId, NewInboxRow, RoutedRow, TooLarge } from "../../../model/rows.ts";
 import type { Clock } from "../../../time/clock.ts";
 
 /** A row from a driver. All databases name their columns alike; identities are decimal text. */
@@ -86,6 +86,12 @@ export function listedRow(row: Row) {
     attempt: numberOf(row.attempt, 0),
     lastError: row.last_error as string | null,
   };
+}
+
+/** What a claim has left in the table, told from NULL by `has_payload` and `has_headers`. */
+export function tooLargeOf(row: Row): TooLarge | null {
+  if (row.payload === null && row.has_payload === true) return "payload";
+  return row.headers === null && row.has_headers === true ? "headers" : null;
 }
 
 const NO_HEADERS: Headers = Object.freeze({});
@@ -216,7 +222,7 @@ export async function countChanged<T>(
   return results.reduce((sum, count) => sum + count, 0);
 }
 
-interface RefusedRow {
+export interface RefusedRow {
   readonly id: MessageId;
   readonly reason: string;
 }

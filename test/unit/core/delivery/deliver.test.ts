@@ -113,7 +113,7 @@ describe("what only an owner's table lets in", () => {
 
   test("a payload that no process could hold makes the row dead with a reason that says so", async () => {
     const { delivery, published } = setup();
-    expect((await delivery.deliver(row({ payload: null, isTooLarge: true }), never)).outcome).toEqual({
+    expect((await delivery.deliver(row({ payload: null, tooLarge: "payload" }), never)).outcome).toEqual({
       ...CLAIM,
       kind: "dead",
       attempted: false,

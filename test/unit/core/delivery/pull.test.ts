@@ -4,7 +4,7 @@ import type { ClaimToken, MessageId } from "../../../../src/model/rows.ts";
 import type { PullClaimRequest, PullClaimResult, PulledRow, PullStore } from "../../../../src/ports/pullStore.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
-const row = { id: "row" as MessageId } as PulledRow;
+const row = { id: "row" as MessageId, tooLarge: null } as PulledRow;
 
 /** A store whose claims give these results one after the other. */
 function setUp(results: readonly Omit<PullClaimResult, "token">[]) {
@@ -31,7 +31,7 @@ function setUp(results: readonly Omit<PullClaimResult, "token">[]) {
     return `token-${tokens}` as ClaimToken;
   };
   const pull = new Pull({ store, maxAttempts: 3, newToken, redact: (text) => text.trim(), metrics, clock, log });
-  return { pull, requests, lines, calls };
+  return { pull, store, requests, lines, calls };
 }
 
 describe("a claim", () => {
@@ -55,6 +55,43 @@ describe("a claim", () => {
 
     expect(await pull.claim("orders", { max: 1, leaseMs: 1000 })).toBeNull();
     expect(calls).toEqual([]);
+  });
+
+  test("names the rows that the database refuses", async () => {
+    const refused = [{ id: "bad" as MessageId, reason: "not this one" }];
+    const { pull, lines } = setUp([{ rows: [row], dead: [], refused }]);
+
+    await pull.claim("orders", { max: 1, leaseMs: 1000 });
+
+    expect(lines).toMatchObject([{ level: "error", fields: { ...refused[0], source: "orders" } }]);
+  });
+
+  test("makes dead what no answer can hold, gives the others but for those behind it, and looks further where none is left", async () => {
+    const of = (id: string) => ({ ...row, id: id as MessageId });
+    const large = { ...of("b"), tooLarge: "payload" as const };
+    const { pull, lines } = setUp([
+      { rows: [large], dead: [] },
+      { rows: [of("a"), large, of("c")], dead: [] },
+    ]);
+
+    expect((await pull.claim("orders", { max: 3, leaseMs: 1000 }))?.rows).toEqual([of("a")]);
+    const reason =
+      "the payload has more than 64 MiB as text, the most that is delivered: send a reference to larger data";
+    expect(lines.map(({ fields }) => fields)).toEqual([1, 2].map(() => ({ id: "b", source: "orders", reason })));
+  });
+
+  test("leaves what cannot be made dead under the claim, with the others of its aggregate", async () => {
+    const of = (id: string, aggregateId: string | null) => ({ ...row, id: id as MessageId, aggregateId });
+    const large = { ...of("b", "x"), tooLarge: "headers" as const };
+    const { pull, store, lines } = setUp([{ rows: [of("a", null), large, of("c", "x"), of("d", "y")], dead: [] }]);
+    store.reject = async () => {
+      throw new Error("not now");
+    };
+
+    const claimed = await pull.claim("orders", { max: 4, leaseMs: 1000 });
+
+    expect(claimed?.rows.map(({ id }) => id)).toEqual(["a", "d"]);
+    expect(lines).toMatchObject([{ level: "error", fields: { id: "b", error: "not now" } }]);
   });
 
   test("that finds only rows that died looks behind them, and logs each", async () => {

@@ -87,6 +87,7 @@ export function pulledRow(overrides: Partial<PulledRow> = {}): PulledRow {
     attempt: 1,
     createdAt: new Date(Date.UTC(2024, 0, 1)),
     headers: {},
+    tooLarge: null,
     payload: "{}",
     ...overrides,
   };
