@@ -2,7 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import type { ClaimToken, MessageId } from "../../src/model/rows.ts";
 import type { RetentionRange } from "../../src/ports/finishedRows.ts";
 import type { PullClaimResult } from "../../src/ports/pullStore.ts";
-import { claimRequest, inboxRow, relayRequest } from "../conformance/store/harness.ts";
+import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { claimed, lowerKeys, refuse, skip, useLooseTables } from "../support/looseTables.ts";
 import { DEFAULT_NAMES, postgresStore, withStoreOn } from "../support/postgresHarness.ts";
@@ -349,6 +349,34 @@ describe("a row whose change a trigger skips without an error", () => {
       expect(claim.dead).toEqual([]);
       const reason = expect.stringContaining("a trigger on the table skips the row");
       expect(claim.refused).toEqual(rows.slice(0, 5).map(({ id }) => ({ id, reason })));
+    });
+  });
+
+  test("when it is settled keeps its claim, and is told from one whose claim was lost", async () => {
+    await withTables(async (store, database) => {
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 4) n");
+      const rows = await claimed(store);
+      await database.query("UPDATE outbox SET claim_token = gen_random_uuid() WHERE topic = 't1'");
+      await skip(database, "UPDATE", "outbox", "NEW.topic = 't2'");
+
+      const { closed, refused } = await store.outbox.settle(rows.map(sent));
+
+      const [, second, ...others] = rows.map(({ id }) => id);
+      expect([...closed]).toEqual(others);
+      expect([...refused]).toEqual([[second, expect.stringContaining("a trigger on the table skips the row")]]);
+    });
+  });
+
+  test("when it is taken back keeps no other from it, and is reported where it is alone", async () => {
+    await withTables(async (store, database) => {
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 9) n");
+      await claimed(store);
+      await database.query("UPDATE outbox SET lease_expires_at = now() - interval '1 second'");
+      await skip(database, "UPDATE", "outbox", "NEW.topic IN ('t1', 't2', 't3')");
+
+      expect(await store.outbox.reclaim(100, 60_000)).toBe(6);
+      await expect(store.outbox.reclaim(100, 60_000)).rejects.toThrow("a trigger on the table skips the row");
+      expect(await claimed(store)).toHaveLength(6);
     });
   });
 

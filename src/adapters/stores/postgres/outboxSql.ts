@@ -1,7 +1,7 @@
 import type { TableNames } from "../sql/names.ts";
 import type { OutboxStatements } from "../sql/outbox.ts";
 import { claimStatements } from "./claimSql.ts";
-import { PARKED_AT } from "./fragments.ts";
+import { PARKED_AT, unlessSkipped } from "./fragments.ts";
 import { type MarkStatements, markCoordination, markRead } from "./lowWater.ts";
 import type { OutboxParts } from "./outboxParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
@@ -26,17 +26,22 @@ export function outboxStatements(names: TableNames, parts: OutboxParts) {
     AND (o.${c.leaseExpiresAt} < now() OR (o.${c.leaseExpiresAt} IS NULL
       AND coalesce(o.${c.claimedAt}, o.${c.updatedAt}, '-infinity') < now() - $2::bigint * interval '1 millisecond'))
   LIMIT $1::int`;
-  const MOMENT = "\nmoment AS MATERIALIZED (SELECT now() AS now)";
-  /** A part of a `WITH`, after {@link MOMENT}. @param which a condition on the rows `t` */
-  const toPending = (which: string): string => `,
+  /** A part of a `WITH`. @param chosen a query for their `id` */
+  const toPending = (chosen: string): string => `
+moment AS MATERIALIZED (SELECT now() AS now),
+chosen AS MATERIALIZED (${chosen}
+  FOR NO KEY UPDATE OF o SKIP LOCKED
+),
 reclaimed AS (
   UPDATE ${table} t
   SET ${c.state} = 'pending', ${c.updatedAt} = m.now, ${c.scheduledAt} = ${scheduledAtGivenBack("t", "m.now")}, ${unclaimed}
   FROM moment m
-  WHERE (t.${c.state} || '') = 'processing' AND ${which}
+  WHERE (t.${c.state} || '') = 'processing' AND t.${c.id} = ANY (ARRAY(SELECT id FROM chosen))
   RETURNING t.${c.id} AS id
 )
-SELECT id FROM reclaimed`;
+SELECT id FROM reclaimed
+UNION ALL
+SELECT NULL WHERE ${unlessSkipped("(SELECT count(*) FROM chosen)", "(SELECT count(*) FROM reclaimed)")} <> 0`;
 
   /** Waits for its retry, or is parked, before the later rows of its key. */
   const isBlocking = (row: string): string =>
@@ -84,8 +89,7 @@ SELECT id FROM renewed`,
 
     /** Rows are found once, and then by id, as in `settle`. Parameters as in `expired`. */
     reclaim: byIndex("outbox.reclaim(limit, claimTimeoutMs, lowWater)", { timeoutMs: 4000, takesTurns: true })`
-WITH${lowWaterPastParked("$3")},${MOMENT}${toPending(`t.${c.id} = ANY (ARRAY(${expired}
-  FOR NO KEY UPDATE OF o SKIP LOCKED))`)}`,
+WITH${lowWaterPastParked("$3")},${toPending(expired)}`,
     expired: byIndex("outbox.expired(limit, claimTimeoutMs, lowWater)", {
       timeoutMs: 4000,
     })`WITH${lowWaterPastParked("$3")}${expired}`,
@@ -93,7 +97,9 @@ WITH${lowWaterPastParked("$3")},${MOMENT}${toPending(`t.${c.id} = ANY (ARRAY(${e
     reclaimNamed: byIndex("outbox.reclaim of named rows(ids)", {
       timeoutMs: 4000,
     })`
-WITH${MOMENT}${toPending(`t.${c.id} = ANY ($1::uuid[]) AND coalesce(t.${c.leaseExpiresAt} < m.now, true)`)}`,
+WITH${toPending(`
+  SELECT o.${c.id} AS id FROM ${table} o
+  WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'processing' AND coalesce(o.${c.leaseExpiresAt} < now(), true)`)}`,
 
     /** On Citus that of the worker with the table, which gives the leases: so it looks there, for rows that never are. */
     clock: byIndex("outbox.clock", { timeoutMs: 4000 })`

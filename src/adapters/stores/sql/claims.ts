@@ -370,15 +370,20 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
 
   async #settleAll(settlements: readonly Outcome[]): Promise<SettledRows> {
     const { whenLocked, dialect } = this.sql;
+    let closed: ReadonlySet<MessageId>;
+    let reason = "a trigger on the table skips the row: it returns NULL before the update";
     try {
-      return { closed: await this.#closeNoting(settlements), refused: NONE_REFUSED };
+      closed = await this.#closeNoting(settlements);
     } catch (error) {
       if (whenLocked === undefined || dialect.isLockTimeout?.(error) !== true) throw error;
-      const closed = await this.#close(whenLocked.settle, settlements);
-      const left = settlements.filter(({ id }) => !closed.has(id));
-      const held = idsOf(await this.runner.run(whenLocked.underClaim, dialect.settleValues(left)));
-      return { closed, refused: new Map(held.map((id) => [id, "another transaction holds the row"])) };
+      closed = await this.#close(whenLocked.settle, settlements);
+      reason = "another transaction holds the row";
     }
+    // Mostly of claims that were lost.
+    const left = settlements.filter(({ id }) => !closed.has(id));
+    if (left.length === 0 || whenLocked === undefined) return { closed, refused: NONE_REFUSED };
+    const held = idsOf(await this.runner.run(whenLocked.underClaim, dialect.settleValues(left)));
+    return { closed, refused: new Map(held.map((id) => [id, reason])) };
   }
 
   /** Most outcomes were sent and have no entry: then the statement is the plain one. */
