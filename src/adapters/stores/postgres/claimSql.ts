@@ -36,6 +36,8 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
    * - stops: per key the first unfinished row that is not a candidate. Later rows must wait. A row that its application
    *   scheduled ahead, and is not yet due, stops no other.
    * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
+   * - taken: the first of them, up to the bytes of a claim. All must be claimed: a row that a trigger skips would be
+   *   taken again each time, and the later rows of its key would pass it.
    *
    * The first row of the answer holds the counts, the others the claimed rows. Candidates may be in another order than
    * by sequence: those left out are stops.

@@ -62,6 +62,7 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
    *   scheduled ahead (attempt 0, not yet due) stops no other.
    * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those
    *   with no attempts left die, and the rows behind them continue at once.
+   * - taken: the first of the others, up to the bytes of a claim; all must be claimed, as in the outbox.
    *
    * Another client that claims or closes a claim at the same moment either has its rows locked (they are skipped, and
    * stop their aggregate) or committed after this statement's snapshot (its rows fail the recheck on the lock, and stop
