@@ -77,10 +77,15 @@ export interface RetentionStore {
    * Deletes up to `limit` rows of a range, the oldest first. `rest` is what may be left of it, null for nothing. It
    * skips a row that the database refuses to delete (a trigger or foreign key), with the error in `refusal`.
    */
-  deleteBatch(
-    range: RetentionRange,
-    limit: number,
-  ): Promise<{ readonly deleted: number; readonly rest: RetentionRange | null; readonly refusal?: string }>;
+  deleteBatch(range: RetentionRange, limit: number): Promise<DeletedBatch>;
+}
+
+interface DeletedBatch {
+  readonly deleted: number;
+  /** Rows that a trigger kept without an error. */
+  readonly kept?: number;
+  readonly rest: RetentionRange | null;
+  readonly refusal?: string;
 }
 
 export type RetentionPolicy =

@@ -380,6 +380,23 @@ describe("a row whose change a trigger skips without an error", () => {
     });
   });
 
+  test("when it is deleted is passed over and counted, and those behind it are deleted", async () => {
+    await withTables(async (store, database) => {
+      await database.query(
+        "INSERT INTO outbox (topic, payload, state, updated_at) SELECT 't' || n, '1', 'sent', now() - n * interval '1 hour' FROM generate_series(1, 9) n",
+      );
+      await skip(database, "DELETE", "outbox", "OLD.topic IN ('t9', 't8', 't7')");
+      const [range] = await store.retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 0 });
+      if (range === undefined) throw new Error("a range expected");
+
+      const first = await store.retention.deleteBatch(range, 3);
+      if (first.rest === null) throw new Error("a rest expected");
+
+      expect(first).toMatchObject({ deleted: 0, kept: 3 });
+      expect(await store.retention.deleteBatch(first.rest, 10)).toEqual({ deleted: 6, kept: 0, rest: null });
+    });
+  });
+
   test("at the relay is not relayed, and is named; its aggregate waits, the others are relayed", async () => {
     await withTables(async (store, database) => {
       const rows = ["bad", "good", "other"].map((eventType, n) =>

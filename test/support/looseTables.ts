@@ -52,7 +52,7 @@ export async function refuse(
 export async function skip(database: TestDatabase, when: string, table: string, condition: string): Promise<void> {
   await database.query(
     `CREATE FUNCTION skip_${table}() RETURNS trigger LANGUAGE plpgsql AS $$
-     BEGIN IF ${condition} THEN RETURN NULL; END IF; RETURN NEW; END $$`,
+     BEGIN IF ${condition} THEN RETURN NULL; END IF; RETURN coalesce(NEW, OLD); END $$`,
   );
   await database.query(`CREATE TRIGGER skip BEFORE ${when} ON ${table} FOR EACH ROW EXECUTE FUNCTION skip_${table}()`);
 }

@@ -29,6 +29,7 @@ interface Sweep {
   /** Rows that the database refused to delete, and the error of the first. */
   refused: number;
   refusal?: string;
+  kept: number;
   /** Batches of the history that were searched for entries without a row. */
   searched: number;
 }
@@ -54,7 +55,8 @@ export class Retention {
     const sweep = this.#sweep;
     const result = await this.#step(sweep);
     if (result === "idle") this.#sweep = undefined;
-    if (sweep.deleted + sweep.refused > 0 && (result === "idle" || this.#options.stopping.aborted)) this.#report(sweep);
+    if (sweep.deleted + sweep.refused + sweep.kept > 0 && (result === "idle" || this.#options.stopping.aborted))
+      this.#report(sweep);
     if (result === "idle") failWhereAllWereRefused(sweep);
     return result;
   }
@@ -77,7 +79,7 @@ export class Retention {
   async #begin(): Promise<Sweep> {
     const { store, policy, clock } = this.#options;
     const startedAt = clock.monotonic();
-    return { startedAt, left: await store.plan(policy), deleted: 0, refused: 0, searched: 0 };
+    return { startedAt, left: await store.plan(policy), deleted: 0, refused: 0, kept: 0, searched: 0 };
   }
 
   async #step(sweep: Sweep): Promise<"again" | "idle"> {
@@ -85,7 +87,7 @@ export class Retention {
     const [range, ...others] = sweep.left;
     if (range !== undefined) {
       const startedAt = clock.monotonic();
-      const { deleted, rest, refusal } = await store.deleteBatch(range, batchSize);
+      const { deleted, kept = 0, rest, refusal } = await store.deleteBatch(range, batchSize);
       if (refusal !== undefined) {
         sweep.refusal ??= refusal;
         if (sweep.refused === 0)
@@ -94,6 +96,7 @@ export class Retention {
       }
       sweep.left = rest === null ? others : [rest, ...others];
       sweep.deleted += deleted;
+      sweep.kept += kept;
       metrics.cleanupDeleted(policy.table, deleted);
       if (sweep.left.length > 0) {
         await this.#pause(clock.monotonic() - startedAt);
@@ -128,7 +131,7 @@ export class Retention {
     }
   }
 
-  #report({ left, deleted, refused, startedAt }: Sweep): void {
+  #report({ left, deleted, refused, kept, startedAt }: Sweep): void {
     const { policy, clock, log } = this.#options;
     const durationMs = Math.round(clock.monotonic() - startedAt);
     const fields = {
@@ -136,6 +139,7 @@ export class Retention {
       policy: policy.kind,
       deleted,
       ...(refused > 0 ? { refused } : {}),
+      ...(kept > 0 ? { kept } : {}),
       durationMs,
     };
     log.info(fields, left.length === 0 ? "retention" : "retention interrupted");

@@ -152,9 +152,11 @@ export function retentionStore<S>(
         return { deleted: 0, rest, refusal: error.message };
       }
       size = rows < most ? rows * 2 : Number.POSITIVE_INFINITY;
+      if (row === undefined) return { deleted: 0, rest: null };
+      const [found, deleted] = [Number(row.found), Number(row.deleted)];
       // A batch that was not full reached the end; rows that others have locked are left to the next sweep.
-      if (row === undefined || Number(row.found) < rows) return { deleted: Number(row?.deleted ?? 0), rest: null };
-      return { deleted: Number(row.deleted), rest: { ...range, from: positionOf(row) } };
+      const rest = found < rows ? null : { ...range, from: positionOf(row) };
+      return { deleted, kept: Math.max(0, found - deleted), rest };
     },
   };
 }

@@ -7,7 +7,7 @@ import { ManualClock, recordingLog, recordingMetrics } from "../../../support/re
 const AGE: RetentionPolicy = { table: "outbox", kind: "AGE", maxAgeMs: 60_000 };
 
 /** What one batch of the script does: rows deleted in so many ms, or a failure. */
-type Batch = { readonly deleted: number; readonly tookMs?: number } | Error;
+type Batch = { readonly deleted: number; readonly kept?: number; readonly tookMs?: number } | Error;
 
 /** A store whose plan has as many ranges as the script has lists, and whose batches go by the script. */
 class ScriptedRetention implements RetentionStore {
@@ -42,7 +42,11 @@ class ScriptedRetention implements RetentionStore {
     }
     this.#clock.advance(result.tookMs ?? 0);
     const isLast = batches.length === batch + 1;
-    return { deleted: result.deleted, rest: isLast ? null : { ...range, from: [`${list}.${batch + 1}`] } };
+    return {
+      deleted: result.deleted,
+      kept: result.kept ?? 0,
+      rest: isLast ? null : { ...range, from: [`${list}.${batch + 1}`] },
+    };
   }
 }
 
@@ -135,6 +139,19 @@ describe("retention", () => {
 
     const fields = { table: "outbox", policy: "AGE", deleted: 1003, durationMs: 210 };
     expect(lines).toEqual([{ level: "info", message: "retention", fields }]);
+  });
+
+  test("logs the rows that a trigger keeps, also where nothing was deleted", async () => {
+    const { retention, lines } = setUp([
+      [
+        { deleted: 0, kept: 2 },
+        { deleted: 0, kept: 1 },
+      ],
+    ]);
+
+    await passes(retention);
+
+    expect(lines).toMatchObject([{ level: "info", message: "retention", fields: { deleted: 0, kept: 3 } }]);
   });
 
   test.each<[string, Batch[][]]>([
