@@ -318,6 +318,18 @@ describe("a row whose change a trigger skips without an error", () => {
     });
   });
 
+  test("at its claim is left out also where no other is due: the next one that comes is claimed at once", async () => {
+    await withTables(async (store, database) => {
+      await skip(database, "UPDATE", "outbox", "NEW.topic = 'held'");
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 'held', '1' FROM generate_series(1, 3)");
+
+      expect((await store.outbox.claim(claimRequest())).refused).toHaveLength(3);
+      await database.query("INSERT INTO outbox (topic, payload) VALUES ('good', '1')");
+
+      expect((await claimed(store)).map(({ topic }) => topic)).toEqual(["good"]);
+    });
+  });
+
   test("at its claim of a scope keeps no other from being claimed", async () => {
     await withTables(async (store, database) => {
       await skip(database, "UPDATE", "outbox", "NEW.topic = 'held'");

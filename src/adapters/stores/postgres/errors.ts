@@ -9,7 +9,8 @@ import { errorText, StoreError, type StoreErrorCode } from "../../../model/error
  * | unavailable | 08 connection, 53 resources, 57P shutdown, 28 authentication, 25006 read-only standby, socket errors, pool or query timeouts |
  * | contention  | 40 rollback (deadlock, serialization), 55P03 lock not available, 57014 cancelled |
  * | data        | 22 data exception, 23 integrity constraint, 54 program limit (for example an index row too large) |
- * | refused     | what code of the owner raises (P0, states of its own), whatever fails inside a trigger, row policies, 44 check of a view; 2201E, not in a trigger: `unlessSkipped` of `fragments` |
+ * | refused     | what code of the owner raises (P0, states of its own), whatever fails inside a trigger, row policies, 44 check of a view |
+ * | skipped     | 2201E, not in a trigger: `unlessSkipped` of `fragments` |
  * | elsewhere   | 2201G, not in a trigger: `whereOpen` of `bucketsSql` |
  * | schema      | 42 undefined table or column, missing right; 3F schema |
  * | other       | anything else |
@@ -96,7 +97,7 @@ function codeOfState(state: string, { routine, where }: ServerFields): StoreErro
   // A standby answers reads but takes no writes: another host may be the primary.
   if (state === "25006" || /^(08|53|28|57P)/.test(state)) return "unavailable";
   if (state === NOT_OPEN && !isOfFunction(where)) return "elsewhere";
-  if (state === SKIPPED && !isOfFunction(where)) return "refused";
+  if (state === SKIPPED && !isOfFunction(where)) return "skipped";
   if (state === "57014" || state === "55P03" || state.startsWith("40")) return "contention";
   if (/^(22|23|54)/.test(state)) return "data";
   if (/^(P0|09|20|21|27|2F|38|39|44)/.test(state) || !STANDARD_CLASSES.has(state.slice(0, 2))) return "refused";

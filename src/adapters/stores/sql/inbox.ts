@@ -292,7 +292,7 @@ async function outcomesOf(parts: AsyncIterable<Tried<NewInboxRow, readonly Inser
     if (!tried.isRefused) outcomes.push(...tried.result);
     else {
       const { message, code } = tried.error;
-      outcomes.push({ kind: "refused", reason: message, mayPassLater: code === "refused" });
+      outcomes.push({ kind: "refused", reason: message, mayPassLater: code !== "data" });
     }
   }
   return outcomes;

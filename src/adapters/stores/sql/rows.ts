@@ -1,4 +1,4 @@
-import { StoreError } from "../../../model/errors.ts";
+import { StoreError, type StoreErrorCode } from "../../../model/errors.ts";
 import type { Headers, MessageId, NewInboxRow, RoutedRow, TooLarge } from "../../../model/rows.ts";
 import type { Clock } from "../../../time/clock.ts";
 
@@ -139,8 +139,10 @@ export const SHORT_REASON = "reason not storable";
 
 /** Whether the database refuses a row, by its data or a rule: the statement would pass without it. */
 export function isRefused(error: unknown): error is StoreError {
-  return error instanceof StoreError && (error.code === "data" || error.code === "refused");
+  return error instanceof StoreError && REFUSALS.has(error.code);
 }
+
+const REFUSALS: ReadonlySet<StoreErrorCode> = new Set(["data", "refused", "skipped"]);
 
 /** What became of a part of a batch: the statement's result, or the one item that the database refuses. */
 export type Tried<T, R> =
@@ -253,7 +255,7 @@ export class Quarantine {
    *
    * @param claims how to find the rows
    * @throws the failure when it is not a refusal, when none of a few rows passes, or when no refused row is found: then
-   *   the table is at fault, not a row
+   *   the table is at fault, not a row. Rows that are skipped without an error are meant to stay
    */
   async addRefused({ nextPage, tryClaim }: TrialClaims, failure: unknown): Promise<readonly RefusedRow[]> {
     if (!isRefused(failure)) throw failure;
@@ -261,16 +263,20 @@ export class Quarantine {
     const known = this.ids();
     const refused: RefusedRow[] = [];
     let tried = 0;
+    let areSkipped = true;
     for (let page = 0; page < MAX_PAGES && refused.length < MAX_REFUSED; page += 1) {
       const rows = await nextPage();
       if (rows.length === 0) break;
       const unknown = rows.filter((id) => !known.includes(id));
       tried += unknown.length;
       const found = await changeInParts(unknown, tryClaim);
-      for (const [id, { message }] of found.refused) refused.push({ id, reason: message });
+      for (const [id, { message, code }] of found.refused) {
+        refused.push({ id, reason: message });
+        areSkipped &&= code === "skipped";
+      }
       if (refused.length > 0 && tried > refused.length) break;
     }
-    const someDiffer = refused.length > 0 && tried > refused.length;
+    const someDiffer = refused.length > 0 && (tried > refused.length || areSkipped);
     if (!someDiffer && refused.length !== 1 && refused.length < MAX_REFUSED) throw failure;
     // A search may take long, as for a row that the database needs seconds for: it must not be most of what is done.
     this.add(refused, Math.max(QUARANTINE_MS, SEARCH_SHARE * (this.#clock.monotonic() - startedAt)));

@@ -4,7 +4,7 @@ import { errorText, StoreError, type StoreErrorCode } from "../../../model/error
  * Error numbers of SQL Server and Azure SQL (Microsoft Learn, "Database Engine events and errors" and "Troubleshoot
  * transient connection errors"). A number that is not listed is `other`; no number is a connection fault.
  */
-const CODES: Readonly<Record<Exclude<StoreErrorCode, "other" | "elsewhere">, readonly number[]>> = {
+const CODES: Readonly<Record<Exclude<StoreErrorCode, "other" | "elsewhere" | "skipped">, readonly number[]>> = {
   unavailable: [
     // Connection broken, server shutting down, database in recovery, log full or read-only replica.
     17, 64, 233, 596, 617, 669, 701, 802, 845, 904, 921, 922, 924, 927, 942, 945, 952, 976, 978, 983, 1105, 3906, 3908,
