@@ -34,7 +34,7 @@ export type StoreErrorCode =
   | "data"
   /** A trigger, a policy or a view's check of the owner refuses this row; another row may pass. */
   | "refused"
-  /** A trigger of the owner leaves this row as it is, without an error; another row may pass. */
+  /** A trigger of the owner drops what is written to this row, without an error; another row may pass. */
   | "skipped"
   /** The schema does not fit: a table or column is missing, or rights are. */
   | "schema"

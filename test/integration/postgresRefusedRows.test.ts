@@ -296,11 +296,11 @@ describe("a row that a trigger refuses", () => {
   });
 });
 
-describe("a row whose change a trigger skips without an error", () => {
+describe.each(["NULL", "OLD"] as const)("a row whose change a trigger drops by returning %s", (returned) => {
   test.each(["text", "jsonb"])("at its claim is named and left out, with a payload of type %s", async (type) => {
     await withTables(async (_, database) => {
       await database.query(`ALTER TABLE outbox ALTER COLUMN payload TYPE ${type} USING payload::${type}`);
-      await skip(database, "UPDATE", "outbox", "NEW.topic = 'held'");
+      await skip(database, "UPDATE", "outbox", "NEW.topic = 'held'", returned);
       await database.query("INSERT INTO outbox (topic, payload) SELECT 'held', '1' FROM generate_series(1, 150)");
       await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('held', 'k', '1'), ('later', 'k', '1')");
       await database.query("INSERT INTO outbox (topic, payload) VALUES ('good', '1')");
@@ -312,7 +312,7 @@ describe("a row whose change a trigger skips without an error", () => {
 
         expect(first.rows).toEqual([]);
         expect(first.refused).toHaveLength(151);
-        expect(first.refused?.[0]?.reason).toMatch(/a trigger on the table skips the row/);
+        expect(first.refused?.[0]?.reason).toMatch(/a trigger on the table drops what is written to the row/);
         expect(second.rows.map(({ topic }) => topic)).toEqual(["good"]);
       });
     });
@@ -320,7 +320,7 @@ describe("a row whose change a trigger skips without an error", () => {
 
   test("at its claim is left out also where no other is due: the next one that comes is claimed at once", async () => {
     await withTables(async (store, database) => {
-      await skip(database, "UPDATE", "outbox", "NEW.topic = 'held'");
+      await skip(database, "UPDATE", "outbox", "NEW.topic = 'held'", returned);
       await database.query("INSERT INTO outbox (topic, payload) SELECT 'held', '1' FROM generate_series(1, 3)");
 
       expect((await store.outbox.claim(claimRequest())).refused).toHaveLength(3);
@@ -332,7 +332,7 @@ describe("a row whose change a trigger skips without an error", () => {
 
   test("at its claim of a scope keeps no other from being claimed", async () => {
     await withTables(async (store, database) => {
-      await skip(database, "UPDATE", "outbox", "NEW.topic = 'held'");
+      await skip(database, "UPDATE", "outbox", "NEW.topic = 'held'", returned);
       await database.query("INSERT INTO outbox (topic, payload) SELECT 'held', '1' FROM generate_series(1, 150)");
       await database.query("INSERT INTO outbox (topic, payload) VALUES ('good', '1')");
       const scope = { name: "others", which: "except", destinations: ["other"], exceptKeys: [] } as const;
@@ -352,14 +352,14 @@ describe("a row whose change a trigger skips without an error", () => {
       );
       await store.inbox.insert(rows);
       await database.query("UPDATE inbox SET attempt = 5 WHERE event_type = 't4'");
-      await skip(database, "UPDATE", "inbox", "NEW.event_type IN ('t0', 't1', 't2', 't3', 't4')");
+      await skip(database, "UPDATE", "inbox", "NEW.event_type IN ('t0', 't1', 't2', 't3', 't4')", returned);
       const request = { ...claimRequest({ limit: 5 }), source: "orders", maxAttempts: 5 };
 
       const claim = await store.pull.claim(request);
 
       expect(claim.rows.map(({ eventType }) => eventType)).toEqual(["t5", "t6", "t7", "t8", "t9"]);
       expect(claim.dead).toEqual([]);
-      const reason = expect.stringContaining("a trigger on the table skips the row");
+      const reason = expect.stringContaining("a trigger on the table drops what is written to the row");
       expect(claim.refused).toEqual(rows.slice(0, 5).map(({ id }) => ({ id, reason })));
     });
   });
@@ -369,13 +369,15 @@ describe("a row whose change a trigger skips without an error", () => {
       await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 4) n");
       const rows = await claimed(store);
       await database.query("UPDATE outbox SET claim_token = gen_random_uuid() WHERE topic = 't1'");
-      await skip(database, "UPDATE", "outbox", "NEW.topic = 't2'");
+      await skip(database, "UPDATE", "outbox", "NEW.topic = 't2'", returned);
 
       const { closed, refused } = await store.outbox.settle(rows.map(sent));
 
       const [, second, ...others] = rows.map(({ id }) => id);
       expect([...closed]).toEqual(others);
-      expect([...refused]).toEqual([[second, expect.stringContaining("a trigger on the table skips the row")]]);
+      expect([...refused]).toEqual([
+        [second, expect.stringContaining("a trigger on the table drops what is written to the row")],
+      ]);
     });
   });
 
@@ -384,28 +386,44 @@ describe("a row whose change a trigger skips without an error", () => {
       await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 9) n");
       await claimed(store);
       await database.query("UPDATE outbox SET lease_expires_at = now() - interval '1 second'");
-      await skip(database, "UPDATE", "outbox", "NEW.topic IN ('t1', 't2', 't3')");
+      await skip(database, "UPDATE", "outbox", "NEW.topic IN ('t1', 't2', 't3')", returned);
 
       expect(await store.outbox.reclaim(100, 60_000)).toBe(6);
-      await expect(store.outbox.reclaim(100, 60_000)).rejects.toThrow("a trigger on the table skips the row");
+      await expect(store.outbox.reclaim(100, 60_000)).rejects.toThrow(
+        "a trigger on the table drops what is written to the row",
+      );
       expect(await claimed(store)).toHaveLength(6);
     });
   });
 
-  test("when it is deleted is passed over and counted, and those behind it are deleted", async () => {
+  test("when it is renewed counts as taken over", async () => {
     await withTables(async (store, database) => {
-      await database.query(
-        "INSERT INTO outbox (topic, payload, state, updated_at) SELECT 't' || n, '1', 'sent', now() - n * interval '1 hour' FROM generate_series(1, 9) n",
-      );
-      await skip(database, "DELETE", "outbox", "OLD.topic IN ('t9', 't8', 't7')");
-      const [range] = await store.retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 0 });
-      if (range === undefined) throw new Error("a range expected");
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 2) n");
+      const rows = await claimed(store);
+      await skip(database, "UPDATE", "outbox", "NEW.topic = 't1'", returned);
+      const tokens = rows.map(({ claimToken }) => claimToken);
 
-      const first = await store.retention.deleteBatch(range, 3);
-      if (first.rest === null) throw new Error("a rest expected");
+      const renewed = await store.outbox.renew(tokens, { leaseMs: 60_000, claimTimeoutMs: 120_000 });
 
-      expect(first).toMatchObject({ deleted: 0, kept: 3 });
-      expect(await store.retention.deleteBatch(first.rest, 10)).toEqual({ deleted: 6, kept: 0, rest: null });
+      expect([...renewed]).toEqual([rows[1]?.id]);
+    });
+  });
+
+  test("when a pull client closes it stays under the claim", async () => {
+    await withTables(async (store, database) => {
+      await store.inbox.insert(["t0", "t1", "t2"].map((eventType) => inboxRow({ consumption: "pull", eventType })));
+      const { rows, token } = await store.pull.claim({ ...claimRequest(), source: "orders", maxAttempts: 5 });
+      await skip(database, "UPDATE", "inbox", "NEW.event_type = 't1'", returned);
+      const claim = { source: "orders", token, ids: null };
+      const [kept] = rows.filter(({ eventType }) => eventType === "t1").map(({ id }) => id);
+      const others = rows.map(({ id }) => id).filter((id) => id !== kept);
+
+      expect(
+        (await store.pull.reject({ ...claim, ids: [kept as MessageId] }, { delayMs: 0, reason: null, maxAttempts: 5 }))
+          .retried,
+      ).toEqual([]);
+      expect(await store.pull.acknowledge(claim)).toEqual(others);
+      expect(await store.pull.release(claim)).toEqual([]);
     });
   });
 
@@ -415,15 +433,32 @@ describe("a row whose change a trigger skips without an error", () => {
         inboxRow({ eventType, aggregateId: n === 2 ? "b" : "a" }),
       );
       await store.inbox.insert(rows);
-      await skip(database, "UPDATE", "inbox", "NEW.event_type = 'bad'");
+      await skip(database, "UPDATE", "inbox", "NEW.event_type = 'bad'", returned);
       const request = relayRequest({ topics: { orders: ["", ""] } });
 
       const passes = [await store.inbox.relay(request), await store.inbox.relay(request)];
 
-      const reason = expect.stringContaining("a trigger on the table skips the row");
+      const reason = expect.stringContaining("a trigger on the table drops what is written to the row");
       expect(passes.flatMap(({ refused }) => refused ?? [])).toEqual([{ id: rows[0]?.id, source: "orders", reason }]);
       expect(await database.query("SELECT topic FROM outbox")).toEqual([{ topic: "other" }]);
     });
+  });
+});
+
+test("a row whose deletion a trigger skips is passed over and counted, and those behind it are deleted", async () => {
+  await withTables(async (store, database) => {
+    await database.query(
+      "INSERT INTO outbox (topic, payload, state, updated_at) SELECT 't' || n, '1', 'sent', now() - n * interval '1 hour' FROM generate_series(1, 9) n",
+    );
+    await skip(database, "DELETE", "outbox", "OLD.topic IN ('t9', 't8', 't7')");
+    const [range] = await store.retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 0 });
+    if (range === undefined) throw new Error("a range expected");
+
+    const first = await store.retention.deleteBatch(range, 3);
+    if (first.rest === null) throw new Error("a rest expected");
+
+    expect(first).toMatchObject({ deleted: 0, kept: 3 });
+    expect(await store.retention.deleteBatch(first.rest, 10)).toEqual({ deleted: 6, kept: 0, rest: null });
   });
 });
 

@@ -48,11 +48,21 @@ export async function refuse(
   );
 }
 
-/** A trigger that skips rows where its condition on `NEW` holds, without an error. */
-export async function skip(database: TestDatabase, when: string, table: string, condition: string): Promise<void> {
+/**
+ * A trigger that drops what is written to rows where its condition on `NEW` holds, without an error.
+ *
+ * @param returned what it returns for them
+ */
+export async function skip(
+  database: TestDatabase,
+  when: string,
+  table: string,
+  condition: string,
+  returned: "NULL" | "OLD" = "NULL",
+): Promise<void> {
   await database.query(
     `CREATE FUNCTION skip_${table}() RETURNS trigger LANGUAGE plpgsql AS $$
-     BEGIN IF ${condition} THEN RETURN NULL; END IF; RETURN coalesce(NEW, OLD); END $$`,
+     BEGIN IF ${condition} THEN RETURN ${returned}; END IF; RETURN coalesce(NEW, OLD); END $$`,
   );
   await database.query(`CREATE TRIGGER skip BEFORE ${when} ON ${table} FOR EACH ROW EXECUTE FUNCTION skip_${table}()`);
 }

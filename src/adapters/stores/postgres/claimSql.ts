@@ -27,6 +27,8 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
 
   const columns = (write: (column: readonly [name: string, value: string]) => string): string =>
     claimedColumns.map(write).join(", ");
+  const isClaimed = (token: string): string =>
+    `(o.${c.state} || '') = 'processing' AND o.${c.claimToken} = ${token}::uuid`;
   const returned = Object.values(c).flatMap((column) => (column === null ? [] : [`o.${column}`]));
 
   /**
@@ -103,7 +105,7 @@ claimed AS (
   RETURNING ${returned.join(", ")}
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates, (SELECT count(*) FROM free)::int AS free,
-  ${unlessSkipped("(SELECT count(*) FROM taken)", "(SELECT count(*) FROM claimed)")} AS all_claimed, (SELECT count(*) FROM candidates) >= $2::int AS more, ${first} AS first_candidate,
+  ${unlessSkipped("(SELECT count(*) FROM taken)", `(SELECT count(*) FROM claimed o WHERE ${isClaimed("$4")})`)} AS all_claimed, (SELECT count(*) FROM candidates) >= $2::int AS more, ${first} AS first_candidate,
   NOT (SELECT is_same FROM history) AS has_gone_back, ${SEEN} AS seen, ${columns(([name]) => `NULL AS ${name}`)}
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, ${columns(([, value]) => value)} FROM claimed o
@@ -293,8 +295,8 @@ SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.att
 FROM outcomes s
 WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
   AND (o.${c.state} || '') = 'processing'${and}
-RETURNING o.${c.id} AS id)${noted}
-SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count FROM closed`;
+RETURNING o.${c.id} AS id, o.${c.claimToken} AS kept_token)${noted}
+SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count FROM closed WHERE kept_token IS NULL`;
 
   return {
     ...claims("", CLAIM_PARAMETERS),
@@ -314,9 +316,9 @@ claimed AS (
     ${c.leaseExpiresAt} = n.now
   FROM named n
   WHERE o.${c.id} = n.id
-  RETURNING octet_length(o.${c.payload}::text) AS payload_bytes, octet_length(o.${c.headers}::text) AS headers_bytes
+  RETURNING ${isClaimed(`o.${c.id}`)} AS is_claimed, octet_length(o.${c.payload}::text) AS payload_bytes, octet_length(o.${c.headers}::text) AS headers_bytes
 )
-SELECT ${unlessSkipped("(SELECT count(*) FROM named)", "count(*)")} AS all_claimed, max(payload_bytes), max(headers_bytes) FROM claimed`,
+SELECT ${unlessSkipped("(SELECT count(*) FROM named)", "count(*) FILTER (WHERE is_claimed)")} AS all_claimed, max(payload_bytes), max(headers_bytes) FROM claimed`,
 
     /**
      * From the newest mark, at a fraction of planning a claim, ten times a second while idle. Ordered, so that the
@@ -362,7 +364,7 @@ WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing' AND o.
     })(
       settle(
         "",
-        `,\nnoted AS (${noteSettled(names, "SELECT id FROM closed", SETTLE_PARAMETERS.split(", ").length + 1)})`,
+        `,\nnoted AS (${noteSettled(names, "SELECT id FROM closed WHERE kept_token IS NULL", SETTLE_PARAMETERS.split(", ").length + 1)})`,
       ),
     ),
 

@@ -123,7 +123,7 @@ const isText = (value: unknown): value is string => typeof value === "string" &&
 function safeText(error: unknown, state: string | undefined): string {
   if (state === undefined) return errorText(error);
   if (state === SKIPPED && !isOfFunction((error as ServerFields).where))
-    return "a trigger on the table skips the row: it returns NULL before the insert or update";
+    return "a trigger on the table drops what is written to the row: it returns NULL or OLD";
   const message = error instanceof Error ? error.message : String(error);
   const cut = state.startsWith("22") ? message.replace(/: ".*/s, "") : message;
   return `${cut} (SQLSTATE ${state})`;

@@ -47,7 +47,7 @@ export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;
 
 /**
  * An expression that fails the statement unless it has written all that it should. A trigger of the owner that returns
- * NULL skips a row without an error. Read by `toStoreError`.
+ * NULL or OLD leaves a row as it is, without an error. Read by `toStoreError`.
  *
  * @param should how many rows, as an expression @param written how many were
  */

@@ -37,11 +37,11 @@ reclaimed AS (
   SET ${c.state} = 'pending', ${c.updatedAt} = m.now, ${c.scheduledAt} = ${scheduledAtGivenBack("t", "m.now")}, ${unclaimed}
   FROM moment m
   WHERE (t.${c.state} || '') = 'processing' AND t.${c.id} = ANY (ARRAY(SELECT id FROM chosen))
-  RETURNING t.${c.id} AS id
+  RETURNING t.${c.id} AS id, t.${c.state} AS state
 )
 SELECT id FROM reclaimed
 UNION ALL
-SELECT NULL WHERE ${unlessSkipped("(SELECT count(*) FROM chosen)", "(SELECT count(*) FROM reclaimed)")} <> 0`;
+SELECT NULL WHERE ${unlessSkipped("(SELECT count(*) FROM chosen)", "(SELECT count(*) FROM reclaimed WHERE state = 'pending')")} <> 0`;
 
   /** Waits for its retry, or is parked, before the later rows of its key. */
   const isBlocking = (row: string): string =>
@@ -83,9 +83,9 @@ renewed AS (
   UPDATE ${table} o SET ${c.leaseExpiresAt} = h.until
   FROM held h
   WHERE o.${c.id} = h.id AND (o.${c.state} || '') = 'processing' AND o.${c.claimToken} = ANY ($1::uuid[])
-  RETURNING o.${c.id} AS id
+  RETURNING o.${c.id} AS id, o.${c.leaseExpiresAt} AS lease_expires_at, h.until AS until
 )
-SELECT id FROM renewed`,
+SELECT id FROM renewed WHERE lease_expires_at >= until - interval '1 second'`,
 
     /** Rows are found once, and then by id, as in `settle`. Parameters as in `expired`. */
     reclaim: byIndex("outbox.reclaim(limit, claimTimeoutMs, lowWater)", { timeoutMs: 4000, takesTurns: true })`

@@ -105,7 +105,7 @@ died AS (
         ELSE i.${c.lastError} END
   FROM open o
   WHERE i.${c.id} = o.id AND o.spent
-  RETURNING i.${c.id} AS id
+  RETURNING i.${c.id} AS id, i.${c.state} AS state
 ),
 taken AS MATERIALIZED (
   SELECT o.id, o.now, o.lease_expires_at FROM ${payload.bounded("open", ["created_at", "id"], "$3")} o
@@ -117,7 +117,7 @@ claimed AS (
       ${c.leaseExpiresAt} = t.lease_expires_at
   FROM taken t
   WHERE i.${c.id} = t.id
-  RETURNING i.${c.id} AS id, i.${c.aggregateId} AS aggregate_id, i.${c.eventType} AS event_type,
+  RETURNING i.${c.id} AS id, i.${c.claimToken} AS token, i.${c.aggregateId} AS aggregate_id, i.${c.eventType} AS event_type,
     i.${c.idempotencyKey} AS idempotency_key, i.${c.correlationId} AS correlation_id, i.${c.attempt} AS attempt,
     i.${c.createdAt} AS created, ${payload.columns.map(([name, value]) => `${value} AS ${name}`).join(", ")}
 )
@@ -125,7 +125,7 @@ SELECT n.candidates, n.dead, n.all_changed, r.id, r.aggregate_id, r.event_type, 
   ${msOf("r.created")} AS created_at, ${payload.columns.map(([name]) => `r.${name}`).join(", ")}
 FROM (
   SELECT (SELECT count(*) FROM candidates)::int AS candidates, ARRAY(SELECT id::text FROM died) AS dead,
-    ${unlessSkipped("(SELECT count(*) FROM open WHERE spent) + (SELECT count(*) FROM taken)", "(SELECT count(*) FROM died) + (SELECT count(*) FROM claimed)")} AS all_changed
+    ${unlessSkipped("(SELECT count(*) FROM open WHERE spent) + (SELECT count(*) FROM taken)", "(SELECT count(*) FROM died WHERE state = 'dead') + (SELECT count(*) FROM claimed WHERE token = $4::uuid)")} AS all_changed
 ) n
 LEFT JOIN claimed r ON true
 ORDER BY r.created, r.id`;
@@ -154,9 +154,9 @@ claimed AS (
       ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = n.id, ${c.claimedAt} = n.now, ${c.leaseExpiresAt} = n.now
   FROM named n
   WHERE i.${c.id} = n.id
-  RETURNING octet_length(i.${c.payload}::text) AS payload_bytes, octet_length(i.${c.headers}::text) AS headers_bytes
+  RETURNING i.${c.claimToken} = i.${c.id} AS is_claimed, octet_length(i.${c.payload}::text) AS payload_bytes, octet_length(i.${c.headers}::text) AS headers_bytes
 )
-SELECT ${unlessSkipped("(SELECT count(*) FROM named)", "count(*)")} AS all_claimed, max(payload_bytes), max(headers_bytes) FROM claimed`,
+SELECT ${unlessSkipped("(SELECT count(*) FROM named)", "count(*) FILTER (WHERE is_claimed)")} AS all_claimed, max(payload_bytes), max(headers_bytes) FROM claimed`,
 
     held: byIndex("pull.held(source, token)")`
 SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id}`,
@@ -171,7 +171,7 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
   UPDATE ${table} i
   SET ${c.state} = 'processed', ${c.processedAt} = now(), ${unclaimed}
   WHERE ${ofClaim} AND ${named}
-  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id`),
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, i.${c.claimToken} AS kept_token`),
     ),
 
     /** Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. */
@@ -199,7 +199,7 @@ SELECT id FROM changed ORDER BY created_at, id`,
   UPDATE ${table} i
   SET ${c.attempt} = greatest(i.${c.attempt} - 1, 0), ${unclaimed}
   WHERE ${ofClaim} AND ${named}
-  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id`),
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, i.${c.claimToken} AS kept_token`),
     ),
 
     /**
@@ -234,9 +234,9 @@ changed AS (
       ${c.lastError} = CASE WHEN o.outcome = 'released' THEN i.${c.lastError} ELSE coalesce($6::text, i.${c.lastError}) END
   FROM outcomes o
   WHERE i.${c.id} = o.id
-  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, o.outcome
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, o.outcome, i.${c.claimToken} AS kept_token
 )
-SELECT id, outcome FROM changed ORDER BY created_at, id`,
+SELECT id, outcome FROM changed WHERE kept_token IS NULL ORDER BY created_at, id`,
 
     dialect: {
       claimOf([rows = []]) {
@@ -258,9 +258,9 @@ function leaseBehind(locked: string, leaseMs: string): string {
 )`;
 }
 
-/** The ids that an update changed, oldest row first. */
+/** The ids of rows whose claims an update closed, oldest row first. */
 function inOrder(update: string): string {
-  return `WITH changed AS (${update}\n)\nSELECT id FROM changed ORDER BY created_at, id`;
+  return `WITH changed AS (${update}\n)\nSELECT id FROM changed WHERE kept_token IS NULL ORDER BY created_at, id`;
 }
 
 const CLAIM_PARAMETERS = "source, limit, maxBytes, token, leaseMs, maxAttempts, withReason";

@@ -159,13 +159,13 @@ marked AS (
       ${c.lastError} = CASE WHEN r.expired THEN '${EXPIRED}' WHEN r.topic = '' THEN '${EMPTY_TOPIC}' ELSE i.${c.lastError} END
   FROM rendered r
   WHERE i.${c.id} = r.id
-  RETURNING 1
+  RETURNING i.${c.state} AS state
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   (SELECT ${positionOf("position")} FROM last) AS last, NOT (SELECT is_same FROM history) AS has_gone_back,
   (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)::int AS relayed,
   ${unlessSkipped("(SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)", "(SELECT count(*) FROM made)")} AS all_made,
-  ${unlessSkipped("(SELECT count(*) FROM rendered)", "(SELECT count(*) FROM marked)")} AS all_marked,
+  ${unlessSkipped("(SELECT count(*) FROM rendered)", "(SELECT count(*) FROM marked WHERE state <> 'pending')")} AS all_marked,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source, 'expired', expired))
     FROM rendered WHERE topic = '' OR expired), '[]') AS dead`;
 
@@ -210,9 +210,9 @@ WITH waiting AS MATERIALIZED (
 ),
 marked AS (
   UPDATE ${inbox} i SET ${c.state} = 'dead', ${c.processedAt} = w.now, ${c.lastError} = $2 FROM waiting w WHERE i.${c.id} = w.id
-  RETURNING 1
+  RETURNING i.${c.state} AS state
 )
-SELECT id, ${unlessSkipped("1", "(SELECT count(*) FROM marked)")} AS all_marked FROM waiting`,
+SELECT id, ${unlessSkipped("1", "(SELECT count(*) FROM marked WHERE state = 'dead')")} AS all_marked FROM waiting`,
 
     /**
      * The time before which no row of a relayed source waits: else each pass would read rows that no replica relays. It

@@ -371,7 +371,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   async #settleAll(settlements: readonly Outcome[]): Promise<SettledRows> {
     const { whenLocked, dialect } = this.sql;
     let closed: ReadonlySet<MessageId>;
-    let reason = "a trigger on the table skips the row: it returns NULL before the update";
+    let reason = "a trigger on the table drops what is written to the row: it returns NULL or OLD";
     try {
       closed = await this.#closeNoting(settlements);
     } catch (error) {
