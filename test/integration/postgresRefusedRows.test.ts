@@ -307,13 +307,15 @@ describe.each(["NULL", "OLD"] as const)("a row whose change a trigger drops by r
       await withStoreOn(database, DEFAULT_NAMES, async (store) => {
         await store.schema.checkColumns();
 
-        const first = await store.outbox.claim(claimRequest());
-        const second = await store.outbox.claim(claimRequest());
+        const [first, second, third] = await claims(3, () => store.outbox.claim(claimRequest()));
 
-        expect(first.rows).toEqual([]);
-        expect(first.refused).toHaveLength(151);
-        expect(first.refused?.[0]?.reason).toMatch(/a trigger on the table drops what is written to the row/);
-        expect(second.rows.map(({ topic }) => topic)).toEqual(["good"]);
+        expect(first?.rows).toEqual([]);
+        expect(first?.refused?.[0]?.reason).toMatch(/a trigger on the table drops what is written to the row/);
+        expect([first, second].flatMap((claim) => claim?.refused ?? [])).toHaveLength(151);
+        expect(second?.rows.map(({ topic }) => topic)).toEqual(["good"]);
+        expect(third?.rows).toEqual([]);
+        const later = await database.query("SELECT state, attempt FROM outbox WHERE topic = 'later'");
+        expect(later).toEqual([{ state: "pending", attempt: 0 }]);
       });
     });
   });
@@ -330,6 +332,30 @@ describe.each(["NULL", "OLD"] as const)("a row whose change a trigger drops by r
     });
   });
 
+  test("behind a blocked backlog keeps no other from being claimed, and the free rows in front are given", async () => {
+    await withTables(async (store, database) => {
+      const insert = (topic: string, key: string, n: number) =>
+        database.query(
+          `INSERT INTO outbox (topic, key, payload) SELECT '${topic}', ${key}, '1' FROM generate_series(1, ${n})`,
+        );
+      await insert("early", "NULL", 10);
+      await insert("blocked", "'k'", 500);
+      await database.query(
+        "UPDATE outbox SET attempt = 1, scheduled_at = now() + interval '1 hour' WHERE sequence = (SELECT min(sequence) FROM outbox WHERE key = 'k')",
+      );
+      await insert("held", "NULL", 1);
+      await insert("late", "NULL", 50);
+      await skip(database, "UPDATE", "outbox", "NEW.topic = 'held'", returned);
+
+      const all = await claims(3, () => store.outbox.claim(claimRequest()));
+
+      const topics = all.flatMap(({ rows }) => rows.map(({ topic }) => topic));
+      expect(topics.filter((topic) => topic === "early")).toHaveLength(10);
+      expect(topics.filter((topic) => topic === "late")).toHaveLength(50);
+      expect(all.flatMap(({ refused = [] }) => refused)).toHaveLength(1);
+    });
+  });
+
   test("at its claim of a scope keeps no other from being claimed", async () => {
     await withTables(async (store, database) => {
       await skip(database, "UPDATE", "outbox", "NEW.topic = 'held'", returned);
@@ -337,11 +363,10 @@ describe.each(["NULL", "OLD"] as const)("a row whose change a trigger drops by r
       await database.query("INSERT INTO outbox (topic, payload) VALUES ('good', '1')");
       const scope = { name: "others", which: "except", destinations: ["other"], exceptKeys: [] } as const;
 
-      const first = await store.outbox.claim(claimRequest({ scope }));
-      const second = await store.outbox.claim(claimRequest({ scope }));
+      const scoped = await claims(2, () => store.outbox.claim(claimRequest({ scope })));
 
-      expect(first.refused).toHaveLength(150);
-      expect(second.rows.map(({ topic }) => topic)).toEqual(["good"]);
+      expect(scoped.flatMap(({ refused = [] }) => refused)).toHaveLength(150);
+      expect(scoped.flatMap(({ rows }) => rows.map(({ topic }) => topic))).toEqual(["good"]);
     });
   });
 
@@ -360,7 +385,7 @@ describe.each(["NULL", "OLD"] as const)("a row whose change a trigger drops by r
       expect(claim.rows.map(({ eventType }) => eventType)).toEqual(["t5", "t6", "t7", "t8", "t9"]);
       expect(claim.dead).toEqual([]);
       const reason = expect.stringContaining("a trigger on the table drops what is written to the row");
-      expect(claim.refused).toEqual(rows.slice(0, 5).map(({ id }) => ({ id, reason })));
+      expect(new Set(claim.refused)).toEqual(new Set(rows.slice(0, 5).map(({ id }) => ({ id, reason }))));
     });
   });
 
@@ -393,6 +418,50 @@ describe.each(["NULL", "OLD"] as const)("a row whose change a trigger drops by r
         "a trigger on the table drops what is written to the row",
       );
       expect(await claimed(store)).toHaveLength(6);
+    });
+  });
+
+  test("at a pull claim keeps no other from being claimed: however many there are, and where it has expired", async () => {
+    await withTables(async (store, database) => {
+      const held = Array.from({ length: 250 }, () => inboxRow({ consumption: "pull", eventType: "held" }));
+      await store.inbox.insert(held);
+      await database.query("UPDATE inbox SET expires_at = now() WHERE id = $1", [held[7]?.id]);
+      await store.inbox.insert([inboxRow({ consumption: "pull", eventType: "good" })]);
+      await skip(database, "UPDATE", "inbox", "NEW.event_type = 'held'", returned);
+
+      const claim = await store.pull.claim({ ...claimRequest({ limit: 5 }), source: "orders", maxAttempts: 5 });
+
+      expect(claim.rows.map(({ eventType }) => eventType)).toEqual(["good"]);
+      expect(claim.refused).toHaveLength(250);
+    });
+  });
+
+  test("where it lets some rows pass, but not all at once, keeps none of those from being claimed", async () => {
+    await withTables(async (store, database) => {
+      const among = (table: string, what: string) =>
+        skip(database, "UPDATE", table, `(SELECT count(*) FROM ${table} t WHERE ${what}) >= 3`, returned);
+      await among("outbox", "t.state = 'processing'");
+      await among("inbox", "t.claim_token IS NOT NULL");
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 9) n");
+      await store.inbox.insert(Array.from({ length: 9 }, () => inboxRow({ consumption: "pull" })));
+
+      expect(await claimed(store)).toHaveLength(3);
+      const claim = await store.pull.claim({ ...claimRequest(), source: "orders", maxAttempts: 5 });
+      expect(claim.rows).toHaveLength(3);
+    });
+  });
+
+  test("at the relay where only the inbox row may not be processed stays pending, and its outbox row is not made", async () => {
+    await withTables(async (store, database) => {
+      const [bad, good] = [inboxRow({ eventType: "bad" }), inboxRow({ eventType: "good" })];
+      await store.inbox.insert([bad, good]);
+      await skip(database, "UPDATE", "inbox", "NEW.event_type = 'bad' AND NEW.state = 'processed'", returned);
+
+      const { refused, dead } = await store.inbox.relay(relayRequest({ topics: { orders: ["", ""] } }));
+
+      expect([refused?.map(({ id }) => id), dead]).toEqual([[bad.id], []]);
+      expect(await database.query("SELECT topic FROM outbox")).toEqual([{ topic: "good" }]);
+      expect(await database.query("SELECT id FROM inbox WHERE state = 'pending'")).toEqual([{ id: bad.id }]);
     });
   });
 
@@ -458,9 +527,15 @@ test("a row whose deletion a trigger skips is passed over and counted, and those
     if (first.rest === null) throw new Error("a rest expected");
 
     expect(first).toMatchObject({ deleted: 0, kept: 3 });
-    expect(await store.retention.deleteBatch(first.rest, 10)).toEqual({ deleted: 6, kept: 0, rest: null });
+    expect(await store.retention.deleteBatch(first.rest, 10)).toEqual({ deleted: 6, rest: null });
   });
 });
+
+async function claims<T>(count: number, claim: () => Promise<T>): Promise<readonly T[]> {
+  const made: T[] = [];
+  while (made.length < count) made.push(await claim());
+  return made;
+}
 
 describe("rows that are stored all or none", () => {
   const stored = { kind: "stored" };

@@ -274,6 +274,17 @@ describe("a receipt claims what it has relayed", () => {
     });
   });
 
+  test("with the keys of a source whose name is padded", async () => {
+    await withTables(async (store, database) => {
+      await database.query("ALTER TABLE inbox ALTER COLUMN source TYPE char(12)");
+      await store.inbox.relay(relayRequest({ topics: { own: ["", ""] }, ownKeySources: ["own"] }));
+
+      await receive(store, [ofKey("a", { source: "own" })]);
+
+      expect(await database.query("SELECT key FROM outbox")).toEqual([{ key: "own:a" }]);
+    });
+  });
+
   test("where each text of the tables has a collation of its own, as a pass of the relay does", async () => {
     await withTables(async (store, database) => {
       await collate(database);

@@ -346,6 +346,12 @@ describe("types of columns", () => {
     await database.query('CREATE RULE "Kept" AS ON DELETE TO outbox DO INSTEAD NOTHING');
     await database.query("CREATE RULE unused AS ON UPDATE TO outbox DO ALSO NOTIFY noted");
     await database.query("ALTER TABLE outbox DISABLE RULE unused");
+    await database.query("CREATE RULE elsewhere AS ON UPDATE TO outbox DO ALSO NOTIFY noted");
+    await database.query("ALTER TABLE outbox ENABLE REPLICA RULE elsewhere");
+    await database.query("CREATE TABLE child () INHERITS (outbox)");
+    await database.query(
+      "CREATE RULE replaced AS ON INSERT TO outbox DO INSTEAD INSERT INTO child (topic, payload) VALUES (NEW.topic, NEW.payload)",
+    );
     const { log, lines } = recordingLog();
     await withStore(postgresStore(database, DEFAULT_NAMES, undefined, log), async (store) => {
       await store.schema.checkColumns(["outbox"]);

@@ -50,9 +50,10 @@ export class Pull {
   /** Claims rows of a source; null when none is available now. */
   async claim(source: string, { max, leaseMs }: ClaimSettings): Promise<ClaimedRows | null> {
     const { store, maxAttempts, newToken, metrics, clock, log } = this.#options;
+    let limit = max;
     for (;;) {
       const startedAt = clock.monotonic();
-      const request = { source, token: newToken(), limit: max, maxBytes: MAX_CLAIM_BYTES, leaseMs, maxAttempts };
+      const request = { source, token: newToken(), limit, maxBytes: MAX_CLAIM_BYTES, leaseMs, maxAttempts };
       const { token, rows, dead, refused = [] } = await store.claim(request);
       for (const { id, reason } of refused)
         log.error(
@@ -65,6 +66,8 @@ export class Pull {
         metrics.claimDuration("pull", (clock.monotonic() - startedAt) / 1000);
         const sendable = await this.#sendable({ source, token }, rows);
         if (sendable.length > 0) return { token, leaseMs, rows: sendable };
+        // The database writes each of the rows that it looks at: half a second for one of 64 MiB.
+        limit = 1;
       } else if (dead.length === 0) return null;
       // Dead rows may have filled the claim and hidden the rows behind them.
     }
@@ -83,11 +86,12 @@ export class Pull {
         const { dead, released } = await store.reject({ ...claim, ids: [id] }, options);
         this.#logDead(claim.source, dead, reason);
         for (const each of released) gone.add(each);
+        if (dead.includes(id)) continue;
       } catch (error) {
-        // It stays under its claim, and so do those behind it.
-        for (const row of rows) if (aggregateId !== null && row.aggregateId === aggregateId) gone.add(row.id);
         log.error({ id, source: claim.source, reason, error: errorText(error) }, "an inbox row cannot be made dead");
       }
+      // It stays under its claim, and so do those behind it.
+      for (const row of rows) if (aggregateId !== null && row.aggregateId === aggregateId) gone.add(row.id);
     }
     return gone.size === 0 ? rows : rows.filter(({ id }) => !gone.has(id));
   }

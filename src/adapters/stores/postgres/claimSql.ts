@@ -3,8 +3,9 @@ import type { ClaimScope } from "../../../ports/store.ts";
 import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
 import { attemptsOf, delayOf, STATE_AFTER } from "../sql/outcomes.ts";
+import type { SkippedRow } from "../sql/rows.ts";
 import { isLockTimeout } from "./errors.ts";
-import { PARKED_AT, unlessSkipped } from "./fragments.ts";
+import { PARKED_AT, skippedOf } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
 import {
   history,
@@ -38,8 +39,8 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
    * - stops: per key the first unfinished row that is not a candidate. Later rows must wait. A row that its application
    *   scheduled ahead, and is not yet due, stops no other.
    * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
-   * - taken: the first of them, up to the bytes of a claim. All must be claimed: a row that a trigger skips would be
-   *   taken again each time, and the later rows of its key would pass it.
+   * - taken: the first of them, up to the bytes of a claim. A trigger of the owner that returns NULL or OLD leaves one
+   *   of them as it is, without an error: it is named among `skipped`.
    *
    * The first row of the answer holds the counts, the others the claimed rows. Candidates may be in another order than
    * by sequence: those left out are stops.
@@ -88,13 +89,13 @@ stops AS MATERIALIZED (
   ) s
 ),
 free AS MATERIALIZED (
-  SELECT c.id, c.sequence, ${payload.free(["sequence"])},
+  SELECT c.id, c.sequence, c.key, ${payload.free(["sequence"])},
     now() AS claimed_at, now() + least($5::bigint, $6::bigint) * interval '1 millisecond' AS lease_expires_at
   FROM candidates c LEFT JOIN stops s ON s.key = c.key
   WHERE s.sequence IS NULL OR c.sequence < s.sequence
 ),
 taken AS MATERIALIZED (
-  SELECT f.id, f.claimed_at, f.lease_expires_at FROM ${payload.bounded("free", ["sequence"], "$3")} f WHERE f.bytes_before < $3::bigint
+  SELECT f.id, f.key, f.claimed_at, f.lease_expires_at FROM ${payload.bounded("free", ["sequence"], "$3")} f WHERE f.bytes_before < $3::bigint
 ),
 claimed AS (
   UPDATE ${table} o
@@ -105,10 +106,12 @@ claimed AS (
   RETURNING ${returned.join(", ")}
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates, (SELECT count(*) FROM free)::int AS free,
-  ${unlessSkipped("(SELECT count(*) FROM taken)", `(SELECT count(*) FROM claimed o WHERE ${isClaimed("$4")})`)} AS all_claimed, (SELECT count(*) FROM candidates) >= $2::int AS more, ${first} AS first_candidate,
+  ${skippedOf("taken", "key", `SELECT o.${c.id} FROM claimed o WHERE ${isClaimed("$4")}`)} AS skipped,
+  (SELECT count(*) FROM candidates) >= $2::int AS more, ${first} AS first_candidate,
   NOT (SELECT is_same FROM history) AS has_gone_back, ${SEEN} AS seen, ${columns(([name]) => `NULL AS ${name}`)}
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, ${columns(([, value]) => value)} FROM claimed o
+WHERE ${isClaimed("$4")}
 ORDER BY sequence NULLS FIRST`;
 
   const inBackoff = `b.${c.state} = 'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > now()`;
@@ -307,18 +310,12 @@ SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS clos
 
     /** It writes payload and headers as text, as a claim does: a `jsonb` of numbers may have more than 1 GB as text. */
     trial: statement("outbox.trial claim(ids)")`
-WITH named AS MATERIALIZED (
-  SELECT o.${c.id} AS id, now() AS now FROM ${table} o WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending'
-  FOR NO KEY UPDATE OF o SKIP LOCKED
-),
-claimed AS (
-  UPDATE ${table} o SET ${c.state} = 'processing', ${c.claimToken} = n.id, ${c.claimedAt} = n.now, ${c.updatedAt} = n.now,
-    ${c.leaseExpiresAt} = n.now
-  FROM named n
-  WHERE o.${c.id} = n.id
-  RETURNING ${isClaimed(`o.${c.id}`)} AS is_claimed, octet_length(o.${c.payload}::text) AS payload_bytes, octet_length(o.${c.headers}::text) AS headers_bytes
-)
-SELECT ${unlessSkipped("(SELECT count(*) FROM named)", "count(*) FILTER (WHERE is_claimed)")} AS all_claimed, max(payload_bytes), max(headers_bytes) FROM claimed`,
+UPDATE ${table} SET ${c.state} = 'processing', ${c.claimToken} = ${c.id}, ${c.claimedAt} = now(), ${c.updatedAt} = now(),
+  ${c.leaseExpiresAt} = now()
+WHERE ${c.id} = ANY (ARRAY(
+  SELECT o.${c.id} FROM ${table} o WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending'
+  FOR NO KEY UPDATE OF o SKIP LOCKED))
+RETURNING octet_length(${c.payload}::text) AS payload_bytes, octet_length(${c.headers}::text) AS headers_bytes`,
 
     /**
      * From the newest mark, at a fraction of planning a claim, ten times a second while idle. Ordered, so that the
@@ -393,6 +390,7 @@ WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
           first: typeof first === "string" ? first : undefined,
           seen: typeof counts?.seen === "string" ? counts.seen : undefined,
           hasGoneBack: counts?.has_gone_back === true,
+          skipped: (counts?.skipped ?? []) as SkippedRow[],
         };
       },
       entryValues,

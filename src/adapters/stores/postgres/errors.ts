@@ -10,7 +10,7 @@ import { errorText, StoreError, type StoreErrorCode } from "../../../model/error
  * | contention  | 40 rollback (deadlock, serialization), 55P03 lock not available, 57014 cancelled |
  * | data        | 22 data exception, 23 integrity constraint, 54 program limit (for example an index row too large) |
  * | refused     | what code of the owner raises (P0, states of its own), whatever fails inside a trigger, row policies, 44 check of a view |
- * | skipped     | 2201E, not in a trigger: `unlessSkipped` of `fragments` |
+ * | skipped     | 22011, not in a trigger: `unlessSkipped` of `fragments`; 2201E is `refused`: `unlessNotInserted` |
  * | elsewhere   | 2201G, not in a trigger: `whereOpen` of `bucketsSql` |
  * | schema      | 42 undefined table or column, missing right; 3F schema |
  * | other       | anything else |
@@ -70,8 +70,8 @@ export function isLockTimeout(error: unknown): boolean {
 const LOCK_NOT_AVAILABLE = "55P03";
 /** Of a histogram without buckets: neither data nor a constraint causes it. */
 export const NOT_OPEN = "2201G";
-/** Of the logarithm of zero: see `unlessSkipped`. */
-const SKIPPED = "2201E";
+/** Of the logarithm of zero, and of a part of a text with less than no characters. */
+const [NOT_INSERTED, SKIPPED] = ["2201E", "22011"];
 export const UNIQUE_VIOLATION = "23505";
 
 /** @param error of the driver, or the `StoreError` made of it */
@@ -98,6 +98,7 @@ function codeOfState(state: string, { routine, where }: ServerFields): StoreErro
   if (state === "25006" || /^(08|53|28|57P)/.test(state)) return "unavailable";
   if (state === NOT_OPEN && !isOfFunction(where)) return "elsewhere";
   if (state === SKIPPED && !isOfFunction(where)) return "skipped";
+  if (state === NOT_INSERTED && !isOfFunction(where)) return "refused";
   if (state === "57014" || state === "55P03" || state.startsWith("40")) return "contention";
   if (/^(22|23|54)/.test(state)) return "data";
   if (/^(P0|09|20|21|27|2F|38|39|44)/.test(state) || !STANDARD_CLASSES.has(state.slice(0, 2))) return "refused";
@@ -122,7 +123,7 @@ const isText = (value: unknown): value is string => typeof value === "string" &&
 /** Messages of class 22 quote the value, which may be anything a sender wrote: keep only what comes before it. */
 function safeText(error: unknown, state: string | undefined): string {
   if (state === undefined) return errorText(error);
-  if (state === SKIPPED && !isOfFunction((error as ServerFields).where))
+  if ((state === SKIPPED || state === NOT_INSERTED) && !isOfFunction((error as ServerFields).where))
     return "a trigger on the table drops what is written to the row: it returns NULL or OLD";
   const message = error instanceof Error ? error.message : String(error);
   const cut = state.startsWith("22") ? message.replace(/: ".*/s, "") : message;

@@ -46,18 +46,24 @@ export const clockBehind = (locked: string): string =>
 export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;
 
 /**
- * An expression that fails the statement unless it has written all that it should. A trigger of the owner that returns
+ * An expression that fails the statement unless it has updated all that it should. A trigger of the owner that returns
  * NULL or OLD leaves a row as it is, without an error. Read by `toStoreError`.
  *
- * @param should how many rows, as an expression @param written how many were
+ * @param should how many rows, as an expression @param updated how many were
  */
-export const unlessSkipped = (should: string, written: string): string => `ln((${written} >= ${should})::int)`;
+export const unlessSkipped = (should: string, updated: string): string =>
+  `substr('', 1, (${updated} >= ${should})::int - 1)`;
+/** An expression (jsonb): `SkippedRow`s, of those chosen but not changed; NULL for none. @param changed a query for ids */
+export const skippedOf = (chosen: string, key: string, changed: string): string =>
+  `(SELECT jsonb_agg(jsonb_build_object('id', s.id, 'key', s.${key}::text)) FROM ${chosen} s WHERE s.id NOT IN (${changed}))`;
+/** As `unlessSkipped`, of rows to be inserted. */
+export const unlessNotInserted = (should: string, inserted: string): string => `ln((${inserted} >= ${should})::int)`;
 
 /**
  * An expression for a text, without the collation of its column: an owner's columns may have different ones, and two of
  * these in one expression are an error.
  */
-export const uncollated = (text: string): string => `(to_jsonb(${text}) #>> '{}')`;
+export const uncollated = (text: string): string => `(to_jsonb(${text}::text) #>> '{}')`;
 
 /** An expression for the override of a row: an empty one counts as none. */
 export function overrideOf({ destinationOverride }: TableNames["outbox"], row: string): string {

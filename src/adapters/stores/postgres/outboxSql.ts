@@ -39,9 +39,9 @@ reclaimed AS (
   WHERE (t.${c.state} || '') = 'processing' AND t.${c.id} = ANY (ARRAY(SELECT id FROM chosen))
   RETURNING t.${c.id} AS id, t.${c.state} AS state
 )
-SELECT id FROM reclaimed
+SELECT id FROM reclaimed WHERE state = 'pending'
 UNION ALL
-SELECT NULL WHERE ${unlessSkipped("(SELECT count(*) FROM chosen)", "(SELECT count(*) FROM reclaimed WHERE state = 'pending')")} <> 0`;
+SELECT NULL WHERE ${unlessSkipped("least((SELECT count(*) FROM chosen), 1)", "(SELECT count(*) FROM reclaimed WHERE state = 'pending')")} <> ''`;
 
   /** Waits for its retry, or is parked, before the later rows of its key. */
   const isBlocking = (row: string): string =>

@@ -1,7 +1,8 @@
 import { EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
-import { clockBehind, isExpired, msOf, unlessSkipped } from "./fragments.ts";
+import type { SkippedRow } from "../sql/rows.ts";
+import { clockBehind, isExpired, msOf, skippedOf } from "./fragments.ts";
 import { payloadParts } from "./payloadParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
@@ -28,7 +29,8 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
   const ofClaim = `${waiting("i")} AND i.${c.source} = $1::text AND i.${c.claimToken} = $2::uuid`;
   const expired = isExpired(c.expiresAt, "i");
   /** It has no attempts left, or no time. */
-  const spent = `(coalesce(i.${c.attempt}, 0) >= $6::int OR ${expired})`;
+  const spentOf = (maxAttempts: string): string => `(coalesce(i.${c.attempt}, 0) >= ${maxAttempts}::int OR ${expired})`;
+  const spent = spentOf("$6");
   const payload = payloadParts("i", c, payloadType, spent);
   const named = `($3::uuid[] IS NULL OR i.${c.id} = ANY ($3::uuid[]))`;
 
@@ -62,7 +64,7 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
    *   scheduled ahead (attempt 0, not yet due) stops no other.
    * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those
    *   with no attempts left die, and the rows behind them continue at once.
-   * - taken: the first of the others, up to the bytes of a claim; all must be claimed, as in the outbox.
+   * - taken: the first of the others, up to the bytes of a claim.
    *
    * Another client that claims or closes a claim at the same moment either has its rows locked (they are skipped, and
    * stop their aggregate) or committed after this statement's snapshot (its rows fail the recheck on the lock, and stop
@@ -92,7 +94,7 @@ candidates AS MATERIALIZED (
 stops AS MATERIALIZED (${stopsAmong("candidates", "true")}),
 ${leaseBehind("candidates", "$5")},
 open AS MATERIALIZED (
-  SELECT c.id, c.created_at, c.spent, c.expired, ${payload.free(["created_at", "id"])},
+  SELECT c.id, c.created_at, c.aggregate_id, c.spent, c.expired, ${payload.free(["created_at", "id"])},
     l.now, l.ends_at AS lease_expires_at
   FROM lease l CROSS JOIN candidates c LEFT JOIN stops s ON s.aggregate_id = c.aggregate_id
   WHERE s.id IS NULL OR (c.created_at, c.id) < (s.created_at, s.id)
@@ -121,13 +123,17 @@ claimed AS (
     i.${c.idempotencyKey} AS idempotency_key, i.${c.correlationId} AS correlation_id, i.${c.attempt} AS attempt,
     i.${c.createdAt} AS created, ${payload.columns.map(([name, value]) => `${value} AS ${name}`).join(", ")}
 )
-SELECT n.candidates, n.dead, n.all_changed, r.id, r.aggregate_id, r.event_type, r.idempotency_key, r.correlation_id, r.attempt,
+SELECT n.candidates, n.dead, n.skipped, r.id, r.aggregate_id, r.event_type, r.idempotency_key, r.correlation_id, r.attempt,
   ${msOf("r.created")} AS created_at, ${payload.columns.map(([name]) => `r.${name}`).join(", ")}
 FROM (
-  SELECT (SELECT count(*) FROM candidates)::int AS candidates, ARRAY(SELECT id::text FROM died) AS dead,
-    ${unlessSkipped("(SELECT count(*) FROM open WHERE spent) + (SELECT count(*) FROM taken)", "(SELECT count(*) FROM died WHERE state = 'dead') + (SELECT count(*) FROM claimed WHERE token = $4::uuid)")} AS all_changed
+  SELECT (SELECT count(*) FROM candidates)::int AS candidates, ARRAY(SELECT id::text FROM died WHERE state = 'dead') AS dead,
+    ${skippedOf(
+      "(SELECT id, aggregate_id FROM open WHERE spent UNION ALL SELECT o.id, o.aggregate_id FROM open o JOIN taken t ON t.id = o.id)",
+      "aggregate_id",
+      "SELECT id FROM died WHERE state = 'dead' UNION ALL SELECT id FROM claimed WHERE token = $4::uuid",
+    )} AS skipped
 ) n
-LEFT JOIN claimed r ON true
+LEFT JOIN claimed r ON r.token = $4::uuid
 ORDER BY r.created, r.id`;
 
   return {
@@ -145,18 +151,20 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int`,
 
     trial: statement("pull.trial claim(ids, maxAttempts)")`
 WITH named AS MATERIALIZED (
-  SELECT w.${c.id} AS id, now() AS now FROM ${table} w WHERE w.${c.id} = ANY ($1::uuid[]) AND ${waiting("w")}
-  FOR NO KEY UPDATE OF w SKIP LOCKED
+  SELECT i.${c.id} AS id, ${spentOf("$2")} AS spent, now() AS now FROM ${table} i WHERE i.${c.id} = ANY ($1::uuid[]) AND ${waiting("i")}
+  FOR NO KEY UPDATE OF i SKIP LOCKED
 ),
 claimed AS (
   UPDATE ${table} i
-  SET ${c.state} = CASE WHEN coalesce(i.${c.attempt}, 0) >= $2::int THEN 'dead' ELSE i.${c.state} END,
-      ${c.attempt} = coalesce(i.${c.attempt}, 0) + 1, ${c.claimToken} = n.id, ${c.claimedAt} = n.now, ${c.leaseExpiresAt} = n.now
+  SET ${c.state} = CASE WHEN n.spent THEN 'dead' ELSE i.${c.state} END, ${c.processedAt} = CASE WHEN n.spent THEN n.now ELSE i.${c.processedAt} END,
+      ${c.attempt} = CASE WHEN n.spent THEN i.${c.attempt} ELSE coalesce(i.${c.attempt}, 0) + 1 END,
+      ${c.claimToken} = CASE WHEN n.spent THEN NULL ELSE n.id END, ${c.claimedAt} = CASE WHEN n.spent THEN NULL ELSE n.now END,
+      ${c.leaseExpiresAt} = CASE WHEN n.spent THEN NULL ELSE n.now END
   FROM named n
   WHERE i.${c.id} = n.id
-  RETURNING i.${c.claimToken} = i.${c.id} AS is_claimed, octet_length(i.${c.payload}::text) AS payload_bytes, octet_length(i.${c.headers}::text) AS headers_bytes
+  RETURNING octet_length(i.${c.payload}::text) AS payload_bytes, octet_length(i.${c.headers}::text) AS headers_bytes
 )
-SELECT ${unlessSkipped("(SELECT count(*) FROM named)", "count(*) FILTER (WHERE is_claimed)")} AS all_claimed, max(payload_bytes), max(headers_bytes) FROM claimed`,
+SELECT max(payload_bytes), max(headers_bytes) FROM claimed`,
 
     held: byIndex("pull.held(source, token)")`
 SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id}`,
@@ -245,6 +253,7 @@ SELECT id, outcome FROM changed WHERE kept_token IS NULL ORDER BY created_at, id
           rows: first === undefined || first.id === null ? [] : rows,
           dead: (first?.dead ?? []) as MessageId[],
           isEmpty: first?.candidates === 0,
+          skipped: (first?.skipped ?? []) as SkippedRow[],
         };
       },
     },

@@ -1,7 +1,7 @@
 import { EMPTY_TOPIC, EXPIRED } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
-import { isExpired, uncollated, unlessSkipped } from "./fragments.ts";
+import { isExpired, uncollated, unlessNotInserted, unlessSkipped } from "./fragments.ts";
 import { history, literal, markBound, markCoordination, markRead } from "./lowWater.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
@@ -164,7 +164,7 @@ marked AS (
 SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   (SELECT ${positionOf("position")} FROM last) AS last, NOT (SELECT is_same FROM history) AS has_gone_back,
   (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)::int AS relayed,
-  ${unlessSkipped("(SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)", "(SELECT count(*) FROM made)")} AS all_made,
+  ${unlessNotInserted("(SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)", "(SELECT count(*) FROM made)")} AS all_made,
   ${unlessSkipped("(SELECT count(*) FROM rendered)", "(SELECT count(*) FROM marked WHERE state <> 'pending')")} AS all_marked,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source, 'expired', expired))
     FROM rendered WHERE topic = '' OR expired), '[]') AS dead`;

@@ -1,7 +1,7 @@
 import type { TableNames } from "../sql/names.ts";
 import { whereOpen } from "./bucketsSql.ts";
 import type { ColumnTypes } from "./columns.ts";
-import { uncollated, unlessSkipped } from "./fragments.ts";
+import { uncollated, unlessNotInserted } from "./fragments.ts";
 import { literal } from "./lowWater.ts";
 import type { OutboxParts } from "./outboxParts.ts";
 import type { RelayParts } from "./relaySql.ts";
@@ -91,7 +91,7 @@ made AS (
 )
 SELECT (SELECT count(*) FROM stored) = cardinality($1::uuid[]) AS all_stored,
   CASE WHEN count(*) < cardinality($1::uuid[]) THEN coalesce(array_agg(s.${c.id}::text), '{}') END AS relayed,
-  ${unlessSkipped("count(*)", "(SELECT count(*) FROM made)")} AS all_made, (SELECT ${positionOf("at")} FROM received) AS received,
+  ${unlessNotInserted("count(*)", "(SELECT count(*) FROM made)")} AS all_made, (SELECT ${positionOf("at")} FROM received) AS received,
   (SELECT has_triggers FROM usual) AS has_triggers${noRow}
 FROM stored s WHERE s.${c.state} = 'processed'${rows}`;
 

@@ -165,7 +165,11 @@ export function schemaDialect(pool: PostgresPool): SchemaDialect {
     },
     async rewriteRules({ name }) {
       const rows = await pool.run(REWRITE_RULES, { table: name });
-      return rows.map((row) => ({ name: row.name as string, on: row.on as "INSERT" | "UPDATE" | "DELETE" }));
+      return rows.map((row) => ({
+        name: row.name as string,
+        on: row.on as "INSERT" | "UPDATE" | "DELETE",
+        replaces: row.replaces === true,
+      }));
     },
     rights: async ({ name }) => (await pool.run(RIGHTS, { table: name }))[0],
     remedies,
@@ -227,8 +231,8 @@ function remedies({ name }: CheckedTable): Remedies {
 }
 
 /**
- * Only a table can forbid NULL itself; a view shows none of that. A `numeric` that may hold fractions is named with what
- * it is declared as, another one is whole.
+ * Only a table can forbid NULL itself; a view shows none of that. A `numeric` of a table that may hold fractions is named
+ * with what it is declared as, another one is whole.
  */
 const COLUMNS: Statement = statement("schema.columns(table)")`
 WITH RECURSIVE types AS (
@@ -240,7 +244,7 @@ WITH RECURSIVE types AS (
   FROM types d JOIN pg_type t ON t.oid = d.type AND t.typtype = 'd'
 )
 SELECT d.attname::text AS name, CASE WHEN t.typtype = 'e' THEN 'enum'
-    WHEN t.typname = 'numeric' AND d.modifier >= 4 AND (d.modifier - 4) & 2047 = 0 THEN '${WHOLE_NUMERIC}'
+    WHEN t.typname = 'numeric' AND (d.relkind NOT IN ('r', 'p') OR d.modifier >= 4 AND (d.modifier - 4) & 2047 = 0) THEN '${WHOLE_NUMERIC}'
     WHEN t.typname = 'numeric' THEN format_type(d.type, d.modifier) ELSE t.typname::text END AS type, format_type(d.declared, -1) AS cast_name,
   d.generated, NOT d.forbidden AND d.relkind IN ('r', 'p') AS nullable,
   CASE WHEN t.typname IN ('varchar', 'bpchar') AND d.modifier > 4 THEN d.modifier - 4 END AS length
@@ -248,9 +252,10 @@ FROM types d JOIN pg_type t ON t.oid = d.type
 WHERE t.typtype <> 'd'`;
 
 const REWRITE_RULES: Statement = statement("schema.rewrite rules(table)")`
-SELECT quote_ident(r.rulename) AS name, CASE r.ev_type WHEN '2' THEN 'UPDATE' WHEN '3' THEN 'INSERT' ELSE 'DELETE' END AS on
+SELECT quote_ident(r.rulename) AS name, CASE r.ev_type WHEN '2' THEN 'UPDATE' WHEN '3' THEN 'INSERT' ELSE 'DELETE' END AS on,
+  r.is_instead AND r.ev_qual::text = '<>' AND pg_get_ruledef(r.oid) NOT LIKE '%INSTEAD NOTHING;' AS replaces
 FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
-WHERE c.oid = to_regclass($1) AND c.relkind IN ('r', 'p') AND r.ev_type <> '1' AND r.ev_enabled <> 'D'
+WHERE c.oid = to_regclass($1) AND c.relkind IN ('r', 'p') AND r.ev_type <> '1' AND r.ev_enabled IN ('O', 'A')
 ORDER BY r.rulename`;
 
 const RIGHTS: Statement = statement("schema.rights(table)")`

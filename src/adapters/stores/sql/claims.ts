@@ -9,11 +9,15 @@ import {
   dateOf,
   headersOf,
   idsOf,
+  isBehind,
   isRefused,
   numberOf,
   Quarantine,
+  type RefusedRow,
   type Row,
   routedRow,
+  SKIPPED,
+  type SkippedRow,
   type StatementRunner,
   TRIAL_ROWS,
   type TrialClaims,
@@ -108,6 +112,10 @@ export interface ClaimScan {
   readonly first: string | undefined;
   /** What it saw of the table, for `mayHaveChanged`. */
   readonly seen?: string | undefined;
+  /** A database may name them instead of failing. */
+  readonly skipped?: readonly SkippedRow[];
+  /** What became of these. */
+  readonly refused?: readonly RefusedRow[];
   /** The table is not the one of which the low-water marks were read. */
   readonly hasGoneBack?: boolean | undefined;
 }
@@ -178,10 +186,13 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     const left = { ...request, heldTokens, limit: request.limit - front.rows.length };
     const past = await this.#scanAll("sweepPastBlockedKeys", left, this.#mark);
     hints.frontIsBlocked(past.first ?? end, this.#clock.monotonic() - startedAt);
-    return resultOf(
-      { ...past, rows: [...front.rows, ...past.rows], heldBack: front.heldBack + past.heldBack },
-      request,
-    );
+    const both = {
+      ...past,
+      rows: [...front.rows, ...past.rows],
+      heldBack: front.heldBack + past.heldBack,
+      refused: [...(front.refused ?? []), ...(past.refused ?? [])],
+    };
+    return resultOf(both, request);
   }
 
   /** Claims rows of a scope, and reports when a sweep of its front continues. */
@@ -295,7 +306,18 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     if (scan.hasGoneBack) marks.forget();
     const last = scan.rows.at(-1)?.sequence;
     if (last !== undefined) marks.saw(String(last));
-    return scan;
+    return scan.skipped === undefined || scan.skipped.length === 0
+      ? scan
+      : await this.#withoutSkipped(scan, scan.skipped, token);
+  }
+
+  /** Gives back the rows of the keys of skipped ones. */
+  async #withoutSkipped(scan: ClaimScan, skipped: readonly SkippedRow[], claimToken: ClaimToken): Promise<ClaimScan> {
+    const refused = this.#quarantine.addSkipped(skipped);
+    const isOf = (row: Row): boolean => isBehind(skipped, textOf(row.key));
+    const behind = idsOf(scan.rows.filter(isOf));
+    if (behind.length > 0) await this.#settleAll(behind.map((id) => ({ id, claimToken, kind: "release" })));
+    return { ...scan, rows: scan.rows.filter((row) => !isOf(row)), refused };
   }
 
   async #end(): Promise<string> {
@@ -371,7 +393,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   async #settleAll(settlements: readonly Outcome[]): Promise<SettledRows> {
     const { whenLocked, dialect } = this.sql;
     let closed: ReadonlySet<MessageId>;
-    let reason = "a trigger on the table drops what is written to the row: it returns NULL or OLD";
+    let reason = SKIPPED;
     try {
       closed = await this.#closeNoting(settlements);
     } catch (error) {
@@ -427,8 +449,9 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   }
 }
 
-function resultOf({ rows, more, heldBack }: ClaimScan, { token }: ClaimRequest): ClaimResult {
-  return { rows: rows.map((row) => claimedRow(row, token)), more, heldBack };
+function resultOf({ rows, more, heldBack, refused = [] }: ClaimScan, { token }: ClaimRequest): ClaimResult {
+  const result = { rows: rows.map((row) => claimedRow(row, token)), more, heldBack };
+  return refused.length === 0 ? result : { ...result, more: true, refused };
 }
 
 /** Undefined also where a key or a row was left out, which the next claim may include. */

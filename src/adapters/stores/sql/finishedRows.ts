@@ -156,7 +156,7 @@ export function retentionStore<S>(
       const [found, deleted] = [Number(row.found), Number(row.deleted)];
       // A batch that was not full reached the end; rows that others have locked are left to the next sweep.
       const rest = found < rows ? null : { ...range, from: positionOf(row) };
-      return { deleted, kept: Math.max(0, found - deleted), rest };
+      return found > deleted ? { deleted, kept: found - deleted, rest } : { deleted, rest };
     },
   };
 }

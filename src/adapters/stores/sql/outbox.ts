@@ -41,7 +41,8 @@ export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implement
     try {
       reclaimed = idsOf(await this.runner.run(this.sql.reclaim, values));
     } catch (error) {
-      if (!isRefused(error)) throw error;
+      // All that it chose are skipped.
+      if (!isRefused(error) || error.code === "skipped") throw error;
       const expired = idsOf(await this.runner.run(this.sql.expired, values));
       const { results } = await changeInParts(expired, async (ids) =>
         idsOf(await this.runner.run(this.sql.reclaimNamed, { ids, claimTimeoutMs })),

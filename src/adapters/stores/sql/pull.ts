@@ -14,11 +14,13 @@ import {
   dateOf,
   headersOf,
   idsOf,
+  isBehind,
   isRefused,
   numberOf,
   Quarantine,
   type RefusedRow,
   type Row,
+  type SkippedRow,
   type StatementRunner,
   TRIAL_ROWS,
   type TrialClaims,
@@ -50,6 +52,8 @@ interface PullScan {
   readonly rows: readonly Row[];
   readonly dead: readonly MessageId[];
   readonly isEmpty: boolean;
+  /** A database may name them instead of failing. */
+  readonly skipped?: readonly SkippedRow[];
 }
 
 /** Pull clients in a SQL database: one statement per operation. */
@@ -106,11 +110,24 @@ export class SqlPull<S> implements PullStore {
     const refused: RefusedRow[] = [];
     for (;;) {
       try {
-        return { ...(await this.#claimAll(request)), refused };
+        const scan = await this.#claimAll(request);
+        const { skipped = [] } = scan;
+        if (skipped.length === 0) return { ...scan, refused };
+        refused.push(...this.#quarantine.addSkipped(skipped));
+        const rows = await this.#giveBackBehind(skipped, scan.rows, request);
+        if (rows.length + scan.dead.length > 0) return { ...scan, rows, refused };
       } catch (error) {
         refused.push(...(await this.#quarantine.addRefused(this.#trialClaims(request), error)));
       }
     }
+  }
+
+  /** Gives back the rows of the aggregates of skipped ones. @returns the others */
+  async #giveBackBehind(skipped: readonly SkippedRow[], rows: readonly Row[], { source, token }: PullClaimRequest) {
+    const of = (row: Row) => isBehind(skipped, row.aggregate_id as string | null);
+    const behind = idsOf(rows.filter(of));
+    if (behind.length > 0) await this.release({ source, token, ids: behind });
+    return rows.filter((row) => !of(row));
   }
 
   async #claimAll(request: PullClaimRequest): Promise<PullScan> {
@@ -129,14 +146,13 @@ export class SqlPull<S> implements PullStore {
   }
 
   #trialClaims({ source, limit, maxAttempts }: PullClaimRequest): TrialClaims {
-    const quarantined = this.#quarantine.ids();
-    let isFirst = true;
+    const quarantined = [...this.#quarantine.ids()];
     return {
       nextPage: async () => {
-        if (!isFirst) return [];
-        isFirst = false;
         const values = { source, limit: Math.max(limit, TRIAL_ROWS), quarantined };
-        return idsOf(await this.#runner.run(this.#sql.availableRows, values));
+        const page = idsOf(await this.#runner.run(this.#sql.availableRows, values));
+        quarantined.push(...page);
+        return page;
       },
       tryClaim: (ids) => this.#runner.runAndRollBack(this.#sql.trial, { ids, maxAttempts }),
     };

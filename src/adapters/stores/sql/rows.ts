@@ -229,6 +229,18 @@ export interface RefusedRow {
   readonly reason: string;
 }
 
+/** A chosen row that a trigger of the owner left as it was, without an error. */
+export interface SkippedRow {
+  readonly id: MessageId;
+  readonly key: string | null;
+}
+
+/** Whether a row must wait, as a skipped one may be in front of it. */
+export const isBehind = (skipped: readonly SkippedRow[], key: string | null): boolean =>
+  key !== null && skipped.some((row) => row.key === key);
+
+export const SKIPPED = "a trigger on the table drops what is written to the row: it returns NULL or OLD";
+
 /** Rows that this process leaves out of its claims for a while, because the database refuses each claim of them. */
 export class Quarantine {
   readonly #clock: Clock;
@@ -245,6 +257,13 @@ export class Quarantine {
     return [...this.#until.keys()];
   }
 
+  /** @returns the rows with the reason. They are known: no search is needed, and no other row suffers */
+  addSkipped(rows: readonly SkippedRow[]): readonly RefusedRow[] {
+    const refused = rows.map(({ id }) => ({ id, reason: SKIPPED }));
+    this.add(refused);
+    return refused;
+  }
+
   add(rows: readonly RefusedRow[], ms = QUARANTINE_MS): void {
     const until = this.#clock.monotonic() + ms;
     for (const { id } of rows) this.#until.set(id, until);
@@ -255,7 +274,7 @@ export class Quarantine {
    *
    * @param claims how to find the rows
    * @throws the failure when it is not a refusal, when none of a few rows passes, or when no refused row is found: then
-   *   the table is at fault, not a row. Rows that are skipped without an error are meant to stay
+   *   the table is at fault, not a row
    */
   async addRefused({ nextPage, tryClaim }: TrialClaims, failure: unknown): Promise<readonly RefusedRow[]> {
     if (!isRefused(failure)) throw failure;
@@ -263,20 +282,16 @@ export class Quarantine {
     const known = this.ids();
     const refused: RefusedRow[] = [];
     let tried = 0;
-    let areSkipped = true;
     for (let page = 0; page < MAX_PAGES && refused.length < MAX_REFUSED; page += 1) {
       const rows = await nextPage();
       if (rows.length === 0) break;
       const unknown = rows.filter((id) => !known.includes(id));
       tried += unknown.length;
       const found = await changeInParts(unknown, tryClaim);
-      for (const [id, { message, code }] of found.refused) {
-        refused.push({ id, reason: message });
-        areSkipped &&= code === "skipped";
-      }
+      for (const [id, { message }] of found.refused) refused.push({ id, reason: message });
       if (refused.length > 0 && tried > refused.length) break;
     }
-    const someDiffer = refused.length > 0 && (tried > refused.length || areSkipped);
+    const someDiffer = refused.length > 0 && tried > refused.length;
     if (!someDiffer && refused.length !== 1 && refused.length < MAX_REFUSED) throw failure;
     // A search may take long, as for a row that the database needs seconds for: it must not be most of what is done.
     this.add(refused, Math.max(QUARANTINE_MS, SEARCH_SHARE * (this.#clock.monotonic() - startedAt)));

@@ -30,6 +30,8 @@ interface RewriteRule {
   /** Quoted. */
   readonly name: string;
   readonly on: "INSERT" | "UPDATE" | "DELETE";
+  /** One other statement runs instead, always: that works, but with `ON CONFLICT`. */
+  readonly replaces: boolean;
 }
 
 /** What a column must be for the statements to work, and how the bundled table has it. */
@@ -181,7 +183,8 @@ export class TableCheck {
   /** @param written the statements that this process makes on the table, besides deletes */
   async #rewriteProblems(table: CheckedTable, written: readonly string[]): Promise<readonly ConfigProblem[]> {
     const problems: ConfigProblem[] = [];
-    for (const { name, on } of await this.#dialect.rewriteRules(table)) {
+    for (const { name, on, replaces } of await this.#dialect.rewriteRules(table)) {
+      if (replaces && !(table.which === "inbox" && on === "INSERT")) continue;
       const remedy = `DROP RULE ${name} ON ${table.name};`;
       if (written.includes(on)) {
         const message = `the table ${table.name} has the rule ${name} on ${on}, beside which the statements of the service do not run: use a trigger, and drop the rule with\n      ${remedy}`;
@@ -221,7 +224,7 @@ export class TableCheck {
     const found = await this.#dialect.columns(table, this.#columnNames(table));
     if (found === undefined) return [missingTable(table)];
     const problems = [
-      ...this.#columnProblems(table, found, []),
+      ...this.#columnProblems(table, found, ["expiresAt"]),
       ...(await this.#rewriteProblems(table, ["INSERT", "UPDATE"])),
     ];
     if (problems.length > 0) return problems;
@@ -332,8 +335,14 @@ export class TableCheck {
   }
 }
 
-/** Keys of the outbox's columns that only its application and the database write. */
-const NEVER_WRITTEN = ["sequence", "aggregateType"] as const satisfies readonly (keyof TableNames["outbox"])[];
+/** Keys of the outbox's columns that the service does not write, or only for a replay. */
+const NEVER_WRITTEN = [
+  "sequence",
+  "aggregateType",
+  "createdAt",
+  "expiresAt",
+  "destinationOverride",
+] as const satisfies readonly (keyof TableNames["outbox"])[];
 const WRITTEN_BY_RELAY = [
   "id",
   "topic",

@@ -80,19 +80,26 @@ describe("a claim", () => {
     expect(lines.map(({ fields }) => fields)).toEqual([1, 2].map(() => ({ id: "b", source: "orders", reason })));
   });
 
-  test("leaves what cannot be made dead under the claim, with the others of its aggregate", async () => {
-    const of = (id: string, aggregateId: string | null) => ({ ...row, id: id as MessageId, aggregateId });
-    const large = { ...of("b", "x"), tooLarge: "headers" as const };
-    const { pull, store, lines } = setUp([{ rows: [of("a", null), large, of("c", "x"), of("d", "y")], dead: [] }]);
-    store.reject = async () => {
-      throw new Error("not now");
-    };
+  test.each([
+    ["fails", "error"],
+    ["changes nothing", undefined],
+  ])(
+    "leaves what cannot be made dead under the claim, with the others of its aggregate, where that %s",
+    async (_, level) => {
+      const of = (id: string, aggregateId: string | null) => ({ ...row, id: id as MessageId, aggregateId });
+      const large = { ...of("b", "x"), tooLarge: "headers" as const };
+      const { pull, store, lines } = setUp([{ rows: [of("a", null), large, of("c", "x"), of("d", "y")], dead: [] }]);
+      store.reject = async () => {
+        if (level !== undefined) throw new Error("not now");
+        return { retried: [], dead: [], released: [] };
+      };
 
-    const claimed = await pull.claim("orders", { max: 4, leaseMs: 1000 });
+      const claimed = await pull.claim("orders", { max: 4, leaseMs: 1000 });
 
-    expect(claimed?.rows.map(({ id }) => id)).toEqual(["a", "d"]);
-    expect(lines).toMatchObject([{ level: "error", fields: { id: "b", error: "not now" } }]);
-  });
+      expect(claimed?.rows.map(({ id }) => id)).toEqual(["a", "d"]);
+      expect(lines).toMatchObject(level === undefined ? [] : [{ level, fields: { id: "b", error: "not now" } }]);
+    },
+  );
 
   test("that finds only rows that died looks behind them, and logs each", async () => {
     const dead = ["d-1", "d-2"] as MessageId[];
