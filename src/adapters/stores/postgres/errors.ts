@@ -1,4 +1,5 @@
 import { errorText, StoreError, type StoreErrorCode } from "../../../model/errors.ts";
+import { SKIPPED_REASON } from "../sql/rows.ts";
 
 /**
  * Error codes of the PostgreSQL store, from SQLSTATE classes and socket errors (PostgreSQL documentation, appendix A,
@@ -72,6 +73,12 @@ const LOCK_NOT_AVAILABLE = "55P03";
 export const NOT_OPEN = "2201G";
 /** Of the logarithm of zero, and of a part of a text with less than no characters. */
 const [NOT_INSERTED, SKIPPED] = ["2201E", "22011"];
+/** States that statements of ours raise on purpose. */
+const OF_STATEMENTS: ReadonlyMap<string, StoreErrorCode> = new Map([
+  [NOT_OPEN, "elsewhere"],
+  [SKIPPED, "skipped"],
+  [NOT_INSERTED, "refused"],
+]);
 export const UNIQUE_VIOLATION = "23505";
 
 /** @param error of the driver, or the `StoreError` made of it */
@@ -96,9 +103,8 @@ function sqlState(error: unknown): string | undefined {
 function codeOfState(state: string, { routine, where }: ServerFields): StoreErrorCode {
   // A standby answers reads but takes no writes: another host may be the primary.
   if (state === "25006" || /^(08|53|28|57P)/.test(state)) return "unavailable";
-  if (state === NOT_OPEN && !isOfFunction(where)) return "elsewhere";
-  if (state === SKIPPED && !isOfFunction(where)) return "skipped";
-  if (state === NOT_INSERTED && !isOfFunction(where)) return "refused";
+  const ofOurs = OF_STATEMENTS.get(state);
+  if (ofOurs !== undefined && !isOfFunction(where)) return ofOurs;
   if (state === "57014" || state === "55P03" || state.startsWith("40")) return "contention";
   if (/^(22|23|54)/.test(state)) return "data";
   if (/^(P0|09|20|21|27|2F|38|39|44)/.test(state) || !STANDARD_CLASSES.has(state.slice(0, 2))) return "refused";
@@ -124,7 +130,7 @@ const isText = (value: unknown): value is string => typeof value === "string" &&
 function safeText(error: unknown, state: string | undefined): string {
   if (state === undefined) return errorText(error);
   if ((state === SKIPPED || state === NOT_INSERTED) && !isOfFunction((error as ServerFields).where))
-    return "a trigger on the table drops what is written to the row: it returns NULL or OLD";
+    return SKIPPED_REASON;
   const message = error instanceof Error ? error.message : String(error);
   const cut = state.startsWith("22") ? message.replace(/: ".*/s, "") : message;
   return `${cut} (SQLSTATE ${state})`;

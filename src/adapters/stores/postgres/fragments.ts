@@ -53,11 +53,12 @@ export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;
  */
 export const unlessSkipped = (should: string, updated: string): string =>
   `substr('', 1, (${updated} >= ${should})::int - 1)`;
+/** As `unlessSkipped`, of rows to be inserted. */
+export const unlessNotInserted = (should: string, inserted: string): string => `ln((${inserted} >= ${should})::int)`;
+
 /** An expression (jsonb): `SkippedRow`s, of those chosen but not changed; NULL for none. @param changed a query for ids */
 export const skippedOf = (chosen: string, key: string, changed: string): string =>
   `(SELECT jsonb_agg(jsonb_build_object('id', s.id, 'key', s.${key}::text)) FROM ${chosen} s WHERE s.id NOT IN (${changed}))`;
-/** As `unlessSkipped`, of rows to be inserted. */
-export const unlessNotInserted = (should: string, inserted: string): string => `ln((${inserted} >= ${should})::int)`;
 
 /**
  * An expression for a text, without the collation of its column: an owner's columns may have different ones, and two of

@@ -16,7 +16,7 @@ import {
   type RefusedRow,
   type Row,
   routedRow,
-  SKIPPED,
+  SKIPPED_REASON,
   type SkippedRow,
   type StatementRunner,
   TRIAL_ROWS,
@@ -393,7 +393,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   async #settleAll(settlements: readonly Outcome[]): Promise<SettledRows> {
     const { whenLocked, dialect } = this.sql;
     let closed: ReadonlySet<MessageId>;
-    let reason = SKIPPED;
+    let reason = SKIPPED_REASON;
     try {
       closed = await this.#closeNoting(settlements);
     } catch (error) {

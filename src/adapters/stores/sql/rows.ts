@@ -239,7 +239,7 @@ export interface SkippedRow {
 export const isBehind = (skipped: readonly SkippedRow[], key: string | null): boolean =>
   key !== null && skipped.some((row) => row.key === key);
 
-export const SKIPPED = "a trigger on the table drops what is written to the row: it returns NULL or OLD";
+export const SKIPPED_REASON = "a trigger on the table drops what is written to the row: it returns NULL or OLD";
 
 /** Rows that this process leaves out of its claims for a while, because the database refuses each claim of them. */
 export class Quarantine {
@@ -259,7 +259,7 @@ export class Quarantine {
 
   /** @returns the rows with the reason. They are known: no search is needed, and no other row suffers */
   addSkipped(rows: readonly SkippedRow[]): readonly RefusedRow[] {
-    const refused = rows.map(({ id }) => ({ id, reason: SKIPPED }));
+    const refused = rows.map(({ id }) => ({ id, reason: SKIPPED_REASON }));
     this.add(refused);
     return refused;
   }
