@@ -1,8 +1,10 @@
 import type { ClientBase } from "pg";
 import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, NewInboxRow } from "../../../model/rows.ts";
+import type { RelayRequest } from "../../../ports/store.ts";
 import type { ReceiptCommands } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
+import { renderHeaders, renderTopic } from "../sql/rendering.ts";
 import { bucketsOf, inKeyOrder, type Row, serversOf, type Values } from "../sql/rows.ts";
 import { NOT_READ_COMMITTED, whereOpen } from "./bucketsSql.ts";
 import type { ColumnTypes } from "./columns.ts";
@@ -150,10 +152,16 @@ function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
   };
 }
 
-/** What a receipt that relays stores of rows that wait for nothing. */
-export function receivedValues(rows: readonly NewInboxRow[]): Values {
+/** What a receipt that relays stores of rows that wait for nothing, in the inbox and in the outbox. */
+export function receivedValues(rows: readonly NewInboxRow[], { topics, droppedHeaders }: RelayRequest): Values {
   const inOrder = inKeyOrder(rows);
-  return { ...ownValues(inOrder), sources: columnOf(inOrder)(({ source }) => source) };
+  const column = columnOf(inOrder);
+  return {
+    ...ownValues(inOrder),
+    sources: column(({ source }) => source),
+    topics: column(({ source, eventType }) => renderTopic(topics[source] ?? [], eventType)),
+    outboxHeaders: column((row) => JSON.stringify(renderHeaders(row, droppedHeaders))),
+  };
 }
 
 /** What a fence takes; nothing without buckets. */

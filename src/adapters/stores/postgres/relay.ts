@@ -56,10 +56,11 @@ export class PostgresRelay implements RelayCommands<Statement> {
     const { insertRelayed, insertClaimed } = fence.buckets === undefined ? this.#receipts : this.#receipts.fenced;
     const values = {
       ...fence,
-      ...this.#rulesOf(request),
+      ownKeySources: JSON.stringify(request.ownKeySources ?? []),
+      maxAttempts: request.maxAttempts,
       lowWater: this.#lowWater.bound(),
       relayedSources: Object.keys(request.topics),
-      ...receivedValues(rows),
+      ...receivedValues(rows, request),
     };
     const [row, ...claimed] = await (claim === undefined
       ? this.#pool.run(insertRelayed, values)

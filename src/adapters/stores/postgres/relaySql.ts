@@ -1,5 +1,6 @@
 import { EMPTY_TOPIC, EXPIRED } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
+import { WHITE_SPACE } from "../sql/rendering.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { isExpired, uncollated, unlessNotInserted, unlessSkipped } from "./fragments.ts";
 import { history, literal, markBound, markCoordination, markRead } from "./lowWater.ts";
@@ -51,11 +52,11 @@ low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS position${he
     /** The outbox key of an inbox row. @param ownKeySources the sources with keys of their own (jsonb) */
     keyOf: (row: string, ownKeySources: string): string =>
       `CASE WHEN ${ownKeySources} ? ${row}.${c.source} THEN ${uncollated(`${row}.${c.source}`)} || ':' || ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END`,
-    /** The topic of its outbox row. No regular expression knows a nondeterministic collation. @param topics the pieces of the topic template by source (jsonb) */
+    /** The topic of its outbox row, as by `renderTopic`. @param topics the pieces of the topic template by source (jsonb) */
     topicOf: (row: string, topics: string): string => `
-    regexp_replace(array_to_string(ARRAY(SELECT jsonb_array_elements_text(${topics} -> ${row}.${c.source})),
-      coalesce(${row}.${c.eventType}, '') COLLATE "default"), '^[[:space:]]+|[[:space:]]+$', '', 'g')`,
-    /** The headers of its outbox row. @param droppedNames in lower case (text[]), as @param droppedPrefixes */
+    btrim(array_to_string(ARRAY(SELECT jsonb_array_elements_text(${topics} -> ${row}.${c.source})),
+      coalesce(${row}.${c.eventType}, '') COLLATE "default"), '${WHITE_SPACE}')`,
+    /** The headers of its outbox row, as by `renderHeaders`. @param droppedNames in lower case (text[]), as @param droppedPrefixes */
     headersOf: (row: string, droppedNames: string, droppedPrefixes: string): string => `
     (${row}.${c.headers}::jsonb - ARRAY(
       SELECT h.name FROM (SELECT name, lower(name) AS lower_name FROM jsonb_object_keys(${row}.${c.headers}::jsonb) name) h

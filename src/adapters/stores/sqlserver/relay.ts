@@ -1,7 +1,8 @@
-import { EMPTY_TOPIC, EXPIRED, type Headers, type MessageId } from "../../../model/rows.ts";
+import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { RelayRequest } from "../../../ports/store.ts";
 import type { RelayCommands, Relayed } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
+import { type ReceivedRow, renderHeaders, renderTopic } from "../sql/rendering.ts";
 import { headersOf, type Row, signature, type Values } from "../sql/rows.ts";
 import {
   BATCH,
@@ -90,7 +91,12 @@ function relayValues(request: RelayRequest): Values {
   return { ...sourceValues(Object.keys(request.topics)), ownKeySources: request.ownKeySources ?? [] };
 }
 
-function receivedRow(row: Row): ReceivedRow {
+/** A row that a pass reads; the payload goes from table to table. */
+interface ReadRow extends ReceivedRow {
+  readonly isExpired: boolean;
+}
+
+function receivedRow(row: Row): ReadRow {
   return {
     id: row.id as MessageId,
     source: row.source as string,
@@ -102,7 +108,7 @@ function receivedRow(row: Row): ReceivedRow {
   };
 }
 
-function renderedRow(row: ReceivedRow, position: number, { topics, droppedHeaders }: RelayRequest) {
+function renderedRow(row: ReadRow, position: number, { topics, droppedHeaders }: RelayRequest) {
   const topic = renderTopic(topics[row.source] ?? [], row.eventType);
   return {
     position,
@@ -114,54 +120,9 @@ function renderedRow(row: ReceivedRow, position: number, { topics, droppedHeader
   };
 }
 
-function deadReason({ isExpired }: ReceivedRow, topic: string): number {
+function deadReason({ isExpired }: ReadRow, topic: string): number {
   if (isExpired) return DEAD.expired;
   return topic === "" ? DEAD.emptyTopic : DEAD.no;
-}
-
-/** What the relay reads of an inbox row to make its outbox row; the payload goes from table to table. */
-export interface ReceivedRow {
-  readonly id: MessageId;
-  readonly source: string;
-  readonly eventType: string | null;
-  readonly idempotencyKey: string;
-  readonly correlationId: string | null;
-  readonly headers: Headers;
-  readonly isExpired: boolean;
-}
-
-/**
- * The topic of a received message.
- *
- * @param pieces the source's topic template around each `{{ eventType }}`
- * @param eventType null counts as an empty text
- * @returns the rendered template, trimmed; may be empty
- */
-export function renderTopic(pieces: readonly string[], eventType: string | null): string {
-  return pieces.join(eventType ?? "").trim();
-}
-
-/**
- * The headers of a received message in the outbox: its own without the dropped ones and without a `content-type` other
- * than JSON, and those that identify it, which win over received ones of the same name.
- *
- * @param dropped names and prefixes in lower case; received names match in any letter case
- */
-export function renderHeaders(row: ReceivedRow, dropped: RelayRequest["droppedHeaders"]): Headers {
-  const kept = Object.entries(row.headers).filter(([name, value]) => travels(name.toLowerCase(), value, dropped));
-  const added = [
-    ["x-correlation-id", row.correlationId],
-    ["x-inbox-id", row.id],
-    ["x-source", row.source],
-    ["x-idempotency-key", row.idempotencyKey],
-  ].filter(([, value]) => value !== null);
-  // From entries, and not by assignment: a header may be called `__proto__`.
-  return Object.fromEntries([...kept, ...added]);
-}
-
-function travels(lowerCaseName: string, value: string, dropped: RelayRequest["droppedHeaders"]): boolean {
-  if (lowerCaseName === "content-type" && !/[/+]json/i.test(value)) return false;
-  return !dropped.names.includes(lowerCaseName) && !dropped.prefixes.some((prefix) => lowerCaseName.startsWith(prefix));
 }
 
 /** Properties of a row to relay that are texts. */

@@ -1,12 +1,12 @@
 import { describe, expect, test } from "@jest/globals";
-import { type ReceivedRow, renderHeaders, renderTopic } from "../../../../src/adapters/stores/sqlserver/relay.ts";
+import { type ReceivedRow, renderHeaders, renderTopic } from "../../../../src/adapters/stores/sql/rendering.ts";
 import type { Headers, MessageId } from "../../../../src/model/rows.ts";
 
 const ADDED = { "x-correlation-id": "c", "x-inbox-id": "i", "x-source": "orders", "x-idempotency-key": "k" };
 
 function rowWith(headers: Headers, correlationId: string | null = "c"): ReceivedRow {
   const row = { id: "i" as MessageId, source: "orders", eventType: null, idempotencyKey: "k" };
-  return { ...row, correlationId, headers, isExpired: false };
+  return { ...row, correlationId, headers };
 }
 
 const dropped = { names: ["host", "x-source"], prefixes: ["accept", "x-forwarded-"] };
@@ -15,6 +15,7 @@ describe("the topic", () => {
   test.each<[string, readonly string[], string | null, string]>([
     ["is the template around each event type", ["a.", ".", ".b"], "x", "a.x.x.b"],
     ["has no white space around it", [" \t", " \n"], " x y ", "x y"],
+    ["keeps white space that only some databases know", ["\u00a0", "\u2003"], "x", "\u00a0x\u2003"],
     ["may be the template alone", ["orders"], "created", "orders"],
     ["takes a missing event type as empty", ["orders.", ""], null, "orders."],
     ["may be empty", ["", ""], "  ", ""],

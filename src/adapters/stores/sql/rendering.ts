@@ -1,0 +1,53 @@
+import type { Headers, MessageId } from "../../../model/rows.ts";
+import type { RelayRequest } from "../../../ports/store.ts";
+
+/** What the topic and the headers of an outbox row are made of. */
+export interface ReceivedRow {
+  readonly id: MessageId;
+  readonly source: string;
+  readonly eventType: string | null;
+  readonly idempotencyKey: string;
+  readonly correlationId: string | null;
+  readonly headers: Headers;
+}
+
+/**
+ * The topic of a received message.
+ *
+ * @param pieces the source's topic template around each `{{ eventType }}`
+ * @param eventType null counts as an empty text
+ * @returns the rendered template without {@link WHITE_SPACE} around it; may be empty
+ */
+export function renderTopic(pieces: readonly string[], eventType: string | null): string {
+  const topic = pieces.join(eventType ?? "");
+  let [start, end] = [0, topic.length];
+  while (start < end && WHITE_SPACE.includes(topic.charAt(start))) start += 1;
+  while (start < end && WHITE_SPACE.includes(topic.charAt(end - 1))) end -= 1;
+  return topic.slice(start, end);
+}
+
+/** That of ASCII: what else counts as white space differs between databases, and with their collations. */
+export const WHITE_SPACE = " \t\n\v\f\r";
+
+/**
+ * The headers of a received message in the outbox: its own without the dropped ones and without a `content-type` other
+ * than JSON, and those that identify it, which win over received ones of the same name.
+ *
+ * @param dropped names and prefixes in lower case; received names match in any letter case
+ */
+export function renderHeaders(row: ReceivedRow, dropped: RelayRequest["droppedHeaders"]): Headers {
+  const kept = Object.entries(row.headers).filter(([name, value]) => travels(name.toLowerCase(), value, dropped));
+  const added = [
+    ["x-correlation-id", row.correlationId],
+    ["x-inbox-id", row.id],
+    ["x-source", row.source],
+    ["x-idempotency-key", row.idempotencyKey],
+  ].filter(([, value]) => value !== null);
+  // From entries, and not by assignment: a header may be called `__proto__`.
+  return Object.fromEntries([...kept, ...added]);
+}
+
+function travels(lowerCaseName: string, value: string, dropped: RelayRequest["droppedHeaders"]): boolean {
+  if (lowerCaseName === "content-type" && !/[/+]json/i.test(value)) return false;
+  return !dropped.names.includes(lowerCaseName) && !dropped.prefixes.some((prefix) => lowerCaseName.startsWith(prefix));
+}
