@@ -111,6 +111,27 @@ describe("a row that a trigger refuses", () => {
     });
   });
 
+  test("behind blocked keys is named, and the rows claimed in front of them are delivered", async () => {
+    await withTables(async (store, database) => {
+      await refuse(database, "UPDATE", "outbox", "NEW.state = 'processing' AND NEW.topic = 'bad'");
+      // The head of a key waits for its retry; the rows behind it fill the front.
+      await database.query(
+        "INSERT INTO outbox (topic, key, payload, attempt, scheduled_at) VALUES ('head', 'k', '1', 1, now() + interval '1 hour')",
+      );
+      await database.query("INSERT INTO outbox (topic, payload) VALUES ('front', '1')");
+      await database.query(
+        "INSERT INTO outbox (topic, key, payload) SELECT 'behind', 'k', '1' FROM generate_series(1, 9)",
+      );
+      await database.query("INSERT INTO outbox (topic, payload) VALUES ('bad', '1'), ('good', '1')");
+      const request = () => claimRequest({ limit: 8 });
+
+      const first = await store.outbox.claim(request());
+      expect(first.rows.map(({ topic }) => topic)).toEqual(["front"]);
+      expect(first).toMatchObject({ more: true, refused: [{ reason: expect.stringContaining("not this one") }] });
+      expect((await store.outbox.claim(request())).rows.map(({ topic }) => topic)).toEqual(["good"]);
+    });
+  });
+
   test("at its claim is named and left out for a while; the others are claimed, but for those of its key", async () => {
     await withTables(async (store, database) => {
       await refuse(database, "UPDATE", "outbox", "NEW.state = 'processing' AND NEW.topic = 'bad'");

@@ -184,7 +184,12 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     // It goes on with the keys that the front has given it.
     const heldTokens = [...request.heldTokens, request.token];
     const left = { ...request, heldTokens, limit: request.limit - front.rows.length };
-    const past = await this.#scanAll("sweepPastBlockedKeys", left, this.#mark);
+    let past: ClaimScan;
+    try {
+      past = await this.#scanAll("sweepPastBlockedKeys", left, this.#mark);
+    } catch (error) {
+      return await this.#frontAlone(resultOf(front, request), error);
+    }
     hints.frontIsBlocked(past.first ?? end, this.#clock.monotonic() - startedAt);
     const both = {
       ...past,
@@ -193,6 +198,19 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
       refused: [...(front.refused ?? []), ...(past.refused ?? [])],
     };
     return resultOf(both, request);
+  }
+
+  /**
+   * The claim of a front when the second statement was refused, so claimed nothing: its rows need not wait for their
+   * lease to end.
+   *
+   * @throws the failure, when it may have claimed rows under the same token, or when there is nothing to lose
+   */
+  async #frontAlone(front: ClaimResult, failure: unknown): Promise<ClaimResult> {
+    if (!isRefused(failure) || front.rows.length === 0) throw failure;
+    // Where no row is found, the next claims have the same failure, and one of them no row in front.
+    const refused = await this.#quarantine.addRefused(this.#trialClaims(undefined), failure).catch(() => []);
+    return { ...front, more: true, refused: [...(front.refused ?? []), ...refused] };
   }
 
   /** Claims rows of a scope, and reports when a sweep of its front continues. */
