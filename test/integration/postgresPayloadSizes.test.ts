@@ -181,6 +181,8 @@ async function insert(
       [payload],
     );
   }
+  // What this session has read is counted now, and not during the claim.
+  await database.query("SELECT pg_stat_force_next_flush()");
 }
 
 /** Blocks of large values read so far, by the sessions that have told: each tells at its end. */
