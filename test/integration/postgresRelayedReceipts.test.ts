@@ -59,56 +59,65 @@ describe("a receipt relays its rows itself", () => {
     });
   });
 
-  test("with the topic and the headers that a pass of the relay gives them", async () => {
-    const eventTypes = ["a", "\t b\r\n", "\v\f", "\u00a0c\u2003", "\ufeff", null, "$1 \\1 %", "ä/ß"];
-    const headers = [
-      {},
-      { Accept: "x", "ACCEPT-Ranges": "x", "x-kept": "1", Host: "h", hosts: "2" },
-      { "Content-Type": "application/JSON; charset=utf-8", "content-type": "text/plain" },
-      { "content-type": "application/cloudevents+json", "CONTENT-TYPE": "json" },
-      { "x-correlation-id": "theirs", "x-inbox-id": "forged", "X-Inbox-Id": "other" },
-      JSON.parse('{"__proto__":"p","constructor":"c","toString":"t","":"empty"}') as Record<string, string>,
-      { É: "é", 名: '\u2028\u0007\\"', "x'y": "$1" },
-    ];
-    const request = relayRequest({ topics: { orders: ["", ""], own: [" t.", ".", ""] }, limit: 1000 });
-    const rows = (name: string) =>
-      ["orders", "own"].flatMap((source) =>
-        eventTypes.flatMap((eventType, e) =>
-          headers.map((given, h) =>
-            inboxRow({
-              source,
-              eventType,
-              headers: given,
-              idempotencyKey: `${name} ${source} ${e} ${h}`,
-              correlationId: h % 2 === 0 ? null : "c",
-            }),
+  test.each(["text", "char(40)", "varchar(10)"])(
+    "with the topic and the headers that a pass of the relay gives them, with texts of the type %s",
+    async (type) => {
+      const eventTypes = ["a", "\t b\r\n", "\v\f", "\u00a0c\u2003", "\ufeff", null, "$1 \\1 %", "ä/ß", "d            "];
+      const headers = [
+        {},
+        { Accept: "x", "ACCEPT-Ranges": "x", "x-kept": "1", Host: "h", hosts: "2" },
+        { "Content-Type": "application/JSON; charset=utf-8", "content-type": "text/plain" },
+        { "content-type": "application/cloudevents+json", "CONTENT-TYPE": "json" },
+        { "x-correlation-id": "theirs", "x-inbox-id": "forged", "X-Inbox-Id": "other" },
+        JSON.parse('{"__proto__":"p","constructor":"c","toString":"t","":"empty"}') as Record<string, string>,
+        { "\u212Aeep-Alive": "k", VIA: "v", "IF-x": "f" },
+        { É: "é", 名: '\u2028\u0007\\"', "x'y": "$1" },
+      ];
+      const request = relayRequest({ topics: { orders: ["", ""], own: [" t.", ".", ""] }, limit: 1000 });
+      const rows = (name: string) =>
+        ["orders", "own"].flatMap((source) =>
+          eventTypes.flatMap((eventType, e) =>
+            headers.map((given, h) =>
+              inboxRow({
+                source,
+                eventType,
+                headers: given,
+                // With the blanks that `varchar` cuts.
+                idempotencyKey: `${name}${source} ${e}${h}    `,
+                correlationId: h % 2 === 0 ? null : "c            ",
+              }),
+            ),
           ),
-        ),
-      );
-    await withTables(async (store, database) => {
-      const made = async (name: string) =>
-        await database.query(
-          `SELECT i.idempotency_key, i.state, o.topic, o.headers - 'x-inbox-id' - 'x-idempotency-key' AS headers,
-             o.headers ->> 'x-inbox-id' = i.id::text AND o.headers ->> 'x-idempotency-key' = i.idempotency_key AS is_named
-           FROM inbox i LEFT JOIN outbox o ON o.id = i.id WHERE i.idempotency_key LIKE '${name} %' ORDER BY i.idempotency_key`,
         );
-      const named = (rows: readonly pg.QueryResultRow[]) =>
-        rows.map((row) => ({ ...row, idempotency_key: String(row.idempotency_key).slice("a ".length) }));
-      await stored(store, ...rows("a"));
-      await store.inbox.relay(request);
-      const byPass = await made("a");
-      await stored(store, ...rows("b"));
-      const atReceipt = await made("b");
+      await withTables(async (store, database) => {
+        for (const column of ["source", "event_type", "idempotency_key", "correlation_id"]) {
+          await database.query(`ALTER TABLE inbox ALTER COLUMN ${column} TYPE ${type}`);
+        }
+        await store.schema.checkColumns();
+        const made = async (name: string) =>
+          await database.query(
+            `SELECT i.idempotency_key, i.state, o.topic, o.headers - 'x-inbox-id' - 'x-idempotency-key' AS headers,
+             o.headers ->> 'x-inbox-id' = i.id::text AND o.headers ->> 'x-idempotency-key' = to_jsonb(i.idempotency_key) #>> '{}' AS is_named
+           FROM inbox i LEFT JOIN outbox o ON o.id = i.id WHERE i.idempotency_key LIKE '${name}%' ORDER BY i.idempotency_key`,
+          );
+        const named = (rows: readonly pg.QueryResultRow[]) =>
+          rows.map((row) => ({ ...row, idempotency_key: String(row.idempotency_key).slice(1) }));
+        await stored(store, ...rows("a"));
+        await store.inbox.relay(request);
+        const byPass = await made("a");
+        await stored(store, ...rows("b"));
+        const atReceipt = await made("b");
 
-      // Those without a topic are left to a pass.
-      const isDead = ({ state }: pg.QueryResultRow) => state === "dead";
-      expect(byPass.filter(isDead)).toHaveLength(2 * headers.length);
-      expect(atReceipt.filter(({ state }) => state === "pending")).toHaveLength(2 * headers.length);
-      await store.inbox.relay(request);
-      expect(named(await made("b"))).toEqual(named(byPass));
-      expect(byPass.filter((row) => !isDead(row)).every(({ is_named }) => is_named === true)).toBe(true);
-    });
-  });
+        // Those without a topic are left to a pass.
+        const isDead = ({ state }: pg.QueryResultRow) => state === "dead";
+        expect(byPass.filter(isDead)).toHaveLength(2 * headers.length);
+        expect(atReceipt.filter(({ state }) => state === "pending")).toHaveLength(2 * headers.length);
+        await store.inbox.relay(request);
+        expect(named(await made("b"))).toEqual(named(byPass));
+        expect(byPass.filter((row) => !isDead(row)).every(({ is_named }) => is_named === true)).toBe(true);
+      });
+    },
+  );
 
   test("but not where the inbox has a trigger, which may change a row that waits", async () => {
     await withTables(async (store, database) => {
@@ -141,6 +150,33 @@ describe("a receipt relays its rows itself", () => {
       );
       await stored(other.store, inboxRow());
       expect(await states(database)).toEqual({ dead: 1, processed: 2, outbox: 2 });
+    });
+  });
+
+  test("but not where the inbox is a view, which may have triggers behind it", async () => {
+    await withTables(async (store, database) => {
+      await database.query("ALTER TABLE inbox RENAME TO kept; CREATE VIEW inbox AS SELECT * FROM kept");
+      await database.query(
+        `CREATE FUNCTION plain() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.headers := '{}'; RETURN NEW; END $$;
+         CREATE TRIGGER plain BEFORE INSERT ON kept FOR EACH ROW EXECUTE FUNCTION plain()`,
+      );
+      await store.inbox.relay(REQUEST);
+      await stored(store, inboxRow({ headers: { secret: "s" } }));
+      expect(await states(database)).toEqual({ pending: 1, outbox: 0 });
+      await store.inbox.relay(REQUEST);
+      expect(await database.query("SELECT headers ->> 'secret' AS secret FROM outbox")).toEqual([{ secret: null }]);
+    });
+  });
+
+  test("but not where they have very large headers, which would be sent twice", async () => {
+    await withTables(async (store, database) => {
+      await store.inbox.relay(REQUEST);
+      const headers = { "x-large": "a".repeat(100_000) };
+      await stored(store, ...Array.from({ length: 90 }, () => inboxRow({ headers })));
+      expect(await states(database)).toEqual({ pending: 90, outbox: 0 });
+      await store.inbox.relay({ ...REQUEST, limit: 100 });
+      await stored(store, ...Array.from({ length: 10 }, () => inboxRow({ headers })));
+      expect(await states(database)).toEqual({ processed: 100, outbox: 100 });
     });
   });
 

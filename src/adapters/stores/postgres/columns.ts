@@ -129,6 +129,8 @@ export interface ColumnTypes {
   readonly outboxKey: string;
   readonly outboxPayload: string;
   readonly outboxHeaders: string;
+  /** Whether the inbox has texts as they are given: `char(n)` pads them, `varchar(n)` may cut blanks. */
+  readonly keepsTexts: boolean;
 }
 
 export const BUNDLED_TYPES: ColumnTypes = {
@@ -140,4 +142,5 @@ export const BUNDLED_TYPES: ColumnTypes = {
   outboxKey: "text",
   outboxPayload: "text",
   outboxHeaders: "jsonb",
+  keepsTexts: true,
 };

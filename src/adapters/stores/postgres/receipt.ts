@@ -152,13 +152,15 @@ function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
   };
 }
 
-/** What a receipt that relays stores of rows that wait for nothing, in the inbox and in the outbox. */
-export function receivedValues(rows: readonly NewInboxRow[], { topics, droppedHeaders }: RelayRequest): Values {
-  const inOrder = inKeyOrder(rows);
-  const column = columnOf(inOrder);
+/** What a receipt that relays stores of rows that wait for nothing. @param rows `inKeyOrder` */
+export function receivedValues(rows: readonly NewInboxRow[]): Values {
+  return { ...ownValues(rows), sources: columnOf(rows)(({ source }) => source) };
+}
+
+/** The topics and the headers of their outbox rows. @param rows as above */
+export function renderedValues(rows: readonly NewInboxRow[], { topics, droppedHeaders }: RelayRequest): Values {
+  const column = columnOf(rows);
   return {
-    ...ownValues(inOrder),
-    sources: column(({ source }) => source),
     topics: column(({ source, eventType }) => renderTopic(topics[source] ?? [], eventType)),
     outboxHeaders: column((row) => JSON.stringify(renderHeaders(row, droppedHeaders))),
   };

@@ -2,11 +2,11 @@ import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { ClaimRequest, RelayRequest } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import type { InsertRelayed, RelayCommands, Relayed } from "../sql/inbox.ts";
-import type { Row, Values } from "../sql/rows.ts";
+import { inKeyOrder, type Row, type Values } from "../sql/rows.ts";
 import { isLockTimeout } from "./errors.ts";
 import { PostgresLowWater } from "./lowWater.ts";
 import type { PostgresPool } from "./pool.ts";
-import { fenceValues, receivedValues } from "./receipt.ts";
+import { fenceValues, receivedValues, renderedValues } from "./receipt.ts";
 import type { Statement } from "./statement.ts";
 import type { TableStatements } from "./statements.ts";
 
@@ -53,14 +53,15 @@ export class PostgresRelay implements RelayCommands<Statement> {
 
   readonly #insertRelayed: InsertRelayed = async (rows, request, claim) => {
     const fence = fenceValues(rows);
+    const inOrder = inKeyOrder(rows);
     const { insertRelayed, insertClaimed } = fence.buckets === undefined ? this.#receipts : this.#receipts.fenced;
     const values = {
       ...fence,
-      ownKeySources: JSON.stringify(request.ownKeySources ?? []),
-      maxAttempts: request.maxAttempts,
+      ...this.#rulesOf(request),
       lowWater: this.#lowWater.bound(),
       relayedSources: Object.keys(request.topics),
-      ...receivedValues(rows, request),
+      ...receivedValues(inOrder),
+      ...(insertRelayed.parameters?.includes("outboxHeaders") ? renderedValues(inOrder, request) : {}),
     };
     const [row, ...claimed] = await (claim === undefined
       ? this.#pool.run(insertRelayed, values)

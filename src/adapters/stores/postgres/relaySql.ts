@@ -59,7 +59,7 @@ low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS position${he
     /** The headers of its outbox row, as by `renderHeaders`. @param droppedNames in lower case (text[]), as @param droppedPrefixes */
     headersOf: (row: string, droppedNames: string, droppedPrefixes: string): string => `
     (${row}.${c.headers}::jsonb - ARRAY(
-      SELECT h.name FROM (SELECT name, lower(name) AS lower_name FROM jsonb_object_keys(${row}.${c.headers}::jsonb) name) h
+      SELECT h.name FROM (SELECT name, lower(name COLLATE "C") AS lower_name FROM jsonb_object_keys(${row}.${c.headers}::jsonb) name) h
       WHERE h.lower_name = ANY (${droppedNames}::text[]) OR h.lower_name ^@ ANY (${droppedPrefixes}::text[])
         OR (h.lower_name = 'content-type' AND ${row}.${c.headers}::jsonb ->> h.name !~* '[/+]json')))
     || jsonb_strip_nulls(jsonb_build_object('x-correlation-id', ${row}.${c.correlationId}, 'x-inbox-id', ${row}.${c.id},

@@ -26,8 +26,9 @@ export function relayedReceiptStatements(
   const c = names.inbox;
   const o = names.outbox;
   const { relayLock, ORDINARY, PUT_OFF, hasCome, positionOf, lowWaterOf, waitsIn } = inboxParts;
-  const { keyOf } = inboxParts;
-  const ownKeys = "$9::jsonb";
+  const { keyOf, topicOf, headersOf } = inboxParts;
+  const ownKeys = "$9::jsonb -> 'ownKeySources'";
+  const topics = "$9::jsonb -> 'topics'";
   const outboxKey = `(${keyOf("s", ownKeys)})::${types.outboxKey}`;
 
   /**
@@ -38,23 +39,49 @@ export function relayedReceiptStatements(
   SELECT ${keyOf("i", ownKeys)} AS key FROM ${inbox} i
   WHERE ${waitsIn(front)}${hasCome(front, "(SELECT at FROM received)")} AND i.${c.source} = ANY ($10::text[]) AND i.${c.aggregateId} IS NOT NULL
   ORDER BY ${front.position} LIMIT ${MOST_WAITING_KEYS + 1})`;
-  /** Triggers of the owner: of the inbox, as they may change a row that waits; of the outbox, as each row may take long. */
+  /**
+   * Triggers of the owner: of the inbox, as they may change a row that waits; of the outbox, as each row may take long. A
+   * view or a foreign table may have any behind it.
+   */
   const triggersOf = (table: string, which: string): string => {
     const oid = `'${literal(table)}'::regclass`;
-    return `EXISTS (SELECT FROM pg_trigger t WHERE NOT t.tgisinternal AND ${which}
+    return `(SELECT t.relkind NOT IN ('r', 'p') FROM pg_class t WHERE t.oid = ${oid}) OR EXISTS (SELECT FROM pg_trigger t WHERE NOT t.tgisinternal AND ${which}
     AND (t.tgrelid = ${oid} OR t.tgrelid IN (SELECT relid FROM pg_partition_tree(${oid}))))`;
   };
   const hasTriggers = `${triggersOf(inbox, `t.tgtype::int & ${TRIGGER.insert} <> 0`)}
   OR ${triggersOf(outbox, `t.tgtype::int & ${TRIGGER.insert | TRIGGER.row} = ${TRIGGER.insert | TRIGGER.row}`)}`;
   const given = [c.id, c.idempotencyKey, c.aggregateId, c.eventType, c.payload, c.correlationId, c.headers, c.source];
+  /**
+   * Topic and headers are rendered by the client: here they cost the database a sixth of all that it does for a message.
+   * Not where the columns change the texts that these are made of: a pass of the relay would make others.
+   */
+  const rendered = types.keepsTexts
+    ? {
+        parameters: RENDERED,
+        given: ", $12::text[], $13::text[]",
+        names: ', "its topic", "its headers"',
+        givenTopic: 'r."its topic"',
+        topic: 'g."its topic"',
+        headers: 'g."its headers"::jsonb',
+        joined: ` JOIN given g ON g.${c.id} = s.${c.id}`,
+        stored: [c.id, c.aggregateId, c.payload, c.source],
+      }
+    : {
+        parameters: DROPPED,
+        given: "",
+        names: "",
+        givenTopic: topicOf("r", topics),
+        topic: topicOf("s", topics),
+        headers: `(${headersOf("s", "$12", "$13")})`,
+        joined: "",
+        stored: given,
+      };
 
   /**
    * A row is born `processed`, with its outbox row. It is `pending` as usual where an earlier one of its key waits in
    * this snapshot, which holds everything that was relayed so far; where its topic is empty; where the owner's triggers
    * may change it; and where another process relays at this moment.
-   *
-   * Key and payload are what the table holds, as a relay pass reads them. Topic and headers are rendered by the client:
-   * here they cost the database a sixth of all that it does for a message.
+   * `stored` returns what the table holds, as a relay pass reads it.
    *
    * `all_made` as in the relay.
    */
@@ -68,10 +95,10 @@ waiting AS MATERIALIZED (SELECT w.key FROM (${waitingKeys(ORDINARY)} UNION ALL $
 usual AS MATERIALIZED (SELECT has_triggers OR current_setting('${MAY_RELAY}') <> 'true'
   OR (SELECT count(*) FROM waiting) > ${MOST_WAITING_KEYS} AS all_rows, has_triggers FROM (SELECT ${hasTriggers} AS has_triggers) t),
 given AS MATERIALIZED (
-  SELECT r.*, NOT (SELECT all_rows FROM usual) AND r."its topic" <> ''
+  SELECT r.*, NOT (SELECT all_rows FROM usual) AND ${rendered.givenTopic} <> ''
     AND (r.${c.aggregateId} IS NULL OR ${keyOf("r", ownKeys)} NOT IN (SELECT key FROM waiting)) AS "is relayed"
-  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $12::text[], $13::text[])
-    AS r(${given.join(", ")}, "its topic", "its headers")
+  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]${rendered.given})
+    AS r(${given.join(", ")}${rendered.names})
 ),
 stored AS (
   INSERT INTO ${inbox} (${given.join(", ")}, ${c.state}, ${c.consumption}, ${c.processedAt}, ${c.createdAt}, ${c.scheduledAt})
@@ -80,15 +107,15 @@ stored AS (
     CASE WHEN g."is relayed" THEN r.at END, r.at, r.at
   FROM given g CROSS JOIN received r${fence === undefined ? "" : `\n  WHERE ${whereOpen(names, ...fence)}`}
   ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING
-  RETURNING ${[c.id, c.aggregateId, c.payload, c.source, c.state].join(", ")}
+  RETURNING ${rendered.stored.join(", ")}, ${c.state}
 )${ctes},
 made AS (
   INSERT INTO ${outbox} AS o (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts},
     ${o.createdAt}, ${o.scheduledAt}, ${o.updatedAt}${columns})
   SELECT r.id, r.topic, r.key, r.payload, r.headers, $11::int, t.at, t.at, t.at${values}
-  FROM (SELECT s.${c.id} AS id, g."its topic"::${types.outboxTopic} AS topic, ${outboxKey} AS key,
-      s.${c.payload}::${types.outboxPayload} AS payload, g."its headers"::jsonb::${types.outboxHeaders} AS headers${isClaimed}
-    FROM stored s JOIN given g ON g.${c.id} = s.${c.id} WHERE ${likely(`s.${c.state} = 'processed'`)}) r CROSS JOIN received t${from}
+  FROM (SELECT s.${c.id} AS id, ${rendered.topic}::${types.outboxTopic} AS topic, ${outboxKey} AS key,
+      s.${c.payload}::${types.outboxPayload} AS payload, ${rendered.headers}::${types.outboxHeaders} AS headers${isClaimed}
+    FROM stored s${rendered.joined} WHERE ${likely(`s.${c.state} = 'processed'`)}) r CROSS JOIN received t${from}
   ORDER BY r.id
   RETURNING ${returned}
 )
@@ -144,9 +171,15 @@ ORDER BY sequence NULLS FIRST`,
     first: `SELECT set_config('${MAY_RELAY}', pg_try_advisory_xact_lock(${relayLock})::text, true)`,
   };
   const relayed = (more: string, fence?: readonly [buckets: string, servers: string]) =>
-    byIndex(`inbox.insert and relay(${PARAMETERS}${more})`, options)(receipt(noClaim, fence));
+    byIndex(
+      `inbox.insert and relay(${PARAMETERS}, ${rendered.parameters}, lowWater${more})`,
+      options,
+    )(receipt(noClaim, fence));
   const claimed = (more: string, fence?: readonly [buckets: string, servers: string]) =>
-    byIndex(`inbox.insert, relay and claim(${PARAMETERS}, ${CLAIM_PARAMETERS}${more})`, options)(receipt(claim, fence));
+    byIndex(
+      `inbox.insert, relay and claim(${PARAMETERS}, ${rendered.parameters}, lowWater, ${CLAIM_PARAMETERS}${more})`,
+      options,
+    )(receipt(claim, fence));
   return {
     insertRelayed: relayed(""),
     insertClaimed: claimed(""),
@@ -187,5 +220,7 @@ const TRIGGER = { row: 1, insert: 4 };
 const LOCK_TIMEOUT_MS = 100;
 
 const PARAMETERS = `ids, idempotencyKeys, aggregateIds, eventTypes, payloads, correlationIds, headers, sources,
-  ownKeySources, relayedSources, maxAttempts, topics, outboxHeaders, lowWater`;
+  rules, relayedSources, maxAttempts`;
+/** `$12` and `$13`, where the client renders topic and headers, and where the statement does. */
+const [RENDERED, DROPPED] = ["topics, outboxHeaders", "droppedNames, droppedPrefixes"];
 const CLAIM_PARAMETERS = "limit, token, leaseMs, claimTimeoutMs, heldTokens, outboxLowWater";

@@ -123,6 +123,10 @@ export async function columnTypes(
     outboxKey: sending.get(outbox.key)?.castName ?? "text",
     outboxPayload: sending.get(outbox.payload)?.castName ?? "text",
     outboxHeaders: sending.get(outbox.headers)?.castName ?? "jsonb",
+    keepsTexts: [inbox.source, inbox.idempotencyKey, inbox.eventType, inbox.correlationId].every((name) => {
+      const { type = "text", length = null } = received.get(name) ?? {};
+      return type !== "bpchar" && length === null;
+    }),
   };
 }
 

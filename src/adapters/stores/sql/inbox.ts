@@ -148,6 +148,7 @@ export class SqlInbox<S> implements InboxStore {
     if (relaying === undefined) return undefined;
     const { request, insertRelayed } = relaying;
     if (rows.length === 0 || !rows.every((row) => isRelayedAtOnce(row, request))) return undefined;
+    if (areHeadersLarge(rows)) return undefined;
     const inserted = await this.#inTurn(() => insertRelayed(rows, request, claim?.request));
     if (inserted === undefined) return undefined;
     try {
@@ -313,6 +314,24 @@ function isRelayedAtOnce(
     Object.hasOwn(request.topics, source)
   );
 }
+
+/** Whether the headers are too large to be sent twice: those of one request are sent with each of its messages. */
+function areHeadersLarge(rows: readonly NewInboxRow[]): boolean {
+  let [total, ofRow] = [0, 0];
+  let last: NewInboxRow["headers"] | undefined;
+  for (const { headers } of rows) {
+    if (headers !== last) {
+      last = headers;
+      ofRow = 0;
+      for (const name in headers) ofRow += name.length + (headers[name]?.length ?? 0);
+    }
+    total += ofRow;
+  }
+  return total > MOST_HEADERS;
+}
+
+/** Characters. */
+const MOST_HEADERS = 8 * 1024 * 1024;
 
 /** Far longer than one takes that does not wait itself: some ms for each hundred rows, and the commit. */
 const LONGEST_TURN_MS = 100;

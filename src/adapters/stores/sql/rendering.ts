@@ -36,7 +36,7 @@ export const WHITE_SPACE = " \t\n\v\f\r";
  * @param dropped names and prefixes in lower case; received names match in any letter case
  */
 export function renderHeaders(row: ReceivedRow, dropped: RelayRequest["droppedHeaders"]): Headers {
-  const kept = Object.entries(row.headers).filter(([name, value]) => travels(name.toLowerCase(), value, dropped));
+  const kept = Object.entries(row.headers).filter(([name, value]) => travels(lowerCase(name), value, dropped));
   const added = [
     ["x-correlation-id", row.correlationId],
     ["x-inbox-id", row.id],
@@ -46,6 +46,13 @@ export function renderHeaders(row: ReceivedRow, dropped: RelayRequest["droppedHe
   // From entries, and not by assignment: a header may be called `__proto__`.
   return Object.fromEntries([...kept, ...added]);
 }
+
+/** Of ASCII alone, as header names are compared (RFC 9110, section 5.1), and the same in every database. */
+function lowerCase(name: string): string {
+  return NOT_ASCII.test(name) ? name.replace(/[A-Z]+/g, (some) => some.toLowerCase()) : name.toLowerCase();
+}
+
+const NOT_ASCII = /[^\p{ASCII}]/u;
 
 function travels(lowerCaseName: string, value: string, dropped: RelayRequest["droppedHeaders"]): boolean {
   if (lowerCaseName === "content-type" && !/[/+]json/i.test(value)) return false;

@@ -54,6 +54,17 @@ describe("the headers", () => {
     expect(renderHeaders(rowWith(headers, null), dropped)).toEqual({ ...ADDED, "x-correlation-id": "theirs" });
   });
 
+  test("are dropped by names that are the same in ASCII letters alone", () => {
+    const headers = { HOST: "h", "ho\u017ft": "s", "\u212Aost": "k", "x-\u212A": "x", "ACCEPT-İ": "a" };
+
+    expect(renderHeaders(rowWith(headers), { ...dropped, names: ["host", "kost"] })).toEqual({
+      "ho\u017ft": "s",
+      "\u212Aost": "k",
+      "x-\u212A": "x",
+      ...ADDED,
+    });
+  });
+
   test("may have the names of an object's own parts", () => {
     const headers = JSON.parse('{"__proto__":"p","constructor":"c"}') as Headers;
 
