@@ -34,6 +34,11 @@ export type StoreErrorCode =
   | "data"
   /** A trigger, a policy or a view's check of the owner refuses this row; another row may pass. */
   | "refused"
+  /**
+   * Code of the owner cannot change this row now (a lock that its trigger asks for, a deadlock there): rolled back.
+   * Another row may pass, and this one later.
+   */
+  | "busy"
   /** A trigger of the owner drops what is written to this row, without an error; another row may pass. */
   | "skipped"
   /** The schema does not fit: a table or column is missing, or rights are. */
@@ -76,9 +81,11 @@ export function cellNames(names: readonly string[]): string {
   return `the cells ${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
 }
 
+const PASSING: ReadonlySet<StoreErrorCode> = new Set(["unavailable", "contention", "busy"]);
+
 /** Whether an error of the database may pass by itself, as in a restart. */
 export function mayPass(error: unknown): boolean {
-  return error instanceof StoreError && (error.code === "unavailable" || error.code === "contention");
+  return error instanceof StoreError && PASSING.has(error.code);
 }
 
 interface PublishErrorOptions extends ErrorOptions {

@@ -148,6 +148,8 @@ export interface SettledRows {
   readonly closed: ReadonlySet<MessageId>;
   /** Rows for which the database refuses every outcome, or that another transaction holds; with the reason. */
   readonly refused: ReadonlyMap<MessageId, string>;
+  /** Rows that code of the owner cannot change now, and that are worth another try; with the reason. */
+  readonly busy?: ReadonlyMap<MessageId, string>;
 }
 
 export interface Lease {

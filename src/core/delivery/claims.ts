@@ -75,6 +75,10 @@ export class Claims {
   #renewing: Promise<void> | undefined;
   readonly #backoff: Backoff;
   #unsettled: Unsettled[] = [];
+  /** Those that the database could not write yet, and when they are tried again; monotonic ms. */
+  #busy: Unsettled[] = [];
+  #busyUntil = 0;
+  readonly #busyBackoff: Backoff;
   #settling: Promise<void> | undefined;
   #givenUp = false;
   /** Until then a small batch of outcomes waits for more; monotonic ms. */
@@ -87,6 +91,7 @@ export class Claims {
     this.#renewDueAt = clock.monotonic() + this.#lease.leaseMs / 3;
     this.#jumps = new ClockJumps(clock);
     this.#backoff = new Backoff(random, RETRY_WAITS);
+    this.#busyBackoff = new Backoff(random, RETRY_WAITS);
   }
 
   /**
@@ -165,7 +170,7 @@ export class Claims {
    * @param onSettled called once it is committed, or known never to be; must not throw
    */
   settle(claim: HeldClaim, outcome: Outcome, onSettled: (settlement: Settlement) => void): void {
-    this.#unsettled.push({ claim, outcome, heldUntil: claim.deadline, onSettled, mayBeWritten: false });
+    this.#unsettled.push({ claim, outcome, heldUntil: claim.deadline, onSettled, mayBeWritten: false, isBusy: false });
     // Started from a microtask, so that the outcomes of one turn of the event loop share a statement.
     this.#settling ??= Promise.resolve().then(() => this.#settleAll());
   }
@@ -263,9 +268,12 @@ export class Claims {
   }
 
   async #settleAll(): Promise<void> {
-    while (this.#unsettled.length > 0) {
+    while (this.#unsettled.length + this.#busy.length > 0) {
+      if (this.#unsettled.length === 0 && !this.#areBusyDue()) await this.#options.wait(BUSY_STEP_MS);
       await this.#rest();
-      const batch = this.#unsettled.splice(0, MAX_BATCH);
+      // Apart from the others, whose statement they would fail.
+      const batch = this.#areBusyDue() ? this.#busy.splice(0) : this.#unsettled.splice(0, MAX_BATCH);
+      if (batch.length === 0) continue;
       let refused: SettledRows["refused"];
       try {
         refused = await this.#write(batch);
@@ -276,9 +284,17 @@ export class Claims {
         continue;
       }
       this.#backoff.reset();
-      for (const { outcome, onSettled } of batch) onSettled(refused.has(outcome.id) ? "refused" : "closed");
+      const busy = new Set(this.#busy);
+      if (busy.size === 0) this.#busyBackoff.reset();
+      for (const each of batch) {
+        if (!busy.has(each)) each.onSettled(refused.has(each.outcome.id) ? "refused" : "closed");
+      }
     }
     this.#settling = undefined;
+  }
+
+  #areBusyDue(): boolean {
+    return this.#busy.length > 0 && (this.#givenUp || this.#options.clock.monotonic() >= this.#busyUntil);
   }
 
   async #rest(): Promise<void> {
@@ -291,10 +307,17 @@ export class Claims {
   async #write(batch: readonly Unsettled[]): Promise<SettledRows["refused"]> {
     const { store, clock } = this.#options;
     const startedAt = clock.monotonic();
-    const { closed, refused } = await store.settle(batch.map(({ outcome }) => outcome));
+    const { closed, refused: refusedForGood, busy } = await store.settle(batch.map(({ outcome }) => outcome));
     const endedAt = clock.monotonic();
     this.#restsUntil = endedAt + Math.min(endedAt - startedAt, MAX_REST_MS);
-    for (const { claim, outcome, heldUntil, mayBeWritten } of batch) {
+    const refused = new Map(refusedForGood);
+    for (const each of batch) {
+      const { claim, outcome, heldUntil, mayBeWritten } = each;
+      const busyFor = busy?.get(outcome.id);
+      if (busyFor !== undefined) {
+        if (this.#mayTryAgain(each, endedAt, busyFor)) continue;
+        refused.set(outcome.id, busyFor);
+      }
       const reason = refused.get(outcome.id);
       if (reason !== undefined) this.#logRefusedOutcome(outcome, reason);
       else if (!closed.has(outcome.id)) {
@@ -306,6 +329,22 @@ export class Claims {
       if (claim.open.size === 0) this.#held.delete(claim);
     }
     return refused;
+  }
+
+  /** Of an outcome that the database could not write now: it waits, while its claim lasts. */
+  #mayTryAgain(each: Unsettled, now: number, reason: string): boolean {
+    const { claim, outcome } = each;
+    if (this.#givenUp || now >= claim.deadline || claim.lost.has(outcome.id)) return false;
+    if (!each.isBusy) {
+      this.#options.metrics.outboxRowRefused(1);
+      this.#options.log.warn(
+        { id: outcome.id, outcome: outcome.kind, reason },
+        "the outcome of this row cannot be stored now, retrying",
+      );
+    }
+    each.isBusy = true;
+    if (this.#busy.push(each) === 1) this.#busyUntil = now + this.#busyBackoff.next();
+    return true;
   }
 
   async #writeFailed(reason: string): Promise<void> {
@@ -340,6 +379,8 @@ interface Unsettled {
   readonly onSettled: (settlement: Settlement) => void;
   /** A failed statement included it, and may have been committed. */
   mayBeWritten: boolean;
+  /** The database could not write it the last time. */
+  isBusy: boolean;
 }
 
 const RECLAIMED = "claim lost: the row was reclaimed before its outcome was written";
@@ -348,6 +389,8 @@ const MAX_BATCH = 1000;
 /** A statement for twenty rows costs a third of one for a hundred; beyond this size there is little more to gain. */
 const LARGE_BATCH = 250;
 const MAX_REST_MS = 50;
+/** While some wait to be tried again, new ones wait no longer than this. */
+const BUSY_STEP_MS = 50;
 const RETRY_WAITS = { firstMs: 50, longestMs: 2000 };
 /** Bounds the memory for claimed payloads: only a few claims wait at a time. */
 export const MAX_CLAIM_BYTES = 16 * 1024 * 1024;

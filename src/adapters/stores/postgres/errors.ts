@@ -10,6 +10,7 @@ import { SKIPPED_REASON } from "../sql/rows.ts";
  * | unavailable | 08 connection, 53 resources, 57P shutdown, 28 authentication, 25006 read-only standby, socket errors, pool or query timeouts |
  * | contention  | 40 rollback (deadlock, serialization), 55P03 lock not available, 57014 cancelled |
  * | data        | 22 data exception, 23 integrity constraint, 54 program limit (for example an index row too large) |
+ * | busy        | the same states from a trigger or function of the owner, which one row has met; 57P and 25006 only from RAISE |
  * | refused     | what code of the owner raises (P0, states of its own), whatever fails inside a trigger, row policies, 44 check of a view |
  * | skipped     | 22011, not in a trigger: `unlessSkipped` of `fragments`; 2201E is `refused`: `unlessNotInserted` |
  * | elsewhere   | 2201G, not in a trigger: `whereOpen` of `bucketsSql` |
@@ -101,6 +102,8 @@ function sqlState(error: unknown): string | undefined {
 }
 
 function codeOfState(state: string, { routine, where }: ServerFields): StoreErrorCode {
+  const isRaised = routine === "exec_stmt_raise";
+  if (MAY_PASS.test(state) && (isRaised || (isOfCode(where) && !/^(57P|25)/.test(state)))) return "busy";
   // A standby answers reads but takes no writes: another host may be the primary.
   if (state === "25006" || /^(08|53|28|57P)/.test(state)) return "unavailable";
   const ofOurs = OF_STATEMENTS.get(state);
@@ -109,13 +112,19 @@ function codeOfState(state: string, { routine, where }: ServerFields): StoreErro
   if (/^(22|23|54)/.test(state)) return "data";
   if (/^(P0|09|20|21|27|2F|38|39|44)/.test(state) || !STANDARD_CLASSES.has(state.slice(0, 2))) return "refused";
   // Our statements call no functions of the owner: an error with a context, or from RAISE, comes from a trigger.
-  if (routine === "exec_stmt_raise" || routine === "ExecWithCheckOptions" || isOfFunction(where)) return "refused";
+  if (isRaised || routine === "ExecWithCheckOptions" || isOfFunction(where)) return "refused";
   if (/^(42|3F|3D)/.test(state)) return "schema";
   return "other";
 }
 
 /** Whether an error has the context of a function or trigger, not only that of a node of Citus that ran the statement. */
 const isOfFunction = (where: unknown): boolean => isText(where) && !/^while executing command on \S+$/.test(where);
+
+/** Whether code of the owner failed, or a foreign key: a wait of our own statement has a context, too, which names a tuple. */
+const isOfCode = (where: unknown): boolean => isText(where) && /PL\/|SQL/.test(where);
+
+/** States of what may pass by itself, whoever it is that fails. */
+const MAY_PASS = /^(?:08|25006|28|40|53|55P03|57014|57P)/;
 
 /** The classes of PostgreSQL itself; any other comes from a RAISE. */
 const STANDARD_CLASSES = new Set(
@@ -126,13 +135,15 @@ const STANDARD_CLASSES = new Set(
 
 const isText = (value: unknown): value is string => typeof value === "string" && value !== "";
 
-/** Messages of class 22 quote the value, which may be anything a sender wrote: keep only what comes before it. */
+/** Messages of class 22 quote the value, which may be anything a sender wrote: keep only what is around it. */
 function safeText(error: unknown, state: string | undefined): string {
   if (state === undefined) return errorText(error);
   if ((state === SKIPPED || state === NOT_INSERTED) && !isOfFunction((error as ServerFields).where))
     return SKIPPED_REASON;
   const message = error instanceof Error ? error.message : String(error);
-  const cut = state.startsWith("22") ? message.replace(/: ".*/s, "") : message;
+  const cut = state.startsWith("22")
+    ? message.replace(/: ["«„].*/s, "").replace(/["«„].*["»“]|["«„].*$/s, "...")
+    : message;
   return `${cut} (SQLSTATE ${state})`;
 }
 

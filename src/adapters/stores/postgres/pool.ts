@@ -138,7 +138,8 @@ export class PostgresPool implements StatementRunner<Statement> {
         // It has waited its longest.
         if (statement.byIndex === true && isLockTimeout(error)) throw failure;
         // Rolled back as a victim: the same statement is expected to pass the next time.
-        if (failure.code !== "contention" || tries >= CONTENTION_TRIES || this.#closed) throw failure;
+        const isVictim = failure.code === "contention" || failure.code === "busy";
+        if (!isVictim || tries >= CONTENTION_TRIES || this.#closed) throw failure;
       }
     }
   }

@@ -326,15 +326,24 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     if (last !== undefined) marks.saw(String(last));
     return scan.skipped === undefined || scan.skipped.length === 0
       ? scan
-      : await this.#withoutSkipped(scan, scan.skipped, token);
+      : await this.#withoutSkipped(scan, scan.skipped, request);
   }
 
-  /** Gives back the rows of the keys of skipped ones. */
-  async #withoutSkipped(scan: ClaimScan, skipped: readonly SkippedRow[], claimToken: ClaimToken): Promise<ClaimScan> {
-    const refused = this.#quarantine.addSkipped(skipped);
+  /**
+   * Gives back the rows of the keys of skipped ones. One that may not be given back stays under the claim, and no later
+   * row of its key may pass it while the claim lasts.
+   */
+  async #withoutSkipped(
+    scan: ClaimScan,
+    skipped: readonly SkippedRow[],
+    { token: claimToken, claimTimeoutMs }: ClaimRequest,
+  ): Promise<ClaimScan> {
     const isOf = (row: Row): boolean => isBehind(skipped, textOf(row.key));
     const behind = idsOf(scan.rows.filter(isOf));
-    if (behind.length > 0) await this.#settleAll(behind.map((id) => ({ id, claimToken, kind: "release" })));
+    const settled = await this.settle(behind.map((id) => ({ id, claimToken, kind: "release" })));
+    const kept = [...settled.refused, ...(settled.busy ?? [])].map(([id, reason]) => ({ id, reason }));
+    this.#quarantine.add(kept, claimTimeoutMs);
+    const refused = [...this.#quarantine.addSkipped(skipped), ...kept];
     return { ...scan, rows: scan.rows.filter((row) => !isOf(row)), refused };
   }
 
@@ -446,12 +455,20 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   async #settleInHalves(settlements: readonly Outcome[], failure: unknown): Promise<SettledRows> {
     const closed = new Set<MessageId>();
     const refused = new Map<MessageId, string>();
+    const busy = new Map<MessageId, string>();
     for await (const tried of tryInHalves(settlements, failure, (part) => this.#settleAll(part))) {
+      if (tried.isRefused && tried.error.code === "busy") {
+        busy.set(tried.item.id, tried.error.message);
+        if (busy.size < MOST_BUSY || closed.size > 0) continue;
+        // None can be written now: each further try would say the same.
+        for (const { id } of settlements) if (!refused.has(id)) busy.set(id, tried.error.message);
+        break;
+      }
       const part = tried.isRefused ? await this.#settlePlainer(tried.item, tried.error.message) : tried.result;
       for (const id of part.closed) closed.add(id);
       for (const [id, reason] of part.refused) refused.set(id, reason);
     }
-    return { closed, refused };
+    return { closed, refused, busy };
   }
 
   /** A row that refuses every outcome keeps its claim. */
@@ -509,6 +526,7 @@ export function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
 /** The default of the bundled table's column. */
 const DEFAULT_MAX_ATTEMPTS = 5;
 
+const MOST_BUSY = 8;
 const NONE_REFUSED: ReadonlyMap<MessageId, string> = new Map();
 const PASSING =
   "delivered, but an earlier row of its key is unfinished again, as in a database that went back in time: it is delivered once more behind that";

@@ -265,8 +265,8 @@ export class SqlInbox<S> implements InboxStore {
       const [id, source] = [tried.item.id as MessageId, tried.item.source as string];
       const reason = `the outbox table refuses this message: ${tried.error.message}`;
       try {
-        // Of the inbox table: it may not become dead instead.
-        if (tried.error.code === "skipped") throw tried.error;
+        // It may be relayed later; or the inbox table lets it not become dead either.
+        if (tried.error.code === "busy" || tried.error.code === "skipped") throw tried.error;
         if ((await this.#markDead(id, reason)).length > 0) dead.push({ id, source, reason });
       } catch (error) {
         if (!isRefused(error)) throw error;

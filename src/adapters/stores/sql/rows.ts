@@ -142,7 +142,7 @@ export function isRefused(error: unknown): error is StoreError {
   return error instanceof StoreError && REFUSALS.has(error.code);
 }
 
-const REFUSALS: ReadonlySet<StoreErrorCode> = new Set(["data", "refused", "skipped"]);
+const REFUSALS: ReadonlySet<StoreErrorCode> = new Set(["data", "refused", "busy", "skipped"]);
 
 /** What became of a part of a batch: the statement's result, or the one item that the database refuses. */
 export type Tried<T, R> =

@@ -133,7 +133,8 @@ export class SqlServerPool implements StatementRunner<Statement> {
         if (error instanceof Error && error.name === "ConfigError") throw error;
         const failure = toStoreError(name, error);
         // Rolled back as a victim: the same statement is expected to pass the next time.
-        if (failure.code !== "contention" || tries >= CONTENTION_TRIES || this.#closed) throw failure;
+        const isVictim = failure.code === "contention" || failure.code === "busy";
+        if (!isVictim || tries >= CONTENTION_TRIES || this.#closed) throw failure;
       }
     }
   }

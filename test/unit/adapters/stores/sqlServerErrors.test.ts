@@ -17,6 +17,12 @@ test("of a bucket that is not open is told by number and words: a trigger may ch
   expect(toStoreError("inbox.insert", serverError(NOT_OPEN.number, "of a trigger")).code).toBe("refused");
 });
 
+test("of a deadlock or a lock in a trigger is that of one row", () => {
+  const inTrigger = Object.assign(serverError(1222), { procName: "shop.orders_audit" });
+  expect(toStoreError("outbox.claim", inTrigger).code).toBe("busy");
+  expect(toStoreError("outbox.claim", Object.assign(serverError(1222), { procName: "" })).code).toBe("contention");
+});
+
 describe("the code of an error", () => {
   test.each<[number, string, StoreErrorCode]>([
     [1205, "deadlock victim", "contention"],

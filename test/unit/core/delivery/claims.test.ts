@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { expect, test } from "@jest/globals";
 import { Claims } from "../../../../src/core/delivery/claims.ts";
-import type { ClaimToken } from "../../../../src/model/rows.ts";
-import type { ClaimRequest, ClaimResult } from "../../../../src/ports/store.ts";
+import type { ClaimToken, MessageId, Outcome } from "../../../../src/model/rows.ts";
+import type { ClaimRequest, ClaimResult, SettledRows } from "../../../../src/ports/store.ts";
 import { ManualClock, recordingLog, silentMetrics } from "../../../support/recorders.ts";
-import { ScriptedOutbox } from "../../../support/scriptedOutbox.ts";
+import { outboxRow, ScriptedOutbox } from "../../../support/scriptedOutbox.ts";
 
 /** @param msOf how long a claim of so many rows takes */
 function setup(msOf: (rows: number) => number) {
@@ -39,4 +39,48 @@ test("after slow claims the next ones take fewer rows, down to one, and as many 
   msARow = 0;
   for (let n = 0; n < 5; n += 1) await claims.make(500, undefined);
   expect(limits().slice(5)).toEqual([1, 8, 64, 500, 500]);
+});
+
+test("an outcome that cannot be stored now is tried again while its claim lasts, apart from the others", async () => {
+  const clock = new ManualClock();
+  const { log, lines } = recordingLog();
+  const busyUntil = new Map<MessageId, number>();
+  const tries: number[] = [];
+  const store = new (class extends ScriptedOutbox {
+    override async settle(outcomes: readonly Outcome[]): Promise<SettledRows> {
+      tries.push(outcomes.length);
+      const isBusy = ({ id }: Outcome) => clock.monotonic() < (busyUntil.get(id) ?? 0);
+      const { closed, refused } = await super.settle(outcomes.filter((outcome) => !isBusy(outcome)));
+      return { closed, refused, busy: new Map(outcomes.filter(isBusy).map(({ id }) => [id, "locked"])) };
+    }
+  })();
+  const claims = new Claims({
+    store,
+    newToken: () => randomUUID() as ClaimToken,
+    claimTimeoutMs: 300_000,
+    clock,
+    random: () => 0,
+    metrics: silentMetrics,
+    log,
+    wait: async (ms) => clock.advance(ms),
+  });
+  store.batches.push(["later", "never", "now"].map((topic) => outboxRow({ topic })));
+  const { result, claim } = await claims.make(10, undefined);
+  const [later, never] = result.rows.map(({ id }) => id);
+  if (later === undefined || never === undefined) throw new Error("nothing was claimed");
+  busyUntil.set(later, clock.monotonic() + 5000);
+  busyUntil.set(never, Number.POSITIVE_INFINITY);
+  const settlements: string[] = [];
+
+  for (const { id, topic, claimToken } of result.rows) {
+    claims.settle(claim, { id, claimToken, kind: "sent" }, (settlement) => settlements.push(`${topic} ${settlement}`));
+  }
+  await claims.flushed();
+
+  expect(settlements).toEqual(["now closed", "later closed", "never refused"]);
+  expect(tries[0]).toBe(3);
+  // Every two seconds at the most, up to the end of the lease.
+  expect(tries.length).toBeLessThan(30);
+  expect(claim.open.size).toBe(0);
+  expect(lines.map(({ message }) => message).filter((message) => message.includes("now, retrying"))).toHaveLength(2);
 });
