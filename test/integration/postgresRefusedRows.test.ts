@@ -604,3 +604,30 @@ describe("rows that are stored all or none", () => {
     });
   });
 });
+
+describe.each(["NULL", "OLD"] as const)("a pause that a trigger drops by returning %s", (returned) => {
+  const pause = { by: "me", reason: "why", forMs: undefined };
+  test("fails, and so does its end", async () => {
+    await withTables(async (store, database) => {
+      await store.destinations.pause("receiver", pause);
+      await skip(database, "UPDATE", "outbox_destination", "true", returned);
+
+      await expect(store.destinations.resume("receiver")).rejects.toThrow(
+        "destinations.resume: a trigger on the table",
+      );
+      await expect(store.destinations.pause("receiver", pause)).rejects.toThrow("destinations.pause: a trigger on the");
+      await database.query("DROP TRIGGER skip ON outbox_destination");
+      expect(await store.destinations.resume("receiver")).toBe(true);
+      expect(await store.destinations.resume("receiver")).toBe(false);
+    });
+  });
+});
+
+test("a pause whose row a trigger does not let in fails", async () => {
+  await withTables(async (store, database) => {
+    await skip(database, "INSERT", "outbox_destination", "true");
+    await expect(store.destinations.pause("receiver", { by: "me", reason: "why", forMs: undefined })).rejects.toThrow(
+      "destinations.pause: a trigger on the table drops what is written to the row",
+    );
+  });
+});

@@ -23,13 +23,14 @@ export function destinationStatements(names: TableNames): DestinationStatements<
    *
    * @param which a condition on the rows `e`
    * @param values by column: expressions over the locked row `d` and the time `t.now`
-   * @param from further joins @param condition over the same
+   * @param from further joins @param condition over the same @param returned of the changed rows `u`
    */
   const lockAndChange = (
     which: string,
     values: Readonly<Record<string, string>>,
     condition = "true",
     from = "",
+    returned = "1",
   ): string => `
 WITH d AS MATERIALIZED (SELECT e.* FROM ${table} e WHERE ${which} FOR NO KEY UPDATE OF e),
 t AS MATERIALIZED (${clockBehind("d")}),
@@ -43,11 +44,21 @@ changed AS (
   UPDATE ${table} u SET ${Object.keys(values)
     .map((column) => `${column} = n.${column}`)
     .join(", ")}
-  FROM n WHERE u.${c.name} = n.name_of RETURNING 1
+  FROM n WHERE u.${c.name} = n.name_of RETURNING ${returned}
 )`;
   const COUNTED = "\nSELECT count(*)::int AS changed FROM changed";
   const change = (values: Readonly<Record<string, string>>, condition?: string): string =>
     `${lockAndChange(`e.${c.name} = $1`, values, condition)}${COUNTED}`;
+
+  /** A change of a pause, which a trigger may drop: `chosen` are the rows to change, `changed` those that have. */
+  const changePause = (values: Readonly<Record<string, string>>, condition?: string): string =>
+    `${lockAndChange(
+      `e.${c.name} = $1`,
+      values,
+      condition,
+      "",
+      `u.${c.pausedAt} IS NOT DISTINCT FROM n.${c.pausedAt} AS has_changed`,
+    )}\nSELECT (SELECT count(*) FROM n)::int AS chosen, (SELECT count(*) FROM changed WHERE has_changed)::int AS changed`;
 
   const isPaused = (now: string): string =>
     `(d.${c.pausedAt} IS NOT NULL AND (d.${c.pausedUntil} IS NULL OR d.${c.pausedUntil} > ${now}))`;
@@ -86,7 +97,7 @@ INSERT INTO ${table} (${c.name}) SELECT r.name FROM unnest($1::text[]) AS r(name
 ON CONFLICT (${c.name}) DO NOTHING`,
 
     pause: short("destinations.pause(name, by, reason, forMs)")(
-      change({
+      changePause({
         [c.pausedAt]: "t.now",
         [c.pausedUntil]: `t.now + ${milliseconds("$4")}`,
         [c.pausedBy]: "$2::text",
@@ -95,7 +106,7 @@ ON CONFLICT (${c.name}) DO NOTHING`,
     ),
 
     resume: short("destinations.resume(name)")(
-      change(
+      changePause(
         {
           [c.pausedAt]: NO_TIME,
           [c.pausedUntil]: NO_TIME,

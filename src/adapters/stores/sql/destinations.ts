@@ -1,3 +1,4 @@
+import { StoreError } from "../../../model/errors.ts";
 import type {
   BreakerState,
   DestinationReport,
@@ -14,6 +15,7 @@ import {
   type Named,
   numberOf,
   type Row,
+  SKIPPED_REASON,
   type StatementRunner,
   storable,
   type Values,
@@ -61,11 +63,18 @@ export function destinationStore<S>(
     },
 
     async pause(name, pause) {
-      await withRows([name], sql.pause, { name, ...pauseValues(pause) }, hasChanged);
+      const answer = await withRows([name], sql.pause, { name, ...pauseValues(pause) }, hasChanged);
+      if (isAnswer(answer) && !hasChanged(answer))
+        throw new StoreError("skipped", `destinations.pause: ${SKIPPED_REASON}`);
     },
 
     async resume(name) {
-      return await changes(sql.resume, { name });
+      const answer = await runner.run(sql.resume, { name });
+      const hasResumed = hasChanged(answer);
+      if (!hasResumed && countOf(answer, "chosen") > 0) {
+        throw new StoreError("skipped", `destinations.resume: ${SKIPPED_REASON}`);
+      }
+      return hasResumed;
     },
 
     async takeFromRate(name, rate) {
