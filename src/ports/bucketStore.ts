@@ -9,7 +9,8 @@ import type { ClaimToken, MessageId } from "../model/rows.ts";
  * A database may go back in time (a restored backup, a failover to a lagging standby), alone among the cells: the epochs
  * tell which of two cells has a bucket, and the token of a move whether what it copied is still there.
  *
- * Methods reject with `StoreError`, with the code `schema` and the remedy in its text where the table is missing.
+ * Methods reject with `StoreError`, with the code `schema` and the remedy in its text where the table or a right is
+ * missing.
  */
 export interface BucketStore {
   /** Every bucket that is or was here. */

@@ -49,7 +49,7 @@ export class Mover {
   readonly #chunk: number;
 
   constructor(options: MoverOptions) {
-    this.#options = options;
+    this.#options = { ...options, cells: options.cells.map(namingErrors) };
     this.#waitMs = options.waitMs ?? WAIT_MS;
     this.#chunk = options.chunk ?? CHUNK;
   }
@@ -114,6 +114,24 @@ export class Mover {
     if (cell === undefined) throw new Error(`there is no cell ${name}`);
     return cell.store.buckets;
   }
+}
+
+/** The cell, with its name in the errors of its buckets. */
+function namingErrors({ name, store }: Cell): Cell {
+  const buckets = new Proxy(store.buckets, {
+    get: (target, key: keyof BucketStore) => {
+      const method = target[key] as (...given: readonly unknown[]) => Promise<unknown>;
+      return async (...given: readonly unknown[]) => {
+        try {
+          return await method.call(target, ...given);
+        } catch (error) {
+          if (!(error instanceof StoreError)) throw error;
+          throw new StoreError(error.code, `in the cell ${name} ${error.message}`, { cause: error.cause });
+        }
+      };
+    },
+  });
+  return { name, store: { buckets } };
 }
 
 const WAIT_MS = 5000;

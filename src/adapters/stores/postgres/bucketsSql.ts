@@ -3,6 +3,7 @@ import { type StoredRow, SUPERSEDED } from "../../../ports/bucketStore.ts";
 import { type BucketStatements, type InboxColumn, storedColumns, TIMES } from "../sql/buckets.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
+import { hasSqlState } from "./errors.ts";
 import { IS_CITUS, ordered, PARKED_AT } from "./fragments.ts";
 import { SERVER } from "./lowWater.ts";
 import { byIndex, type Statement, textArray } from "./statement.ts";
@@ -190,6 +191,7 @@ WHERE i.${c.state} IN ('processed', 'dead')
 RETURNING 1`,
 
     dialect: {
+      isMissingRight: (error) => hasSqlState(error, "42501"),
       rowsOf: (rows: readonly StoredRow[]) =>
         Object.fromEntries(
           Object.keys(INBOX_COLUMNS).map((key) => [key, textArray(rows.map((row) => row[key] ?? null))]),

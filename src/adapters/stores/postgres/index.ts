@@ -57,7 +57,7 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
       operations: operationsStore(pool, sql.operations),
       parked: parkedStore(pool, sql.parked, history),
       replay: replayStore(pool, sql.replay, history, check.missing.outbox.destinationOverride),
-      buckets: bucketStore(pool, sql.buckets, bucketTableStatement("postgresql", all.operations.bucket)),
+      buckets: bucketStore(pool, sql.buckets, names, bucketTableStatement("postgresql", all.operations.bucket)),
     };
   };
   const database = {

@@ -13,6 +13,7 @@ import type {
 } from "../../../ports/bucketStore.ts";
 import type { TableNames } from "./names.ts";
 import { inKeyOrder, type Named, numberOf, type Row, type StatementRunner, textOf, type Values } from "./rows.ts";
+import { grant } from "./schema.ts";
 
 /**
  * The statements on buckets. `all` answers with a row of the `server` alone where there is no bucket. Those that change
@@ -48,6 +49,8 @@ export interface BucketStatements<S>
   readonly dialect: {
     /** Values for a list of rows. */
     rowsOf(rows: readonly StoredRow[]): Values;
+    /** Whether the user lacks a right that the statement needs. */
+    isMissingRight(error: StoreError): boolean;
   };
 }
 
@@ -73,13 +76,29 @@ export const storedColumns = (c: TableNames["inbox"]) =>
 /** Where pages of times and ids begin. */
 const FIRST = { time: "0001-01-01T00:00:00Z", id: "00000000-0000-0000-0000-000000000000" };
 
-/** The buckets in a SQL database. @param remedy what makes the table */
-export function bucketStore<S>(runner: StatementRunner<S>, sql: BucketStatements<S>, remedy: string): BucketStore {
-  const run = async (statement: S, values: Values = {}): Promise<readonly Row[]> => {
+/** The buckets in a SQL database. @param remedy what makes the table of the buckets */
+export function bucketStore<S>(
+  runner: StatementRunner<S>,
+  sql: BucketStatements<S>,
+  { inboxTable, outboxTable, operations: { bucket } }: TableNames,
+  remedy: string,
+): BucketStore {
+  const CHANGES = ["SELECT", "INSERT", "UPDATE"];
+  const ON_BUCKETS = { [bucket]: CHANGES };
+  const READS = { [inboxTable]: ["SELECT"] };
+  const READS_BOTH = { ...READS, [outboxTable]: ["SELECT"] };
+  const COPIES = { [inboxTable]: CHANGES };
+  /** @param rights that the statement needs, by table */
+  const run = async (statement: S, values: Values = {}, rights = ON_BUCKETS): Promise<readonly Row[]> => {
     try {
       return await runner.run(statement, values);
     } catch (error) {
       if (!(error instanceof StoreError && error.code === "schema")) throw error;
+      if (sql.dialect.isMissingRight(error)) {
+        const grants = Object.entries(rights).map(([table, each]) => grant(each, table));
+        throw new StoreError("schema", `${error.message}: let the owner of the table run\n      ${grants.join(" ")}`);
+      }
+      if (rights !== ON_BUCKETS) throw error;
       throw new StoreError(
         "schema",
         `${error.message}: cells need this table: run \`svc migrate\`, or make it with\n      ${remedy}`,
@@ -89,20 +108,19 @@ export function bucketStore<S>(runner: StatementRunner<S>, sql: BucketStatements
   const changed = async (statement: S, values: Values) =>
     (await run(statement, values)).map(({ bucket }) => Number(bucket));
 
-  const unfinishedPage = async (from: Position, limit: number): Promise<readonly Row[]> => {
-    const { kind, at } = from;
+  const unfinishedPage = async ({ kind, at }: Position, limit: number): Promise<readonly Row[]> => {
     const { push, pull, keyed, keyedAfter } = sql.unfinished;
-    if (kind === "push") return await run(push, { fromTime: at[0] ?? FIRST.time, fromId: at[1] ?? FIRST.id, limit });
-    if (kind === "pull")
-      return await run(pull, {
-        fromSource: at[0] ?? "",
-        fromTime: at[1] ?? FIRST.time,
-        fromId: at[2] ?? FIRST.id,
-        limit,
-      });
+    if (kind === "push") {
+      const [fromTime = FIRST.time, fromId = FIRST.id] = at;
+      return await run(push, { fromTime, fromId, limit }, READS);
+    }
+    if (kind === "pull") {
+      const [fromSource = "", fromTime = FIRST.time, fromId = FIRST.id] = at;
+      return await run(pull, { fromSource, fromTime, fromId, limit }, READS);
+    }
     return at.length === 0
-      ? await run(keyed, { limit })
-      : await run(keyedAfter, { fromKey: at[0], fromSequence: at[1], limit });
+      ? await run(keyed, { limit }, READS_BOTH)
+      : await run(keyedAfter, { fromKey: at[0], fromSequence: at[1], limit }, READS_BOTH);
   };
 
   return {
@@ -147,7 +165,7 @@ export function bucketStore<S>(runner: StatementRunner<S>, sql: BucketStatements
 
     async finished(from, limit): Promise<Page<FinishedRow>> {
       const [time = FIRST.time, id = FIRST.id] = from === undefined ? [] : (JSON.parse(from) as string[]);
-      const rows = await run(sql.finished, { fromTime: time, fromId: id, limit });
+      const rows = await run(sql.finished, { fromTime: time, fromId: id, limit }, READS);
       const last = rows.at(-1);
       const isMore = last !== undefined && rows.length >= limit;
       return {
@@ -173,7 +191,7 @@ export function bucketStore<S>(runner: StatementRunner<S>, sql: BucketStatements
 
     async read(ids) {
       if (ids.length === 0) return [];
-      return (await run(sql.read, { ids })).map((row) =>
+      return (await run(sql.read, { ids }, READS)).map((row) =>
         Object.fromEntries(Object.entries(INBOX_COLUMNS).map(([key, column]) => [key, textOf(row[column])])),
       );
     },
@@ -184,7 +202,7 @@ export function bucketStore<S>(runner: StatementRunner<S>, sql: BucketStatements
       const ordered = inKeyOrder(
         rows.map((row) => ({ row, source: row.source ?? "", idempotencyKey: row.idempotencyKey ?? "" })),
       );
-      return (await run(sql.copy, sql.dialect.rowsOf(ordered.map(({ row }) => row)))).length;
+      return (await run(sql.copy, sql.dialect.rowsOf(ordered.map(({ row }) => row)), COPIES)).length;
     },
   };
 }

@@ -496,7 +496,8 @@ function destinationTableFault({ name, isThere, missingRights, problems, create 
   };
 }
 
-function grant(rights: readonly string[], table: string): string {
+/** The statement that gives rights on a table. @param table quoted, and qualified */
+export function grant(rights: readonly string[], table: string): string {
   return `GRANT ${rights.join(", ")} ON ${table} TO <user>;`;
 }
 

@@ -234,6 +234,7 @@ WHERE NOT EXISTS (SELECT 1 FROM ${inbox} i WITH (UPDLOCK, HOLDLOCK, FORCESEEK) W
 SELECT s.id FROM @stored s;`,
 
     dialect: {
+      isMissingRight: ({ message }) => /\(error 2(29|30)\)$/.test(message),
       rowsOf(rows: readonly StoredRow[]) {
         const keys = Object.keys(INBOX_COLUMNS);
         const whole = rows.map((row) => Object.fromEntries(keys.map((key) => [key, row[key] ?? null])));

@@ -61,7 +61,12 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
       operations: operationsStore(pool, operationsStatements(names)),
       parked: parkedStore(pool, parkedStatements(names), history),
       replay: replayStore(pool, replayStatements(names), history, check.missing.outbox.destinationOverride),
-      buckets: bucketStore(pool, bucketStatements(names), bucketTableStatement("sqlserver", all.operations.bucket)),
+      buckets: bucketStore(
+        pool,
+        bucketStatements(names),
+        names,
+        bucketTableStatement("sqlserver", all.operations.bucket),
+      ),
     };
   };
   const database = {
