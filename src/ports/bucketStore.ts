@@ -101,9 +101,9 @@ export interface BucketStore {
    * Stores rows of another cell as they are there, but for those whose key is here. A row here that has ended, and was
    * received or ended before, gives its place: it is left from an earlier stay of its bucket. Its age would delete the key.
    *
-   * @returns how many were stored
+   * @param signal ends it between two statements: it looks for the rows that are refused part by part
    */
-  copy(rows: readonly StoredRow[]): Promise<number>;
+  copy(rows: readonly StoredRow[], signal?: AbortSignal): Promise<CopiedRows>;
 }
 
 /** In place of the token of a move that the table knows nothing of. */
@@ -183,6 +183,13 @@ export interface UnfinishedRow {
 
 /** `turn`: due, and not in delivery. `time`: scheduled ahead. */
 export type WaitReason = "relay" | "pull" | "turn" | "delivery" | "retry" | "operator" | "time";
+
+export interface CopiedRows {
+  /** How many were stored. */
+  readonly stored: number;
+  /** Those that a trigger, a policy or a constraint keeps out or changes, with the reason: the table has no copy of them. */
+  readonly refused: ReadonlyMap<StoredRow, string>;
+}
 
 /** A row of the inbox, by the keys of `INBOX_COLUMNS`, each value as the database writes it. */
 export type StoredRow = Readonly<Record<string, string | null>>;

@@ -1,10 +1,12 @@
 import { randomUUID } from "node:crypto";
-import { expect, test } from "@jest/globals";
+import { describe, expect, test } from "@jest/globals";
 import { bucketOf } from "../../src/model/cells.ts";
 import type { NewInboxRow } from "../../src/model/rows.ts";
 import { inboxRow } from "../conformance/store/harness.ts";
+import type { TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { deliver, inBucket, NEVER, type TestCell, toB, useCells } from "../support/movedCells.ts";
+import { refuse } from "../support/looseTables.ts";
+import { deliver, inBucket, NEVER, states, type TestCell, toB, useCells, watch } from "../support/movedCells.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
 import { ManualClock, silentLog } from "../support/recorders.ts";
 
@@ -12,6 +14,7 @@ failOnLeaks();
 const setUp = useCells();
 
 const BAD = bucketOf("bad");
+const GOOD = ["g1", "g2", "g3", "g4", "g5"].map(bucketOf);
 
 const row = (key: string) => inboxRow({ aggregateId: key, idempotencyKey: `id of ${key}` });
 /** A finished message of the key `bad`, and others. */
@@ -21,6 +24,112 @@ async function receive(a: TestCell): Promise<NewInboxRow> {
   await deliver(a);
   return bad;
 }
+
+/** A trigger on the copies of the key `bad`. */
+async function onCopy(database: TestDatabase, action: string): Promise<void> {
+  await database.query(
+    `CREATE FUNCTION on_copy() RETURNS trigger LANGUAGE plpgsql AS $$
+     BEGIN IF NEW.aggregate_id = 'bad' THEN ${action}; END IF; RETURN NEW; END $$`,
+  );
+  await database.query("CREATE TRIGGER on_copy BEFORE INSERT ON inbox FOR EACH ROW EXECUTE FUNCTION on_copy()");
+}
+
+const outcomes = (moved: readonly { bucket: number; outcome: string }[]) =>
+  Object.fromEntries(moved.map(({ bucket, outcome }) => [bucket, outcome]));
+const GOOD_MOVED = Object.fromEntries(GOOD.map((bucket) => [bucket, "moved"]));
+
+describe("a copy that a trigger of the new cell", () => {
+  test.each([
+    ["leaves out", "RETURN NULL"],
+    ["gives another key", "NEW.idempotency_key := 'another'"],
+    ["gives another source", "NEW.source := 'another'"],
+    ["gives another id", "NEW.id := gen_random_uuid()"],
+    ["makes pending", "NEW.state := 'pending'"],
+  ])("%s keeps its bucket in the old one, and no other", async (_, action) => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    const { id } = await receive(a);
+    await onCopy(b.database, action);
+
+    const moved = await setup.mover().move(toB(...GOOD, BAD), NEVER);
+    expect(outcomes(moved)).toEqual({ ...GOOD_MOVED, [BAD]: "failed" });
+    expect(moved.find(({ bucket }) => bucket === BAD)?.reason).toBe(
+      `the cell b: a trigger of "inbox" leaves out or changes copied rows: let rows through as they are that come in as processed or dead; for example the row ${id} of the cell a`,
+    );
+    expect([await states(a, BAD), await states(b, BAD)]).toEqual(["open 1", ""]);
+    expect(await b.database.query("SELECT count(*)::int AS n FROM inbox")).toEqual([{ n: GOOD.length }]);
+
+    await b.database.query("DROP TRIGGER on_copy ON inbox");
+    expect(await setup.mover().move(toB(BAD), NEVER)).toMatchObject([{ outcome: "moved" }]);
+    const again = inBucket({ ...row("bad"), id: randomUUID() as NewInboxRow["id"] });
+    expect(await b.store.inbox.insert([again])).toMatchObject([{ kind: "duplicate" }]);
+  });
+
+  test("puts into another part of the table is there", async () => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    await receive(a);
+    await b.database.query("CREATE TABLE inbox_part () INHERITS (inbox)");
+    await onCopy(b.database, "INSERT INTO inbox_part SELECT NEW.*; RETURN NULL");
+    expect(await setup.mover().move(toB(BAD), NEVER)).toMatchObject([{ outcome: "moved" }]);
+  });
+});
+
+describe("a row that the new cell refuses", () => {
+  test.each([
+    [
+      "by a trigger",
+      (database: TestDatabase) => refuse(database, "INSERT", "inbox", "NEW.aggregate_id = 'bad'"),
+      "not this one (SQLSTATE P0001)",
+    ],
+    [
+      "by a constraint",
+      (database: TestDatabase) => database.query("ALTER TABLE inbox ADD CONSTRAINT no CHECK (aggregate_id <> 'bad')"),
+      'new row for relation "inbox" violates check constraint "no" (SQLSTATE 23514)',
+    ],
+  ] as const)("%s keeps its bucket in the old one, and no other", async (_, refusing, text) => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    const { id } = await receive(a);
+    await refusing(b.database);
+    const moved = await setup.mover().move(toB(...GOOD, BAD), NEVER);
+    expect(outcomes(moved)).toEqual({ ...GOOD_MOVED, [BAD]: "failed" });
+    expect(moved.find(({ bucket }) => bucket === BAD)?.reason).toBe(
+      `the cell b: "inbox" refuses copied rows: buckets.copy: ${text}; for example the row ${id} of the cell a`,
+    );
+    expect([await states(a, BAD), await states(b, BAD)]).toEqual(["open 1", ""]);
+  });
+
+  test("is the example of all buckets that stay for the same reason", async () => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    await receive(a);
+    await refuse(b.database, "INSERT", "inbox", "true");
+    const moved = await setup.mover().move(toB(...GOOD, BAD), NEVER);
+    expect(new Set(moved.map(({ outcome, reason }) => `${outcome} ${reason}`)).size).toBe(1);
+    expect(moved).toHaveLength(GOOD.length + 1);
+  });
+
+  test("and was received when its bucket was just being closed opens it again, and the others move on", async () => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    await refuse(b.database, "INSERT", "inbox", "NEW.aggregate_id = 'bad'");
+    const busy = watch(
+      a,
+      "close",
+      async () => {
+        await a.database.query(
+          "INSERT INTO inbox (source, idempotency_key, aggregate_id, payload, state) VALUES ('orders', 'late', 'bad', '', 'processed')",
+        );
+      },
+      "before",
+    );
+    const moved = await setup.mover({ cells: [busy, b] }).move(toB(...GOOD, BAD), NEVER);
+    expect(outcomes(moved)).toEqual({ ...GOOD_MOVED, [BAD]: "failed" });
+    expect([await states(a, BAD), await states(b, BAD)]).toEqual(["open 1", ""]);
+    expect(await a.store.inbox.insert([inBucket(row("bad"))])).toMatchObject([{ kind: "stored" }]);
+  });
+});
 
 test("a right that is missing is named with its table and cell", async () => {
   await using setup = await setUp();

@@ -1,7 +1,7 @@
 import { bucketKeyOf, bucketOf } from "../../model/cells.ts";
 import { groupBy } from "../../model/groups.ts";
 import type { MessageId } from "../../model/rows.ts";
-import type { BucketStore, FinishedRow } from "../../ports/bucketStore.ts";
+import type { BucketStore, FinishedRow, StoredRow } from "../../ports/bucketStore.ts";
 import { waitOrAbort } from "../../time/wait.ts";
 
 /**
@@ -11,6 +11,7 @@ import { waitOrAbort } from "../../time/wait.ts";
  */
 export class Copies {
   readonly #from: BucketStore;
+  readonly #onRefused: OnRefused;
   /** Where the next pass begins; undefined for the oldest row. */
   #since: string | undefined;
   /** Where the next but one begins. */
@@ -22,8 +23,10 @@ export class Copies {
   /** Rows copied by the last pass and this one: both read the newest ones. */
   #lastCopied: ReadonlySet<MessageId> = new Set();
 
-  constructor(from: BucketStore) {
+  /** @param onRefused takes the bucket out of the targets */
+  constructor(from: BucketStore, onRefused: OnRefused) {
     this.#from = from;
+    this.#onRefused = onRefused;
   }
 
   /**
@@ -79,20 +82,21 @@ export class Copies {
     let found = 0;
     for (const [target, group] of groupBy(rows, (row) => targets.get(bucketOf(bucketKeyOf(row))))) {
       if (target === undefined) continue;
-      for (const part of partsOf(group))
-        await this.#copyNamed(
-          part.map(({ id }) => id),
-          target,
-          signal,
-        );
+      for (const part of partsOf(group)) {
+        // A row of it may have been refused in the part before.
+        const ids = part.filter((row) => targets.has(bucketOf(bucketKeyOf(row)))).map(({ id }) => id);
+        const stored = await waitOrAbort(this.#from.read(ids), signal, "a copying pass");
+        await this.#store(stored, target, signal);
+      }
       found += group.length;
     }
     return found;
   }
 
-  async #copyNamed(ids: readonly MessageId[], target: BucketStore, signal: AbortSignal): Promise<void> {
-    const rows = await waitOrAbort(this.#from.read(ids), signal, "a copying pass");
-    await waitOrAbort(target.copy(rows), signal, "a copying pass");
+  /** Rows of one part. */
+  async #store(rows: readonly StoredRow[], target: BucketStore, signal: AbortSignal): Promise<void> {
+    const { refused } = await waitOrAbort(target.copy(rows, signal), signal, "a copying pass");
+    for (const [row, reason] of refused) this.#onRefused(bucketOfStored(row), row.id ?? "", reason);
   }
 
   /** Those among the late rows that are finished by now. */
@@ -101,12 +105,9 @@ export class Copies {
     let found = 0;
     for (let at = 0; at < late.length; at += MOST_ROWS) {
       const rows = await waitOrAbort(this.#from.read(late.slice(at, at + MOST_ROWS)), signal, "a copying pass");
-      const byTarget = groupBy(rows, ({ aggregateId = null, idempotencyKey }) =>
-        targets.get(bucketOf(bucketKeyOf({ aggregateId, idempotencyKey: idempotencyKey ?? "" }))),
-      );
-      for (const [target, own] of byTarget) {
+      for (const [target, own] of groupBy(rows, (row) => targets.get(bucketOfStored(row)))) {
         if (target === undefined) continue;
-        await waitOrAbort(target.copy(own), signal, "a copying pass");
+        await this.#store(own, target, signal);
         for (const { id } of own) this.#late.delete(id as MessageId);
         found += own.length;
       }
@@ -114,6 +115,12 @@ export class Copies {
     return found;
   }
 }
+
+/** Told of each row that the table of the new cell does not take, with the reason. */
+type OnRefused = (bucket: number, id: string, reason: string) => void;
+
+const bucketOfStored = ({ aggregateId = null, idempotencyKey }: StoredRow): number =>
+  bucketOf(bucketKeyOf({ aggregateId, idempotencyKey: idempotencyKey ?? "" }));
 
 /** A clock may be slowed down meanwhile. */
 const CLOCK_MARGIN_MS = 1000;

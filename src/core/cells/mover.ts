@@ -165,6 +165,8 @@ class MoveRun {
   readonly #prefixes: readonly string[];
   /** The cells of those that are still to be moved: each pass copies for all of them, as the next one begins behind it. */
   readonly #targets: Map<number, BucketStore>;
+  /** A row of each reason for which rows were refused: buckets of one reason are told together. */
+  readonly #refused = new Map<string, string>();
   /** The servers of those cells, as they were before the first copy. */
   readonly #servers = new Map<BucketStore, string | undefined>();
   readonly #name: string;
@@ -186,7 +188,15 @@ class MoveRun {
     this.#from = from;
     this.#waitMs = waitMs;
     this.#report = report;
-    this.#copies = new Copies(from);
+    const byBucket = new Map(moves.map((move) => [move.bucket, move]));
+    this.#copies = new Copies(from, (bucket, id, reason) => {
+      const move = byBucket.get(bucket);
+      if (move === undefined || !this.#isToMove(move)) return;
+      const refusal = `${move.to}: ${reason}`;
+      const example = this.#refused.get(refusal) ?? id;
+      this.#refused.set(refusal, example);
+      this.#leaveOut(move, "failed", `the cell ${refusal}; for example the row ${example} of the cell ${name}`);
+    });
     this.#prefixes = options.ownKeySources.map((source) => `${source}:`);
     const stores = new Map(options.cells.map(({ name, store }) => [name, store.buckets]));
     this.#targets = new Map(
@@ -219,18 +229,22 @@ class MoveRun {
     await this.#pass(signal);
     const token = this.#options.newToken();
     for (const [to, moves] of groupBy(ready, (move) => move.to)) {
-      const closed = await this.#close(moves, to, token, signal);
+      const copied = moves.filter((move) => this.#isToMove(move));
+      if (copied.length === 0) continue;
+      const closed = await this.#close(copied, to, token, signal);
       if (closed.length > 0) await this.#moveClosed(closed, token, signal);
     }
   }
 
   /** Those whose rows can be finished in time: others are not closed at all. */
   async #readyOf(chunk: readonly PlannedMove[], signal: AbortSignal): Promise<readonly PlannedMove[]> {
+    const wanted = chunk.filter((move) => this.#isToMove(move));
+    if (wanted.length === 0) return [];
     await this.#copies.mark(signal);
     const { waiting } = await this.#unfinished(signal);
     const isLong = ({ counts, dueInMs }: Waiting) => dueInMs > this.#waitMs || counts.has("pull");
-    const held = this.#hold(chunk, new Map([...waiting].filter(([, its]) => isLong(its))));
-    return chunk.filter((move) => !held.includes(move));
+    const held = this.#hold(wanted, new Map([...waiting].filter(([, its]) => isLong(its))));
+    return wanted.filter((move) => !held.includes(move));
   }
 
   async #close(
@@ -275,6 +289,7 @@ class MoveRun {
           limit.signal,
         );
         left = left.filter(({ bucket }) => waiting.has(bucket));
+        left = await this.#reopenRefused(left, token);
         const late = patience.lateOf(left, waiting);
         await this.#reopen(this.#hold(late, waiting), token);
         left = left.filter((move) => !late.includes(move));
@@ -292,12 +307,13 @@ class MoveRun {
   async #leaveFinished(moves: readonly PlannedMove[], token: ClaimToken, signal: AbortSignal): Promise<void> {
     if (moves.length === 0) return;
     await this.#pass(signal);
+    const copied = await this.#reopenRefused(moves, token);
     // An operator may have replayed a row meanwhile.
     const { waiting } = await this.#unfinished(signal);
-    const back = this.#hold(moves, waiting);
+    const back = this.#hold(copied, waiting);
     await this.#reopen(back, token);
     await this.#arrive(
-      moves.filter((move) => !back.includes(move)),
+      copied.filter((move) => !back.includes(move)),
       token,
       signal,
     );
@@ -348,6 +364,21 @@ class MoveRun {
     const buckets = rows.flatMap(({ bucket, epoch }) => (wanted.has(bucket) ? [{ bucket, epoch: epoch + 1 }] : []));
     const move = { from: this.#name, token, server: this.#servers.get(target) };
     return new Set(await waitOrAbort(target.expect(buckets, move), signal, "announcing buckets"));
+  }
+
+  /** Whether it has not been told yet what became of it. */
+  #isToMove({ bucket }: PlannedMove): boolean {
+    return this.#targets.has(bucket);
+  }
+
+  /** Opens those again of which the copying pass has left rows out. @returns the others */
+  async #reopenRefused(moves: readonly PlannedMove[], token: ClaimToken): Promise<readonly PlannedMove[]> {
+    const others = moves.filter((move) => this.#isToMove(move));
+    await this.#reopen(
+      moves.filter((move) => !others.includes(move)),
+      token,
+    );
+    return others;
   }
 
   async #reopen(moves: readonly PlannedMove[], token: ClaimToken): Promise<void> {

@@ -270,8 +270,8 @@ export function exerciseBuckets(open: () => Promise<StoreHarness>): void {
       expect(found.map(({ idempotencyKey }) => idempotencyKey).toSorted()).toEqual(["a", "b", "c", "known"]);
       const ids = [...found.map(({ id }) => id), inboxRow().id];
       const stored = await from.store.buckets.read(ids);
-      expect(await to.store.buckets.copy(stored)).toBe(3);
-      expect(await to.store.buckets.copy(stored)).toBe(0);
+      expect(await to.store.buckets.copy(stored)).toEqual({ stored: 3, refused: new Map() });
+      expect(await to.store.buckets.copy(stored)).toEqual({ stored: 0, refused: new Map() });
 
       const copies = await to.store.buckets.read(ids);
       const byKey = (a: { idempotencyKey?: string | null }, b: { idempotencyKey?: string | null }) =>
@@ -301,10 +301,10 @@ export function exerciseBuckets(open: () => Promise<StoreHarness>): void {
         changed("newer", { id: randomUUID(), state: "dead", createdAt: "2100-01-01T00:00:00Z" }),
         changed("retried", { state: "dead", processedAt: "2020-01-01T00:00:00Z" }),
       ];
-      expect(await to.store.buckets.copy(there)).toBe(3);
+      expect(await to.store.buckets.copy(there)).toEqual({ stored: 3, refused: new Map() });
 
-      expect(await to.store.buckets.copy(stored)).toBe(2);
-      expect(await to.store.buckets.copy(stored)).toBe(0);
+      expect(await to.store.buckets.copy(stored)).toEqual({ stored: 2, refused: new Map() });
+      expect(await to.store.buckets.copy(stored)).toEqual({ stored: 0, refused: new Map() });
       const ids = [...rows.map(({ id }) => id), ...there.map(({ id }) => id as NewInboxRow["id"]), waiting.id];
       const copies = await to.store.buckets.read([...new Set(ids)]);
       expect(Object.fromEntries(copies.map(({ idempotencyKey, state }) => [idempotencyKey, state]))).toEqual({

@@ -5,6 +5,7 @@ import {
   type BucketAt,
   type BucketRow,
   type BucketStore,
+  type CopiedRows,
   type FinishedRow,
   type Page,
   type StoredRow,
@@ -189,7 +190,7 @@ export class MemoryCell implements Statements {
     });
   }
 
-  copy(rows: readonly StoredRow[]): number {
+  copy(rows: readonly StoredRow[]): CopiedRows {
     const stored = rows.filter((row) => {
       const { id, source = "", idempotencyKey = "", aggregateId = null, createdAt } = row;
       const copy = {
@@ -206,7 +207,7 @@ export class MemoryCell implements Statements {
       if (older?.state === "processed" && older.createdAt < copy.createdAt) this.#inbox.delete(older.id);
       return this.#store(copy);
     });
-    return stored.length;
+    return { stored: stored.length, refused: new Map() };
   }
 
   /** As `InboxStore.insert`, in one commit. @throws StoreError `elsewhere` */

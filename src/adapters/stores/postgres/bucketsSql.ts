@@ -4,7 +4,7 @@ import { type BucketStatements, type InboxColumn, storedColumns, TIMES } from ".
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { hasSqlState } from "./errors.ts";
-import { IS_CITUS, ordered, PARKED_AT } from "./fragments.ts";
+import { IS_CITUS, ordered, PARKED_AT, unlessNotInserted } from "./fragments.ts";
 import { SERVER } from "./lowWater.ts";
 import { byIndex, type Statement, textArray } from "./statement.ts";
 
@@ -72,6 +72,12 @@ SELECT i.${c.id}::text AS id, ${keys("i")}, ${timeOf(`i.${c.createdAt}`)} AS tim
 FROM ${ordered(`${inbox} i`)} WHERE i.${c.state} = 'pending' AND i.${c.consumption} = '${consumption}'`;
   const received = `i.${c.createdAt}, i.${c.id}`;
   const copied = storedColumns(c);
+  /** The rows `r` to copy. */
+  const GIVEN_ROWS = `unnest(${Object.keys(INBOX_COLUMNS)
+    .map((_, n) => `$${n + 1}::text[]`)
+    .join(", ")}) AS r(${Object.values(INBOX_COLUMNS).join(", ")})`;
+  const hasKeyOfGiven = (source: string, key: string): string =>
+    `${source} = r.source::${typeOf("source", types)} AND ${key} = r.idempotency_key::${typeOf("idempotencyKey", types)}`;
 
   /** One index holds both states: a row that is claimed or released meanwhile stays at its place. */
   const keyed = (after: string, limit: string): string => `
@@ -177,18 +183,23 @@ SELECT ${copied
       .join(", ")}
 FROM ${inbox} i WHERE i.${c.id} = ANY ($1::uuid[]) AND (i.${c.state} || '') IN ('processed', 'dead')`,
 
-    // `RETURNING`: Citus counts the rows given, not those stored.
     copy: onBuckets(`copy(${Object.keys(INBOX_COLUMNS).join(", ")})`, { timeoutMs: 60_000 })`
-INSERT INTO ${inbox} AS i (${copied.map(({ column }) => column).join(", ")})
-SELECT ${copied.map(({ key }) => `r.${INBOX_COLUMNS[key]}::${typeOf(key, types)}`).join(", ")}
-FROM unnest(${Object.keys(INBOX_COLUMNS)
-      .map((_, n) => `$${n + 1}::text[]`)
-      .join(", ")}) AS r(${Object.values(INBOX_COLUMNS).join(", ")})
-ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO UPDATE
-SET ${copied.map(({ column }) => `${column} = excluded.${column}`).join(", ")}
-WHERE i.${c.state} IN ('processed', 'dead')
-  AND (i.${c.createdAt}, i.${c.processedAt}) < (excluded.${c.createdAt}, excluded.${c.processedAt})
-RETURNING 1`,
+WITH stored AS (
+  INSERT INTO ${inbox} AS i (${copied.map(({ column }) => column).join(", ")})
+  SELECT ${copied.map(({ key }) => `r.${INBOX_COLUMNS[key]}::${typeOf(key, types)}`).join(", ")}
+  FROM ${GIVEN_ROWS}
+  ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO UPDATE
+  SET ${copied.map(({ column }) => `${column} = excluded.${column}`).join(", ")}
+  WHERE i.${c.state} IN ('processed', 'dead')
+    AND (i.${c.createdAt}, i.${c.processedAt}) < (excluded.${c.createdAt}, excluded.${c.processedAt})
+  RETURNING i.${c.id} AS id, i.${c.source} AS source, i.${c.idempotencyKey} AS idempotency_key, i.${c.state} AS state
+)
+SELECT s.id::text AS id, ${unlessNotInserted("1", "(r.id IS NOT NULL AND (s.state || '') IN ('processed', 'dead'))::int")} AS is_as_given
+FROM stored s LEFT JOIN ${GIVEN_ROWS} ON r.id::uuid = s.id AND ${hasKeyOfGiven("s.source", "s.idempotency_key")}`,
+
+    held: onBuckets(`held keys(${Object.keys(INBOX_COLUMNS).join(", ")})`)`
+SELECT r.id FROM ${GIVEN_ROWS}
+WHERE EXISTS (SELECT FROM ${inbox} i WHERE ${hasKeyOfGiven(`i.${c.source}`, `i.${c.idempotencyKey}`)})`,
 
     dialect: {
       isMissingRight: (error) => hasSqlState(error, "42501"),

@@ -12,12 +12,24 @@ import type {
   WaitReason,
 } from "../../../ports/bucketStore.ts";
 import type { TableNames } from "./names.ts";
-import { inKeyOrder, type Named, numberOf, type Row, type StatementRunner, textOf, type Values } from "./rows.ts";
+import {
+  changeInParts,
+  inKeyOrder,
+  type Named,
+  numberOf,
+  type Row,
+  SKIPPED_REASON,
+  type StatementRunner,
+  textOf,
+  type Values,
+} from "./rows.ts";
 import { grant } from "./schema.ts";
 
 /**
  * The statements on buckets. `all` answers with a row of the `server` alone where there is no bucket. Those that change
- * some answer with the `bucket` and `epoch` of each, `copy` with a row for each one stored. Pages begin behind their parameters: `FIRST` is in front of every row.
+ * some answer with the `bucket` and `epoch` of each. `copy` answers with the `id` of each row stored, and fails as
+ * refused, with nothing stored, where one is not stored as given; `held` with that of each row whose key is there. Pages
+ * begin behind their parameters: `FIRST` is in front of every row.
  */
 export interface BucketStatements<S>
   extends Named<
@@ -37,6 +49,7 @@ export interface BucketStatements<S>
     | "finished"
     | "read"
     | "copy"
+    | "held"
   > {
   /** Pages of unfinished rows, one index each, with what identifies the end of a page. */
   readonly unfinished: {
@@ -104,6 +117,18 @@ export function bucketStore<S>(
         `${error.message}: cells need this table: run \`svc migrate\`, or make it with\n      ${remedy}`,
       );
     }
+  };
+  /** @throws StoreError `refused` where the table has not taken each row */
+  const copyAll = async (rows: readonly StoredRow[]): Promise<number> => {
+    const stored = await run(sql.copy, sql.dialect.rowsOf(rows), COPIES);
+    if (stored.length === rows.length) return stored.length;
+    const there = new Set(stored.map(({ id }) => idOf(id)));
+    const others = rows.flatMap(({ id = null, source = null, idempotencyKey = null }) =>
+      there.has(idOf(id)) ? [] : [{ id, source, idempotencyKey }],
+    );
+    const held = await run(sql.held, sql.dialect.rowsOf(others), READS);
+    if (held.length < others.length) throw new StoreError("refused", SKIPPED_REASON);
+    return stored.length;
   };
   const changed = async (statement: S, values: Values) =>
     (await run(statement, values)).map(({ bucket }) => Number(bucket));
@@ -196,15 +221,29 @@ export function bucketStore<S>(
       );
     },
 
-    async copy(rows) {
-      if (rows.length === 0) return 0;
+    async copy(rows, signal) {
       // As receipts do: two movers wait for each other in one direction only.
       const ordered = inKeyOrder(
         rows.map((row) => ({ row, source: row.source ?? "", idempotencyKey: row.idempotencyKey ?? "" })),
       );
-      return (await run(sql.copy, sql.dialect.rowsOf(ordered.map(({ row }) => row)), COPIES)).length;
+      const { results, refused } = await changeInParts(
+        ordered.map(({ row }) => row),
+        async (part) => {
+          signal?.throwIfAborted();
+          return await copyAll(part);
+        },
+      );
+      const reasons = [...refused].map(([row, error]) => [row, refusal(inboxTable, error)] as const);
+      return { stored: results.reduce((sum, count) => sum + count, 0), refused: new Map(reasons) };
     },
   };
+}
+
+/** @param error of a single row */
+function refusal(table: string, { message }: StoreError): string {
+  return message.endsWith(SKIPPED_REASON)
+    ? `a trigger of ${table} leaves out or changes copied rows: let rows through as they are that come in as processed or dead`
+    : `${table} refuses copied rows: ${message}`;
 }
 
 const KINDS = ["push", "pull", "keyed"] as const;

@@ -218,6 +218,7 @@ WHERE i.${c.state} IN (N'processed', N'dead') ${ONE_BY_ONE};`,
 
     // The places of both keys stay locked: of two movers one finds what the other has stored.
     copy: onBuckets("copy(rows longText, texts bytes)", 60_000)`${BATCH}
+${BEGIN}
 DECLARE @stored TABLE (id uniqueidentifier NOT NULL);
 UPDATE i SET ${copied.map(({ key, column }) => `${column} = ${stored(key)}`).join(", ")}
 OUTPUT inserted.${c.id} INTO @stored (id)
@@ -231,7 +232,14 @@ SELECT ${copied.map(({ key }) => stored(key)).join(", ")}
 FROM ${GIVEN_ROWS}
 WHERE NOT EXISTS (SELECT 1 FROM ${inbox} i WITH (UPDLOCK, HOLDLOCK, FORCESEEK) WHERE i.${c.id} = ${stored("id")})
   AND NOT EXISTS (SELECT 1 FROM ${inbox} k WITH (UPDLOCK, HOLDLOCK, FORCESEEK) WHERE ${hasKeyOfGiven("k")});
-SELECT s.id FROM @stored s;`,
+IF EXISTS (SELECT 1 FROM ${GIVEN_ROWS} JOIN @stored s ON s.id = ${stored("id")}
+  WHERE NOT EXISTS (SELECT 1 FROM ${inbox} i WHERE i.${c.id} = s.id AND ${hasKeyOfGiven("i")} AND i.${c.state} IN (N'processed', N'dead')))
+  THROW 51016, N'svc: a trigger leaves out or changes copied rows', 1;
+SELECT s.id FROM @stored s;
+${COMMIT}`,
+
+    held: onBuckets("held keys(rows longText, texts bytes)")`
+SELECT ${stored("id")} AS id FROM ${GIVEN_ROWS} WHERE EXISTS (SELECT 1 FROM ${inbox} i WHERE ${hasKeyOfGiven("i")});`,
 
     dialect: {
       isMissingRight: ({ message }) => /\(error 2(29|30)\)$/.test(message),
