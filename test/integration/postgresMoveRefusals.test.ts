@@ -131,6 +131,41 @@ describe("a row that the new cell refuses", () => {
   });
 });
 
+/** Raises what a wait that has lasted too long does, from the fifth row of a statement on. */
+const TOO_LONG = (state: string) =>
+  `PERFORM set_config('svc.rows', (coalesce(nullif(current_setting('svc.rows', true), ''), '0')::int + 1)::text, true);
+   PERFORM nextval('tries');
+   IF current_setting('svc.rows')::int > 4 THEN RAISE 'too long' USING ERRCODE = '${state}'; END IF`;
+
+describe("copies that take too long", () => {
+  test.each(["55P03", "57014"])("are made in smaller parts (SQLSTATE %s)", async (state) => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    await a.store.inbox.insert(
+      Array.from({ length: 10 }, (_, n) => inBucket(inboxRow({ aggregateId: "bad", idempotencyKey: `${n}` }))),
+    );
+    await deliver(a);
+    await b.database.query("CREATE SEQUENCE tries");
+    await onCopy(b.database, TOO_LONG(state));
+    expect(await setup.mover().move(toB(BAD), NEVER)).toMatchObject([{ outcome: "moved" }]);
+    expect(await b.database.query("SELECT count(*)::int AS n FROM inbox")).toEqual([{ n: 10 }]);
+    // Of ten and of five rows each five, then all in parts of three: none of these was repeated as it was.
+    expect(await b.database.query("SELECT last_value::int AS n FROM tries")).toEqual([{ n: 20 }]);
+  });
+
+  test("row by row end the move", async () => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    await receive(a);
+    await refuse(b.database, "INSERT", "inbox", "NEW.aggregate_id = 'bad'", "USING ERRCODE = '55P03'");
+    const moved = await setup.mover().move(toB(...GOOD, BAD), NEVER);
+    expect(moved.map(({ outcome, reason }) => [outcome, reason])).toEqual(
+      [...GOOD, BAD].map(() => ["failed", "contention in the cell b buckets.copy: not this one (SQLSTATE 55P03)"]),
+    );
+    expect(await states(a, BAD)).toBe("open 1");
+  });
+});
+
 test("a right that is missing is named with its table and cell", async () => {
   await using setup = await setUp();
   const { a, b } = setup;

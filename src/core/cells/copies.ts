@@ -1,4 +1,5 @@
 import { bucketKeyOf, bucketOf } from "../../model/cells.ts";
+import { mayPass } from "../../model/errors.ts";
 import { groupBy } from "../../model/groups.ts";
 import type { MessageId } from "../../model/rows.ts";
 import type { BucketStore, FinishedRow, StoredRow } from "../../ports/bucketStore.ts";
@@ -20,6 +21,8 @@ export class Copies {
   #markedMs = Number.NEGATIVE_INFINITY;
   /** Rows that no pass has found finished. */
   readonly #late = new Set<MessageId>();
+  /** Rows of one statement: fewer where one of as many took too long. */
+  #mostRows = MOST_ROWS;
   /** Rows copied by the last pass and this one: both read the newest ones. */
   #lastCopied: ReadonlySet<MessageId> = new Set();
 
@@ -93,10 +96,19 @@ export class Copies {
     return found;
   }
 
-  /** Rows of one part. */
+  /** Rows of one part. Where they take too long in a cell that answers, fewer at a time. */
   async #store(rows: readonly StoredRow[], target: BucketStore, signal: AbortSignal): Promise<void> {
-    const { refused } = await waitOrAbort(target.copy(rows, signal), signal, "a copying pass");
-    for (const [row, reason] of refused) this.#onRefused(bucketOfStored(row), row.id ?? "", reason);
+    for (let at = 0; at < rows.length; ) {
+      const part = rows.slice(at, at + this.#mostRows);
+      try {
+        const { refused } = await waitOrAbort(target.copy(part, signal), signal, "a copying pass");
+        for (const [row, reason] of refused) this.#onRefused(bucketOfStored(row), row.id ?? "", reason);
+        at += part.length;
+      } catch (error) {
+        if (!mayPass(error) || part.length === 1 || !(await answers(target, signal))) throw error;
+        this.#mostRows = Math.ceil(part.length / 2);
+      }
+    }
   }
 
   /** Those among the late rows that are finished by now. */
@@ -121,6 +133,12 @@ type OnRefused = (bucket: number, id: string, reason: string) => void;
 
 const bucketOfStored = ({ aggregateId = null, idempotencyKey }: StoredRow): number =>
   bucketOf(bucketKeyOf({ aggregateId, idempotencyKey: idempotencyKey ?? "" }));
+
+const answers = (target: BucketStore, signal: AbortSignal): Promise<boolean> =>
+  waitOrAbort(target.all(), signal, "reading buckets").then(
+    () => true,
+    () => false,
+  );
 
 /** A clock may be slowed down meanwhile. */
 const CLOCK_MARGIN_MS = 1000;

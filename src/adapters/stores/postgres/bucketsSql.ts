@@ -183,7 +183,11 @@ SELECT ${copied
       .join(", ")}
 FROM ${inbox} i WHERE i.${c.id} = ANY ($1::uuid[]) AND (i.${c.state} || '') IN ('processed', 'dead')`,
 
-    copy: onBuckets(`copy(${Object.keys(INBOX_COLUMNS).join(", ")})`, { timeoutMs: 60_000 })`
+    // The server ends it itself: behind a client's timeout it would go on, and the next try wait for it.
+    copy: onBuckets(`copy(${Object.keys(INBOX_COLUMNS).join(", ")})`, {
+      timeoutMs: 60_000,
+      first: "SET LOCAL statement_timeout = 55000",
+    })`
 WITH stored AS (
   INSERT INTO ${inbox} AS i (${copied.map(({ column }) => column).join(", ")})
   SELECT ${copied.map(({ key }) => `r.${INBOX_COLUMNS[key]}::${typeOf(key, types)}`).join(", ")}

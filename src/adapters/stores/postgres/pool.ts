@@ -7,6 +7,7 @@ import { Reserve } from "../sql/reserve.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type Endpoint, EndpointChoice } from "./endpoints.ts";
 import {
+  hasSqlState,
   isEnded,
   isFull,
   isLockTimeout,
@@ -136,7 +137,7 @@ export class PostgresPool implements StatementRunner<Statement> {
         // Nothing was executed, and the next connection may reach the primary.
         if (isReadOnly(error) && tries === 1 && !this.#closed) continue;
         // It has waited its longest.
-        if (statement.byIndex === true && isLockTimeout(error)) throw failure;
+        if (statement.byIndex === true && (isLockTimeout(error) || hasSqlState(error, QUERY_CANCELED))) throw failure;
         // Rolled back as a victim: the same statement is expected to pass the next time.
         const isVictim = failure.code === "contention" || failure.code === "busy";
         if (!isVictim || tries >= CONTENTION_TRIES || this.#closed) throw failure;
@@ -325,6 +326,8 @@ export class PostgresPool implements StatementRunner<Statement> {
 
 const CLOSE_TIMEOUT_MS = 3000;
 const CONTENTION_TRIES = 4;
+/** By a `statement_timeout`, too. */
+const QUERY_CANCELED = "57014";
 const ASK_TIMEOUT_MS = 3000;
 const ROLLBACK_TIMEOUT_MS = 3000;
 
