@@ -166,6 +166,36 @@ describe("copies that take too long", () => {
   });
 });
 
+describe("a trigger on the table of the buckets that keeps one from", () => {
+  const STEPS = [
+    { step: "being closed", cell: "a", state: "moving", ends: ["open 1", ""] },
+    { step: "being noted", cell: "b", state: "arriving", ends: ["open 1", ""] },
+    { step: "leaving", cell: "a", state: "left", ends: ["open 1", "arriving 2"] },
+    { step: "being opened", cell: "b", state: "open", ends: ["left 2", "arriving 2"] },
+  ] as const;
+  test.each(
+    STEPS.flatMap((each) => [
+      { ...each, action: "RAISE 'not this one'", reason: /refused in the cell [ab] buckets.*not this one/ },
+      { ...each, action: "RETURN NULL", reason: /a trigger on the table of the buckets of [ab] keeps it/ },
+    ]),
+  )("$step ($action) keeps no other", async ({ cell, state, ends, action, reason }) => {
+    await using setup = await setUp();
+    const { a, b } = setup;
+    const { database } = cell === "a" ? a : b;
+    await database.query(
+      `CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$
+       BEGIN IF NEW.bucket = ${BAD} AND NEW.state = '${state}' THEN ${action}; END IF; RETURN NEW; END $$`,
+    );
+    await database.query(
+      "CREATE TRIGGER keep BEFORE INSERT OR UPDATE ON outbox_bucket FOR EACH ROW EXECUTE FUNCTION keep()",
+    );
+    const moved = await setup.mover().move(toB(...GOOD, BAD), NEVER);
+    expect(outcomes(moved)).toEqual({ ...GOOD_MOVED, [BAD]: "failed" });
+    expect(moved.find(({ bucket }) => bucket === BAD)?.reason).toMatch(reason);
+    expect([await states(a, BAD), await states(b, BAD)]).toEqual(ends);
+  });
+});
+
 test("a right that is missing is named with its table and cell", async () => {
   await using setup = await setUp();
   const { a, b } = setup;

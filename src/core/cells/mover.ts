@@ -6,6 +6,7 @@ import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { linked, sleep, timeout, waitOrAbort } from "../../time/wait.ts";
 import { Copies } from "./copies.ts";
+import { Patience } from "./patience.ts";
 import type { Cell } from "./places.ts";
 import type { PlannedMove } from "./shares.ts";
 import { type Unfinished, unfinishedOf, type Waiting, waitingText } from "./unfinished.ts";
@@ -153,6 +154,36 @@ const MEANWHILE = "another command has opened it meanwhile: svc cells list tells
 const restartedText = (from: string, cell: string): string =>
   `the database of ${from} or ${cell} was restarted during the move, and may have gone back to before it`;
 
+const triggerText = (cell: string): string => `a trigger on the table of the buckets of ${cell}`;
+
+const bucketsOf = (of: readonly { readonly bucket: number }[]): readonly number[] => of.map(({ bucket }) => bucket);
+
+interface Changes<T> {
+  readonly changed: readonly T[];
+  /** Why buckets were refused. */
+  readonly refused: ReadonlyMap<number, string>;
+}
+
+/** Changes buckets together or, where a trigger of the owner refuses some, each alone: it holds up no other. */
+async function changeEach<B extends { readonly bucket: number }, T>(
+  buckets: readonly B[],
+  change: (part: readonly B[]) => Promise<readonly T[]>,
+): Promise<Changes<T>> {
+  const refused = new Map<number, string>();
+  const changed: T[] = [];
+  for (const part of [buckets, ...buckets.map((each) => [each])]) {
+    try {
+      changed.push(...(await change(part)));
+      if (part === buckets) break;
+    } catch (error) {
+      if (!(error instanceof StoreError) || (error.code !== "refused" && error.code !== "data")) throw error;
+      const [only] = part;
+      if (part !== buckets && only !== undefined) refused.set(only.bucket, errorText(error));
+    }
+  }
+  return { changed, refused };
+}
+
 type Report = (move: PlannedMove, outcome: MovedBucket["outcome"], reason?: string) => void;
 
 /** The moves out of one cell. */
@@ -253,15 +284,25 @@ class MoveRun {
     token: ClaimToken,
     signal: AbortSignal,
   ): Promise<readonly PlannedMove[]> {
-    const buckets = moves.map(({ bucket }) => bucket);
+    const { changed, refused } = await changeEach(moves, (part) => this.#closeAll(bucketsOf(part), to, token, signal));
+    const closed = new Set(changed);
+    for (const move of moves) {
+      if (closed.has(move.bucket)) continue;
+      const reason = `it was not open: another move may be under way, or ${triggerText(this.#name)} keeps it open`;
+      this.#leaveOut(move, "failed", refused.get(move.bucket) ?? reason);
+    }
+    return moves.filter(({ bucket }) => closed.has(bucket));
+  }
+
+  async #closeAll(
+    buckets: readonly number[],
+    to: string,
+    token: ClaimToken,
+    signal: AbortSignal,
+  ): Promise<readonly number[]> {
     for (let tries = 1; ; tries += 1) {
       try {
-        const closed = new Set(await this.#from.close(buckets, to, { token, leaseMs: LEASE_MS }));
-        for (const move of moves) {
-          if (!closed.has(move.bucket))
-            this.#leaveOut(move, "failed", "it was not open: another move may be under way");
-        }
-        return moves.filter(({ bucket }) => closed.has(bucket));
+        return await this.#from.close(buckets, to, { token, leaseMs: LEASE_MS });
       } catch (error) {
         // A receipt takes long; those that wait for it and for us go on first.
         if (!(error instanceof StoreError && error.code === "contention") || tries >= CLOSE_TRIES) throw error;
@@ -327,28 +368,48 @@ class MoveRun {
     const [first] = moves;
     const target = first === undefined ? undefined : this.#targets.get(first.bucket);
     if (first === undefined || target === undefined) return;
-    const noted = await this.#expectIn(target, moves, token, signal);
+    const expected = await changeEach(moves, (part) => this.#expectIn(target, part, token, signal));
+    const noted = new Set(expected.changed);
     signal.throwIfAborted();
-    const left = await this.#from.leave(
-      moves.map(({ bucket }) => bucket).filter((bucket) => noted.has(bucket)),
-      token,
+    const leaving = await changeEach(
+      moves.filter(({ bucket }) => noted.has(bucket)),
+      (part) => this.#from.leave(bucketsOf(part), token),
     );
-    const gone = new Set(left.map(({ bucket }) => bucket));
-    const arriving = waitOrAbort(target.arrive(left, token), signal, "opening buckets");
-    const opened = await arriving.then((buckets) => new Set(buckets)).catch(errorText);
-    const kept: PlannedMove[] = [];
+    const gone = new Set(bucketsOf(leaving.changed));
+    const arriving = await changeEach(leaving.changed, (part) =>
+      waitOrAbort(target.arrive(part, token), signal, "opening buckets"),
+    ).catch(errorText);
+    const kept = new Map<PlannedMove, string>();
     for (const move of moves) {
       const { bucket, to } = move;
-      if (!noted.has(bucket)) kept.push(move);
+      const refusal = expected.refused.get(bucket) ?? leaving.refused.get(bucket);
+      if (refusal !== undefined) kept.set(move, refusal);
+      else if (!noted.has(bucket))
+        kept.set(move, `${restartedText(this.#name, to)}, or ${triggerText(to)} keeps it out: run this again`);
       else if (!gone.has(bucket))
-        this.#leaveOut(move, "failed", "its lease ended before the move did, or its cell went back");
-      else if (typeof opened === "string")
-        this.#leaveOut(move, "failed", `it has left, and is open in ${to} when that answers: ${opened}`);
-      else if (opened.has(bucket)) this.#leaveOut(move, "moved");
-      else this.#leaveOut(move, "failed", `${restartedText(this.#name, to)}: svc cells list tells where it is`);
+        kept.set(
+          move,
+          `its lease ended before the move did, its cell went back, or ${triggerText(this.#name)} keeps it`,
+        );
+      else this.#tellArrival(move, arriving);
     }
-    await this.#reopen(kept, token);
-    for (const move of kept) this.#leaveOut(move, "failed", `${restartedText(this.#name, move.to)}: run this again`);
+    await this.#reopen([...kept.keys()], token);
+    for (const [move, reason] of kept) this.#leaveOut(move, "failed", reason);
+  }
+
+  /** @param arriving those that are open in the new cell, or why none is known to be */
+  #tellArrival(move: PlannedMove, arriving: Changes<number> | string): void {
+    const { bucket, to } = move;
+    const refusal = typeof arriving === "string" ? arriving : arriving.refused.get(bucket);
+    if (typeof arriving !== "string" && arriving.changed.includes(bucket)) this.#leaveOut(move, "moved");
+    else if (refusal !== undefined)
+      this.#leaveOut(move, "failed", `it has left, and is open in ${to} when that takes it: ${refusal}`);
+    else
+      this.#leaveOut(
+        move,
+        "failed",
+        `${restartedText(this.#name, to)}, or ${triggerText(to)} keeps it closed: svc cells list tells where it is`,
+      );
   }
 
   /** @returns those that the cell has noted: none where it may have lost copies, or the old cell an earlier move */
@@ -357,13 +418,13 @@ class MoveRun {
     moves: readonly PlannedMove[],
     token: ClaimToken,
     signal: AbortSignal,
-  ): Promise<ReadonlySet<number>> {
+  ): Promise<readonly number[]> {
     const { rows, server } = await waitOrAbort(this.#from.all(), signal, "reading buckets");
-    if (server !== this.#server) return new Set();
+    if (server !== this.#server) return [];
     const wanted = new Set(moves.map(({ bucket }) => bucket));
     const buckets = rows.flatMap(({ bucket, epoch }) => (wanted.has(bucket) ? [{ bucket, epoch: epoch + 1 }] : []));
     const move = { from: this.#name, token, server: this.#servers.get(target) };
-    return new Set(await waitOrAbort(target.expect(buckets, move), signal, "announcing buckets"));
+    return await waitOrAbort(target.expect(buckets, move), signal, "announcing buckets");
   }
 
   /** Whether it has not been told yet what became of it. */
@@ -384,8 +445,9 @@ class MoveRun {
   async #reopen(moves: readonly PlannedMove[], token: ClaimToken): Promise<void> {
     if (moves.length === 0) return;
     using limit = timeout(LAST_PASS_MS, "opening buckets again");
-    const buckets = moves.map(({ bucket }) => bucket);
-    await waitOrAbort(this.#from.reopen(buckets, token), limit.signal, "opening buckets again");
+    await changeEach(moves, (part) =>
+      waitOrAbort(this.#from.reopen(bucketsOf(part), token), limit.signal, "opening buckets again"),
+    );
   }
 
   /** Reports the moves that rows hold up. @returns these */
@@ -431,39 +493,3 @@ class MoveRun {
     return { end, [Symbol.dispose]: end };
   }
 }
-
-/** How long closed buckets wait for their rows. */
-class Patience {
-  readonly #clock: Clock;
-  readonly #waitMs: number;
-  readonly #endsAt: number;
-  /** Rows of each bucket at the first look. */
-  #before: ReadonlyMap<number, number> | undefined;
-  /** Those that leave too slowly are left out once, when the first wait is over. */
-  #isExtended = false;
-
-  constructor(clock: Clock, waitMs: number) {
-    this.#clock = clock;
-    this.#waitMs = waitMs;
-    this.#endsAt = clock.monotonic() + waitMs;
-  }
-
-  /** @returns those that are not waited for any longer */
-  lateOf(moves: readonly PlannedMove[], waiting: ReadonlyMap<number, Waiting>): readonly PlannedMove[] {
-    const rowsOf = (bucket: number) => [...(waiting.get(bucket)?.counts.values() ?? [])].reduce((sum, n) => sum + n, 0);
-    this.#before ??= new Map(moves.map(({ bucket }) => [bucket, rowsOf(bucket)]));
-    const before = this.#before;
-    const now = this.#clock.monotonic();
-    if (now < this.#endsAt) return [];
-    if (now >= this.#endsAt + MORE_WAITS * this.#waitMs) return moves;
-    if (this.#isExtended) return [];
-    this.#isExtended = true;
-    return moves.filter(({ bucket }) => {
-      const rows = rowsOf(bucket);
-      return rows > MORE_WAITS * ((before.get(bucket) ?? 0) - rows);
-    });
-  }
-}
-
-/** By which a wait is extended where the rows that have left in it say that the others will. */
-const MORE_WAITS = 3;
