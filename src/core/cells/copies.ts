@@ -1,5 +1,5 @@
 import { bucketKeyOf, bucketOf } from "../../model/cells.ts";
-import { mayPass } from "../../model/errors.ts";
+import { errorText, mayPass, type StoreError } from "../../model/errors.ts";
 import { groupBy } from "../../model/groups.ts";
 import type { MessageId } from "../../model/rows.ts";
 import type { BucketStore, FinishedRow, StoredRow } from "../../ports/bucketStore.ts";
@@ -105,8 +105,14 @@ export class Copies {
         for (const [row, reason] of refused) this.#onRefused(bucketOfStored(row), row.id ?? "", reason);
         at += part.length;
       } catch (error) {
-        if (!mayPass(error) || part.length === 1 || !(await answers(target, signal))) throw error;
+        if (!mayPass(error) || !(await answers(target, signal))) throw error;
         this.#mostRows = Math.ceil(part.length / 2);
+        const [row, ...others] = part;
+        if (row === undefined || others.length > 0) continue;
+        // The server has ended it.
+        if ((error as StoreError).code !== "contention") throw error;
+        this.#onRefused(bucketOfStored(row), row.id ?? "", errorText(error));
+        at += 1;
       }
     }
   }

@@ -230,7 +230,10 @@ export function bucketStore<S>(
         ordered.map(({ row }) => row),
         async (part) => {
           signal?.throwIfAborted();
-          return await copyAll(part);
+          return await copyAll(part).catch((error: StoreError) => {
+            // A trigger that takes long, perhaps: the mover remembers that smaller parts pass.
+            throw error.code === "busy" ? new StoreError("contention", error.message) : error;
+          });
         },
       );
       const reasons = [...refused].map(([row, error]) => [row, refusal(inboxTable, error)] as const);
