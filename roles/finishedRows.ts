@@ -101,6 +101,7 @@ export function createRowChanges(
     store: store.replay,
     destinationOf: destinationOf(config),
     onMoved: announce,
+    redact,
     audit,
     log,
     wait: sleep,

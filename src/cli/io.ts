@@ -100,6 +100,20 @@ export function plainText(text: string, width: number): string {
   return characters.length > width ? `${characters.slice(0, width - 1).join("")}…` : characters.join("");
 }
 
+/**
+ * The line that says what a change of rows has done.
+ *
+ * @param left what it left as it is, in words
+ * @throws Error with the same text where nothing was changed for that
+ */
+export function doneText(done: string, changed: number, left: string | undefined): string {
+  if (left === undefined) return `${done}\n`;
+  if (changed === 0) throw new Error(`${done}; ${left}`);
+  return `${done}; ${plainText(left, LONGEST_LINE)}\n`;
+}
+
+const LONGEST_LINE = 2000;
+
 /** Who runs the command, such as `ada@ops-1`. A container's user may have no name. */
 export function operator(): string {
   let user: string;

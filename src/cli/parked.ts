@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import { createRowChanges } from "../../roles/finishedRows.ts";
-import { type Parked, parkedRowShown } from "../core/finished/parked.ts";
+import { leftText } from "../core/finished/leftRows.ts";
+import { type Parked, type ParkedChanged, parkedRowShown } from "../core/finished/parked.ts";
 import {
   MOST_LISTED,
   type ParkedSelection,
@@ -18,6 +19,7 @@ import {
   type Columns,
   type CommandIo,
   cellColumn,
+  doneText,
   FILE_OPTION,
   numberOption,
   operator,
@@ -57,8 +59,8 @@ export function addParkedCommands(program: Command, io: CommandIo): void {
   ).action(
     databaseAction(io, (options: ParkedCommandOptions, command) => {
       const selection = requireSelection(command, options);
-      return withParked(
-        async (rows, signal) => `${rowsOf(await rows.retry(selection, operator(), signal))} due again\n`,
+      return withParked(async (rows, signal) =>
+        changedText(await rows.retry(selection, operator(), signal), "due again"),
       );
     }),
   );
@@ -69,8 +71,8 @@ export function addParkedCommands(program: Command, io: CommandIo): void {
       databaseAction(io, (options: ParkedCommandOptions, command) => {
         const selection = requireSelection(command, options);
         const { reason = "" } = options;
-        return withParked(
-          async (rows, signal) => `${rowsOf(await rows.discard(selection, operator(), reason, signal))} dead\n`,
+        return withParked(async (rows, signal) =>
+          changedText(await rows.discard(selection, operator(), reason, signal), "dead"),
         );
       }),
     );
@@ -132,8 +134,8 @@ function withParked(use: (parked: Parked, signal: AbortSignal) => Promise<string
   };
 }
 
-function rowsOf(count: number): string {
-  return count === 1 ? "1 row is" : `${count} rows are`;
+function changedText({ changed, ...left }: ParkedChanged, what: string): string {
+  return doneText(`${changed === 1 ? "1 row is" : `${changed} rows are`} ${what}`, changed, leftText(left));
 }
 
 const COLUMNS: Columns<ParkedRow> = [

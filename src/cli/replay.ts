@@ -1,5 +1,6 @@
 import type { Command } from "commander";
 import { createRowChanges } from "../../roles/finishedRows.ts";
+import { leftText } from "../core/finished/leftRows.ts";
 import type { Replay, ReplayPreview } from "../core/finished/replay.ts";
 import type { HeldJob, JobShown, ReplayJobs } from "../core/finished/replayJobs.ts";
 import {
@@ -20,6 +21,7 @@ import {
   type Columns,
   type CommandIo,
   cellColumn,
+  doneText,
   FILE_OPTION,
   numberOption,
   operator,
@@ -119,7 +121,8 @@ function replay(request: ReplayRequest, { dryRun = false, perSecond }: ReplayOpt
         if (perSecond !== undefined) throw error;
         withoutTable(error);
         // Without the table of the jobs nothing can go on later.
-        return movedText((await rows.run(request, operator(), signal)).moved);
+        const { moved, ...left } = await rows.run(request, operator(), signal);
+        return movedText(moved, leftText(left));
       }
       return await execute(jobs, held, signal, io);
     }),
@@ -179,7 +182,7 @@ async function execute(jobs: ReplayJobs, held: HeldJob, signal: AbortSignal, io:
     throw new Error(`the replay ended early: svc replay --resume ${held.id} goes on`, { cause: error });
   }
   const moved = job?.moved ?? 0;
-  if (job?.state === "done") return movedText(moved);
+  if (job?.state === "done") return movedText(moved, job.lastError ?? undefined);
   if (job?.state === "interrupted")
     throw new Error(
       `the replay ended early, after ${moved} ${moved === 1 ? "row was" : "rows were"} moved: svc replay --resume ${held.id} goes on`,
@@ -227,8 +230,8 @@ const REDRAWN_MS = 200;
 const LINE_MS = 10_000;
 const MOST_JOBS = 50;
 
-function movedText(moved: number): string {
-  return `${rowsOf(moved)} moved to pending\n`;
+function movedText(moved: number, left: string | undefined): string {
+  return doneText(`${rowsOf(moved)} moved to pending`, moved, left);
 }
 
 function previewText({ count, sample }: ReplayPreview): string {

@@ -19,15 +19,16 @@ export interface ReplayStore {
   /**
    * Moves the rows that have been `sent` or `dead` since before the scope to `pending`, in one transaction: attempt 0,
    * due now, error and claim cleared; their override is set where `to` names one, the rest unchanged. A row that the
-   * database refuses to move stays as it is. Move rows in the order of their sequence over all calls: a claim then
+   * database does not let be changed so stays as it is. Move rows in the order of their sequence over all calls: a claim then
    * never takes a row before an earlier one of its key.
    *
    * @param by who replays them, for the history
    * @param to the destination that they go to from now on; undefined leaves that as it was, as it must where
    *   {@link overrideRemedy} is set
+   * @param onLeft told of the rows that stay as they are: once, with cells once for each
    * @returns how many were moved
    */
-  move(scope: ReplayScope, ids: readonly MessageId[], by: string, to?: string): Promise<number>;
+  move(scope: ReplayScope, ids: readonly MessageId[], by: string, to?: string, onLeft?: OnLeft): Promise<number>;
 
   /** The statement that adds the column for overrides; undefined where `SchemaStore.checkColumns` found it. */
   readonly overrideRemedy: string | undefined;
@@ -35,6 +36,14 @@ export interface ReplayStore {
   /** How many of the named rows are `pending` and untried. */
   untried(ids: readonly MessageId[]): Promise<number>;
 }
+
+/** A row that a change on request leaves as it is: a trigger, a rule or a constraint of its owner wants it so. */
+export interface LeftRow {
+  readonly id: MessageId;
+  readonly reason: string;
+}
+
+export type OnLeft = (rows: readonly LeftRow[]) => void;
 
 /** What was finished at one moment; opaque to the caller. */
 export interface ReplayScope {

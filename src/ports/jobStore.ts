@@ -28,13 +28,21 @@ export interface JobStore {
    */
   advance(id: string, lease: JobLease, progress: JobProgress): Promise<boolean>;
 
-  /** Ends a job of this token, or releases it: `running` for whoever takes it next. */
+  /**
+   * Ends a job of this token, or releases it: `running` for whoever takes it next.
+   *
+   * @param error also what a job left that is done
+   */
   end(id: string, token: ClaimToken, state: Exclude<JobState, "cancelled">, error: string | null): Promise<void>;
 
   /** A running or interrupted job never goes on. @returns false when it had ended, or does not exist */
   cancel(id: string): Promise<boolean>;
 
-  /** A failed or interrupted job runs again, for whoever takes it first. @returns false when it was in another state */
+  /**
+   * A failed or interrupted job runs again, for whoever takes it first; an interrupted one keeps its `lastError`.
+   *
+   * @returns false when it was in another state
+   */
   resume(id: string): Promise<boolean>;
 }
 
@@ -59,6 +67,8 @@ interface JobProgress {
   readonly moved: number;
   /** Sequence after which the job goes on; null keeps the one before. */
   readonly position: string | null;
+  /** What the job left as it is, in words: its `lastError` until it ends. Null keeps the one before. */
+  readonly left?: string | null;
 }
 
 export const JOB_STATES = ["running", "done", "failed", "cancelled", "interrupted"] as const;

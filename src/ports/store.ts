@@ -9,7 +9,7 @@ import type {
 } from "../model/rows.ts";
 import type { BucketStore } from "./bucketStore.ts";
 import type { DestinationStore } from "./destinationStore.ts";
-import type { ReplayStore, RetentionStore } from "./finishedRows.ts";
+import type { OnLeft, ReplayStore, RetentionStore } from "./finishedRows.ts";
 import type { HistoryStore } from "./historyStore.ts";
 import type { JobStore } from "./jobStore.ts";
 import type { JournalStore } from "./journalStore.ts";
@@ -326,32 +326,33 @@ export interface ParkedStore {
   list(filter: ParkedFilter, after: string | null, limit: number): Promise<readonly ParkedRow[]>;
 
   /**
-   * Makes those of the rows that are still parked due now, with attempt 0. One that the database refuses stays parked.
+   * Makes those of the rows that are still parked due now, with attempt 0.
    *
    * @param by who does it, for the history
+   * @param onLeft told of the rows that the database leaves as they are: once, with cells once for each
    * @returns how many were changed
-   * @throws StoreError when the database refuses all of them
    */
-  retry(ids: readonly MessageId[], by: string): Promise<number>;
+  retry(ids: readonly MessageId[], by: string, onLeft?: OnLeft): Promise<number>;
 
   /**
    * Makes those of the rows that are still parked `dead`, in one transaction: the next rows of their keys are free.
    *
    * @param by, reason go before the row's `last_error`, and into the history
+   * @param onLeft as of {@link retry}
    * @returns how many were changed
-   * @throws StoreError when the database refuses all of them
    */
-  discard(ids: readonly MessageId[], by: string, reason: string): Promise<number>;
+  discard(ids: readonly MessageId[], by: string, reason: string, onLeft?: OnLeft): Promise<number>;
 
   /** As {@link discard}, of rows that are pending, parked or not. */
-  discardPending(ids: readonly MessageId[], by: string, reason: string): Promise<number>;
+  discardPending(ids: readonly MessageId[], by: string, reason: string, onLeft?: OnLeft): Promise<number>;
 
   /**
    * Makes those of the rows that wait for their retry due now, their attempts as they are.
    *
+   * @param onLeft as of {@link retry}
    * @returns how many were changed
    */
-  hasten(ids: readonly MessageId[], by: string): Promise<number>;
+  hasten(ids: readonly MessageId[], by: string, onLeft?: OnLeft): Promise<number>;
 }
 
 /** All conditions given must hold. An empty list of ids matches no row. */

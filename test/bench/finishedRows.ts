@@ -93,6 +93,7 @@ export async function replayBesideTraffic(environment: Environment): Promise<Fig
     store: store.replay,
     destinationOf: () => "receiver",
     onMoved: () => store.announceOutbox(),
+    redact: (text) => text,
     audit: { add: async () => {} },
     log: silentLog,
     wait: sleep,

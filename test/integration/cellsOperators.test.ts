@@ -159,8 +159,10 @@ describe("parked rows of two cells", () => {
       });
       expect(idsOf(await rows.list({}, 100))).toEqual([...inA, ...inB]);
       expect((await rows.list({}, 7)).map(({ cell }) => cell)).toEqual([..."aaaaabb"]);
-      expect(await rows.retry({ topic: "odd" }, ALICE, NEVER)).toBe(4);
-      expect(await rows.discard({ ids: [inA[0], inB[2]] as readonly MessageId[] }, ALICE, "gone", NEVER)).toBe(2);
+      expect(await rows.retry({ topic: "odd" }, ALICE, NEVER)).toEqual({ changed: 4 });
+      expect(await rows.discard({ ids: [inA[0], inB[2]] as readonly MessageId[] }, ALICE, "gone", NEVER)).toEqual({
+        changed: 2,
+      });
       const states = async (harness: PostgresHarness) =>
         (await harness.outboxRows()).map(({ state, attempt }) => `${state} ${attempt}`);
       expect(await states(a)).toEqual(["dead 1", "pending 0", "pending 1", "pending 0", "pending 1"]);

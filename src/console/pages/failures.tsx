@@ -132,8 +132,13 @@ function ParkedDialog({ asked: { change, ids }, onDone, onClose }: ParkedDialogP
   const run = async (): Promise<void> => {
     const which = ids !== undefined ? { ids } : topic === "" ? { all: true } : { topic };
     const more = change === "discard" ? { reason } : {};
-    const { changed } = await post<{ changed: number }>(`admin/parked/${change}`, { ...which, ...more, ...caller });
-    announce(`${plural(changed, "row")} ${change === "retry" ? "due now" : "discarded"}.`);
+    const { changed, left } = await post<{ changed: number; left?: { count: number } }>(`admin/parked/${change}`, {
+      ...which,
+      ...more,
+      ...caller,
+    });
+    const held = left === undefined ? "" : ` ${plural(left.count, "row")} left: a trigger holds them.`;
+    announce(`${plural(changed, "row")} ${change === "retry" ? "due now" : "discarded"}.${held}`);
     onDone();
   };
   const rows = ids === undefined ? "all parked rows" : plural(ids.length, "parked row");

@@ -1,9 +1,11 @@
 import type { MessageId } from "../../model/rows.ts";
+import type { LeftRow } from "../../ports/finishedRows.ts";
 import type { MessageStore, StoredMessage } from "../../ports/messageStore.ts";
 import type { NewAuditEntry } from "../../ports/operationsStore.ts";
 import type { ParkedStore } from "../../ports/store.ts";
 import type { Audit } from "../operations/audit.ts";
 import type { Redact } from "../redaction/redact.ts";
+import { LeftRows, type LeftShown } from "./leftRows.ts";
 import type { Replay } from "./replay.ts";
 
 interface MessageActionsOptions {
@@ -19,7 +21,7 @@ interface MessageActionsOptions {
 export type ActionResult =
   | { readonly kind: "changed" }
   | { readonly kind: "missing" }
-  /** Its state does not allow it. */
+  /** Its state, or a trigger of its owner, does not allow it. */
   | { readonly kind: "refused"; readonly reason: string };
 
 /** What operators do with one message. A row that a poller has claimed is left alone. */
@@ -33,15 +35,18 @@ export class MessageActions {
   /** Makes a row that waits for its retry, or is parked, due now. @throws StoreError */
   async retry(id: MessageId, by: string): Promise<ActionResult> {
     const { parked } = this.#options.store;
-    const changed = (await parked.retry([id], by)) || (await parked.hasten([id], by));
-    return await this.#result(changed, { actor: by, action: "retry", target: id, detail: null });
+    const left = new LeftRows(this.#options.redact);
+    const onLeft = (rows: readonly LeftRow[]): void => left.add(rows);
+    const changed = (await parked.retry([id], by, onLeft)) || (await parked.hasten([id], by, onLeft));
+    return await this.#result(changed, left.shown, { actor: by, action: "retry", target: id, detail: null });
   }
 
   /** Makes a pending row dead: the next row of its key is free. @throws StoreError */
   async discard(id: MessageId, by: string, reason: string): Promise<ActionResult> {
     const { store, redact } = this.#options;
-    const changed = await store.parked.discardPending([id], redact(by), redact(reason));
-    return await this.#result(changed, { actor: by, action: "discard", target: id, detail: reason });
+    const left = new LeftRows(redact);
+    const changed = await store.parked.discardPending([id], redact(by), redact(reason), (rows) => left.add(rows));
+    return await this.#result(changed, left.shown, { actor: by, action: "discard", target: id, detail: reason });
   }
 
   /**
@@ -56,18 +61,20 @@ export class MessageActions {
     toDestination: string | undefined,
     signal: AbortSignal,
   ): Promise<ActionResult> {
-    const { moved } = await this.#options.replay.run({ ids: [id], toDestination }, by, signal);
-    return moved > 0 ? { kind: "changed" } : await this.#refusal(id, "replay");
+    const { moved, ...left } = await this.#options.replay.run({ ids: [id], toDestination }, by, signal);
+    return moved > 0 ? { kind: "changed" } : await this.#refusal(id, "replay", left);
   }
 
-  async #result(changed: number, entry: ActionEntry): Promise<ActionResult> {
-    if (changed === 0) return await this.#refusal(entry.target, entry.action);
+  async #result(changed: number, left: LeftShown, entry: ActionEntry): Promise<ActionResult> {
+    if (changed === 0) return await this.#refusal(entry.target, entry.action, left);
     this.#options.onFreed();
     await this.#options.audit.add(entry);
     return { kind: "changed" };
   }
 
-  async #refusal(id: MessageId, action: keyof typeof ALLOWED): Promise<ActionResult> {
+  async #refusal(id: MessageId, action: keyof typeof ALLOWED, { left }: LeftShown): Promise<ActionResult> {
+    const [row] = left?.rows ?? [];
+    if (row !== undefined) return { kind: "refused", reason: `the row is left as it is: ${row.reason}` };
     const stored = await this.#options.store.messages.get(id, false);
     if (stored.inbox === undefined && stored.outbox === undefined) return { kind: "missing" };
     return { kind: "refused", reason: `${stateText(stored)}; ${ALLOWED[action]}` };

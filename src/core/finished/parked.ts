@@ -2,13 +2,14 @@ import { splitSequence } from "../../model/cellPositions.ts";
 import { CellError, cellNames } from "../../model/errors.ts";
 import type { MessageId } from "../../model/rows.ts";
 import { compileTopicPattern } from "../../model/topicPattern.ts";
-import type { ReplayStore } from "../../ports/finishedRows.ts";
+import type { OnLeft, ReplayStore } from "../../ports/finishedRows.ts";
 import type { Cells } from "../../ports/operatorStore.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { ParkedFilter, ParkedRow, ParkedStore } from "../../ports/store.ts";
 import type { Audit } from "../operations/audit.ts";
 import { watchNames } from "../operations/leftOut.ts";
 import type { Redact } from "../redaction/redact.ts";
+import { LeftRows, type LeftShown } from "./leftRows.ts";
 import { loggedFilter, ReplayPace } from "./replay.ts";
 import type { ParkedSelection } from "./requests.ts";
 
@@ -26,6 +27,11 @@ interface ParkedOptions {
   readonly batchSize?: number;
   /** Waits `ms` milliseconds, or until the signal aborts, when it may reject with the signal's reason. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
+}
+
+/** What a change of parked rows has done. */
+export interface ParkedChanged extends LeftShown {
+  readonly changed: number;
 }
 
 /** A retry or discard ended early; `cause` has the reason. It may be repeated for the rest. */
@@ -69,16 +75,16 @@ export class Parked {
    * Makes the rows due at once with attempt 0; no faster than the pollers deliver, so that fresh rows do not wait.
    *
    * @param signal aborts it between two batches
-   * @returns how many rows are due again
+   * @returns how many rows are due again, and those that the database left parked
    * @throws ParkedInterruptedError; its cause is the abort reason or the database's error
    */
-  async retry(selection: ParkedSelection, by: string, signal: AbortSignal): Promise<number> {
+  async retry(selection: ParkedSelection, by: string, signal: AbortSignal): Promise<ParkedChanged> {
     const { store, replay, wait } = this.#options;
     const pace = new ReplayPace({ untried: (ids) => replay.untried(ids), batchSize: this.#batchSize, wait });
     const about = { by, action: "parked.retry" } as const;
-    return await this.#change("parked rows are retried", selection, about, signal, async (ids) => {
+    return await this.#change("parked rows are retried", selection, about, signal, async (ids, onLeft) => {
       await pace.room(signal);
-      const count = await store.retry(ids, by);
+      const count = await store.retry(ids, by, onLeft);
       pace.moved(ids);
       return count;
     });
@@ -89,12 +95,12 @@ export class Parked {
    *
    * @param reason stored with `by` before the row's `last_error`
    */
-  async discard(selection: ParkedSelection, by: string, reason: string, signal: AbortSignal): Promise<number> {
+  async discard(selection: ParkedSelection, by: string, reason: string, signal: AbortSignal): Promise<ParkedChanged> {
     const { store, redact } = this.#options;
     const [who, why] = [redact(by), redact(reason)];
     const about = { by: who, action: "parked.discard", note: `discarded by ${who}: ${why}` } as const;
-    return await this.#change("parked rows are discarded", selection, about, signal, (ids) =>
-      store.discard(ids, who, why),
+    return await this.#change("parked rows are discarded", selection, about, signal, (ids, onLeft) =>
+      store.discard(ids, who, why, onLeft),
     );
   }
 
@@ -103,36 +109,40 @@ export class Parked {
     selection: ParkedSelection,
     { action, ...fields }: { readonly by: string; readonly action: string; readonly note?: string },
     signal: AbortSignal,
-    change: (ids: readonly MessageId[]) => Promise<number>,
-  ): Promise<number> {
-    const { log, audit, onFreed } = this.#options;
+    change: (ids: readonly MessageId[], onLeft: OnLeft) => Promise<number>,
+  ): Promise<ParkedChanged> {
+    const { log, audit, onFreed, redact } = this.#options;
     const filter = loggedFilter(selection);
     const about = { ...fields, filter };
     const leftOut = watchNames(this.#options.cells);
+    const left = new LeftRows(redact);
     let changed = 0;
     const note = async (end: string) => {
       // A key may be a field that nobody is to see.
       const noted = { ...filter, ...(selection.key === undefined ? {} : { key: "***" }) };
-      const detail = `${changed} rows of ${JSON.stringify(noted)}${end}${fields.note === undefined ? "" : `: ${fields.note}`}`;
+      const kept = left.text === undefined ? "" : `; ${left.text}`;
+      const why = fields.note === undefined ? "" : `: ${fields.note}`;
+      const detail = `${changed} rows of ${JSON.stringify(noted)}${end}${why}${kept}`;
       await audit.add({ actor: fields.by, action, target: null, detail });
     };
     try {
       for await (const rows of this.#batches(selection)) {
         signal.throwIfAborted();
-        const count = await change(rows.map(({ id }) => id));
+        const ids = rows.map(({ id }) => id);
+        const count = await change(ids, (some) => left.add(some));
         changed += count;
         if (count > 0) onFreed();
       }
       const missing = leftOut();
       if (missing.length > 0) requireCells(missing, selection, changed);
     } catch (error) {
-      log.warn({ ...about, rows: changed, err: error }, `${what}: ended early`);
+      log.warn({ ...about, rows: changed, left: left.text, err: error }, `${what}: ended early`);
       await note(", ended early");
       throw new ParkedInterruptedError(changed, error);
     }
-    log.info({ ...about, rows: changed }, what);
+    log.info({ ...about, rows: changed, left: left.text }, what);
     await note("");
-    return changed;
+    return { changed, ...left.shown };
   }
 
   /** Batches that are not empty. A row that is parked again meanwhile does not come twice: its sequence is behind. */

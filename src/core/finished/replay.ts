@@ -1,14 +1,24 @@
 import { CellError, errorText, mayPass } from "../../model/errors.ts";
 import type { DestinationOf, MessageId } from "../../model/rows.ts";
-import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../ports/finishedRows.ts";
+import type {
+  FinishedRow,
+  LeftRow,
+  ReplayFilter,
+  ReplayPage,
+  ReplayScope,
+  ReplayStore,
+} from "../../ports/finishedRows.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Audit } from "../operations/audit.ts";
+import type { Redact } from "../redaction/redact.ts";
+import { LeftRows, type LeftShown } from "./leftRows.ts";
 import { hasFilter, NO_FILTER, type ReplayRequest } from "./requests.ts";
 
 export interface ReplayOptions {
   readonly store: ReplayStore;
   readonly destinationOf: DestinationOf;
   readonly onMoved: () => void;
+  readonly redact: Redact;
   readonly audit: Audit;
   readonly log: Log;
   /** Most rows read, and moved, by one statement. Default 1000. */
@@ -41,6 +51,11 @@ export class NoOverrideError extends Error {
   }
 }
 
+/** What a replay has done. */
+export interface Replayed extends LeftShown {
+  readonly moved: number;
+}
+
 /** What would be moved. */
 export interface ReplayPreview {
   readonly count: number;
@@ -57,6 +72,12 @@ interface ReplayStart {
   readonly after?: string | null | undefined;
   /** Most rows in a second; null for no cap. */
   readonly perSecond?: number | null | undefined;
+}
+
+interface Moves {
+  readonly moved: number;
+  readonly left: readonly LeftRow[];
+  readonly position: string | null;
 }
 
 interface Selection {
@@ -85,25 +106,29 @@ export class Replay {
    * @param signal aborts it between two batches
    * @throws ReplayInterruptedError with the rows moved by then; its cause is the abort reason or the database's error
    */
-  async run(request: ReplayRequest, by: string, signal: AbortSignal): Promise<{ readonly moved: number }> {
+  async run(request: ReplayRequest, by: string, signal: AbortSignal): Promise<Replayed> {
     this.#require(request);
-    const { audit, log } = this.#options;
+    const { redact, audit, log } = this.#options;
     const filter = loggedFilter(request);
+    const rows = new LeftRows(redact);
     const note = (end: string) => {
-      const detail = `${moved} rows of ${JSON.stringify(filter)}${end}`;
+      const detail = `${moved} rows of ${JSON.stringify(filter)}${end}${rows.text === undefined ? "" : `; ${rows.text}`}`;
       return audit.add({ actor: by, action: "replay", target: null, detail });
     };
     let moved = 0;
     try {
-      for await (const batch of this.moves(request, by, {}, signal)) moved += batch.moved;
+      for await (const batch of this.moves(request, by, {}, signal)) {
+        moved += batch.moved;
+        rows.add(batch.left);
+      }
     } catch (error) {
-      log.warn({ moved, filter, by, reason: errorText(error) }, "replay ended early");
+      log.warn({ moved, left: rows.text, filter, by, reason: errorText(error) }, "replay ended early");
       await note(", ended early");
       throw new ReplayInterruptedError(moved, error);
     }
-    log.info({ moved, filter, by }, "replay");
+    log.info({ moved, left: rows.text, filter, by }, "replay");
     await note("");
-    return { moved };
+    return { moved, ...rows.shown };
   }
 
   /** Marks this moment: what finishes later is not part of the replay. @throws StoreError, or the signal's reason */
@@ -115,7 +140,7 @@ export class Replay {
    * Moves rows, batch by batch. Begun again from any of its positions, with the same scope, it moves no row twice: rows
    * that it moved are not finished, or finished after the scope.
    *
-   * @returns after each batch how many were moved, and the position behind it (null at the end)
+   * @returns after each batch how many were moved, those left as they are, and the position behind it (null at the end)
    * @throws StoreError, or the signal's reason
    */
   async *moves(
@@ -123,7 +148,7 @@ export class Replay {
     by: string,
     { scope: since, after = null, perSecond = null }: ReplayStart,
     signal: AbortSignal,
-  ): AsyncGenerator<{ readonly moved: number; readonly position: string | null }> {
+  ): AsyncGenerator<Moves> {
     this.#require(request);
     const { store, onMoved, wait } = this.#options;
     const pace = new ReplayPace({
@@ -135,14 +160,21 @@ export class Replay {
     const slice =
       perSecond === null ? this.#batchSize : Math.max(1, Math.min(this.#batchSize, Math.floor(perSecond / 4)));
     for await (const { scope, rows, next } of this.#batches(request, since, after, signal)) {
-      if (rows.length === 0) yield { moved: 0, position: next };
+      if (rows.length === 0) yield { moved: 0, left: [], position: next };
       for (const part of slices(rows, slice)) {
         const ids = part.map((row) => row.id);
         await pace.room(signal);
-        const moved = await this.persistently(() => store.move(scope, ids, by, request.toDestination), signal);
+        let left: readonly LeftRow[] = [];
+        const move = (): Promise<number> => {
+          left = [];
+          return store.move(scope, ids, by, request.toDestination, (rows) => {
+            left = [...left, ...rows];
+          });
+        };
+        const moved = await this.persistently(move, signal);
         pace.moved(ids);
         if (moved > 0) onMoved();
-        yield { moved, position: part.at(-1)?.sequence ?? null };
+        yield { moved, left, position: part.at(-1)?.sequence ?? null };
         if (perSecond !== null) await wait((part.length / perSecond) * 1000, signal);
         signal.throwIfAborted();
       }

@@ -6,6 +6,7 @@ import { systemTimer, type Timer } from "../../time/clock.ts";
 import { linked, sharedController, waitOrAbort } from "../../time/wait.ts";
 import type { Audit } from "../operations/audit.ts";
 import type { Redact } from "../redaction/redact.ts";
+import { LeftRows } from "./leftRows.ts";
 import { loggedFilter, type Replay, type ReplayPreview } from "./replay.ts";
 import { parseReplayRequest, type ReplayRequest } from "./requests.ts";
 
@@ -96,7 +97,10 @@ export class ReplayJobs {
     if (job === undefined) return undefined;
     const { by, perSecond, scope, position: after } = job;
     const lease = { token, leaseMs: LEASE_MS };
-    let progress = { moved: job.moved, position: after };
+    const rows = new LeftRows(redact);
+    // A running job has no other error than the rows that were left before it was interrupted.
+    const left = () => [job.lastError, rows.text].filter(Boolean).join("; ") || null;
+    let progress = { moved: job.moved, position: after, left: left() };
     let notedAt = now();
     // A batch may wait for the pollers for longer than a lease; a cancelled job waits no more.
     using stopped = linked(signal);
@@ -113,8 +117,10 @@ export class ReplayJobs {
     }, RENEWED_EVERY_MS);
     try {
       const request = parseReplayRequest(JSON.parse(job.filter));
-      for await (const { moved, position } of replay.moves(request, by, { scope, after, perSecond }, stopped.signal)) {
-        progress = { moved: progress.moved + moved, position: position ?? progress.position };
+      for await (const batch of replay.moves(request, by, { scope, after, perSecond }, stopped.signal)) {
+        rows.add(batch.left);
+        const { moved, position } = batch;
+        progress = { moved: progress.moved + moved, position: position ?? progress.position, left: left() };
         // A long way without a match is noted now and then.
         if (moved === 0 && now() - notedAt < RENEWED_EVERY_MS) continue;
         const isHeld = await replay.persistently(() => store.advance(id, lease, progress), stopped.signal);
@@ -122,16 +128,17 @@ export class ReplayJobs {
         notedAt = now();
         onProgress(progress.moved);
       }
-      await replay.persistently(() => store.end(id, token, "done", null), stopped.signal);
-      log.info({ job: id, moved: progress.moved, filter: loggedFilter(request), by }, "replay");
+      await replay.persistently(() => store.end(id, token, "done", left()), stopped.signal);
+      log.info({ job: id, moved: progress.moved, left: rows.text, filter: loggedFilter(request), by }, "replay");
     } catch (error) {
       // The batch that ran meanwhile.
       await store.advance(id, lease, progress).catch(() => {});
       if (isTaken && !signal.aborted) return await this.get(id);
       const isStopped = signal.aborted;
       const reason = redact(errorText(error));
-      log.warn({ job: id, moved: progress.moved, by, reason }, "replay ended early");
-      await store.end(id, token, isStopped ? whenStopped : "failed", isStopped ? null : reason).catch(() => {});
+      log.warn({ job: id, moved: progress.moved, left: rows.text, by, reason }, "replay ended early");
+      const failure = [reason, left()].filter(Boolean).join("; ");
+      await store.end(id, token, isStopped ? whenStopped : "failed", isStopped ? left() : failure).catch(() => {});
       if (!isStopped) throw error;
     } finally {
       clearInterval(renewing);

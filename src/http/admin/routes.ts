@@ -71,7 +71,7 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
     json("admin_replay", changes.parseReplay(names), async ({ request, by }) => {
       // A request without a filter must not mean everything.
       if (!hasFilter(request)) throw new Refusal(400, NO_FILTER);
-      return { moved: (await run((signal) => replay.run(request, by, signal))).moved };
+      return await run((signal) => replay.run(request, by, signal));
     }),
     read("admin_destinations", noParameters, async () => ({ destinations: await destinations.list() })),
     json("admin_destination_pause", changes.parsePause, async ({ name, pause, by }) => {
@@ -84,12 +84,12 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
       return { resumed: await destinations.resume(name, by) };
     }),
     read("admin_parked_list", readQuery(reads.PARKED_QUERY), reads.listParked(parked)),
-    json("admin_parked_retry", changes.parseParked(false), async ({ selection, by }) => ({
-      changed: await run((signal) => parked.retry(selection, by, signal)),
-    })),
-    json("admin_parked_discard", changes.parseParked(true), async ({ selection, by, reason }) => ({
-      changed: await run((signal) => parked.discard(selection, by, reason, signal)),
-    })),
+    json("admin_parked_retry", changes.parseParked(false), ({ selection, by }) =>
+      run((signal) => parked.retry(selection, by, signal)),
+    ),
+    json("admin_parked_discard", changes.parseParked(true), ({ selection, by, reason }) =>
+      run((signal) => parked.discard(selection, by, reason, signal)),
+    ),
     read("admin_messages", readQuery(reads.MESSAGES_QUERY), reads.findMessages(trace)),
     read(
       "admin_message",

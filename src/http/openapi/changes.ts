@@ -19,6 +19,7 @@ import {
 } from "./answers.ts";
 import {
   bool,
+  changeResult,
   count,
   countOrNull,
   exampleOf,
@@ -237,7 +238,7 @@ const WHICH_ROWS: readonly Schema[] = [
 
 const CHANGED = count("Rows that were changed; they stay changed.");
 const CHANGED_ANSWERS = [
-  json(200, "Every matching row is changed.", object({ changed: [CHANGED, 1] })),
+  json(200, "Every matching row is changed.", changeResult({ changed: [CHANGED, 1] })),
   invalidBody("say which rows: ..."),
   ...interrupted("changed", CHANGED),
 ];

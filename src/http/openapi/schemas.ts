@@ -48,6 +48,16 @@ export function inCell(members: Members): Schema {
   );
 }
 
+/** What a change of rows has done: also which rows the database left as they are. */
+export function changeResult(members: Members): Schema {
+  const rows = list(object({ id: UUID, reason: text("Of the trigger, rule or constraint that holds it.") }), "A few.");
+  const left = object(
+    { count: count("How many."), rows },
+    { description: "Rows that the database left as they are; absent without any." },
+  );
+  return object({ ...members, left: [left, undefined] }, { required: Object.keys(members) });
+}
+
 /** An answer from all cells. @param further what may be absent too */
 export function fromCells(members: Members, further: Members = {}): Schema {
   const missingCells = list(TEXT, "With cells: those that did not answer. What they have is missing here.");
@@ -213,7 +223,7 @@ export const SCHEMAS = {
     description: "Rows that match every given filter; at least one is required. `null` counts as absent.",
     anyOf: SOME_FILTER,
   }),
-  ReplayResult: object({ moved: [count("Rows that are `pending` again."), 42] }),
+  ReplayResult: changeResult({ moved: [count("Rows that are `pending` again."), 42] }),
   Claimed: object({
     claimToken: nullable("string", { format: "uuid", description: "Null without messages." }),
     leaseMs: { type: "integer" },

@@ -25,10 +25,11 @@ export function cellParked(cells: readonly CellLink[], homes: Homes): ParkedStor
       return rows.slice(0, limit);
     },
 
-    retry: (ids, by) => change(ids, (parked, part) => parked.retry(part, by)),
-    discard: (ids, by, reason) => change(ids, (parked, part) => parked.discard(part, by, reason)),
-    discardPending: (ids, by, reason) => change(ids, (parked, part) => parked.discardPending(part, by, reason)),
-    hasten: (ids, by) => change(ids, (parked, part) => parked.hasten(part, by)),
+    retry: (ids, by, onLeft) => change(ids, (parked, part) => parked.retry(part, by, onLeft)),
+    discard: (ids, by, reason, onLeft) => change(ids, (parked, part) => parked.discard(part, by, reason, onLeft)),
+    discardPending: (ids, by, reason, onLeft) =>
+      change(ids, (parked, part) => parked.discardPending(part, by, reason, onLeft)),
+    hasten: (ids, by, onLeft) => change(ids, (parked, part) => parked.hasten(part, by, onLeft)),
   };
 }
 
@@ -100,11 +101,11 @@ export function cellReplay(cells: readonly CellLink[], homes: Homes): ReplayStor
       return found.flat();
     },
 
-    move(scope, ids, by, to) {
+    move(scope, ids, by, to, onLeft) {
       const scopes = new Map(readScope(scope).map(({ name, scope: own }) => [name, own]));
       return homes.change(ids, async ({ replay }, part, { name }) => {
         const own = scopes.get(name);
-        return own === undefined ? 0 : await replay.move(own, part, by, to);
+        return own === undefined ? 0 : await replay.move(own, part, by, to, onLeft);
       });
     },
 

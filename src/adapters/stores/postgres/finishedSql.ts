@@ -7,7 +7,7 @@ import {
 } from "../sql/finishedRows.ts";
 import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
-import { msOf, overrideOf } from "./fragments.ts";
+import { msOf, overrideOf, skippedIds, unlessSkipped } from "./fragments.ts";
 import { forget, noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
@@ -40,6 +40,12 @@ function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statemen
   const renewed = c.expiresAt === null ? "" : `, ${c.expiresAt} = NULL`;
   const to = isNoting ? "$5" : "$3";
   const redirected = override === null ? "" : `, ${override} = coalesce(${to}::text, o.${override})`;
+  /** A row that would go to another destination than the operator's must not be moved. */
+  const onlyRedirected =
+    override === null
+      ? ""
+      : `,
+  ${unlessSkipped("(SELECT count(*) FROM moved)", `(SELECT count(*) FROM moved WHERE ${to}::text IS NULL OR destination = ${to}::text)`)} AS all_redirected`;
 
   return {
     begin: byIndex("replay.begin")`
@@ -77,6 +83,8 @@ ORDER BY o.${c.sequence}`,
      * `scheduled_at` must be later than the moment of any claim with an older snapshot: such a claim may lock the row,
      * and leaves it as not due by its own clock. It must also differ from `created_at`, by which claims find rows below
      * their mark: NULL, which an owner's table may allow, differs from nothing.
+     *
+     * A trigger of the owner that returns NULL or OLD, or keeps the state, leaves a row as it is.
      */
     move: byIndex(`replay.move(finishedUntil, ids${noted}${override === null ? "" : ", to"})`)`
 WITH still_finished AS MATERIALIZED (
@@ -86,15 +94,16 @@ WITH still_finished AS MATERIALIZED (
   ORDER BY o.${c.sequence}
   FOR NO KEY UPDATE OF o
 ),
-moved AS (
+written AS (
   UPDATE ${table} o
   SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = f.now, ${c.updatedAt} = f.now, ${c.lastError} = NULL,
       ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${redirected}${renewed}
   FROM still_finished f
   WHERE o.${c.id} = f.id
-  RETURNING o.${c.id} AS id
-)${isNoting ? noteAction(names, "replayed", "moved", "$3", "$4") : ""}
-SELECT count(*)::int AS moved FROM moved`,
+  RETURNING o.${c.id} AS id, o.${c.state} AS state, ${overrideOf(c, "o")} AS destination
+),
+moved AS (SELECT id, destination FROM written WHERE state = 'pending')${isNoting ? noteAction(names, "replayed", "moved", "$3", "$4") : ""}
+SELECT count(*)::int AS changed, ${skippedIds("still_finished", "SELECT id FROM moved")} AS skipped${onlyRedirected} FROM moved`,
 
     untried: byIndex("replay.untried(ids)")`
 SELECT count(*)::int AS untried FROM ${table} o

@@ -60,6 +60,10 @@ export const unlessNotInserted = (should: string, inserted: string): string => `
 export const skippedOf = (chosen: string, key: string, changed: string): string =>
   `(SELECT jsonb_agg(jsonb_build_object('id', s.id, 'key', s.${key}::text)) FROM ${chosen} s WHERE s.id NOT IN (${changed}))`;
 
+/** The same as an expression (`text[]`) of their ids alone. */
+export const skippedIds = (chosen: string, changed: string): string =>
+  `ARRAY(SELECT s.id::text FROM ${chosen} s WHERE s.id NOT IN (${changed}))`;
+
 /**
  * An expression for a text, without the collation of its column: an owner's columns may have different ones, and two of
  * these in one expression are an error.

@@ -55,12 +55,13 @@ SELECT ${columns} FROM ${ordered(`${job} j`)} ORDER BY j.created_at DESC, j.id L
     ),
     abandoned: onJobs("abandoned(limit)")`
 SELECT j.id FROM ${job} j WHERE j.state = 'running' AND ${isFree("clock_timestamp()")} ORDER BY j.created_at LIMIT $1::int`,
-    advance: onJobs("advance(id, token, leaseMs, moved, position)")(
+    advance: onJobs("advance(id, token, leaseMs, moved, position, left)")(
       change(
         {
           lease_until: until("$3", "t.now"),
           moved: "greatest(j.moved, $4::bigint)",
           position: "coalesce($5::text, j.position)",
+          last_error: "coalesce($6::text, j.last_error)",
         },
         "j.state IN ('running', 'cancelled') AND j.lease_token = $2::uuid",
         "state = 'running'",
@@ -74,7 +75,10 @@ SELECT j.id FROM ${job} j WHERE j.state = 'running' AND ${isFree("clock_timestam
     ),
     cancel: onJobs("cancel(id)")(change({ state: "'cancelled'" }, "j.state IN ('running', 'interrupted', 'failed')")),
     resume: onJobs("resume(id)")(
-      change({ state: "'running'", last_error: "NULL::text", ...NO_LEASE }, "j.state IN ('interrupted', 'failed')"),
+      change(
+        { state: "'running'", last_error: "CASE WHEN j.state = 'interrupted' THEN j.last_error END", ...NO_LEASE },
+        "j.state IN ('interrupted', 'failed')",
+      ),
     ),
   };
 }

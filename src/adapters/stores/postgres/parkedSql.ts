@@ -1,7 +1,7 @@
 import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ParkedStatements } from "../sql/parked.ts";
-import { msOf, overrideOf, PARKED_AT } from "./fragments.ts";
+import { msOf, overrideOf, PARKED_AT, skippedIds } from "./fragments.ts";
 import { noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
@@ -18,28 +18,35 @@ function parked(names: TableNames, isNoting: boolean): ParkedStatements<Statemen
   const isParkedById = `(o.${c.state} || '') = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
-  /** Rows are locked in the order of their sequence; a second statement finds them changed, and leaves them. */
-  const change = (set: string, noted: string, condition = isParkedById): string => `
+  /**
+   * Rows are locked in the order of their sequence; a second statement finds them changed, and leaves them.
+   *
+   * @param isChanged over a row as written: a trigger of the owner may leave it as it was
+   */
+  const change = (set: string, isChanged: string, noted: string, condition = isParkedById): string => `
 WITH still_parked AS MATERIALIZED (
-  SELECT o.${c.id} AS id, now() AS now
+  SELECT o.${c.id} AS id, o.${c.scheduledAt} AS scheduled_at, now() AS now
   FROM ${table} o
   WHERE o.${c.id} = ANY ($1::uuid[]) AND ${condition}
   ORDER BY o.${c.sequence}
   FOR NO KEY UPDATE OF o
 ),
-changed AS (
+written AS (
   UPDATE ${table} o
   SET ${c.updatedAt} = p.now, ${unclaimed}, ${set}
   FROM still_parked p
   WHERE o.${c.id} = p.id
-  RETURNING o.${c.id} AS id
-)${isNoting ? noted : ""}
-SELECT count(*)::int AS changed FROM changed`;
+  RETURNING o.${c.id} AS id, o.${c.state} AS state, o.${c.scheduledAt} AS scheduled_at, p.scheduled_at AS was_scheduled_at
+),
+changed AS (SELECT id FROM written WHERE ${isChanged})${isNoting ? noted : ""}
+SELECT count(*)::int AS changed, ${skippedIds("still_parked", "SELECT id FROM changed")} AS skipped FROM changed`;
+  const isRescheduled = "scheduled_at <> was_scheduled_at";
 
   const discard = (name: string, condition: string): Statement =>
     byIndex(`${name}(ids, before, whole${isNoting ? ", by, note" : ""})`)(
       change(
         `${c.state} = 'dead', ${c.lastError} = CASE WHEN $2::text IS NULL THEN $3::text ELSE $2::text || coalesce(': ' || o.${c.lastError}, '') END`,
+        "state = 'dead'",
         noteAction(names, "discarded", "changed", "$4", "$5"),
         condition,
       ),
@@ -64,6 +71,7 @@ ORDER BY o.${c.sequence}`,
     retry: byIndex(`parked.retry(ids${isNoting ? ", by" : ""})`)(
       change(
         `${c.attempt} = 0, ${c.scheduledAt} = p.now, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`,
+        isRescheduled,
         noteAction(names, "retried", "changed", "$2", "NULL"),
       ),
     ),
@@ -71,6 +79,7 @@ ORDER BY o.${c.sequence}`,
     hasten: byIndex(`parked.hasten(ids${isNoting ? ", by" : ""})`)(
       change(
         `${c.scheduledAt} = p.now`,
+        isRescheduled,
         noteAction(names, "retried", "changed", "$2", "NULL"),
         `(o.${c.state} || '') = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > now() AND o.${c.scheduledAt} <> ${PARKED_AT}`,
       ),

@@ -1,3 +1,5 @@
+import { StoreError } from "../../../model/errors.ts";
+import type { MessageId } from "../../../model/rows.ts";
 import type {
   FinishedRow,
   ReplayFilter,
@@ -21,7 +23,10 @@ import {
   type Values,
 } from "./rows.ts";
 
-/** `move` answers `moved`, `untried` answers `untried`. */
+/**
+ * `move` answers as {@link countChanged} has it, and fails as `skipped` where a row takes the state, but not the override.
+ * `untried` answers `untried`.
+ */
 export interface ReplayStatements<S> extends Named<S, "begin" | "page" | "find" | "move" | "untried"> {
   readonly dialect: {
     pageOf(results: readonly (readonly Row[])[]): {
@@ -58,13 +63,21 @@ export function replayStore<S>(
       return (await runner.run(sql.find, { ...filterValues(scope, filter), ids })).map(finishedRow);
     },
 
-    async move({ finishedUntil }, ids, by, to) {
-      const note = noteValues(by, to === undefined ? null : `to the destination ${to}`);
-      return await countChanged(ids, (part) =>
-        history.noting(moves, async (move) =>
-          countOf(await runner.run(move, { finishedUntil, ids: part, to: to ?? null, ...note }), "moved"),
-        ),
-      );
+    async move({ finishedUntil }, ids, by, to, onLeft) {
+      const values = {
+        finishedUntil,
+        to: to ?? null,
+        ...noteValues(by, to === undefined ? null : `to the destination ${to}`),
+      };
+      const move = async (part: readonly MessageId[]): Promise<readonly Row[]> => {
+        try {
+          return await history.noting(moves, (statement) => runner.run(statement, { ...values, ids: part }));
+        } catch (error) {
+          if (!(error instanceof StoreError && error.code === "skipped")) throw error;
+          throw new StoreError("skipped", KEEPS_DESTINATION, { cause: error });
+        }
+      };
+      return await countChanged(ids, move, onLeft);
     },
 
     async untried(ids) {
@@ -72,6 +85,8 @@ export function replayStore<S>(
     },
   };
 }
+
+const KEEPS_DESTINATION = "replay.move: a trigger on the table does not let the row go to another destination";
 
 function filterValues({ finishedUntil }: ReplayScope, filter: ReplayFilter): Values {
   const { state = null, topics = null, createdAfter = null, createdBefore = null } = filter;

@@ -43,8 +43,8 @@ export function jobStore<S>(runner: StatementRunner<S>, sql: JobStatements<S>): 
       return (await runner.run(sql.abandoned, { limit })).map((row) => String(row.id).toLowerCase());
     },
 
-    advance: (id, { token, leaseMs }, { moved, position }) =>
-      changes(sql.advance, { id, token, leaseMs, moved, position }),
+    advance: (id, { token, leaseMs }, { moved, position, left = null }) =>
+      changes(sql.advance, { id, token, leaseMs, moved, position, left: left === null ? null : storable(left) }),
 
     async end(id, token, state, error) {
       await runner.run(sql.end, { id, token, state, error: error === null ? null : storable(error) });

@@ -1,9 +1,9 @@
 import type { MessageId } from "../../../model/rows.ts";
+import type { OnLeft } from "../../../ports/finishedRows.ts";
 import type { ParkedRow, ParkedStore } from "../../../ports/store.ts";
 import { noteValues, type SqlHistory, type WithHistory } from "./history.ts";
 import {
   countChanged,
-  countOf,
   dateOf,
   isRefused,
   listedRow,
@@ -15,8 +15,9 @@ import {
 } from "./rows.ts";
 
 /**
- * The statements on parked rows. Those that change some answer `changed`. In the last error of a discarded row `before`
- * goes before the old one; where it is null, `whole` replaces it. `discardPending` discards any pending row.
+ * The statements on parked rows. Those that change some answer as {@link countChanged} has it. In the last error of a
+ * discarded row `before` goes before the old one; where it is null, `whole` replaces it. `discardPending` discards any
+ * pending row.
  */
 export type ParkedStatements<S> = Named<S, "list" | "retry" | "hasten" | "discard" | "discardPending">;
 
@@ -26,16 +27,17 @@ export function parkedStore<S>(
   statements: WithHistory<ParkedStatements<S>>,
   history: SqlHistory<S>,
 ): ParkedStore {
-  const change = (which: Exclude<keyof ParkedStatements<S>, "list">, values: Values): Promise<number> =>
-    history.noting(statements, async (sql) => countOf(await runner.run(sql[which], values), "changed"));
+  const change = (which: Exclude<keyof ParkedStatements<S>, "list">, values: Values): Promise<readonly Row[]> =>
+    history.noting(statements, (sql) => runner.run(sql[which], values));
   const discard = async (
     which: "discard" | "discardPending",
     ids: readonly MessageId[],
     by: string,
     reason: string,
+    onLeft: OnLeft | undefined,
   ): Promise<number> => {
     const note = noteValues(by, reason);
-    return await countChanged(ids, async (part) => {
+    const discardPart = async (part: readonly MessageId[]): Promise<readonly Row[]> => {
       const values = { ids: part, ...note };
       try {
         return await change(which, { ...values, before: `discarded by ${by}: ${reason}`, whole: null });
@@ -44,7 +46,8 @@ export function parkedStore<S>(
         // An owner's column may be too narrow for the reason.
         return await change(which, { ...values, before: null, whole: SHORT_REASON });
       }
-    });
+    };
+    return await countChanged(ids, discardPart, onLeft);
   };
   return {
     async list({ ids, key }, after, limit) {
@@ -52,16 +55,16 @@ export function parkedStore<S>(
       return (await runner.run(statements.plain.list, values)).map(parkedRow);
     },
 
-    async retry(ids, by) {
-      return await countChanged(ids, (part) => change("retry", { ids: part, ...noteValues(by, null) }));
+    async retry(ids, by, onLeft) {
+      return await countChanged(ids, (part) => change("retry", { ids: part, ...noteValues(by, null) }), onLeft);
     },
 
-    async hasten(ids, by) {
-      return await countChanged(ids, (part) => change("hasten", { ids: part, ...noteValues(by, null) }));
+    async hasten(ids, by, onLeft) {
+      return await countChanged(ids, (part) => change("hasten", { ids: part, ...noteValues(by, null) }), onLeft);
     },
 
-    discard: (ids, by, reason) => discard("discard", ids, by, reason),
-    discardPending: (ids, by, reason) => discard("discardPending", ids, by, reason),
+    discard: (ids, by, reason, onLeft) => discard("discard", ids, by, reason, onLeft),
+    discardPending: (ids, by, reason, onLeft) => discard("discardPending", ids, by, reason, onLeft),
   };
 }
 

@@ -112,7 +112,7 @@ FROM @named n JOIN ${table} o ${BY_ID.change} ON o.${c.id} = n.id
 WHERE ${finished} AND o.${c.updatedAt} <= @until
 ${ONE_BY_ONE};
 ${isNoting ? `${noteAction(names, "replayed", "@note")}\n${COMMIT}` : ""}
-SELECT COUNT(*) AS moved FROM @changed;`,
+SELECT COUNT(*) AS changed FROM @changed;`,
 
     untried: statement("replay.untried(ids list)")`${BATCH}
 ${NAMED_IDS}

@@ -37,9 +37,10 @@ SELECT TOP (@limit) ${columns} FROM ${job} j ORDER BY j.created_at DESC, j.id;`,
     ),
     abandoned: onJobs("abandoned(limit int)")`
 SELECT TOP (@limit) j.id FROM ${job} j WHERE j.state = N'running' AND ${isFree} ORDER BY j.created_at;`,
-    advance: onJobs("advance(id uuid, token uuid, leaseMs ms, moved bigint, position text)")(
+    advance: onJobs("advance(id uuid, token uuid, leaseMs ms, moved bigint, position text, left longText)")(
       change(
-        `lease_until = ${until}, moved = CASE WHEN j.moved > @moved THEN j.moved ELSE @moved END, position = COALESCE(@position, j.position)`,
+        `lease_until = ${until}, moved = CASE WHEN j.moved > @moved THEN j.moved ELSE @moved END, position = COALESCE(@position, j.position),
+  last_error = COALESCE(@left, j.last_error)`,
         "j.state IN (N'running', N'cancelled') AND j.lease_token = @token",
         `(SELECT COUNT(*) FROM ${job} h WHERE h.id = @id AND h.state = N'running' AND h.lease_token = @token)`,
       ),
@@ -55,7 +56,7 @@ SELECT TOP (@limit) j.id FROM ${job} j WHERE j.state = N'running' AND ${isFree} 
     ),
     resume: onJobs("resume(id uuid)")(
       change(
-        "state = N'running', last_error = NULL, lease_token = NULL, lease_until = NULL",
+        "state = N'running', last_error = CASE WHEN j.state = N'interrupted' THEN j.last_error END, lease_token = NULL, lease_until = NULL",
         "j.state IN (N'interrupted', N'failed')",
       ),
     ),

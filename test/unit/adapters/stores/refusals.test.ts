@@ -1,6 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { countChanged, tryInParts } from "../../../../src/adapters/stores/sql/rows.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
+import type { MessageId } from "../../../../src/model/rows.ts";
 
 /** A table that refuses some numbers; tells what was tried. */
 function table(...refused: readonly number[]) {
@@ -11,20 +12,23 @@ function table(...refused: readonly number[]) {
     if (bad !== undefined) throw new StoreError("refused", `a trigger refuses ${bad}`);
     return part.length;
   };
-  return { store, tries };
+  /** The same for a change on request. */
+  const change = async (part: readonly MessageId[]) => [{ changed: await store(part.map(Number)) }];
+  return { store, change, tries };
 }
 
 const numbers = (count: number) => Array.from({ length: count }, (_, n) => n);
+const ids = (count: number) => numbers(count).map((n) => String(n) as MessageId);
 
 test("a batch without a refused row is one try", async () => {
-  const { store, tries } = table();
-  expect(await countChanged(numbers(100), store)).toBe(100);
+  const { change, tries } = table();
+  expect(await countChanged(ids(100), change)).toBe(100);
   expect(tries).toHaveLength(1);
 });
 
 test("an empty batch is no try", async () => {
-  const { store, tries } = table();
-  expect(await countChanged([], store)).toBe(0);
+  const { change, tries } = table();
+  expect(await countChanged([], change)).toBe(0);
   expect(tries).toEqual([]);
 });
 
@@ -49,13 +53,22 @@ test("what is behind a refused row is tried when the caller has dealt with it", 
 });
 
 test("a thousand rows with one refused take some twenty tries", async () => {
-  const { store, tries } = table(700);
-  expect(await countChanged(numbers(1000), store)).toBe(999);
+  const { change, tries } = table(700);
+  expect(await countChanged(ids(1000), change)).toBe(999);
   expect(tries.length).toBeLessThanOrEqual(21);
 });
 
-test("where all are refused the caller gets the error, as with an error that is no refusal", async () => {
-  await expect(countChanged([1, 2], table(1, 2).store)).rejects.toThrow("a trigger refuses 1");
+test("the rows that a change leaves are named once it has ended; an error that is no refusal ends it", async () => {
+  const left: unknown[] = [];
+  const onLeft = (rows: readonly unknown[]) => left.push(...rows);
+  expect(await countChanged(ids(2), table(0, 1).change, onLeft)).toBe(0);
+  const skipping = async () => [{ changed: 1, skipped: ["1"] }];
+  expect(await countChanged(ids(2), skipping, onLeft)).toBe(1);
+  expect(left).toEqual([
+    { id: "0", reason: "a trigger refuses 0" },
+    { id: "1", reason: "a trigger refuses 1" },
+    { id: "1", reason: expect.stringContaining("a trigger on the table returns NULL or OLD") },
+  ]);
   const unavailable = new StoreError("unavailable", "gone");
-  await expect(countChanged([1, 2], () => Promise.reject(unavailable))).rejects.toBe(unavailable);
+  await expect(countChanged(ids(2), () => Promise.reject(unavailable))).rejects.toBe(unavailable);
 });

@@ -112,6 +112,7 @@ function setup(rows: readonly FinishedRow[], overrides: Partial<ReplayOptions> =
     onMoved: () => {
       wakes += 1;
     },
+    redact: (text) => text,
     audit: recordingAudit().audit,
     log,
     batchSize: 10,
@@ -380,6 +381,7 @@ describe("a replay that is interrupted", () => {
       store,
       destinationOf: () => undefined,
       onMoved: () => {},
+      redact: (text) => text,
       audit: recordingAudit().audit,
       log,
       wait: sleep,

@@ -75,6 +75,7 @@ function setup(rows: readonly FinishedRow[], filter = '{"topic":"orders"}') {
     },
     destinationOf: () => undefined,
     onMoved: () => {},
+    redact: (text) => text,
     audit: recordingAudit().audit,
     log: silentLog,
     batchSize: 10,

@@ -32,7 +32,7 @@ async function start(
     },
     run: (change) => change(new AbortController().signal),
     destinations: { names: ["shop", "audit"] } as unknown as DestinationControl,
-    parked: { list: async () => [], retry: async () => 0, discard: async () => 0 },
+    parked: { list: async () => [], retry: async () => ({ changed: 0 }), discard: async () => ({ changed: 0 }) },
     jobs: {} as ReplayJobs,
     runner: { execute: () => {}, look: () => {} },
     messages: {} as MessageActions,
