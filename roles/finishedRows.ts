@@ -124,6 +124,7 @@ export function createRowChanges(
     redact,
     audit,
     log,
+    now: () => systemClock.monotonic(),
     wait: sleep,
   });
   const messages = new MessageActions({ store, replay, onFreed: announce, audit, redact });

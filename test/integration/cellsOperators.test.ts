@@ -155,6 +155,7 @@ describe("parked rows of two cells", () => {
         replay: store.replay,
         onFreed: () => {},
         batchSize: 2,
+        now: () => 0,
         wait: async () => {},
       });
       expect(idsOf(await rows.list({}, 100))).toEqual([...inA, ...inB]);

@@ -1,5 +1,5 @@
 import { splitSequence } from "../../model/cellPositions.ts";
-import { CellError, cellNames } from "../../model/errors.ts";
+import { CellError, cellNames, StoreError } from "../../model/errors.ts";
 import type { MessageId } from "../../model/rows.ts";
 import { compileTopicPattern } from "../../model/topicPattern.ts";
 import type { OnLeft, ReplayStore } from "../../ports/finishedRows.ts";
@@ -25,6 +25,8 @@ interface ParkedOptions {
   readonly log: Log;
   /** Most rows that one statement reads or changes. Default 1000. */
   readonly batchSize?: number;
+  /** Monotonic ms. */
+  readonly now: () => number;
   /** Waits `ms` milliseconds, or until the signal aborts, when it may reject with the signal's reason. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
 }
@@ -40,7 +42,10 @@ export class ParkedInterruptedError extends Error {
   readonly changed: number;
 
   constructor(changed: number, cause: unknown) {
-    super(`ended early, after ${changed} parked ${changed === 1 ? "row was" : "rows were"} changed`, { cause });
+    // The database goes on with a statement whose answer nobody waits for any more.
+    const isUnanswered = cause instanceof StoreError && cause.code === "unavailable";
+    const more = isUnanswered ? "; those of the last batch may be changed too: list them" : "";
+    super(`ended early, after ${changed} parked ${changed === 1 ? "row was" : "rows were"} changed${more}`, { cause });
     this.changed = changed;
   }
 }
@@ -111,7 +116,7 @@ export class Parked {
     signal: AbortSignal,
     change: (ids: readonly MessageId[], onLeft: OnLeft) => Promise<number>,
   ): Promise<ParkedChanged> {
-    const { log, audit, onFreed, redact } = this.#options;
+    const { log, audit, onFreed, redact, now } = this.#options;
     const filter = loggedFilter(selection);
     const about = { ...fields, filter };
     const leftOut = watchNames(this.#options.cells);
@@ -126,12 +131,21 @@ export class Parked {
       await audit.add({ actor: fields.by, action, target: null, detail });
     };
     try {
+      let size = FIRST_SIZE;
       for await (const rows of this.#batches(selection)) {
-        signal.throwIfAborted();
-        const ids = rows.map(({ id }) => id);
-        const count = await change(ids, (some) => left.add(some));
-        changed += count;
-        if (count > 0) onFreed();
+        for (let at = 0; at < rows.length; ) {
+          signal.throwIfAborted();
+          const part = rows.slice(at, at + size);
+          const startedAt = now();
+          const count = await change(
+            part.map(({ id }) => id),
+            (some) => left.add(some),
+          );
+          changed += count;
+          if (count > 0) onFreed();
+          at += part.length;
+          size = now() - startedAt > SLOW_MS ? Math.ceil(size / 2) : Math.min(size * 2, this.#batchSize);
+        }
       }
       const missing = leftOut();
       if (missing.length > 0) requireCells(missing, selection, changed);
@@ -161,6 +175,9 @@ export class Parked {
 }
 
 const DEFAULT_BATCH_SIZE = 1000;
+/** A slow trigger must not make the first statement longer than its timeout. */
+const FIRST_SIZE = 100;
+const SLOW_MS = 2000;
 
 /** @throws CellError where rows may be in a cell that did not answer */
 function requireCells(missing: readonly string[], { ids }: ParkedSelection, changed: number): void {
