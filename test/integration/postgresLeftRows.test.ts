@@ -147,7 +147,10 @@ test("a row that does not take another destination is left where it is, and the 
 });
 
 describe("the command", () => {
-  test.each([[], ["--per-second", "4"]])("of a replay names what it left, and ends, also with %p", async (...cap) => {
+  test.each([
+    ["without a cap", []],
+    ["of a row a batch", ["--per-second", "4"]],
+  ])("of a replay names what it left, and ends, %s", async (_, cap) => {
     const ids = await dead("free", ...HELD, "free");
     const { stdout } = await svc(addReplayCommand, "replay", "--state", "dead", ...cap);
     expect(stdout).toMatch(/^2 rows moved to pending; 4 rows of the outbox were refused or left by a trigger: /m);
