@@ -52,7 +52,7 @@ export class NoOverrideError extends Error {
 }
 
 /** What a replay has done. */
-export interface Replayed extends LeftShown {
+interface Replayed extends LeftShown {
   readonly moved: number;
 }
 
