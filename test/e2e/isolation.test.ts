@@ -30,8 +30,8 @@ interface Load {
 const BACKLOG: Load = { healthyRows: 500, badRows: 2000, where: "in front", boundMs: 20_000 };
 const LONG_BACKLOG: Load = { ...BACKLOG, badRows: 20_000 };
 const ONE_PER_CENT: Load = { healthyRows: 990, badRows: 10, where: "in between", boundMs: 20_000 };
-/** The bad ones are more than the slots. */
-const TWO_PER_MILLE: Load = { healthyRows: 4990, badRows: 10, where: "in between", boundMs: 20_000 };
+/** The bad ones are more than the slots. Held slots would be free only after the timeout of 30 s. */
+const TWO_PER_MILLE: Load = { healthyRows: 4990, badRows: 10, where: "in between", boundMs: 28_000 };
 
 interface Case {
   readonly what: string;
