@@ -12,6 +12,7 @@ import { everyStatement, prepare } from "../support/postgresStatements.ts";
 
 /** They give positions or the ids of entries, which are the coordinator's, in a part of a `WITH`. */
 const IN_PARTS = [
+  "buckets.copy",
   "history.trial",
   "inbox.relay",
   "inbox.relay of named rows",
