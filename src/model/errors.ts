@@ -88,6 +88,13 @@ export function mayPass(error: unknown): boolean {
   return error instanceof StoreError && PASSING.has(error.code);
 }
 
+const REFUSALS: ReadonlySet<StoreErrorCode> = new Set(["data", "refused", "busy", "skipped"]);
+
+/** Whether the database refuses a row, by its data or a rule: the statement would pass without it. */
+export function isRefused(error: unknown): error is StoreError {
+  return error instanceof StoreError && REFUSALS.has(error.code);
+}
+
 interface PublishErrorOptions extends ErrorOptions {
   readonly retryAfterMs?: number | undefined;
   readonly isPermanent?: boolean | undefined;

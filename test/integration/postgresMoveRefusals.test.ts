@@ -175,6 +175,11 @@ describe("a trigger on the table of the buckets that keeps one from", () => {
   test.each(
     STEPS.flatMap((each) => [
       { ...each, action: "RAISE 'not this one'", reason: /refused in the cell [ab] buckets.*not this one/ },
+      {
+        ...each,
+        action: "RAISE 'not this one' USING ERRCODE = '55P03'",
+        reason: /busy in the cell [ab] buckets.*not this one/,
+      },
       { ...each, action: "RETURN NULL", reason: /a trigger on the table of the buckets of [ab] keeps it/ },
     ]),
   )("$step ($action) keeps no other", async ({ cell, state, ends, action, reason }) => {

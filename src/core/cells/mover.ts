@@ -1,4 +1,4 @@
-import { errorText, StoreError } from "../../model/errors.ts";
+import { errorText, isRefused, StoreError } from "../../model/errors.ts";
 import { groupBy } from "../../model/groups.ts";
 import type { ClaimToken } from "../../model/rows.ts";
 import type { BucketStore } from "../../ports/bucketStore.ts";
@@ -176,7 +176,7 @@ async function changeEach<B extends { readonly bucket: number }, T>(
       changed.push(...(await change(part)));
       if (part === buckets) break;
     } catch (error) {
-      if (!(error instanceof StoreError) || (error.code !== "refused" && error.code !== "data")) throw error;
+      if (!isRefused(error)) throw error;
       const [only] = part;
       if (part !== buckets && only !== undefined) refused.set(only.bucket, errorText(error));
     }
@@ -196,7 +196,7 @@ class MoveRun {
   readonly #prefixes: readonly string[];
   /** The cells of those that are still to be moved: each pass copies for all of them, as the next one begins behind it. */
   readonly #targets: Map<number, BucketStore>;
-  /** A row of each reason for which rows were refused: buckets of one reason are told together. */
+  /** By reason, one of the rows that were refused for it: buckets with the same reason are told together. */
   readonly #refused = new Map<string, string>();
   /** The servers of those cells, as they were before the first copy. */
   readonly #servers = new Map<BucketStore, string | undefined>();

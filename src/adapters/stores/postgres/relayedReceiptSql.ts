@@ -80,8 +80,8 @@ export function relayedReceiptStatements(
   /**
    * A row is born `processed`, with its outbox row. It is `pending` as usual where an earlier one of its key waits in
    * this snapshot, which holds everything that was relayed so far; where its topic is empty; where the owner's triggers
-   * may change it; and where another process relays at this moment.
-   * `stored` returns what the table holds, as a relay pass reads it.
+   * may change it; and where another process relays at this moment. `stored` returns what the table holds, as a relay
+   * pass reads it.
    *
    * `all_made` as in the relay.
    */

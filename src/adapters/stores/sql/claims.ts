@@ -1,3 +1,4 @@
+import { isRefused } from "../../../model/errors.ts";
 import type { ClaimedRow, ClaimToken, MessageId, Outcome } from "../../../model/rows.ts";
 import type { ClaimRequest, ClaimResult, ClaimScope, SettledRows } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
@@ -10,7 +11,6 @@ import {
   headersOf,
   idsOf,
   isBehind,
-  isRefused,
   numberOf,
   Quarantine,
   type RefusedRow,

@@ -1,4 +1,4 @@
-import { StoreError } from "../../../model/errors.ts";
+import { isRefused, StoreError } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import type {
   FinishedRow,
@@ -15,7 +15,6 @@ import {
   countChanged,
   countOf,
   dateOf,
-  isRefused,
   listedRow,
   type Named,
   type Row,

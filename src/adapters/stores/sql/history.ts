@@ -1,19 +1,10 @@
-import { errorText, StoreError } from "../../../model/errors.ts";
+import { errorText, isRefused, StoreError } from "../../../model/errors.ts";
 import type { AttemptRecord, MessageId, Outcome } from "../../../model/rows.ts";
 import type { HistoryEntry, HistoryEvent, HistoryStore } from "../../../ports/historyStore.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import type { TableNames } from "./names.ts";
-import {
-  dateOf,
-  isRefused,
-  LONGEST_NAME,
-  type Named,
-  type Row,
-  type StatementRunner,
-  storable,
-  type Values,
-} from "./rows.ts";
+import { dateOf, LONGEST_NAME, type Named, type Row, type StatementRunner, storable, type Values } from "./rows.ts";
 
 /** The same statements twice: as they are, and with what they add to the history, or delete from it. */
 export interface WithHistory<T> {

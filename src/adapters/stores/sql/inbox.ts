@@ -1,4 +1,4 @@
-import { errorText, type StoreError } from "../../../model/errors.ts";
+import { errorText, isRefused, type StoreError } from "../../../model/errors.ts";
 import type { InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type {
@@ -14,7 +14,6 @@ import { resolvesWithin } from "../../../time/wait.ts";
 import { claimedRow } from "./claims.ts";
 import {
   idsOf,
-  isRefused,
   type Named,
   oldestAgeMs,
   Quarantine,

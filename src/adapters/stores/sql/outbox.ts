@@ -1,7 +1,8 @@
+import { isRefused } from "../../../model/errors.ts";
 import type { ClaimToken, MessageId } from "../../../model/rows.ts";
 import type { DestinationBacklog, Lease, OutboxBacklog, OutboxGlance, OutboxStore } from "../../../ports/store.ts";
 import { type ClaimStatements, OutboxClaims } from "./claims.ts";
-import { changeInParts, idsOf, isRefused, oldestAgeMs, type Row } from "./rows.ts";
+import { changeInParts, idsOf, oldestAgeMs, type Row } from "./rows.ts";
 
 export interface OutboxStatements<S> extends ClaimStatements<S> {
   readonly renew: S;

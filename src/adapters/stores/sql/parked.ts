@@ -1,3 +1,4 @@
+import { isRefused } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import type { OnLeft } from "../../../ports/finishedRows.ts";
 import type { ParkedRow, ParkedStore } from "../../../ports/store.ts";
@@ -5,7 +6,6 @@ import { noteValues, type SqlHistory, type WithHistory } from "./history.ts";
 import {
   countChanged,
   dateOf,
-  isRefused,
   listedRow,
   type Named,
   type Row,

@@ -1,3 +1,4 @@
+import { isRefused } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import type {
   PullClaim,
@@ -15,7 +16,6 @@ import {
   headersOf,
   idsOf,
   isBehind,
-  isRefused,
   numberOf,
   Quarantine,
   type RefusedRow,

@@ -1,4 +1,4 @@
-import { StoreError, type StoreErrorCode } from "../../../model/errors.ts";
+import { isRefused, type StoreError } from "../../../model/errors.ts";
 import type { Headers, MessageId, NewInboxRow, RoutedRow, TooLarge } from "../../../model/rows.ts";
 import type { OnLeft } from "../../../ports/finishedRows.ts";
 import type { Clock } from "../../../time/clock.ts";
@@ -137,13 +137,6 @@ export function storable(text: string, length = LONGEST_TEXT): string {
 
 /** Stored where the database refuses the reason itself: an owner's column may be narrow. */
 export const SHORT_REASON = "reason not storable";
-
-/** Whether the database refuses a row, by its data or a rule: the statement would pass without it. */
-export function isRefused(error: unknown): error is StoreError {
-  return error instanceof StoreError && REFUSALS.has(error.code);
-}
-
-const REFUSALS: ReadonlySet<StoreErrorCode> = new Set(["data", "refused", "busy", "skipped"]);
 
 /** What became of a part of a batch: the statement's result, or the one item that the database refuses. */
 export type Tried<T, R> =

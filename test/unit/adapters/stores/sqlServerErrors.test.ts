@@ -1,7 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import { isRefused } from "../../../../src/adapters/stores/sql/rows.ts";
 import { isDuplicateKey, NOT_OPEN, toStoreError } from "../../../../src/adapters/stores/sqlserver/errors.ts";
-import { StoreError, type StoreErrorCode } from "../../../../src/model/errors.ts";
+import { isRefused, StoreError, type StoreErrorCode } from "../../../../src/model/errors.ts";
 
 /** An error as the driver gives it: with the server's number, or with a code of its own. */
 function driverError(name: string, message: string, more: { readonly number?: number; readonly code?: string }): Error {

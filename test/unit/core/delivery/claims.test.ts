@@ -2,9 +2,23 @@ import { randomUUID } from "node:crypto";
 import { expect, test } from "@jest/globals";
 import { Claims } from "../../../../src/core/delivery/claims.ts";
 import type { ClaimToken, MessageId, Outcome } from "../../../../src/model/rows.ts";
+import type { Log } from "../../../../src/ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, SettledRows } from "../../../../src/ports/store.ts";
 import { ManualClock, recordingLog, silentMetrics } from "../../../support/recorders.ts";
 import { outboxRow, ScriptedOutbox } from "../../../support/scriptedOutbox.ts";
+
+function claimsOf(store: ScriptedOutbox, clock: ManualClock, log: Log, wait: (ms: number) => Promise<void>): Claims {
+  return new Claims({
+    store,
+    newToken: () => randomUUID() as ClaimToken,
+    claimTimeoutMs: 300_000,
+    clock,
+    random: () => 0,
+    metrics: silentMetrics,
+    log,
+    wait,
+  });
+}
 
 /** @param msOf how long a claim of so many rows takes */
 function setup(msOf: (rows: number) => number) {
@@ -16,16 +30,7 @@ function setup(msOf: (rows: number) => number) {
       return await super.claim(request);
     }
   })();
-  const claims = new Claims({
-    store,
-    newToken: () => randomUUID() as ClaimToken,
-    claimTimeoutMs: 300_000,
-    clock,
-    random: () => 0,
-    metrics: silentMetrics,
-    log,
-    wait: async () => {},
-  });
+  const claims = claimsOf(store, clock, log, async () => {});
   return { claims, store, lines, limits: () => store.claims.map(({ limit }) => limit) };
 }
 
@@ -54,16 +59,7 @@ test("an outcome that cannot be stored now is tried again while its claim lasts,
       return { closed, refused, busy: new Map(outcomes.filter(isBusy).map(({ id }) => [id, "locked"])) };
     }
   })();
-  const claims = new Claims({
-    store,
-    newToken: () => randomUUID() as ClaimToken,
-    claimTimeoutMs: 300_000,
-    clock,
-    random: () => 0,
-    metrics: silentMetrics,
-    log,
-    wait: async (ms) => clock.advance(ms),
-  });
+  const claims = claimsOf(store, clock, log, async (ms) => clock.advance(ms));
   store.batches.push(["later", "never", "now"].map((topic) => outboxRow({ topic })));
   const { result, claim } = await claims.make(10, undefined);
   const [later, never] = result.rows.map(({ id }) => id);
