@@ -72,8 +72,8 @@ interface Way {
 
 type OnStored = (rows: readonly NewInboxRow[]) => void;
 
-/** The way into one database. @param restMs of `ReceiptBatcherLimits` */
-function wayInto(context: RoleContext, onPullable: OnStored, restMs = 0) {
+/** The way into one database. */
+function wayInto(context: RoleContext, onPullable: OnStored) {
   const { store, log, wakes } = context;
   const onStored = (rows: readonly NewInboxRow[], outcomes: readonly InsertResult[]): void => {
     const relayed = outcomes.flatMap((outcome) =>
@@ -95,7 +95,7 @@ function wayInto(context: RoleContext, onPullable: OnStored, restMs = 0) {
     onStored(rows, outcomes);
     return outcomes;
   };
-  const batcher = new ReceiptBatcher(inbox, log, { onStored, restMs });
+  const batcher = new ReceiptBatcher(inbox, log, { onStored });
   const journal = journalOf(context);
   const closers = [closer("receipts", () => batcher.close()), ...(journal === undefined ? [] : [journal])];
   return { receipts: batcher, insert, journal, closers } satisfies Way;
@@ -103,8 +103,7 @@ function wayInto(context: RoleContext, onPullable: OnStored, restMs = 0) {
 
 /** The ways into several cells. */
 function waysInto({ contexts, buckets }: Cells, onPullable: OnStored, clock: Clock): Way {
-  const restMs = contexts.size > 1 ? REST_MS : 0;
-  const ways = new Map([...contexts].map(([name, context]) => [name, wayInto(context, onPullable, restMs)]));
+  const ways = new Map([...contexts].map(([name, context]) => [name, wayInto(context, onPullable)]));
   const receipts = new CellReceipts({ cells: ways, buckets, clock, wait: sleep });
   return {
     receipts,
@@ -113,12 +112,6 @@ function waysInto({ contexts, buckets }: Cells, onPullable: OnStored, clock: Clo
     closers: [...ways.values()].flatMap(({ closers }) => closers),
   };
 }
-
-/**
- * Each of several cells gets a part of the messages, and an insert costs whatever its size. With this rest two cells take
- * a seventh less processor time a message; with one database, whose inserts are larger, it brings nothing.
- */
-const REST_MS = 2;
 
 /** Undefined with `outbox.history: off`. */
 function journalOf({ config, store, clock, metrics, log }: RoleContext): ReceiptJournal | undefined {

@@ -19,10 +19,12 @@ export interface ReceiptBatcherLimits {
   /** Age in ms at which an insert counts as stuck and others stop waiting for it. */
   readonly stuckAfterMs: number;
   /**
-   * Time in ms after an insert of `besideRows` or more until the next, where inserts run in turn: for the senders that
-   * were just answered, whose next messages would have to wait for that one to end. 0 for none.
+   * Where inserts run in turn, the next one after `besideRows` rows or more waits for this share of the time that they
+   * took: for the senders that were just answered, whose next messages would have to wait for it to end.
    */
-  readonly restMs: number;
+  readonly restShare: number;
+  /** Longest such rest in ms. */
+  readonly maxRestMs: number;
   /** Most bytes waiting for an insert; beyond that a receipt is refused at once. */
   readonly maxWaitingBytes: number;
 }
@@ -41,7 +43,10 @@ const DEFAULT_LIMITS: ReceiptBatcherLimits = {
   besideRows: 8,
   besideBytes: MIB / 16,
   stuckAfterMs: 50,
-  restMs: 0,
+  // Measured from HTTP to HTTP, over 128 connections: 0.92 of the processor time a message without a rest, in batches
+  // twice as large. With longer ones the database waits.
+  restShare: 0.5,
+  maxRestMs: 10,
   maxWaitingBytes: 64 * MIB,
 };
 
@@ -261,9 +266,10 @@ export class ReceiptBatcher {
   async #insert(batch: Batch, startedAt: number): Promise<void> {
     const inserted = await this.#inserted(batch);
     this.#running.splice(this.#running.indexOf(startedAt), 1);
-    const { besideRows, restMs } = this.#limits;
-    if (restMs > 0 && this.#store.insertsInTurn && batch.rows.length >= besideRows) {
-      this.#restsUntil = performance.now() + restMs;
+    const { besideRows, restShare, maxRestMs } = this.#limits;
+    if (this.#store.insertsInTurn && batch.rows.length >= besideRows) {
+      const endedAt = performance.now();
+      this.#restsUntil = endedAt + Math.min(maxRestMs, restShare * (endedAt - startedAt));
       this.#answer(batch, inserted);
       this.#sendWaiting();
     } else if (this.#waiting.length > 0) {

@@ -67,7 +67,13 @@ describe("the receipt batcher", () => {
 
   /** Where inserts run in turn: one of `rows`, during which one more row came, has ended. */
   async function afterInsertOf(rows: number, limits: Partial<ReceiptBatcherLimits> = {}) {
-    const { store, batcher } = setup({ besideRows: 2, restMs: 60_000, stuckAfterMs: 60_000, ...limits });
+    const { store, batcher } = setup({
+      besideRows: 2,
+      maxRestMs: 60_000,
+      restShare: 1e9,
+      stuckAfterMs: 60_000,
+      ...limits,
+    });
     store.insertsInTurn = true;
     const release = store.hold();
     const first = Promise.all(keys(rows).map((key) => batcher.add(row(key))));
@@ -79,13 +85,27 @@ describe("the receipt batcher", () => {
   }
 
   test("rests after an insert of many rows where inserts run in turn, for the messages that its answers bring", async () => {
-    const { store, batcher, during } = await afterInsertOf(2, { restMs: 20 });
+    const { store, batcher, during } = await afterInsertOf(2, { maxRestMs: 20 });
     const answered = batcher.add(row("answered"));
     await Promise.all([during, answered]);
     expect(sizes(store)).toEqual([2, 2]);
     // Nothing came for so long that it has rested.
     await batcher.add(row("alone"));
     expect(sizes(store)).toEqual([2, 2, 1]);
+  });
+
+  test("rests for a share of the time that the insert took", async () => {
+    const { store, batcher } = setup({ besideRows: 2, restShare: 3, maxRestMs: 60_000, stuckAfterMs: 60_000 });
+    store.insertsInTurn = true;
+    const release = store.hold();
+    void Promise.all(keys(2).map((key) => batcher.add(row(key))));
+    await eventually(() => expect(sizes(store)).toEqual([2]));
+    const beganBefore = performance.now();
+    await eventually(() => expect(performance.now() - beganBefore).toBeGreaterThan(10));
+    release();
+    const endedAfter = performance.now();
+    await batcher.add(row("next"));
+    expect(performance.now() - endedAfter).toBeGreaterThanOrEqual(3 * (endedAfter - beganBefore));
   });
 
   test("does not rest after an insert of few rows", async () => {
@@ -107,7 +127,7 @@ describe("the receipt batcher", () => {
   });
 
   test("rests no longer than that when it closes", async () => {
-    const { batcher, during } = await afterInsertOf(2, { restMs: 20 });
+    const { batcher, during } = await afterInsertOf(2, { maxRestMs: 20 });
     await batcher.close();
     await expect(during).resolves.toEqual({ kind: "stored" });
   });
