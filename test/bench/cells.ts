@@ -9,7 +9,7 @@ import { vacuum } from "./outbox.ts";
 import { inWords, processorSpent, sumOf, usAMessage } from "./processor.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
 
-const ROUNDS = 4;
+const ROUNDS = 6;
 const SECONDS = 10;
 const SVC = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../../roles/svc.js");
 
@@ -43,12 +43,16 @@ export async function cells(environment: Environment): Promise<readonly Figure[]
   };
   const one: Round[] = [];
   const both: Round[] = [];
+  const sides = [
+    { config: database, rounds: one },
+    { config: two, rounds: both },
+  ];
   // The first round warms up.
   for (let round = 0; round <= ROUNDS; round += 1) {
-    const pair = [await measured(database), await measured(two)] as const;
-    if (round === 0) continue;
-    one.push(pair[0]);
-    both.push(pair[1]);
+    for (const { config, rounds } of round % 2 === 0 ? sides : sides.toReversed()) {
+      const result = await measured(config);
+      if (round > 0) rounds.push(result);
+    }
   }
   await receiver.stop();
   const ratio = median(both.map((each, n) => each.perSecond / (one[n]?.perSecond ?? Number.NaN)));
@@ -90,8 +94,8 @@ async function measure(
   );
   const sender = await environment.program("sender.js", [svc.port, "/inbox/bench", 128, 500]);
   const programs = { service: svc, sender, receiver };
-  // Until each connection has its statements prepared.
-  await acceptedIn(sender, 2000);
+  // Until statements are prepared and code is compiled, which takes longer with two cells.
+  await acceptedIn(sender, 8000);
   const before = await receivedBy(receiver);
   const spent = await processorSpent(environment, programs);
   const startedAt = performance.now();
