@@ -25,7 +25,8 @@ const OF_EVENT = /^(?:(ce-)|ce_|cloudEvents[:_])([a-z0-9]+)$/i;
 export function splitAttributes(all: Headers) {
   const attributes: Record<string, string> = {};
   const others: Record<string, string> = {};
-  const headers: Record<string, string> = {};
+  // Without a prototype, so that `__proto__` is a name like any other.
+  const headers: Record<string, string> = Object.create(null);
   for (const [name, value] of Object.entries(all)) {
     const [, isEncoded, attribute] = OF_EVENT.exec(name) ?? [];
     if (attribute === undefined) headers[name] = value;

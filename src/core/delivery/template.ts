@@ -325,7 +325,8 @@ export function compileOutboundHeaders(statics: StaticHeaders): OutboundHeaders 
     for (const name of Object.keys(row)) rowNames.set(name.toLowerCase(), name);
     rowNames.delete(MESSAGE_ID_HEADER);
 
-    const headers: Record<string, string> = {};
+    // Without a prototype, so that `__proto__` is a name like any other.
+    const headers: Record<string, string> = Object.create(null);
     for (const { name, value, lowerCase } of defaults) {
       if (rowNames.has(lowerCase)) continue;
       const text = typeof value === "string" ? value : value(fields);

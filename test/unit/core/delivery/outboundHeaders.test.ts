@@ -1,5 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import { compileHeaderValue, compileOutboundHeaders, messageFields } from "../../../../src/core/delivery/template.ts";
+import { splitAttributes } from "../../../../src/model/cloudEvents.ts";
 import type { DeliverableRow } from "../../../../src/model/rows.ts";
 import { CLAIM, row } from "./deliverSetup.ts";
 
@@ -48,6 +49,12 @@ describe("the headers of a delivery", () => {
       "X-A": "2",
       "x-message-id": ID,
     });
+  });
+
+  test("may be called as the prototype is", () => {
+    const headers = compileOutboundHeaders({})(JSON.parse('{"__proto__":"p"}'), ID, FIELDS);
+    expect(Object.entries(headers)).toContainEqual(["__proto__", "p"]);
+    expect(Object.entries(splitAttributes(headers).headers)).toContainEqual(["__proto__", "p"]);
   });
 
   test("are rendered where they are templates, and left out without a value", () => {
