@@ -140,17 +140,26 @@ export async function onTable(message: string, work: () => Promise<object>): Pro
 /**
  * Answers with the JSON that `work` returns.
  *
+ * @param log gets the reason of a failure, which the answer may not tell
  * @param parse throws an Error whose message is the reason: 400
  * @param work throws a Refusal, a StoreError (500), or the error of a change that was interrupted between two batches,
  *   whose answer has the count so far
  */
-export function answering<T>(parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): AdminHandler {
+export function answering<T>(
+  log: Log,
+  parse: (request: AdminRequest) => T,
+  work: (request: T) => Promise<object>,
+): AdminHandler {
   return async function answer(request, res) {
     const valid = parsed(res, () => parse(request));
     if (valid === undefined) return;
     try {
       sendJson(res, 200, await work(valid.value));
     } catch (error) {
+      if (error instanceof StoreError) {
+        const [path] = request.url.split("?", 1);
+        log.error({ path, code: error.code, reason: error.message }, "an admin request failed");
+      }
       answerError(res, error);
     }
   };

@@ -62,7 +62,7 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
   type Id = keyof typeof describe;
   const at = (id: Id, handler: RouteHandler): Route => route(id, { access, ...describe[id] }, handler);
   const json = <T>(id: Id, parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): Route =>
-    at(id, guard(answering(parse, work)));
+    at(id, guard(answering(options.log, parse, work)));
   const read = <T>(id: Id, parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): Route =>
     json(id, parse, (request) => reads.namingMissing(options.cells, () => work(request)));
   const jobs = changes.jobChanges(options.jobs, options.runner, run);

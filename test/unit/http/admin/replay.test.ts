@@ -20,6 +20,7 @@ async function start(
   run: (request: ReplayRequest) => Promise<{ readonly moved: number }> = async () => ({ moved: 3 }),
 ) {
   const asked: ReplayRequest[] = [];
+  const { log, lines } = recordingLog();
   const routes = adminRoutes({
     admin: { insecure: true, showPayloads: false, maxTransformTimeoutMs: 100 },
     limits: bodyLimits(200),
@@ -42,11 +43,11 @@ async function start(
     events: { follow: () => {} },
     configText: "",
     clock: new ManualClock(),
-    log: recordingLog().log,
+    log,
   });
   const http = await startHttp({ routes });
   const post = (body: string | Uint8Array) => http.post(body, {}, PATH);
-  return { ...http, asked, post };
+  return { ...http, asked, lines, post };
 }
 
 const error = (status: number, message: string, more: object = {}) => ({
@@ -130,5 +131,12 @@ describe("POST /admin/replay", () => {
     finish({ moved: 9 });
     await result;
     expect((await fetch(`http://127.0.0.1:${http.data.port}/`)).status).toBe(200);
+  });
+
+  test("logs why the database failed, which the answer does not tell", async () => {
+    await using http = await start(() => Promise.reject(new StoreError("busy", "the row cannot be changed now")));
+    expect(await seen(await http.post('{"topic":"a"}'))).toEqual(error(500, "Storage failed"));
+    const fields = { path: PATH, code: "busy", reason: "the row cannot be changed now" };
+    expect(http.lines).toContainEqual({ level: "error", message: "an admin request failed", fields });
   });
 });
