@@ -68,7 +68,6 @@ describe("the receipt batcher", () => {
   /** Where inserts run in turn: one of `rows`, during which one more row came, has ended. */
   async function afterInsertOf(rows: number, limits: Partial<ReceiptBatcherLimits> = {}) {
     const { store, batcher } = setup({
-      besideRows: 2,
       maxRestMs: 60_000,
       restShare: 1e9,
       stuckAfterMs: 60_000,
@@ -84,7 +83,7 @@ describe("the receipt batcher", () => {
     return { store, batcher, during };
   }
 
-  test("rests after an insert of many rows where inserts run in turn, for the messages that its answers bring", async () => {
+  test("rests after an insert of several rows where inserts run in turn, for the messages that its answers bring", async () => {
     const { store, batcher, during } = await afterInsertOf(2, { maxRestMs: 20 });
     const answered = batcher.add(row("answered"));
     await Promise.all([during, answered]);
@@ -95,7 +94,7 @@ describe("the receipt batcher", () => {
   });
 
   test("rests for a share of the time that the insert took", async () => {
-    const { store, batcher } = setup({ besideRows: 2, restShare: 3, maxRestMs: 60_000, stuckAfterMs: 60_000 });
+    const { store, batcher } = setup({ restShare: 3, maxRestMs: 60_000, stuckAfterMs: 60_000 });
     store.insertsInTurn = true;
     const release = store.hold();
     void Promise.all(keys(2).map((key) => batcher.add(row(key))));
@@ -108,10 +107,16 @@ describe("the receipt batcher", () => {
     expect(performance.now() - endedAfter).toBeGreaterThanOrEqual(3 * (endedAfter - beganBefore));
   });
 
-  test("does not rest after an insert of few rows", async () => {
+  test("does not rest after an insert of one row", async () => {
     const { store, during } = await afterInsertOf(1);
     await during;
     expect(sizes(store)).toEqual([1, 1]);
+  });
+
+  test("ends its rest when as many rows wait as had no answer when it began", async () => {
+    const { store, batcher, during } = await afterInsertOf(2);
+    await Promise.all([during, batcher.add(row("first again")), batcher.add(row("second again"))]);
+    expect(sizes(store)).toEqual([2, 3]);
   });
 
   test("ends its rest with a full batch", async () => {
