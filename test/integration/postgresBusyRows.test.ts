@@ -34,6 +34,25 @@ describe.each(STATES)("a row whose trigger raises the state %s", (state) => {
   });
 });
 
+// The pool repeats a statement of its own that fails so.
+describe.each(["26000", "42P05"])("a row whose trigger raises the state %s of a prepared statement", (state) => {
+  test("is refused, and the others are stored and claimed", async () => {
+    await withTables(async (store, database) => {
+      await busy(database, "INSERT", "inbox", "NEW.event_type = 'bad'", state);
+      await busy(database, "UPDATE", "outbox", "NEW.topic = 't3'", state);
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 9) n");
+
+      const outcomes = await store.inbox.insert(["good", "bad"].map((eventType) => inboxRow({ eventType })));
+
+      expect(outcomes).toMatchObject([{ kind: "stored" }, { kind: "refused" }]);
+      expect(await store.outbox.claim(claimRequest())).toMatchObject({
+        refused: [{ reason: expect.stringContaining(`(SQLSTATE ${state})`) }],
+      });
+      expect(await claimed(store)).toHaveLength(8);
+    });
+  });
+});
+
 describe("a row whose trigger cannot do it now", () => {
   test("is not stored, and may be later; the others of its commit are stored", async () => {
     await withTables(async (store, database) => {

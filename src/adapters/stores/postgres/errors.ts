@@ -34,9 +34,13 @@ export function isReadOnly(error: unknown): boolean {
   return sqlState(error) === "25006";
 }
 
-/** Whether a statement was not executed because of its preparation. 26000: unknown; 42P05: exists already. */
+/**
+ * Whether a statement was not executed because of its preparation. 26000: unknown; 42P05: exists already. A trigger that
+ * fails so, by a statement of its own, would fail again.
+ */
 export function isPreparationLost(error: unknown): boolean {
-  const { code } = error as { code?: unknown };
+  const { code, routine, where } = error as { readonly code?: unknown } & ServerFields;
+  if (routine === "exec_stmt_raise" || isOfFunction(where)) return false;
   return code === "26000" || code === "42P05" || isPlanOutdated(error);
 }
 

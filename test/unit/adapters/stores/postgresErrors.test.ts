@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { toStoreError } from "../../../../src/adapters/stores/postgres/errors.ts";
+import { isPreparationLost, toStoreError } from "../../../../src/adapters/stores/postgres/errors.ts";
 import type { StoreErrorCode } from "../../../../src/model/errors.ts";
 
 const serverError = (code: string, more: object = {}, message = "of the server") =>
@@ -43,4 +43,15 @@ test.each([
   expect(toStoreError("outbox.settle", serverError("22003", {}, message)).message).toBe(
     `outbox.settle: ${told} (SQLSTATE 22003)`,
   );
+});
+
+test.each<[string, object, boolean]>([
+  ["26000", {}, true],
+  ["42P05", { where: "while executing command on worker:5432" }, true],
+  ["0A000", { routine: "RevalidateCachedQuery" }, true],
+  ["0A000", { routine: "RevalidateCachedQuery", ...TRIGGER }, false],
+  ["26000", TRIGGER, false],
+  ["42P05", RAISED, false],
+])("a preparation is lost: %s with %j: %s", (state, fields, isLost) => {
+  expect(isPreparationLost(serverError(state, fields))).toBe(isLost);
 });
