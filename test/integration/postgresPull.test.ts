@@ -2,7 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { pullStatements } from "../../src/adapters/stores/postgres/pullSql.ts";
 import { quoteNames } from "../../src/adapters/stores/sql/names.ts";
-import { INBOX_COLUMNS } from "../../src/model/rows.ts";
+import { INBOX_COLUMNS, type MessageId } from "../../src/model/rows.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claim, ids, pullRequest, receive } from "../conformance/store/pullSupport.ts";
 import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
@@ -177,6 +177,27 @@ describe("an owner's table", () => {
     expect(await database.query("SELECT state, last_error FROM inbox WHERE id = $1", [first])).toEqual([
       { state: "dead", last_error: null },
     ]);
+  });
+
+  test.each([
+    ["returns OLD", "RETURN OLD;"],
+    ["keeps state and lease", "NEW.state := OLD.state; NEW.lease_expires_at := OLD.lease_expires_at; RETURN NEW;"],
+  ])("with a trigger that %s for one row tells no client that it is done or extended", async (_how, left) => {
+    await using inbox = await open();
+    const { store, database } = inbox;
+    const [bad, good] = ids(await receive(inbox, [{ aggregateId: "bad" }, { aggregateId: "good" }]));
+    const held = await claim(inbox);
+    await database.query(
+      `CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$
+       BEGIN IF OLD.aggregate_id = 'bad' THEN ${left} END IF; RETURN NEW; END $$`,
+    );
+    await database.query("CREATE TRIGGER hold BEFORE UPDATE ON inbox FOR EACH ROW EXECUTE FUNCTION hold()");
+
+    expect(await store.pull.extend(held, 60_000)).toEqual([good]);
+    expect(
+      (await store.pull.reject({ ...held, ids: [bad as MessageId] }, { delayMs: 0, reason: "x", maxAttempts: 1 })).dead,
+    ).toEqual([]);
+    expect(await store.pull.acknowledge(held)).toEqual([good]);
   });
 });
 

@@ -179,10 +179,13 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
   UPDATE ${table} i
   SET ${c.state} = 'processed', ${c.processedAt} = now(), ${unclaimed}
   WHERE ${ofClaim} AND ${named}
-  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, i.${c.claimToken} AS kept_token`),
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, i.${c.claimToken} IS NULL AND i.${c.state} = 'processed' AS is_done`),
     ),
 
-    /** Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. */
+    /**
+     * Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. A trigger may keep the
+     * old one, and a column round the new one to seconds.
+     */
     extend: byIndex("pull.extend(source, token, ids, leaseMs)")`
 WITH held AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${free("i")} AS lapsed
@@ -198,16 +201,16 @@ changed AS (
   FROM lease l CROSS JOIN held h LEFT JOIN stops s ON s.aggregate_id = h.aggregate_id
   WHERE i.${c.id} = h.id AND ${named}
     AND (NOT h.lapsed OR s.id IS NULL OR (h.created_at, h.id) < (s.created_at, s.id))
-  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, i.${c.leaseExpiresAt} AS lease_expires_at, l.ends_at
 )
-SELECT id FROM changed ORDER BY created_at, id`,
+SELECT id FROM changed WHERE lease_expires_at > ends_at - interval '1 second' ORDER BY created_at, id`,
 
     release: byIndex("pull.release(source, token, ids)")(
       inOrder(`
   UPDATE ${table} i
   SET ${c.attempt} = greatest(i.${c.attempt} - 1, 0), ${unclaimed}
   WHERE ${ofClaim} AND ${named}
-  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, i.${c.claimToken} AS kept_token`),
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, i.${c.claimToken} IS NULL AS is_done`),
     ),
 
     /**
@@ -242,9 +245,10 @@ changed AS (
       ${c.lastError} = CASE WHEN o.outcome = 'released' THEN i.${c.lastError} ELSE coalesce($6::text, i.${c.lastError}) END
   FROM outcomes o
   WHERE i.${c.id} = o.id
-  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, o.outcome, i.${c.claimToken} AS kept_token
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, o.outcome,
+    i.${c.claimToken} IS NULL AND (o.outcome <> 'dead' OR i.${c.state} = 'dead') AS is_done
 )
-SELECT id, outcome FROM changed WHERE kept_token IS NULL ORDER BY created_at, id`,
+SELECT id, outcome FROM changed WHERE is_done ORDER BY created_at, id`,
 
     dialect: {
       claimOf([rows = []]) {
@@ -267,9 +271,9 @@ function leaseBehind(locked: string, leaseMs: string): string {
 )`;
 }
 
-/** The ids of rows whose claims an update closed, oldest row first. */
+/** The ids of rows that an update changed, oldest row first; not those that a trigger left, which have no `is_done`. */
 function inOrder(update: string): string {
-  return `WITH changed AS (${update}\n)\nSELECT id FROM changed WHERE kept_token IS NULL ORDER BY created_at, id`;
+  return `WITH changed AS (${update}\n)\nSELECT id FROM changed WHERE is_done ORDER BY created_at, id`;
 }
 
 const CLAIM_PARAMETERS = "source, limit, maxBytes, token, leaseMs, maxAttempts, withReason";
