@@ -59,6 +59,9 @@ export class ReplayJobs {
     const scope = await replay.begin(signal);
     const job = { id, by, filter: JSON.stringify(request), perSecond, total: isExact ? count : null, scope };
     await store.add(job, { token, leaseMs: LEASE_MS });
+    if ((await store.get(id)) === undefined) {
+      throw new StoreError("refused", "the new job is not in the table of jobs: a trigger of yours left it out");
+    }
     const cap = perSecond === null ? "" : `, at most ${perSecond} a second`;
     const detail = `${JSON.stringify(loggedFilter(request))}${cap}`;
     await audit.add({ actor: by, action: "replay", target: id, detail });
@@ -124,7 +127,7 @@ export class ReplayJobs {
         // A long way without a match is noted now and then.
         if (moved === 0 && now() - notedAt < RENEWED_EVERY_MS) continue;
         const isHeld = await replay.persistently(() => store.advance(id, lease, progress), stopped.signal);
-        if (!isHeld) return await this.get(id);
+        if (!isHeld) return await this.#letGo(id, progress.moved);
         notedAt = now();
         onProgress(progress.moved);
       }
@@ -133,7 +136,7 @@ export class ReplayJobs {
     } catch (error) {
       // The batch that ran meanwhile.
       await store.advance(id, lease, progress).catch(() => {});
-      if (isTaken && !signal.aborted) return await this.get(id);
+      if (isTaken && !signal.aborted) return await this.#letGo(id, progress.moved);
       const isStopped = signal.aborted;
       const reason = redact(errorText(error));
       log.warn({ job: id, moved: progress.moved, left: rows.text, by, reason }, "replay ended early");
@@ -144,6 +147,16 @@ export class ReplayJobs {
       clearInterval(renewing);
     }
     return await this.get(id);
+  }
+
+  async #letGo(id: string, moved: number): Promise<JobShown | undefined> {
+    const job = await this.get(id);
+    const fields = { job: id, moved, state: job?.state };
+    this.#options.log.warn(
+      fields,
+      "replay ended: its job was cancelled or taken over, or a trigger of yours kept it as it was",
+    );
+    return job;
   }
 
   /** @throws StoreError */

@@ -5,7 +5,7 @@ import { StoreError } from "../../../../src/model/errors.ts";
 import type { ClaimToken, MessageId } from "../../../../src/model/rows.ts";
 import type { FinishedRow } from "../../../../src/ports/finishedRows.ts";
 import type { Job, JobStore } from "../../../../src/ports/jobStore.ts";
-import { ManualClock, recordingAudit, silentLog } from "../../../support/recorders.ts";
+import { ManualClock, recordingAudit, recordingLog, silentLog } from "../../../support/recorders.ts";
 
 const ID = "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f";
 const HELD = { id: ID, token: "t" as ClaimToken };
@@ -37,6 +37,7 @@ function setup(rows: readonly FinishedRow[], filter = '{"topic":"orders"}') {
   const notes: (readonly [moved: number, position: string | null])[] = [];
   /** What happens instead of, or after, the next notes. */
   const faults: ((note: () => void) => void)[] = [];
+  const { log, lines } = recordingLog();
   const jobs: Pick<JobStore, "get" | "advance" | "end"> = {
     get: async () => ({ ...job }),
     async advance(_id, _lease, { moved, position }) {
@@ -48,7 +49,7 @@ function setup(rows: readonly FinishedRow[], filter = '{"topic":"orders"}') {
       const fault = faults.shift();
       if (fault !== undefined) fault(note);
       else note();
-      return true;
+      return job.state === "running";
     },
     async end(_id, _token, state, error) {
       job.state = state;
@@ -89,9 +90,9 @@ function setup(rows: readonly FinishedRow[], filter = '{"topic":"orders"}') {
     now: () => clock.monotonic(),
     audit: recordingAudit().audit,
     redact: (text) => text,
-    log: silentLog,
+    log,
   });
-  return { runner, job, notes, faults, moved };
+  return { runner, job, notes, faults, moved, lines };
 }
 
 const unavailable = () => {
@@ -124,6 +125,22 @@ describe("a replay job", () => {
     await runner.execute(HELD, stop.signal, "interrupted");
     expect(moved).toHaveLength(10);
     expect(job).toMatchObject({ state: "interrupted", moved: 10, position: "10" });
+  });
+
+  test("that is no longer held ends, and says so", async () => {
+    const { runner, job, faults, moved, lines } = setup(Array.from({ length: 30 }, (_, n) => rowOf(n + 1)));
+    faults.push(() => {
+      job.state = "cancelled";
+    });
+    expect(await runner.execute(HELD, never, "running")).toMatchObject({ state: "cancelled" });
+    expect(moved).toHaveLength(10);
+    expect(lines).toMatchObject([
+      {
+        level: "warn",
+        message: expect.stringContaining("replay ended"),
+        fields: { job: ID, moved: 10, state: "cancelled" },
+      },
+    ]);
   });
 
   test("notes now and then how far it has looked without a match", async () => {
