@@ -5,7 +5,7 @@ import type { InboundAuth } from "../adapters/sources/http/schema.ts";
 import { CORRELATION_HEADER, correlationId } from "../core/receipt/attributes.ts";
 import { REJECTION_METRICS, type ReceivedMessage, type Receiver } from "../core/receipt/receive.ts";
 import { type BatchForm, type SplitBatch, splitBatch } from "../core/receipt/requestBatch.ts";
-import type { Headers, Receipt } from "../model/rows.ts";
+import { emptyHeaders, type Headers, type Receipt } from "../model/rows.ts";
 import { isCredentialHeader } from "../model/secret.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../time/clock.ts";
@@ -241,10 +241,10 @@ function keyHeadersOf({ idempotencyKey }: Provider): readonly string[] {
  * @param raw names and values in turn, as `IncomingMessage.rawHeaders` holds them
  * @param omits decides by a name in lower case whether to leave it out
  * @returns names in the letter case of their first occurrence; the values of a repeated name joined with `, ` (RFC
- *   9110, section 5.3). Without a prototype, so that `__proto__` is a name like any other.
+ *   9110, section 5.3).
  */
 export function receivedHeaders(raw: readonly string[], omits: (name: string) => boolean): Headers {
-  const headers: Record<string, string> = Object.create(null);
+  const headers = emptyHeaders();
   const firstNames = new Map<string, string>();
   for (let i = 0; i + 1 < raw.length; i += 2) {
     const name = raw[i] ?? "";

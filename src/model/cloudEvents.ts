@@ -1,4 +1,4 @@
-import type { Headers } from "./rows.ts";
+import { emptyHeaders, type Headers } from "./rows.ts";
 import { percentEncoded } from "./text.ts";
 
 /** CloudEvents 1.0.2: attributes of an event among the headers of a message, as the protocol bindings write them. */
@@ -25,8 +25,7 @@ const OF_EVENT = /^(?:(ce-)|ce_|cloudEvents[:_])([a-z0-9]+)$/i;
 export function splitAttributes(all: Headers) {
   const attributes: Record<string, string> = {};
   const others: Record<string, string> = {};
-  // Without a prototype, so that `__proto__` is a name like any other.
-  const headers: Record<string, string> = Object.create(null);
+  const headers = emptyHeaders();
   for (const [name, value] of Object.entries(all)) {
     const [, isEncoded, attribute] = OF_EVENT.exec(name) ?? [];
     if (attribute === undefined) headers[name] = value;

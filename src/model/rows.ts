@@ -45,6 +45,9 @@ export type ClaimToken = string & { readonly [claimTokenBrand]: true };
 /** Header name to value, names in the letter case in which they came. */
 export type Headers = Readonly<Record<string, string>>;
 
+/** Headers to fill, without a prototype: `__proto__` is a name like any other. */
+export const emptyHeaders = (): Record<string, string> => Object.create(null);
+
 /** Keys of `database.columnMapping.inbox` with their default column names (spec, "Inbox row"). */
 export const INBOX_COLUMNS = {
   id: "id",

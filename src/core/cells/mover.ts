@@ -196,7 +196,7 @@ class MoveRun {
   readonly #prefixes: readonly string[];
   /** The cells of those that are still to be moved: each pass copies for all of them, as the next one begins behind it. */
   readonly #targets: Map<number, BucketStore>;
-  /** By reason, one of the rows that were refused for it: buckets with the same reason are told together. */
+  /** One refused row for each reason: buckets with the same reason get the same message. */
   readonly #refused = new Map<string, string>();
   /** The servers of those cells, as they were before the first copy. */
   readonly #servers = new Map<BucketStore, string | undefined>();

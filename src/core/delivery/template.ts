@@ -1,6 +1,6 @@
 import { parse as parseLossless, stringify as stringifyLossless } from "lossless-json";
 import { PublishError } from "../../model/errors.ts";
-import type { DeliverableRow, Headers, MessageId } from "../../model/rows.ts";
+import { type DeliverableRow, emptyHeaders, type Headers, type MessageId } from "../../model/rows.ts";
 import { parsedJson } from "../../model/text.ts";
 import type { AddressColumn } from "../../ports/kinds.ts";
 import { findHeader } from "../receipt/attributes.ts";
@@ -325,8 +325,7 @@ export function compileOutboundHeaders(statics: StaticHeaders): OutboundHeaders 
     for (const name of Object.keys(row)) rowNames.set(name.toLowerCase(), name);
     rowNames.delete(MESSAGE_ID_HEADER);
 
-    // Without a prototype, so that `__proto__` is a name like any other.
-    const headers: Record<string, string> = Object.create(null);
+    const headers = emptyHeaders();
     for (const { name, value, lowerCase } of defaults) {
       if (rowNames.has(lowerCase)) continue;
       const text = typeof value === "string" ? value : value(fields);

@@ -149,6 +149,7 @@ export class ReplayJobs {
     return await this.get(id);
   }
 
+  /** Ends a job that this process no longer holds. @returns it as it is then @throws StoreError */
   async #letGo(id: string, moved: number): Promise<JobShown | undefined> {
     const job = await this.get(id);
     const fields = { job: id, moved, state: job?.state };

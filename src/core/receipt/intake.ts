@@ -1,7 +1,15 @@
 import { isUtf8 } from "node:buffer";
 import { v7 as uuidv7 } from "uuid";
 import { errorText, StoreError } from "../../model/errors.ts";
-import type { CellInsertResult, Headers, InsertResult, MessageId, NewInboxRow, Rejection } from "../../model/rows.ts";
+import {
+  type CellInsertResult,
+  emptyHeaders,
+  type Headers,
+  type InsertResult,
+  type MessageId,
+  type NewInboxRow,
+  type Rejection,
+} from "../../model/rows.ts";
 import type { BrokerMessage, Intake } from "../../ports/source.ts";
 import { Backoff } from "../../time/backoff.ts";
 import type { Random } from "../../time/clock.ts";
@@ -221,7 +229,7 @@ function givenCorrelation({ correlationId: ofProperty }: BrokerMessage, headers:
 }
 
 function receivedMessage(message: BrokerMessage, headers: Headers): ReceivedMessage {
-  const stored: Record<string, string> = Object.create(null);
+  const stored = emptyHeaders();
   for (const [name, value] of Object.entries(headers)) {
     if (name.toLowerCase() !== CORRELATION_NAME) stored[name] = value;
   }

@@ -52,7 +52,7 @@ export function createGuard({ admin, sessions, limits, clock, log }: GuardOption
     async function guarded(req, res, parameters) {
       const { url = "" } = req;
       const onRefused = (_req: unknown, reason: string): void =>
-        log.warn({ path: url.split("?", 1)[0], reason }, "an admin request was refused");
+        log.warn({ path: pathOf(url), reason }, "an admin request was refused");
       // A session never makes up for wrong credentials.
       const session = verifier === null || hasCredentials(req.headers, auth) ? undefined : sessions?.of(req);
       const refusal =
@@ -67,6 +67,9 @@ export function createGuard({ admin, sessions, limits, clock, log }: GuardOption
       if (body !== null) await handle({ body, url, parameters, session }, res);
     };
 }
+
+/** Without the query, which may quote what an operator looks for. */
+const pathOf = (url: string): string | undefined => url.split("?", 1)[0];
 
 /** The same where no credentials are checked. */
 function openRefusal(req: IncomingMessage, hasConsole: boolean): string | null {
@@ -157,8 +160,7 @@ export function answering<T>(
       sendJson(res, 200, await work(valid.value));
     } catch (error) {
       if (error instanceof StoreError) {
-        const [path] = request.url.split("?", 1);
-        log.error({ path, code: error.code, reason: error.message }, "an admin request failed");
+        log.error({ path: pathOf(request.url), code: error.code, reason: error.message }, "an admin request failed");
       }
       answerError(res, error);
     }

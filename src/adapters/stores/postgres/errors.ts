@@ -40,7 +40,7 @@ export function isReadOnly(error: unknown): boolean {
  */
 export function isPreparationLost(error: unknown): boolean {
   const { code, routine, where } = error as { readonly code?: unknown } & ServerFields;
-  if (routine === "exec_stmt_raise" || isOfFunction(where)) return false;
+  if (isRaisedBy(routine) || isOfFunction(where)) return false;
   return code === "26000" || code === "42P05" || isPlanOutdated(error);
 }
 
@@ -106,7 +106,7 @@ function sqlState(error: unknown): string | undefined {
 }
 
 function codeOfState(state: string, { routine, where }: ServerFields): StoreErrorCode {
-  const isRaised = routine === "exec_stmt_raise";
+  const isRaised = isRaisedBy(routine);
   if (MAY_PASS.test(state) && (isRaised || (isOfCode(where) && !/^(57P|25)/.test(state)))) return "busy";
   // A standby answers reads but takes no writes: another host may be the primary.
   if (state === "25006" || /^(08|53|28|57P)/.test(state)) return "unavailable";
@@ -120,6 +120,9 @@ function codeOfState(state: string, { routine, where }: ServerFields): StoreErro
   if (/^(42|3F|3D)/.test(state)) return "schema";
   return "other";
 }
+
+/** Whether a RAISE of PL/pgSQL reported an error. */
+const isRaisedBy = (routine: unknown): boolean => routine === "exec_stmt_raise";
 
 /** Whether an error has the context of a function or trigger, not only that of a node of Citus that ran the statement. */
 const isOfFunction = (where: unknown): boolean => isText(where) && !/^while executing command on \S+$/.test(where);

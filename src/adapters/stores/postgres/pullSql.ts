@@ -271,7 +271,7 @@ function leaseBehind(locked: string, leaseMs: string): string {
 )`;
 }
 
-/** The ids of rows that an update changed, oldest row first; not those that a trigger left, which have no `is_done`. */
+/** The ids of the rows that an update changed, oldest first. `is_done` is false for one that a trigger left as it was. */
 function inOrder(update: string): string {
   return `WITH changed AS (${update}\n)\nSELECT id FROM changed WHERE is_done ORDER BY created_at, id`;
 }

@@ -67,12 +67,7 @@ describe("the receipt batcher", () => {
 
   /** Where inserts run in turn: one of `rows`, during which one more row came, has ended. */
   async function afterInsertOf(rows: number, limits: Partial<ReceiptBatcherLimits> = {}) {
-    const { store, batcher } = setup({
-      maxRestMs: 60_000,
-      restShare: 1e9,
-      stuckAfterMs: 60_000,
-      ...limits,
-    });
+    const { store, batcher } = setup({ maxRestMs: 60_000, restShare: 1e9, stuckAfterMs: 60_000, ...limits });
     store.insertsInTurn = true;
     const release = store.hold();
     const first = Promise.all(keys(rows).map((key) => batcher.add(row(key))));
