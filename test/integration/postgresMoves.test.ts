@@ -43,7 +43,7 @@ test("a copying pass begins anew when the clock was set back: what is received t
             return { position, nowMs: nowMs + hour * 3_600_000 };
           },
   });
-  const copies = new Copies(shifted, () => {});
+  const copies = new Copies(shifted, new ManualClock(), () => {});
   const targets = new Map([[bucket, b.store.buckets]]);
   const receive = (key: string) =>
     a.database.query(

@@ -3,6 +3,7 @@ import { errorText, mayPass, type StoreError } from "../../model/errors.ts";
 import { groupBy } from "../../model/groups.ts";
 import type { MessageId } from "../../model/rows.ts";
 import type { BucketStore, FinishedRow, StoredRow } from "../../ports/bucketStore.ts";
+import type { Clock } from "../../time/clock.ts";
 import { waitOrAbort } from "../../time/wait.ts";
 
 /**
@@ -13,6 +14,7 @@ import { waitOrAbort } from "../../time/wait.ts";
 export class Copies {
   readonly #from: BucketStore;
   readonly #onRefused: OnRefused;
+  readonly #clock: Clock;
   /** Where the next pass begins; undefined for the oldest row. */
   #since: string | undefined;
   /** Where the next but one begins. */
@@ -21,14 +23,15 @@ export class Copies {
   #markedMs = Number.NEGATIVE_INFINITY;
   /** Rows that no pass has found finished. */
   readonly #late = new Set<MessageId>();
-  /** Rows of one statement: fewer where one of as many took too long. */
+  /** Rows of one statement: fewer after one that took too long, until they are fast again. */
   #mostRows = MOST_ROWS;
   /** Rows copied by the last pass and this one: both read the newest ones. */
   #lastCopied: ReadonlySet<MessageId> = new Set();
 
   /** @param onRefused takes the bucket out of the targets */
-  constructor(from: BucketStore, onRefused: OnRefused) {
+  constructor(from: BucketStore, clock: Clock, onRefused: OnRefused) {
     this.#from = from;
+    this.#clock = clock;
     this.#onRefused = onRefused;
   }
 
@@ -100,10 +103,12 @@ export class Copies {
   async #store(rows: readonly StoredRow[], target: BucketStore, signal: AbortSignal): Promise<void> {
     for (let at = 0; at < rows.length; ) {
       const part = rows.slice(at, at + this.#mostRows);
+      const startedAt = this.#clock.monotonic();
       try {
         const { refused } = await waitOrAbort(target.copy(part, signal), signal, "a copying pass");
         for (const [row, reason] of refused) this.#onRefused(bucketOfStored(row), row.id ?? "", reason);
         at += part.length;
+        if (this.#clock.monotonic() - startedAt < FAST_MS) this.#mostRows = Math.min(MOST_ROWS, 2 * this.#mostRows);
       } catch (error) {
         if (!mayPass(error) || !(await answers(target, signal))) throw error;
         this.#mostRows = Math.ceil(part.length / 2);
@@ -152,6 +157,8 @@ const CLOCK_MARGIN_MS = 1000;
 const LONGEST_RECEIPT_MS = 120_000;
 const PAGE = 2000;
 const MOST_ROWS = 100;
+/** A copy of twice as many rows would not take too long. */
+const FAST_MS = 1000;
 const MOST_BYTES = 4 * 1024 * 1024;
 const MOST_REMEMBERED = 500_000;
 

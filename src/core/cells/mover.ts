@@ -220,7 +220,7 @@ class MoveRun {
     this.#waitMs = waitMs;
     this.#report = report;
     const byBucket = new Map(moves.map((move) => [move.bucket, move]));
-    this.#copies = new Copies(from, (bucket, id, reason) => {
+    this.#copies = new Copies(from, options.clock, (bucket, id, reason) => {
       const move = byBucket.get(bucket);
       if (move === undefined || !this.#isToMove(move)) return;
       const refusal = `${move.to}: ${reason}`;
