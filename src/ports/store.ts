@@ -119,9 +119,10 @@ export interface OutboxStore {
    * row keeps no other from being settled: where the database refuses its outcome (a trigger or constraint) it becomes
    * `dead`, and where it refuses that too it keeps its claim.
    *
-   * @returns what became of the rows; any row in neither was taken over and is unchanged
+   * @param mayWait whether it may wait, for a moment, for rows that other transactions hold; default true
+   * @returns what became of the rows; any other was taken over and is unchanged
    */
-  settle(outcomes: readonly Outcome[]): Promise<SettledRows>;
+  settle(outcomes: readonly Outcome[], mayWait?: boolean): Promise<SettledRows>;
 
   /**
    * Returns up to `limit` rows to `pending` whose lease ended, or whose claim without a lease is older than
@@ -146,9 +147,12 @@ export interface OutboxStore {
 export interface SettledRows {
   /** Rows whose claims were closed. */
   readonly closed: ReadonlySet<MessageId>;
-  /** Rows for which the database refuses every outcome, or that another transaction holds; with the reason. */
+  /** Rows for which the database refuses every outcome; with the reason. */
   readonly refused: ReadonlyMap<MessageId, string>;
-  /** Rows that code of the owner cannot change now, and that are worth another try; with the reason. */
+  /**
+   * Rows that another transaction holds, or that code of the owner cannot change now: worth another try; with the
+   * reason.
+   */
   readonly busy?: ReadonlyMap<MessageId, string>;
 }
 

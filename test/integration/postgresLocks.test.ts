@@ -2,8 +2,9 @@ import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import type { StoreError } from "../../src/model/errors.ts";
-import type { ClaimedRow, ClaimToken } from "../../src/model/rows.ts";
-import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
+import type { AttemptRecord, ClaimedRow, ClaimToken, Outcome } from "../../src/model/rows.ts";
+import { claimRequest, failed, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
+import { pullRequest } from "../conformance/store/pullSupport.ts";
 import { createDatabase, TEST_APPLICATION_NAME } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -16,6 +17,16 @@ failOnLeaks();
 /** Of the store. */
 const POOL_SIZE = 4;
 const LEASE = { leaseMs: 30_000, claimTimeoutMs: 60_000 };
+
+const RECORD: AttemptRecord = {
+  attempt: 1,
+  destination: "billing",
+  replica: "host-1",
+  code: "status_5xx",
+  status: "503",
+  durationMs: 1,
+};
+const noted = (row: ClaimedRow): Outcome => ({ ...failed(row), record: RECORD });
 
 async function setUp() {
   const database = await createDatabase();
@@ -50,19 +61,72 @@ describe("a row that a transaction of somebody else holds", () => {
     expect(renewed).toEqual(new Set(free.map(({ id }) => id)));
   });
 
-  test("keeps no other outcome from being written, and is left to its lease", async () => {
+  test.each([
+    ["sent", sent],
+    ["failed, with an entry of the history", noted],
+  ] as const)("keeps no other outcome from being written, and is worth another try: %s", async (_, outcomeOf) => {
     await using setup = await setUp();
     const { database, store, other } = setup;
+    await store.schema.checkColumns();
     await database.query("INSERT INTO outbox (topic, payload) SELECT 't', '1' FROM generate_series(1, 5) n");
+    const { rows } = await store.outbox.claim(claimRequest());
+    const outcomes = rows.map(outcomeOf);
+    await other.query("SELECT FROM outbox WHERE id = $1 FOR UPDATE", [rows[0]?.id]);
+
+    const { closed, refused, busy = [] } = await store.outbox.settle(outcomes);
+
+    expect(closed).toEqual(new Set(rows.slice(1).map(({ id }) => id)));
+    expect([...refused]).toEqual([]);
+    expect([...busy]).toEqual([[rows[0]?.id, "another transaction holds the row"]]);
+
+    const again = await store.outbox.settle(outcomes.slice(0, 1), false);
+    expect([...(again.busy ?? [])]).toEqual([...busy]);
+    await other.query("COMMIT");
+    expect((await store.outbox.settle(outcomes.slice(0, 1), false)).closed).toEqual(new Set([rows[0]?.id]));
+    expect(await database.query("SELECT FROM outbox WHERE state = 'processing'")).toEqual([]);
+    expect(await database.query("SELECT FROM outbox_history")).toHaveLength(outcomeOf === noted ? 5 : 0);
+  });
+
+  test("is told from one that a trigger keeps", async () => {
+    await using setup = await setUp();
+    const { database, store, other } = setup;
+    await database.query("INSERT INTO outbox (topic, payload) SELECT 't', n FROM generate_series(1, 3) n");
+    await database.query(`CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$`);
+    await database.query(`CREATE TRIGGER keep BEFORE UPDATE ON outbox FOR EACH ROW
+      WHEN (OLD.state = 'processing' AND OLD.payload = '2') EXECUTE FUNCTION keep()`);
     const { rows } = await store.outbox.claim(claimRequest());
     await other.query("SELECT FROM outbox WHERE id = $1 FOR UPDATE", [rows[0]?.id]);
 
-    const { closed, refused } = await store.outbox.settle(rows.map(sent));
+    const { closed, refused, busy = [] } = await store.outbox.settle(rows.map(sent));
 
-    expect(closed).toEqual(new Set(rows.slice(1).map(({ id }) => id)));
-    expect([...refused]).toEqual([[rows[0]?.id, "another transaction holds the row"]]);
-    expect(await database.query("SELECT FROM outbox WHERE state = 'sent'")).toHaveLength(4);
+    expect([...closed]).toEqual([rows[2]?.id]);
+    expect([...refused.keys()]).toEqual([rows[1]?.id]);
+    expect([...busy.keys()]).toEqual([rows[0]?.id]);
   });
+});
+
+test("a pull client whose message somebody holds soon gives its connection back", async () => {
+  await using setup = await setUp();
+  const { store, other } = setup;
+  await store.inbox.insert([inboxRow({ consumption: "pull" }), inboxRow({ consumption: "pull" })]);
+  const { source } = pullRequest();
+  const { token, rows } = await store.pull.claim(pullRequest());
+  expect(rows).toHaveLength(2);
+  await other.query("SELECT FROM inbox WHERE id = $1 FOR UPDATE", [rows[0]?.id]);
+  const held = { source, token, ids: null };
+
+  const tries = await Promise.allSettled([
+    store.pull.acknowledge(held),
+    store.pull.extend(held, 30_000),
+    store.pull.release(held),
+    store.pull.reject(held, { delayMs: 0, reason: null, maxAttempts: 5 }),
+  ]);
+
+  expect(tries.map((each) => each.status === "rejected" && (each.reason as StoreError).code)).toEqual(
+    tries.map(() => "contention"),
+  );
+  await other.query("COMMIT");
+  expect(await store.pull.acknowledge(held)).toHaveLength(2);
 });
 
 test("what has given up on a locked table waits for it no more on the server either", async () => {

@@ -271,12 +271,13 @@ export class Claims {
     while (this.#unsettled.length + this.#busy.length > 0) {
       if (this.#unsettled.length === 0 && !this.#areBusyDue()) await this.#options.wait(BUSY_STEP_MS);
       await this.#rest();
-      // Apart from the others, whose statement they would fail.
-      const batch = this.#areBusyDue() ? this.#busy.splice(0) : this.#unsettled.splice(0, MAX_BATCH);
+      // Apart from the others, whose statement they would fail or hold up.
+      const areBusy = this.#areBusyDue();
+      const batch = areBusy ? this.#busy.splice(0) : this.#unsettled.splice(0, MAX_BATCH);
       if (batch.length === 0) continue;
       let refused: SettledRows["refused"];
       try {
-        refused = await this.#write(batch);
+        refused = await this.#write(batch, !areBusy);
       } catch (error) {
         for (const each of batch) each.mayBeWritten = true;
         this.#unsettled = [...batch, ...this.#unsettled];
@@ -304,10 +305,11 @@ export class Claims {
   }
 
   /** @returns the rows whose outcome the database refuses, with its reasons */
-  async #write(batch: readonly Unsettled[]): Promise<SettledRows["refused"]> {
+  async #write(batch: readonly Unsettled[], mayWait: boolean): Promise<SettledRows["refused"]> {
     const { store, clock } = this.#options;
     const startedAt = clock.monotonic();
-    const { closed, refused: refusedForGood, busy } = await store.settle(batch.map(({ outcome }) => outcome));
+    const outcomes = batch.map(({ outcome }) => outcome);
+    const { closed, refused: refusedForGood, busy } = await store.settle(outcomes, mayWait);
     const endedAt = clock.monotonic();
     this.#restsUntil = endedAt + Math.min(endedAt - startedAt, MAX_REST_MS);
     const refused = new Map(refusedForGood);
@@ -334,7 +336,8 @@ export class Claims {
   /** Of an outcome that the database could not write now: it waits, while its claim lasts. */
   #mayTryAgain(each: Unsettled, now: number, reason: string): boolean {
     const { claim, outcome } = each;
-    if (this.#givenUp || now >= claim.deadline || claim.lost.has(outcome.id)) return false;
+    // A renewal skips a row that another transaction holds, and so takes it for lost.
+    if (this.#givenUp || now >= claim.deadline) return false;
     if (!each.isBusy) {
       this.#options.metrics.outboxRowRefused(1);
       this.#options.log.warn(

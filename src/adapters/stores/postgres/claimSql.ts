@@ -283,12 +283,18 @@ ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(lowWater)}`
   const attemptsPlus = (added: string): string =>
     `CASE WHEN ${added} > 0 THEN least(greatest(coalesce(o.${c.attempt}, 0), 0)::bigint + ${added}, ${MAX_INTEGER}) ELSE o.${c.attempt} END`;
 
-  /** @param and a further condition on the rows @param noted a further part of the `WITH` */
-  const settle = (and: string, noted = ""): string => `
+  /** @param isOfFree whether of the rows that no other transaction holds @param noted a further part of the `WITH` */
+  const settleText = (isOfFree: boolean, noted = ""): string => {
+    const free = `
+free AS MATERIALIZED (
+  SELECT f.${c.id} AS id FROM ${table} f WHERE f.${c.id} = ANY ($1::uuid[]) FOR NO KEY UPDATE OF f SKIP LOCKED
+),`;
+    const isFree = `AND o.${c.id} = ANY (ARRAY(SELECT id FROM free))`;
+    return `
 WITH outcomes AS MATERIALIZED (
   SELECT u.*, now() AS now, now() + u.delay * interval '1 millisecond' AS again_at
   FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS u(id, token, state, attempts, delay, reason)
-),
+),${isOfFree ? free : ""}
 closed AS (
 UPDATE ${table} o
 SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.attempts")}, ${c.updatedAt} = s.now, ${unclaimed},
@@ -297,9 +303,26 @@ SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.att
     ${c.lastError} = coalesce(s.reason, o.${c.lastError})
 FROM outcomes s
 WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
-  AND (o.${c.state} || '') = 'processing'${and}
+  AND (o.${c.state} || '') = 'processing'${isOfFree ? isFree : ""}
 RETURNING o.${c.id} AS id, o.${c.claimToken} AS kept_token)${noted}
-SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count FROM closed WHERE kept_token IS NULL`;
+SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count${
+      isOfFree ? ", (SELECT array_agg(id::text) FROM free) AS free" : ""
+    }
+FROM closed WHERE kept_token IS NULL`;
+  };
+  const entries = noteSettled(
+    names,
+    "SELECT id FROM closed WHERE kept_token IS NULL",
+    SETTLE_PARAMETERS.split(", ").length + 1,
+  );
+  const settle = (ofWhich: string, isOfFree: boolean) => ({
+    plain: byIndex(`outbox.settle${ofWhich}(${SETTLE_PARAMETERS})`, { lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS })(
+      settleText(isOfFree),
+    ),
+    noting: byIndex(`outbox.settle${ofWhich} with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`, {
+      lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS,
+    })(settleText(isOfFree, `,\nnoted AS (${entries})`)),
+  });
 
   return {
     ...claims("", CLAIM_PARAMETERS),
@@ -355,23 +378,10 @@ WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing' AND o.
      * A delay below 0 parks the row, a null reason keeps the last one; when every row was sent the lists from the
      * states on are empty. Returns one row: null when every claim was closed, else the ids that were.
      */
-    settle: byIndex(`outbox.settle(${SETTLE_PARAMETERS})`, { lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS })(settle("")),
-    settleNoting: byIndex(`outbox.settle with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`, {
-      lockTimeoutMs: NOTING_LOCK_TIMEOUT_MS,
-    })(
-      settle(
-        "",
-        `,\nnoted AS (${noteSettled(names, "SELECT id FROM closed WHERE kept_token IS NULL", SETTLE_PARAMETERS.split(", ").length + 1)})`,
-      ),
-    ),
+    settle: settle("", false),
 
     whenLocked: {
-      settle: byIndex(`outbox.settle of unlocked rows(${SETTLE_PARAMETERS})`, {
-        lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS,
-      })(
-        settle(`
-  AND o.${c.id} = ANY (ARRAY(SELECT f.${c.id} FROM ${table} f WHERE f.${c.id} = ANY ($1::uuid[]) FOR NO KEY UPDATE OF f SKIP LOCKED))`),
-      ),
+      free: settle(" of unlocked rows", true),
       underClaim: byIndex("outbox.rows under claims(ids, tokens)")`
 SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(id, token) ON o.${c.id} = s.id
 WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
@@ -404,6 +414,7 @@ WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
         if (row?.closed) return row.closed as MessageId[];
         return row?.count === "0" ? [] : settlements.map(({ id }) => id);
       },
+      freeOf: ([row]) => (row?.free ?? []) as MessageId[],
       isLockTimeout,
     },
   };
@@ -437,10 +448,8 @@ const IN_FLIGHT_READ = 3000;
 /** In sequence numbers: as many rows are read in a quarter of the time of a claim. */
 const MOST_LEFT_OUT = 5000;
 
-/** Far below the lease: one locked row must not keep the others until their leases have ended. */
-const SETTLE_LOCK_TIMEOUT_MS = 10_000;
-/** The history is not worth a longer wait; where a row is locked, the settlement without it waits on. */
-const NOTING_LOCK_TIMEOUT_MS = 500;
+/** A row that waits for a lock keeps the others of its statement, and those behind it. */
+const SETTLE_LOCK_TIMEOUT_MS = 500;
 
 const MAX_INTEGER = 2 ** 31 - 1;
 

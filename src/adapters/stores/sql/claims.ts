@@ -3,7 +3,7 @@ import type { ClaimedRow, ClaimToken, MessageId, Outcome } from "../../../model/
 import type { ClaimRequest, ClaimResult, ClaimScope, SettledRows } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { OutboxHints, type ScopeHints, type SeenTable } from "./hints.ts";
-import { entriesOf, type NewEntry, type SqlHistory } from "./history.ts";
+import { entriesOf, type NewEntry, type SqlHistory, type WithHistory } from "./history.ts";
 import { higher, type LowWater, lower } from "./lowWaterMarks.ts";
 import { plainerThan } from "./outcomes.ts";
 import {
@@ -76,26 +76,29 @@ export interface ClaimStatements<S> extends UnscopedClaims<S> {
    * Of the rows `ids` under their `tokens`, those behind an unfinished row of their key that is not among `finished`.
    */
   readonly behindUnfinished: S;
-  readonly settle: S;
-  /** The same, with the entries of {@link ClaimDialect.entryValues}. */
-  readonly settleNoting: S;
+  readonly settle: SettleStatements<S>;
   /** For a database whose settlements wait for locked rows only so long. */
   readonly whenLocked?: {
-    /** The same as `settle`, of the rows that no other session has locked. */
-    readonly settle: S;
+    /** Of the rows that no other transaction holds. */
+    readonly free: SettleStatements<S>;
     /** Which rows are still under their claims. */
     readonly underClaim: S;
   };
   readonly dialect: ClaimDialect;
 }
 
+/** `noting` writes the entries of {@link ClaimDialect.entryValues}, too. */
+type SettleStatements<S> = WithHistory<S>;
+
 interface ClaimDialect {
   scanOf(results: readonly (readonly Row[])[], limit: number): ClaimScan;
   settleValues(settlements: readonly Outcome[]): Values;
   /** @param entries one at least */
   entryValues(entries: readonly NewEntry[]): Values;
-  /** Reads the answer of `settle`: the rows whose claim was closed. */
+  /** Reads the answer of a settlement: the rows whose claim was closed. */
   closedOf(rows: readonly Row[], settlements: readonly Outcome[]): readonly MessageId[];
+  /** With `whenLocked`: the rows that a settlement of `free` ones did not find locked. */
+  freeOf?(rows: readonly Row[]): readonly MessageId[];
   /** With `whenLocked`: whether a settlement has given up waiting for a lock. */
   isLockTimeout?(error: unknown): boolean;
 }
@@ -382,13 +385,13 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   }
 
   /** Where the database refuses a row, settles the others; see {@link plainerThan} for that one. */
-  async settle(settlements: readonly Outcome[]): Promise<SettledRows> {
+  async settle(settlements: readonly Outcome[], mayWait?: boolean): Promise<SettledRows> {
     const passing = await this.#passing(settlements);
     const others = passing.size === 0 ? settlements : settlements.filter(({ id }) => !passing.has(id));
     if (others.length === 0) return { closed: new Set(), refused: passing };
     let settled: SettledRows;
     try {
-      settled = await this.#settleAll(others);
+      settled = await this.#settleAll(others, mayWait !== false);
     } catch (error) {
       settled = await this.#settleInHalves(others, error);
     }
@@ -417,46 +420,49 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     return new Map(idsOf(rows).map((id) => [id, PASSING]));
   }
 
-  async #settleAll(settlements: readonly Outcome[]): Promise<SettledRows> {
-    const { whenLocked, dialect } = this.sql;
-    let closed: ReadonlySet<MessageId>;
-    let reason = SKIPPED_REASON;
+  async #settleAll(settlements: readonly Outcome[], mayWait: boolean): Promise<SettledRows> {
+    const { whenLocked, dialect, settle } = this.sql;
+    const statements = mayWait || whenLocked === undefined ? settle : whenLocked.free;
+    let rows: readonly Row[];
     try {
-      closed = await this.#closeNoting(settlements);
+      rows = await this.#close(statements, settlements);
     } catch (error) {
-      if (whenLocked === undefined || dialect.isLockTimeout?.(error) !== true) throw error;
-      closed = await this.#close(whenLocked.settle, settlements);
-      reason = "another transaction holds the row";
+      if (statements !== settle || whenLocked === undefined || dialect.isLockTimeout?.(error) !== true) throw error;
+      return await this.#settleAll(settlements, false);
     }
+    const closed = new Set(dialect.closedOf(rows, settlements));
     // Mostly of claims that were lost.
     const left = settlements.filter(({ id }) => !closed.has(id));
     if (left.length === 0 || whenLocked === undefined) return { closed, refused: NONE_REFUSED };
-    const held = idsOf(await this.runner.run(whenLocked.underClaim, dialect.settleValues(left)));
-    return { closed, refused: new Map(held.map((id) => [id, reason])) };
+    const kept = idsOf(await this.runner.run(whenLocked.underClaim, dialect.settleValues(left)));
+    const free = statements === settle ? undefined : new Set(dialect.freeOf?.(rows));
+    const isHeld = (id: MessageId): boolean => free?.has(id) === false;
+    return {
+      closed,
+      refused: new Map(kept.filter((id) => !isHeld(id)).map((id) => [id, SKIPPED_REASON])),
+      busy: new Map(kept.filter(isHeld).map((id) => [id, HELD])),
+    };
   }
 
   /** Most outcomes were sent and have no entry: then the statement is the plain one. */
-  async #closeNoting(settlements: readonly Outcome[]): Promise<ReadonlySet<MessageId>> {
-    const { settle, settleNoting, dialect } = this.sql;
+  async #close(statements: SettleStatements<S>, settlements: readonly Outcome[]): Promise<readonly Row[]> {
+    const { dialect, whenLocked, settle } = this.sql;
     const entries = entriesOf(settlements);
-    if (entries.length === 0) return await this.#close(settle, settlements);
-    const values = dialect.entryValues(entries);
-    return await this.#history.noting({ plain: settle, noting: settleNoting }, (statement) =>
-      this.#close(statement, settlements, values),
+    const values = dialect.settleValues(settlements);
+    if (entries.length === 0) return await this.runner.run(statements.plain, values);
+    const mayWaitForRow = whenLocked !== undefined && statements === settle;
+    return await this.#history.noting(
+      statements,
+      (statement) => this.runner.run(statement, { ...values, ...dialect.entryValues(entries) }),
+      mayWaitForRow,
     );
-  }
-
-  async #close(statement: S, settlements: readonly Outcome[], values: Values = {}): Promise<ReadonlySet<MessageId>> {
-    const { settleValues, closedOf } = this.sql.dialect;
-    const rows = await this.runner.run(statement, { ...settleValues(settlements), ...values });
-    return new Set(closedOf(rows, settlements));
   }
 
   async #settleInHalves(settlements: readonly Outcome[], failure: unknown): Promise<SettledRows> {
     const closed = new Set<MessageId>();
     const refused = new Map<MessageId, string>();
     const busy = new Map<MessageId, string>();
-    for await (const tried of tryInHalves(settlements, failure, (part) => this.#settleAll(part))) {
+    for await (const tried of tryInHalves(settlements, failure, (part) => this.#settleAll(part, false))) {
       if (tried.isRefused && tried.error.code === "busy") {
         busy.set(tried.item.id, tried.error.message);
         if (busy.size < MOST_BUSY || closed.size > 0) continue;
@@ -467,6 +473,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
       const part = tried.isRefused ? await this.#settlePlainer(tried.item, tried.error.message) : tried.result;
       for (const id of part.closed) closed.add(id);
       for (const [id, reason] of part.refused) refused.set(id, reason);
+      for (const [id, reason] of part.busy ?? []) busy.set(id, reason);
     }
     return { closed, refused, busy };
   }
@@ -475,7 +482,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   async #settlePlainer(settlement: Outcome, refusal: string): Promise<SettledRows> {
     for (const plainer of plainerThan(settlement, refusal)) {
       try {
-        return await this.#settleAll([plainer]);
+        return await this.#settleAll([plainer], false);
       } catch (error) {
         if (!isRefused(error)) throw error;
       }
@@ -527,6 +534,7 @@ export function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
 const DEFAULT_MAX_ATTEMPTS = 5;
 
 const MOST_BUSY = 8;
+const HELD = "another transaction holds the row";
 const NONE_REFUSED: ReadonlyMap<MessageId, string> = new Map();
 const PASSING =
   "delivered, but an earlier row of its key is unfinished again, as in a database that went back in time: it is delivered once more behind that";

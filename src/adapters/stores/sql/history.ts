@@ -69,22 +69,23 @@ export class SqlHistory<S> implements HistoryStore {
    * noted for a while: the history never keeps a row from its way.
    *
    * @param work may run twice
+   * @param mayWaitForRow whether a wait for a lock that was given up may have been for a row: it is thrown
    */
-  async noting<T, R>({ plain, noting }: WithHistory<T>, work: (statements: T) => Promise<R>): Promise<R> {
+  async noting<T, R>(
+    { plain, noting }: WithHistory<T>,
+    work: (statements: T) => Promise<R>,
+    mayWaitForRow = false,
+  ): Promise<R> {
     if (!this.isAvailable || this.#clock.monotonic() < this.#pausedUntil) return await work(plain);
     try {
       const result = await work(noting);
       this.#pauseMs = FIRST_PAUSE_MS;
       return result;
     } catch (error) {
-      const isLocked = this.#isLockTimeout(error);
-      if (!isFaultOfTable(error) && !isLocked) throw error;
-      const startedAt = this.#clock.monotonic();
+      if (!isFaultOfTable(error) && (mayWaitForRow || !this.#isLockTimeout(error))) throw error;
       // Throws too where the fault is not the history's.
       const result = await work(plain);
-      // A statement that waits without the history too waits for a row.
-      const isOfRow = isLocked && this.#clock.monotonic() - startedAt >= WAIT_FOR_ROW_MS;
-      if (!isOfRow) this.#pause(errorText(error));
+      this.#pause(errorText(error));
       return result;
     }
   }
@@ -126,7 +127,6 @@ export class SqlHistory<S> implements HistoryStore {
   }
 }
 
-const WAIT_FOR_ROW_MS = 250;
 const FIRST_PAUSE_MS = 60_000;
 const LONGEST_PAUSE_MS = 900_000;
 /** Entries of one statement. */

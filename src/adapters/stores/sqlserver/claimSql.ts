@@ -328,10 +328,12 @@ WHERE p.${c.claimToken} = CONVERT(uniqueidentifier, t.[value]) AND p.${c.state} 
      * The state is compared with a variable, which matches no filtered index: rows are found by id. For `@rows` and
      * `@texts` see {@link textBatch}; a delay below 0 parks the row, a null reason keeps the last one.
      */
-    settle: statement(`outbox.settle(${SETTLE_PARAMETERS})`)(settle("")),
-    settleNoting: statement(`outbox.settle with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`)(
-      settle(noteSettled(names)),
-    ),
+    settle: {
+      plain: statement(`outbox.settle(${SETTLE_PARAMETERS})`)(settle("")),
+      noting: statement(`outbox.settle with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`)(
+        settle(noteSettled(names)),
+      ),
+    },
 
     dialect: {
       scanOf([counts = [], rows = []], limit) {
