@@ -194,6 +194,23 @@ describe("a row that a trigger refuses", () => {
     });
   });
 
+  test("when it is settled and keeps only its state is told, too", async () => {
+    await withTables(async (store, database) => {
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 3) n");
+      const rows = await claimed(store);
+      await database.query(`CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN NEW.state := OLD.state; RETURN NEW; END $$`);
+      await database.query(`CREATE TRIGGER keep BEFORE UPDATE ON outbox FOR EACH ROW
+        WHEN (NEW.topic = 't2' AND NEW.state = 'sent') EXECUTE FUNCTION keep()`);
+
+      const { closed, refused } = await store.outbox.settle(rows.map(sent));
+
+      const [first, second, third] = rows.map(({ id }) => id);
+      expect([...closed]).toEqual([first, third]);
+      expect([...refused.keys()]).toEqual([second]);
+    });
+  });
+
   test("when it is taken back or renewed keeps no other from it", async () => {
     await withTables(async (store, database) => {
       await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 9) n");

@@ -304,17 +304,13 @@ SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.att
 FROM outcomes s
 WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
   AND (o.${c.state} || '') = 'processing'${isOfFree ? isFree : ""}
-RETURNING o.${c.id} AS id, o.${c.claimToken} AS kept_token)${noted}
+RETURNING o.${c.id} AS id, o.${c.claimToken} IS NULL AND o.${c.state} IS DISTINCT FROM 'processing' AS is_closed)${noted}
 SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count${
       isOfFree ? ", (SELECT array_agg(id::text) FROM free) AS free" : ""
     }
-FROM closed WHERE kept_token IS NULL`;
+FROM closed WHERE is_closed`;
   };
-  const entries = noteSettled(
-    names,
-    "SELECT id FROM closed WHERE kept_token IS NULL",
-    SETTLE_PARAMETERS.split(", ").length + 1,
-  );
+  const entries = noteSettled(names, "SELECT id FROM closed WHERE is_closed", SETTLE_PARAMETERS.split(", ").length + 1);
   const settle = (ofWhich: string, isOfFree: boolean) => ({
     plain: byIndex(`outbox.settle${ofWhich}(${SETTLE_PARAMETERS})`, { lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS })(
       settleText(isOfFree),
@@ -384,7 +380,7 @@ WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing' AND o.
       free: settle(" of unlocked rows", true),
       underClaim: byIndex("outbox.rows under claims(ids, tokens)")`
 SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(id, token) ON o.${c.id} = s.id
-WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
+WHERE (o.${c.claimToken} = s.token OR o.${c.claimToken} IS NULL) AND (o.${c.state} || '') = 'processing'`,
     },
 
     dialect: {

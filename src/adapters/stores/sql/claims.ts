@@ -81,7 +81,7 @@ export interface ClaimStatements<S> extends UnscopedClaims<S> {
   readonly whenLocked?: {
     /** Of the rows that no other transaction holds. */
     readonly free: SettleStatements<S>;
-    /** Which rows are still under their claims. */
+    /** Which rows are still under their claims, or only by their state, which a trigger has kept. */
     readonly underClaim: S;
   };
   readonly dialect: ClaimDialect;
