@@ -11,6 +11,8 @@ import { type Figure, median, perSecond, rate } from "./report.ts";
 
 const ROUNDS = 6;
 const SECONDS = 10;
+/** Of the sender. Twice as many bring each cell the load, and so the batches, that one database has with half of them. */
+const CONNECTIONS = [128, 256] as const;
 const SVC = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../../roles/svc.js");
 
 /** What one round has shown. */
@@ -20,8 +22,8 @@ interface Round {
 }
 
 /**
- * (bb) HTTP in to HTTP out through one process: two cells in two databases of one server, in turn with one database. One machine does the same work, so it
- * shows what cells cost, not what they bring.
+ * (bb) HTTP in to HTTP out through one process: two cells in two databases of one server, in turn with one database. One
+ * machine does the same work, so it shows what cells cost, not what they bring.
  */
 export async function cells(environment: Environment): Promise<readonly Figure[]> {
   const { protocol: _, hostname, port, username, password, pathname } = new URL(environment.url);
@@ -37,10 +39,24 @@ export async function cells(environment: Environment): Promise<readonly Figure[]
   await svcCommand("migrate", "--config", file);
   await svcCommand("cells", "rebalance", "--config", file);
   const receiver = await environment.program("receiver.js", []);
-  const measured = async (each: object): Promise<Round> => {
-    await empty(environment, single, "cell_a", "cell_b");
-    return await measure(environment, receiver, each);
-  };
+  const figures: Figure[] = [];
+  for (const connections of CONNECTIONS) {
+    const measured = async (each: object): Promise<Round> => {
+      await empty(environment, single, "cell_a", "cell_b");
+      return await measure(environment, receiver, each, connections);
+    };
+    figures.push(...(await compared(measured, database, two, `${connections} connections`)));
+  }
+  await receiver.stop();
+  return figures;
+}
+
+async function compared(
+  measured: (database: object) => Promise<Round>,
+  database: object,
+  two: object,
+  load: string,
+): Promise<readonly Figure[]> {
   const one: Round[] = [];
   const both: Round[] = [];
   const sides = [
@@ -54,12 +70,11 @@ export async function cells(environment: Environment): Promise<readonly Figure[]
       if (round > 0) rounds.push(result);
     }
   }
-  await receiver.stop();
   const ratio = median(both.map((each, n) => each.perSecond / (one[n]?.perSecond ?? Number.NaN)));
   const usRatio = median(both.map((each, n) => sumOf(each.us) / sumOf(one[n]?.us ?? {})));
   return [
     {
-      name: "(bb) HTTP in to HTTP out, two cells on one server",
+      name: `(bb) HTTP in to HTTP out, two cells on one server, ${load}`,
       value: rate(median(both.map((each) => each.perSecond))),
       baseline: `${rate(median(one.map((each) => each.perSecond)))} one database`,
       ratio,
@@ -67,7 +82,7 @@ export async function cells(environment: Environment): Promise<readonly Figure[]
       met: ratio >= 0.95,
     },
     {
-      name: "(bb) processor time a message, two cells on one server",
+      name: `(bb) processor time a message, two cells on one server, ${load}`,
       value: inWords(both.at(-1)?.us ?? {}),
       baseline: inWords(one.at(-1)?.us ?? {}),
       ratio: usRatio,
@@ -81,6 +96,7 @@ async function measure(
   environment: Environment,
   receiver: Awaited<ReturnType<Environment["program"]>>,
   database: object,
+  connections: number,
 ): Promise<Round> {
   const svc = await environment.svc(
     [],
@@ -92,7 +108,7 @@ async function measure(
     },
     { database },
   );
-  const sender = await environment.program("sender.js", [svc.port, "/inbox/bench", 128, 500]);
+  const sender = await environment.program("sender.js", [svc.port, "/inbox/bench", connections, 500]);
   const programs = { service: svc, sender, receiver };
   // Until statements are prepared and code is compiled, which takes longer with two cells.
   await acceptedIn(sender, 8000);
