@@ -17,6 +17,7 @@ const IN_PARTS = [
   "inbox.relay",
   "inbox.relay of named rows",
   "operations.beat",
+  "outbox.settle of unlocked rows with history",
   "outbox.settle with history",
   "parked.discard (2)",
   "parked.discard pending (2)",

@@ -87,6 +87,21 @@ describe("a row that a transaction of somebody else holds", () => {
     expect(await database.query("SELECT FROM outbox_history")).toHaveLength(outcomeOf === noted ? 5 : 0);
   });
 
+  test("and those after it keep a settlement for five seconds at the most, however short each wait", async () => {
+    await using setup = await setUp();
+    const { database, store } = setup;
+    await database.query("INSERT INTO outbox (topic, payload) VALUES ('t', '1')");
+    const { rows } = await store.outbox.claim(claimRequest());
+    await database.query(`CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      NEW.last_error := current_setting('lock_timeout') || ', ' || current_setting('statement_timeout');
+      RETURN NEW; END $$`);
+    await database.query("CREATE TRIGGER waits BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION waits()");
+
+    await store.outbox.settle(rows.map(sent));
+
+    expect(await database.query("SELECT last_error FROM outbox")).toEqual([{ last_error: "500ms, 5s" }]);
+  });
+
   test("is told from one that a trigger keeps", async () => {
     await using setup = await setUp();
     const { database, store, other } = setup;

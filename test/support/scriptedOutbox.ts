@@ -40,6 +40,8 @@ export class ScriptedOutbox implements OutboxStore {
   readonly takenOver = new Set<MessageId>();
   /** Ids for which the database takes no outcome. */
   readonly refusing = new Set<MessageId>();
+  /** Ids that another transaction holds. */
+  readonly locked = new Set<MessageId>();
   renewals = 0;
   readonly #held = new Set<MessageId>();
 
@@ -61,12 +63,14 @@ export class ScriptedOutbox implements OutboxStore {
 
   async settle(outcomes: readonly Outcome[]): Promise<SettledRows> {
     const refused = outcomes.filter(({ id }) => this.refusing.has(id));
-    const taken = outcomes.filter(({ id }) => !this.refusing.has(id));
+    const busy = outcomes.filter(({ id }) => this.locked.has(id));
+    const taken = outcomes.filter(({ id }) => !this.refusing.has(id) && !this.locked.has(id));
     this.settled.push(...taken);
     for (const { id } of taken) this.#held.delete(id);
     return {
       closed: new Set(taken.map(({ id }) => id).filter((id) => !this.takenOver.has(id))),
       refused: new Map(refused.map(({ id }) => [id, "the row is refused"])),
+      busy: new Map(busy.map(({ id }) => [id, "another transaction holds the row"])),
     };
   }
 

@@ -30,6 +30,11 @@ export interface HeldClaim extends Linked {
   readonly open: Set<MessageId>;
   /** Rows taken over by another process, according to the last renewal. */
   readonly lost: Set<MessageId>;
+  /**
+   * The database could not write an outcome of it. New claims count its rows as those of another process: rows behind
+   * them would be returned, and go back, again and again.
+   */
+  isStuck: boolean;
   /** Aborts the deliveries of this claim when its lease expires. */
   readonly cutoff: AbortController;
 }
@@ -48,11 +53,11 @@ interface ClaimsOptions {
 }
 
 /**
- * What became of an outcome. `closed`: it was written, or the claim was lost and it changes nothing. `refused`: the
- * database accepts no outcome of this row, whose claim stays until its lease ends. `abandoned`: it was not written before
- * the process had to end.
+ * What became of an outcome. `closed`: it was written, or the claim was lost and it changes nothing. `busy`: it could not
+ * be written yet, and one of the others follows. `refused`: the database accepts no outcome of this row, whose claim
+ * stays until its lease ends. `abandoned`: it was not written before the process had to end.
  */
-type Settlement = "closed" | "refused" | "abandoned";
+type Settlement = "closed" | "busy" | "refused" | "abandoned";
 
 /**
  * The claims of this process, from the statement that makes them to the outcomes of their rows.
@@ -79,6 +84,8 @@ export class Claims {
   #busy: Unsettled[] = [];
   #busyUntil = 0;
   readonly #busyBackoff: Backoff;
+  /** Until then they are tried again; monotonic ms. */
+  #triesBusyUntil = Number.POSITIVE_INFINITY;
   #settling: Promise<void> | undefined;
   #givenUp = false;
   /** Until then a small batch of outcomes waits for more; monotonic ms. */
@@ -151,7 +158,7 @@ export class Claims {
 
   #request(limit: number): { readonly request: ClaimRequest; readonly claimedAt: number } {
     const { newToken, clock } = this.#options;
-    const heldTokens = [...this.#held].map((claim) => claim.token);
+    const heldTokens = [...this.#held].filter(({ isStuck }) => !isStuck).map((claim) => claim.token);
     const request = { limit, maxBytes: MAX_CLAIM_BYTES, token: newToken(), heldTokens, ...this.#lease };
     return { request, claimedAt: clock.monotonic() };
   }
@@ -167,7 +174,8 @@ export class Claims {
   /**
    * Writes the outcome of a row.
    *
-   * @param onSettled called once it is committed, or known never to be; must not throw
+   * @param onSettled called once it is committed, or known never to be, and before that when it is `busy` for the first
+   *   time; must not throw
    */
   settle(claim: HeldClaim, outcome: Outcome, onSettled: (settlement: Settlement) => void): void {
     this.#unsettled.push({ claim, outcome, heldUntil: claim.deadline, onSettled, mayBeWritten: false, isBusy: false });
@@ -175,8 +183,9 @@ export class Claims {
     this.#settling ??= Promise.resolve().then(() => this.#settleAll());
   }
 
-  /** Resolves when every outcome so far has its result. */
+  /** Resolves when every outcome so far has its result, before the process ends: no claim is made any more. */
   async flushed(): Promise<void> {
+    this.#triesBusyUntil = this.#options.clock.monotonic() + BUSY_AT_END_MS;
     while (this.#settling !== undefined) await this.#settling;
   }
 
@@ -230,6 +239,7 @@ export class Claims {
       ceiling: claimedAt + claimTimeoutMs,
       open: new Set(rows.map((row) => row.id)),
       lost: new Set(),
+      isStuck: false,
       cutoff: sharedController(),
     };
     if (rows.length > 0) this.#held.add(claim);
@@ -321,8 +331,10 @@ export class Claims {
         refused.set(outcome.id, busyFor);
       }
       const reason = refused.get(outcome.id);
-      if (reason !== undefined) this.#logRefusedOutcome(outcome, reason);
-      else if (!closed.has(outcome.id)) {
+      if (reason !== undefined) {
+        claim.isStuck = true;
+        this.#logRefusedOutcome(outcome, reason, busyFor === undefined ? REFUSED : BUSY_TOO_LONG);
+      } else if (!closed.has(outcome.id)) {
         // While the lease holds, only an earlier statement can have closed the row.
         if (!mayBeWritten) this.#logLost(outcome, RECLAIMED);
         else if (endedAt >= heldUntil) this.#logLost(outcome, WRITTEN_OR_EXPIRED);
@@ -337,7 +349,8 @@ export class Claims {
   #mayTryAgain(each: Unsettled, now: number, reason: string): boolean {
     const { claim, outcome } = each;
     // A renewal skips a row that another transaction holds, and so takes it for lost.
-    if (this.#givenUp || now >= claim.deadline) return false;
+    if (this.#givenUp || now >= Math.min(claim.deadline, this.#triesBusyUntil)) return false;
+    claim.isStuck = true;
     if (!each.isBusy) {
       this.#options.metrics.outboxRowRefused(1);
       this.#options.log.warn(
@@ -345,8 +358,9 @@ export class Claims {
         "the outcome of this row cannot be stored now, retrying",
       );
     }
-    each.isBusy = true;
     if (this.#busy.push(each) === 1) this.#busyUntil = now + this.#busyBackoff.next();
+    if (!each.isBusy) each.onSettled("busy");
+    each.isBusy = true;
     return true;
   }
 
@@ -359,12 +373,12 @@ export class Claims {
     for (const { onSettled } of this.#unsettled.splice(0)) onSettled("abandoned");
   }
 
-  #logRefusedOutcome({ id, kind }: Outcome, reason: string): void {
+  #logRefusedOutcome({ id, kind }: Outcome, reason: string, what: string): void {
     const { metrics, log } = this.#options;
     metrics.outboxRowRefused(1);
     log.error(
       { id, outcome: kind, reason },
-      "the database refuses every outcome of this row: it stays claimed until its lease expires, then is delivered again",
+      `${what}: it stays claimed until its lease expires, then is delivered again`,
     );
   }
 
@@ -388,12 +402,16 @@ interface Unsettled {
 
 const RECLAIMED = "claim lost: the row was reclaimed before its outcome was written";
 const WRITTEN_OR_EXPIRED = "claim lost: an earlier statement without an answer wrote the outcome, or the lease expired";
+const REFUSED = "the database refuses every outcome of this row";
+const BUSY_TOO_LONG = "the outcome of this row could not be stored in time";
 const MAX_BATCH = 1000;
 /** A statement for twenty rows costs a third of one for a hundred; beyond this size there is little more to gain. */
 const LARGE_BATCH = 250;
 const MAX_REST_MS = 50;
 /** While some wait to be tried again, new ones wait no longer than this. */
 const BUSY_STEP_MS = 50;
+/** How long the end of the process waits for them. */
+const BUSY_AT_END_MS = 5000;
 const RETRY_WAITS = { firstMs: 50, longestMs: 2000 };
 /** Bounds the memory for claimed payloads: only a few claims wait at a time. */
 export const MAX_CLAIM_BYTES = 16 * 1024 * 1024;

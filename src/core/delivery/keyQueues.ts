@@ -200,12 +200,6 @@ export class Releases {
   /** Rows released because too many waited, with the destination at which they did. */
   readonly #overflow = new Map<HeldRow, string>();
   /**
-   * Rows whose outcome the database refuses. Each still counts as held by this process while other rows of its claim
-   * are open, and would hold up no later row: its key stays here until the claim is closed.
-   */
-  readonly #refused = new Set<HeldRow>();
-
-  /**
    * A claim begins.
    *
    * @returns the keys whose rows it must not deliver, growing until `claimEnded` is called with them
@@ -249,20 +243,14 @@ export class Releases {
   }
 
   /**
-   * A row is settled, and closed in its claim.
+   * A row is settled. Where the database could not write its outcome, or not yet, claims from now on return no later row
+   * of its key.
    *
-   * @param goesBack whether it was passed to `add` or `addOnArrival`
-   * @param isRefused whether the database refuses its outcome
+   * @param isBack whether it was passed to `add` or `addOnArrival`, and is done with
    * @returns true when claims were held up for its sake and may be made now
    */
-  settled(entry: HeldRow, goesBack: boolean, isRefused: boolean): boolean {
-    if (goesBack && isRefused) this.#refused.add(entry);
-    else if (goesBack) this.#isBack(entry);
-    for (const refused of this.#refused) {
-      if (refused.claim.open.size > 0) continue;
-      this.#refused.delete(refused);
-      this.#isBack(refused);
-    }
+  settled(entry: HeldRow, isBack: boolean): boolean {
+    if (isBack) this.#isBack(entry);
     const wasLastOverflow = this.#overflow.delete(entry) && this.#overflow.size === 0;
     return this.#onArrival.delete(entry) || wasLastOverflow;
   }

@@ -443,7 +443,7 @@ export class Poller {
       outcome.kind === "retry" ? { ...outcome, scope: this.#scopes.scopeOf(destination), destination } : outcome;
     this.#claims.settle(claim, scoped, (settlement) => {
       if (settlement === "abandoned") return;
-      if (this.#releases.settled(held, goesBack(outcome), settlement === "refused")) {
+      if (this.#releases.settled(held, goesBack(outcome) && settlement !== "busy")) {
         this.#claimIfHeldUp();
         this.#claimFurther();
       }

@@ -186,7 +186,7 @@ FROM ${inbox} i WHERE i.${c.id} = ANY ($1::uuid[]) AND (i.${c.state} || '') IN (
     // The server ends it itself: behind a client's timeout it would go on, and the next try wait for it.
     copy: onBuckets(`copy(${Object.keys(INBOX_COLUMNS).join(", ")})`, {
       timeoutMs: 60_000,
-      first: "SET LOCAL statement_timeout = 55000",
+      serverTimeoutMs: 55_000,
     })`
 WITH stored AS (
   INSERT INTO ${inbox} AS i (${copied.map(({ column }) => column).join(", ")})

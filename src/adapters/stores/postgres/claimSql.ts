@@ -4,7 +4,7 @@ import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claim
 import type { TableNames } from "../sql/names.ts";
 import { attemptsOf, delayOf, STATE_AFTER } from "../sql/outcomes.ts";
 import type { SkippedRow } from "../sql/rows.ts";
-import { isLockTimeout } from "./errors.ts";
+import { hasGivenUp } from "./errors.ts";
 import { PARKED_AT, skippedOf } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
 import {
@@ -311,14 +311,16 @@ SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS clos
 FROM closed WHERE is_closed`;
   };
   const entries = noteSettled(names, "SELECT id FROM closed WHERE is_closed", SETTLE_PARAMETERS.split(", ").length + 1);
-  const settle = (ofWhich: string, isOfFree: boolean) => ({
-    plain: byIndex(`outbox.settle${ofWhich}(${SETTLE_PARAMETERS})`, { lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS })(
-      settleText(isOfFree),
-    ),
-    noting: byIndex(`outbox.settle${ofWhich} with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`, {
-      lockTimeoutMs: SETTLE_LOCK_TIMEOUT_MS,
-    })(settleText(isOfFree, `,\nnoted AS (${entries})`)),
-  });
+  const settle = (ofWhich: string, isOfFree: boolean) => {
+    const waits = isOfFree ? { lockTimeoutMs: LOCK_TIMEOUT_MS } : SETTLE_WAITS;
+    return {
+      plain: byIndex(`outbox.settle${ofWhich}(${SETTLE_PARAMETERS})`, waits)(settleText(isOfFree)),
+      noting: byIndex(
+        `outbox.settle${ofWhich} with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`,
+        waits,
+      )(settleText(isOfFree, `,\nnoted AS (${entries})`)),
+    };
+  };
 
   return {
     ...claims("", CLAIM_PARAMETERS),
@@ -378,7 +380,7 @@ WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing' AND o.
 
     whenLocked: {
       free: settle(" of unlocked rows", true),
-      underClaim: byIndex("outbox.rows under claims(ids, tokens)")`
+      underClaim: byIndex("outbox.rows under claims(ids, tokens)", { lockTimeoutMs: LOCK_TIMEOUT_MS })`
 SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(id, token) ON o.${c.id} = s.id
 WHERE (o.${c.claimToken} = s.token OR o.${c.claimToken} IS NULL) AND (o.${c.state} || '') = 'processing'`,
     },
@@ -411,7 +413,7 @@ WHERE (o.${c.claimToken} = s.token OR o.${c.claimToken} IS NULL) AND (o.${c.stat
         return row?.count === "0" ? [] : settlements.map(({ id }) => id);
       },
       freeOf: ([row]) => (row?.free ?? []) as MessageId[],
-      isLockTimeout,
+      hasGivenUp,
     },
   };
 }
@@ -444,8 +446,10 @@ const IN_FLIGHT_READ = 3000;
 /** In sequence numbers: as many rows are read in a quarter of the time of a claim. */
 const MOST_LEFT_OUT = 5000;
 
-/** A row that waits for a lock keeps the others of its statement, and those behind it. */
-const SETTLE_LOCK_TIMEOUT_MS = 500;
+/** A settlement that waits for a lock keeps its other rows, and those behind it, from being written. */
+const LOCK_TIMEOUT_MS = 500;
+/** It may wait for row after row. Where it runs as long without a wait, the one of free rows has the time it needs. */
+const SETTLE_WAITS = { lockTimeoutMs: LOCK_TIMEOUT_MS, serverTimeoutMs: 5000 };
 
 const MAX_INTEGER = 2 ** 31 - 1;
 

@@ -73,7 +73,14 @@ export function isLockTimeout(error: unknown): boolean {
   return hasSqlState(error, LOCK_NOT_AVAILABLE);
 }
 
+/** Whether a statement has waited, or run, for as long as it may. */
+export function hasGivenUp(error: unknown): boolean {
+  return isLockTimeout(error) || hasSqlState(error, QUERY_CANCELED);
+}
+
 const LOCK_NOT_AVAILABLE = "55P03";
+/** By a `statement_timeout`, too. */
+const QUERY_CANCELED = "57014";
 /** Of a histogram without buckets: neither data nor a constraint causes it. */
 export const NOT_OPEN = "2201G";
 /** Of the logarithm of zero, and of a part of a text with less than no characters. */

@@ -6,16 +6,7 @@ import { ASK_EVERY_MS, whileServed } from "../sql/readiness.ts";
 import { Reserve } from "../sql/reserve.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type Endpoint, EndpointChoice } from "./endpoints.ts";
-import {
-  hasSqlState,
-  isEnded,
-  isFull,
-  isLockTimeout,
-  isPlanOutdated,
-  isPreparationLost,
-  isReadOnly,
-  toStoreError,
-} from "./errors.ts";
+import { hasGivenUp, isEnded, isFull, isPlanOutdated, isPreparationLost, isReadOnly, toStoreError } from "./errors.ts";
 import { type Borrowed, Pipeline } from "./pipeline.ts";
 import { execute, READ_COMMITTED, runIn, type Statement, socketOf, valuesInOrder } from "./statement.ts";
 import { Turns } from "./turns.ts";
@@ -137,7 +128,7 @@ export class PostgresPool implements StatementRunner<Statement> {
         // Nothing was executed, and the next connection may reach the primary.
         if (isReadOnly(error) && tries === 1 && !this.#closed) continue;
         // It has waited its longest.
-        if (statement.byIndex === true && (isLockTimeout(error) || hasSqlState(error, QUERY_CANCELED))) throw failure;
+        if (statement.byIndex === true && hasGivenUp(error)) throw failure;
         // Rolled back as a victim: the same statement is expected to pass the next time.
         const isVictim = failure.code === "contention" || failure.code === "busy";
         if (!isVictim || tries >= CONTENTION_TRIES || this.#closed) throw failure;
@@ -326,8 +317,6 @@ export class PostgresPool implements StatementRunner<Statement> {
 
 const CLOSE_TIMEOUT_MS = 3000;
 const CONTENTION_TRIES = 4;
-/** By a `statement_timeout`, too. */
-const QUERY_CANCELED = "57014";
 const ASK_TIMEOUT_MS = 3000;
 const ROLLBACK_TIMEOUT_MS = 3000;
 

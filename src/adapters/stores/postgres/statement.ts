@@ -14,6 +14,8 @@ export interface Statement {
    * gives up itself: after a client's timeout its connection would keep waiting.
    */
   readonly lockTimeoutMs?: number;
+  /** Longest run of a statement `byIndex` in ms, after which the server ends it; by default none. */
+  readonly serverTimeoutMs?: number;
   /** Whether it must find its rows by the indexes made for it; see {@link BY_INDEX}. */
   readonly byIndex?: boolean;
   /** Of a statement `byIndex`: one plan for all values. The planner keeps it by itself only where it seems cheaper. */
@@ -32,7 +34,7 @@ export interface Statement {
 
 type Options = Pick<
   Statement,
-  "timeoutMs" | "lockTimeoutMs" | "onePlan" | "first" | "firstLockTimeoutMs" | "takesTurns"
+  "timeoutMs" | "lockTimeoutMs" | "serverTimeoutMs" | "onePlan" | "first" | "firstLockTimeoutMs" | "takesTurns"
 >;
 type Template = (text: string | TemplateStringsArray, ...parts: readonly string[]) => Statement;
 
@@ -85,7 +87,8 @@ const LOCK_TIMEOUT_MARGIN_MS = 500;
 /** In ms. The way to the server may break behind what was locked first: mostly the server notices by this. */
 const LONGEST_GAP_MS = 3000;
 
-function beginning({ timeoutMs = DEFAULT_QUERY_TIMEOUT_MS, onePlan, first, ...statement }: Statement): string {
+function beginning(statement: Statement): string {
+  const { timeoutMs = DEFAULT_QUERY_TIMEOUT_MS, serverTimeoutMs, onePlan, first } = statement;
   const { lockTimeoutMs = timeoutMs - LOCK_TIMEOUT_MARGIN_MS, firstLockTimeoutMs = lockTimeoutMs } = statement;
   const parts = [BY_INDEX];
   if (onePlan) parts.push("SET LOCAL plan_cache_mode = force_generic_plan");
@@ -95,6 +98,7 @@ function beginning({ timeoutMs = DEFAULT_QUERY_TIMEOUT_MS, onePlan, first, ...st
   }
   if (first === undefined || firstLockTimeoutMs !== lockTimeoutMs)
     parts.push(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
+  if (serverTimeoutMs !== undefined) parts.push(`SET LOCAL statement_timeout = ${serverTimeoutMs}`);
   return parts.join("; ");
 }
 

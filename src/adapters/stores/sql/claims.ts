@@ -99,8 +99,8 @@ interface ClaimDialect {
   closedOf(rows: readonly Row[], settlements: readonly Outcome[]): readonly MessageId[];
   /** With `whenLocked`: the rows that a settlement of `free` ones did not find locked. */
   freeOf?(rows: readonly Row[]): readonly MessageId[];
-  /** With `whenLocked`: whether a settlement has given up waiting for a lock. */
-  isLockTimeout?(error: unknown): boolean;
+  /** With `whenLocked`: whether a settlement has given up waiting for locks. */
+  hasGivenUp?(error: unknown): boolean;
 }
 
 export interface ClaimScan {
@@ -427,7 +427,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     try {
       rows = await this.#close(statements, settlements);
     } catch (error) {
-      if (statements !== settle || whenLocked === undefined || dialect.isLockTimeout?.(error) !== true) throw error;
+      if (statements !== settle || whenLocked === undefined || dialect.hasGivenUp?.(error) !== true) throw error;
       return await this.#settleAll(settlements, false);
     }
     const closed = new Set(dialect.closedOf(rows, settlements));

@@ -1,4 +1,4 @@
-import { errorText, isRefused, StoreError } from "../../../model/errors.ts";
+import { errorText, isRefused, mayPass, StoreError } from "../../../model/errors.ts";
 import type { AttemptRecord, MessageId, Outcome } from "../../../model/rows.ts";
 import type { HistoryEntry, HistoryEvent, HistoryStore } from "../../../ports/historyStore.ts";
 import type { Log } from "../../../ports/runtime.ts";
@@ -30,6 +30,8 @@ export class SqlHistory<S> implements HistoryStore {
   readonly #isLockTimeout: (error: unknown) => boolean;
   /** Monotonic ms until which nothing is noted, since it failed. */
   #pausedUntil = Number.NEGATIVE_INFINITY;
+  /** The last try failed. */
+  #hasFailed = false;
   /** Length of the next pause: each finds out by a failure, maybe by the wait for a lock. */
   #pauseMs = FIRST_PAUSE_MS;
   #orphansAfter = "0";
@@ -80,12 +82,15 @@ export class SqlHistory<S> implements HistoryStore {
     try {
       const result = await work(noting);
       this.#pauseMs = FIRST_PAUSE_MS;
+      this.#hasFailed = false;
       return result;
     } catch (error) {
       if (!isFaultOfTable(error) && (mayWaitForRow || !this.#isLockTimeout(error))) throw error;
       // Throws too where the fault is not the history's.
       const result = await work(plain);
-      this.#pause(errorText(error));
+      // A lock of another table may have ended in between.
+      if (this.#hasFailed || !mayPass(error)) this.#pause(errorText(error));
+      this.#hasFailed = true;
       return result;
     }
   }

@@ -4,6 +4,7 @@ import { Claims } from "../../../../src/core/delivery/claims.ts";
 import type { ClaimToken, MessageId, Outcome } from "../../../../src/model/rows.ts";
 import type { Log } from "../../../../src/ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, SettledRows } from "../../../../src/ports/store.ts";
+import { eventually } from "../../../support/eventually.ts";
 import { ManualClock, recordingLog, silentMetrics } from "../../../support/recorders.ts";
 import { outboxRow, ScriptedOutbox } from "../../../support/scriptedOutbox.ts";
 
@@ -73,13 +74,35 @@ test("an outcome that cannot be stored now is tried again while its claim lasts,
   for (const { id, topic, claimToken } of result.rows) {
     claims.settle(claim, { id, claimToken, kind: "sent" }, (settlement) => settlements.push(`${topic} ${settlement}`));
   }
-  await claims.flushed();
+  await eventually(() => expect(settlements).toHaveLength(5));
 
-  expect(settlements).toEqual(["now closed", "later closed", "never refused"]);
+  expect(settlements).toEqual(["later busy", "never busy", "now closed", "later closed", "never refused"]);
   expect(tries[0]).toEqual({ rows: 3, mayWait: true });
   expect(tries.slice(1).map(({ mayWait }) => mayWait)).not.toContain(true);
   // Every two seconds at the most, up to the end of the lease.
   expect(tries.length).toBeLessThan(30);
   expect(claim.open.size).toBe(0);
   expect(lines.map(({ message }) => message).filter((message) => message.includes("now, retrying"))).toHaveLength(2);
+});
+
+test("the end of the process waits five seconds for an outcome that cannot be stored now", async () => {
+  const clock = new ManualClock();
+  const { log, lines } = recordingLog();
+  const store = new ScriptedOutbox();
+  const claims = claimsOf(store, clock, log, async (ms) => clock.advance(ms));
+  store.batches.push([outboxRow()]);
+  const { result, claim } = await claims.make(10, undefined);
+  const [row] = result.rows;
+  if (row === undefined) throw new Error("nothing was claimed");
+  store.locked.add(row.id);
+  const settlements: string[] = [];
+  const startedAt = clock.monotonic();
+  claims.settle(claim, { id: row.id, claimToken: row.claimToken, kind: "sent" }, (each) => settlements.push(each));
+
+  await claims.flushed();
+
+  expect(settlements).toEqual(["busy", "refused"]);
+  expect(clock.monotonic() - startedAt).toBeGreaterThanOrEqual(5000);
+  expect(clock.monotonic() - startedAt).toBeLessThan(8000);
+  expect(lines.at(-1)?.message).toMatch(/^the outcome of this row could not be stored in time: it stays claimed/);
 });

@@ -24,32 +24,64 @@ async function failHead(store: ScriptedOutbox, poller: Poller) {
 }
 
 describe("the poller", () => {
-  test.each(GOING_BACK)(
-    "a row that cannot be %s keeps its key waiting while its claim is named as held",
-    async (_, back, _kind) => {
+  describe.each(["refusing", "locked"] as const)("of a store that is %s a row that", (which) => {
+    test.each(GOING_BACK)("is %s, claims count the whole claim as another process's", async (_, back, _kind) => {
       const { begun, deliver } = heldDeliveries();
-      const { store, poller } = setup(deliver);
-      const [failing, beside, later] = [outboxRow({ key: "a" }), outboxRow({ key: "b" }), outboxRow({ key: "a" })];
-      store.refusing.add(failing.id);
-      store.batches.push([failing, beside], [later]);
+      const { store, clock, poller, waits } = setup(deliver);
+      const [failing, beside] = [outboxRow({ key: "a" }), outboxRow({ key: "b" })];
+      store[which].add(failing.id);
+      store.batches.push([failing, beside]);
       await poller.pass();
       const [first, second] = begun;
       if (first === undefined || second === undefined) throw new Error("two deliveries expected");
+      await poller.pass();
       first.end(back(first.row));
       await settleDown();
       await poller.pass();
-      await settleDown();
-      expect(store.outcomes()).toEqual([[later.id, "release"]]);
+      expect(store.claims.map(({ heldTokens }) => heldTokens.length)).toEqual([0, 1, 0]);
 
       second.end(sent(second.row));
+      store.locked.clear();
+      const stopped = poller.stop(never);
       await settleDown();
-      store.batches.push([later]);
+      clock.advance(2000);
+      for (const wake of waits.splice(0)) wake();
+      await stopped;
+    });
+
+    test("it gave back as soon as it had it keeps no claim waiting", async () => {
+      const { begun, deliver } = heldDeliveries();
+      const { store, clock, poller, waits } = setup(deliver);
+      const [failing, beside, behind] = [outboxRow({ key: "a" }), outboxRow({ key: "b" }), outboxRow({ key: "a" })];
+      store.batches.push([failing, beside]);
       await poller.pass();
-      expect(begun.map(({ row }) => row.id)).toEqual([failing.id, beside.id, later.id]);
-      for (const { row, end } of begun) end(sent(row));
-      await poller.stop(never);
-    },
-  );
+      const answer = holdClaims(store);
+      store.batches.push([behind]);
+      store[which].add(behind.id);
+      const pass = poller.pass();
+      await settleDown();
+      const [first, second] = begun;
+      first?.end(retry(first.row));
+      await settleDown();
+      answer();
+      await pass;
+      await settleDown();
+      expect(store.claims).toHaveLength(2);
+      const next = poller.pass();
+      await settleDown();
+      answer();
+      await next;
+      expect(store.claims).toHaveLength(3);
+
+      second?.end(sent(second.row));
+      store.locked.clear();
+      const stopped = poller.stop(never);
+      await settleDown();
+      clock.advance(2000);
+      for (const wake of waits.splice(0)) wake();
+      await stopped;
+    });
+  });
 
   test.each(GOING_BACK)(
     "a row that is %s takes the later rows of its key back with it, and nothing else",
