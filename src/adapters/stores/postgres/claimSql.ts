@@ -289,7 +289,7 @@ ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(lowWater)}`
 free AS MATERIALIZED (
   SELECT f.${c.id} AS id FROM ${table} f WHERE f.${c.id} = ANY ($1::uuid[]) FOR NO KEY UPDATE OF f SKIP LOCKED
 ),`;
-    const isFree = `AND o.${c.id} = ANY (ARRAY(SELECT id FROM free))`;
+    const isFree = `\n  AND o.${c.id} = ANY (ARRAY(SELECT id FROM free))`;
     return `
 WITH outcomes AS MATERIALIZED (
   SELECT u.*, now() AS now, now() + u.delay * interval '1 millisecond' AS again_at
