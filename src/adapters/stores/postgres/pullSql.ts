@@ -279,6 +279,6 @@ function inOrder(update: string): string {
 }
 
 /** A client whose rows another transaction holds keeps no connection of the pool for long. */
-const LOCK_TIMEOUT_MS = 2000;
+const LOCK_TIMEOUT_MS = 500;
 
 const CLAIM_PARAMETERS = "source, limit, maxBytes, token, leaseMs, maxAttempts, withReason";
