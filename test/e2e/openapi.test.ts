@@ -19,7 +19,11 @@ const CONFIG = ordersTo(
     sources: {
       guarded: { ...source, path: "/guarded", auth },
       filtered: { ...source, path: "/filtered", filter: { exclude: [{ header: "X-Test", exists: true }] } },
-      changed: { ...source, path: "/changed", transform: { expression: 'id = "bad" ? $error("never") : $' } },
+      changed: {
+        ...source,
+        path: "/changed",
+        transform: { expression: 'id = "bad" ? $error("never") : $', timeoutMs: 10_000 },
+      },
       limited: { ...source, path: "/limited", rateLimit: { requestsPerMinute: 4 } },
       pulled: { ...source, path: "/pulled", consumption: "pull" },
     },

@@ -311,12 +311,13 @@ SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS clos
 FROM closed WHERE is_closed`;
   };
   const entries = noteSettled(names, "SELECT id FROM closed WHERE is_closed", SETTLE_PARAMETERS.split(", ").length + 1);
-  const settle = (ofWhich: string, isOfFree: boolean) => {
+  // Both under one name: it stands in the reason of a row whose outcome is refused.
+  const settle = (isOfFree: boolean) => {
     const waits = isOfFree ? { lockTimeoutMs: LOCK_TIMEOUT_MS } : SETTLE_WAITS;
     return {
-      plain: byIndex(`outbox.settle${ofWhich}(${SETTLE_PARAMETERS})`, waits)(settleText(isOfFree)),
+      plain: byIndex(`outbox.settle(${SETTLE_PARAMETERS})`, waits)(settleText(isOfFree)),
       noting: byIndex(
-        `outbox.settle${ofWhich} with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`,
+        `outbox.settle with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`,
         waits,
       )(settleText(isOfFree, `,\nnoted AS (${entries})`)),
     };
@@ -376,10 +377,10 @@ WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing' AND o.
      * A delay below 0 parks the row, a null reason keeps the last one; when every row was sent the lists from the
      * states on are empty. Returns one row: null when every claim was closed, else the ids that were.
      */
-    settle: settle("", false),
+    settle: settle(false),
 
     whenLocked: {
-      free: settle(" of unlocked rows", true),
+      free: settle(true),
       underClaim: byIndex("outbox.rows under claims(ids, tokens)", { lockTimeoutMs: LOCK_TIMEOUT_MS })`
 SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(id, token) ON o.${c.id} = s.id
 WHERE (o.${c.claimToken} = s.token OR o.${c.claimToken} IS NULL) AND (o.${c.state} || '') = 'processing'`,
