@@ -8,7 +8,15 @@ import { garbage, halfClosed, oneByteChunks, pipelined, unfinishedBodies } from 
 import { unmigrate } from "./migrations.ts";
 import type { MomentaryFault, PlannedFault } from "./plan.ts";
 import type { Replica } from "./replica.ts";
-import { beginLocked, doToTable, indexBuild, LOCK_NOT_AVAILABLE, type TableFault, tableLock } from "./tableFaults.ts";
+import {
+  beginLocked,
+  doToTable,
+  indexBuild,
+  LOCK_NOT_AVAILABLE,
+  rowLocks,
+  type TableFault,
+  tableLock,
+} from "./tableFaults.ts";
 import type { Timeline } from "./timeline.ts";
 
 /** Requests 5 s, deliveries 10 s, the pool 3 s, and the grace of each phase. */
@@ -17,6 +25,8 @@ const STOPS_WITHIN_MS = 30_000;
 const CARRIED_OUT_WITHIN_MS = 60_000;
 const LOOK_MS = 100;
 const CONNECTIONS_HELD_MS = 2000;
+/** An outcome does not wait for a row as long as that. */
+const ROWS_HELD_MS = 550;
 const SECONDS = 1000;
 /** What the server says to whom it ends; the driver's own errors have no SQLSTATE. */
 const SESSION_ENDED = /^57P0/;
@@ -137,6 +147,8 @@ export class Faults {
         return this.#clock(fault);
       case "lock":
         return this.#table(tableLock(fault.share, fault.lengthMs / 10));
+      case "rows":
+        return this.#table(rowLocks(fault.share, ROWS_HELD_MS + fault.lengthMs / 10));
       case "index":
         return this.#table(indexBuild(fault.share, fault.lengthMs / 10));
       case "cut":
@@ -447,7 +459,7 @@ function clockStep(drawn: number): number {
 }
 
 const ATTACKS = { chunks: oneByteChunks, unfinished: unfinishedBodies, garbage, pipelined };
-const ON_TABLES: ReadonlySet<MomentaryFault> = new Set(["lock", "index"]);
+const ON_TABLES: ReadonlySet<MomentaryFault> = new Set(["lock", "rows", "index"]);
 const ON_PORT: ReadonlySet<MomentaryFault> = new Set([
   "chunks",
   "unfinished",

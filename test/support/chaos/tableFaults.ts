@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type pg from "pg";
 
-/** Something that somebody does to a whole table while the service works with it. */
+/** Something that somebody does to a table, or to rows of it, while the service works with it. */
 export interface TableFault {
   /** For the timeline. */
   readonly what: string;
@@ -26,6 +26,20 @@ export function tableLock(drawn: number, heldMs: number): TableFault {
   return {
     what: `${table} locked IN ${mode} MODE for ${Math.round(heldMs)} ms`,
     begin: [`LOCK TABLE ${table} IN ${mode} MODE`],
+    heldMs,
+    cleanUp: [],
+  };
+}
+
+/**
+ * A lock on rows that are being delivered.
+ *
+ * @param share of them, drawn by the server
+ */
+export function rowLocks(share: number, heldMs: number): TableFault {
+  return {
+    what: `${Math.round(share * 100)} % of the rows in delivery locked for ${Math.round(heldMs)} ms`,
+    begin: [`SELECT FROM outbox WHERE state = 'processing' AND random() < ${share} FOR UPDATE SKIP LOCKED`],
     heldMs,
     cleanUp: [],
   };
