@@ -326,13 +326,13 @@ export class Claims {
     for (const each of batch) {
       const { claim, outcome, heldUntil, mayBeWritten } = each;
       const busyFor = busy?.get(outcome.id);
+      if (busyFor !== undefined || refused.has(outcome.id)) claim.isStuck = true;
       if (busyFor !== undefined) {
         if (this.#mayTryAgain(each, endedAt, busyFor)) continue;
         refused.set(outcome.id, busyFor);
       }
       const reason = refused.get(outcome.id);
       if (reason !== undefined) {
-        claim.isStuck = true;
         this.#logRefusedOutcome(outcome, reason, busyFor === undefined ? REFUSED : BUSY_TOO_LONG);
       } else if (!closed.has(outcome.id)) {
         // While the lease holds, only an earlier statement can have closed the row.
@@ -350,7 +350,6 @@ export class Claims {
     const { claim, outcome } = each;
     // A renewal skips a row that another transaction holds, and so takes it for lost.
     if (this.#givenUp || now >= Math.min(claim.deadline, this.#triesBusyUntil)) return false;
-    claim.isStuck = true;
     if (!each.isBusy) {
       this.#options.metrics.outboxRowRefused(1);
       this.#options.log.warn(

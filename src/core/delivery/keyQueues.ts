@@ -199,6 +199,7 @@ export class Releases {
   readonly #onArrival = new Set<HeldRow>();
   /** Rows released because too many waited, with the destination at which they did. */
   readonly #overflow = new Map<HeldRow, string>();
+
   /**
    * A claim begins.
    *

@@ -42,6 +42,9 @@ export const ordered = (table: string): string => `${table} CROSS JOIN (SELECT) 
 export const clockBehind = (locked: string): string =>
   `SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM ${locked}) AS locked`;
 
+/** In ms. What waits for a locked row keeps its other rows, and those behind it, from being written. */
+export const OUTCOME_LOCK_TIMEOUT_MS = 500;
+
 /** `scheduled_at` of a parked row. A column without a time zone holds it in the session's. */
 export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;
 

@@ -2,7 +2,7 @@ import { EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
 import type { SkippedRow } from "../sql/rows.ts";
-import { clockBehind, isExpired, msOf, skippedOf } from "./fragments.ts";
+import { clockBehind, isExpired, msOf, OUTCOME_LOCK_TIMEOUT_MS, skippedOf } from "./fragments.ts";
 import { payloadParts } from "./payloadParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
@@ -174,7 +174,7 @@ SELECT i.${c.id} AS id FROM ${table} i
 WHERE ${available}
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
 
-    acknowledge: byIndex("pull.acknowledge(source, token, ids)", { lockTimeoutMs: LOCK_TIMEOUT_MS })(
+    acknowledge: outcome("pull.acknowledge(source, token, ids)")(
       inOrder(`
   UPDATE ${table} i
   SET ${c.state} = 'processed', ${c.processedAt} = now(), ${unclaimed}
@@ -186,7 +186,7 @@ ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
      * Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. A trigger may keep the
      * old one, and a column round the new one to seconds.
      */
-    extend: byIndex("pull.extend(source, token, ids, leaseMs)", { lockTimeoutMs: LOCK_TIMEOUT_MS })`
+    extend: outcome("pull.extend(source, token, ids, leaseMs)")`
 WITH held AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${free("i")} AS lapsed
   FROM ${table} i
@@ -205,7 +205,7 @@ changed AS (
 )
 SELECT id FROM changed WHERE lease_expires_at > ends_at - interval '1 second' ORDER BY created_at, id`,
 
-    release: byIndex("pull.release(source, token, ids)", { lockTimeoutMs: LOCK_TIMEOUT_MS })(
+    release: outcome("pull.release(source, token, ids)")(
       inOrder(`
   UPDATE ${table} i
   SET ${c.attempt} = greatest(i.${c.attempt} - 1, 0), ${unclaimed}
@@ -217,9 +217,7 @@ SELECT id FROM changed WHERE lease_expires_at > ends_at - interval '1 second' OR
      * A null reason keeps the last one; `releaseOthers` releases the rows behind. `held` locks the whole claim, so that
      * no row of it is closed meanwhile.
      */
-    reject: byIndex("pull.reject(source, token, ids, maxAttempts, delayMs, reason, releaseOthers)", {
-      lockTimeoutMs: LOCK_TIMEOUT_MS,
-    })`
+    reject: outcome("pull.reject(source, token, ids, maxAttempts, delayMs, reason, releaseOthers)")`
 WITH held AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, coalesce(i.${c.attempt}, 0) >= $4::int AS spent,
     ${named} AS named
@@ -279,6 +277,6 @@ function inOrder(update: string): string {
 }
 
 /** A client whose rows another transaction holds keeps no connection of the pool for long. */
-const LOCK_TIMEOUT_MS = 500;
+const outcome = (declaration: string) => byIndex(declaration, { lockTimeoutMs: OUTCOME_LOCK_TIMEOUT_MS });
 
 const CLAIM_PARAMETERS = "source, limit, maxBytes, token, leaseMs, maxAttempts, withReason";

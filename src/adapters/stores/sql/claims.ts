@@ -76,19 +76,17 @@ export interface ClaimStatements<S> extends UnscopedClaims<S> {
    * Of the rows `ids` under their `tokens`, those behind an unfinished row of their key that is not among `finished`.
    */
   readonly behindUnfinished: S;
-  readonly settle: SettleStatements<S>;
+  /** `noting` writes the entries of {@link ClaimDialect.entryValues}, too. */
+  readonly settle: WithHistory<S>;
   /** For a database whose settlements wait for locked rows only so long. */
   readonly whenLocked?: {
     /** Of the rows that no other transaction holds. */
-    readonly free: SettleStatements<S>;
+    readonly free: WithHistory<S>;
     /** Which rows are still under their claims, or only by their state, which a trigger has kept. */
     readonly underClaim: S;
   };
   readonly dialect: ClaimDialect;
 }
-
-/** `noting` writes the entries of {@link ClaimDialect.entryValues}, too. */
-type SettleStatements<S> = WithHistory<S>;
 
 interface ClaimDialect {
   scanOf(results: readonly (readonly Row[])[], limit: number): ClaimScan;
@@ -422,12 +420,12 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
 
   async #settleAll(settlements: readonly Outcome[], mayWait: boolean): Promise<SettledRows> {
     const { whenLocked, dialect, settle } = this.sql;
-    const statements = mayWait || whenLocked === undefined ? settle : whenLocked.free;
+    const mayGiveUp = mayWait && whenLocked !== undefined;
     let rows: readonly Row[];
     try {
-      rows = await this.#close(statements, settlements);
+      rows = await this.#close(mayWait ? settle : (whenLocked?.free ?? settle), settlements, mayGiveUp);
     } catch (error) {
-      if (statements !== settle || whenLocked === undefined || dialect.hasGivenUp?.(error) !== true) throw error;
+      if (!mayGiveUp || dialect.hasGivenUp?.(error) !== true) throw error;
       return await this.#settleAll(settlements, false);
     }
     const closed = new Set(dialect.closedOf(rows, settlements));
@@ -435,7 +433,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     const left = settlements.filter(({ id }) => !closed.has(id));
     if (left.length === 0 || whenLocked === undefined) return { closed, refused: NONE_REFUSED };
     const kept = idsOf(await this.runner.run(whenLocked.underClaim, dialect.settleValues(left)));
-    const free = statements === settle ? undefined : new Set(dialect.freeOf?.(rows));
+    const free = mayGiveUp ? undefined : new Set(dialect.freeOf?.(rows));
     const isHeld = (id: MessageId): boolean => free?.has(id) === false;
     return {
       closed,
@@ -445,16 +443,19 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   }
 
   /** Most outcomes were sent and have no entry: then the statement is the plain one. */
-  async #close(statements: SettleStatements<S>, settlements: readonly Outcome[]): Promise<readonly Row[]> {
-    const { dialect, whenLocked, settle } = this.sql;
+  async #close(
+    statements: WithHistory<S>,
+    settlements: readonly Outcome[],
+    mayGiveUp: boolean,
+  ): Promise<readonly Row[]> {
+    const { dialect } = this.sql;
     const entries = entriesOf(settlements);
     const values = dialect.settleValues(settlements);
     if (entries.length === 0) return await this.runner.run(statements.plain, values);
-    const mayWaitForRow = whenLocked !== undefined && statements === settle;
     return await this.#history.noting(
       statements,
       (statement) => this.runner.run(statement, { ...values, ...dialect.entryValues(entries) }),
-      mayWaitForRow,
+      mayGiveUp,
     );
   }
 
