@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
-import type { AttemptRecord, ClaimedRow, Outcome } from "../../src/model/rows.ts";
+import type { ClaimedRow, Outcome } from "../../src/model/rows.ts";
 import type { Store } from "../../src/ports/store.ts";
-import { claimRequest } from "../conformance/store/harness.ts";
+import { claimRequest, failed, recorded } from "../conformance/store/harness.ts";
 import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
@@ -12,22 +12,7 @@ import { withStore } from "../support/schemaChecks.ts";
 
 failOnLeaks();
 
-const RECORD: AttemptRecord = {
-  attempt: 1,
-  destination: "billing",
-  replica: "host-1",
-  code: "status_5xx",
-  status: "503",
-  durationMs: 1,
-};
-const failure = ({ id, claimToken }: ClaimedRow): Outcome => ({
-  id,
-  claimToken,
-  kind: "retry",
-  delayMs: 0,
-  reason: "answered 503",
-  record: RECORD,
-});
+const failure = (row: ClaimedRow): Outcome => recorded(failed(row, 0));
 
 /** A store with its tables, and what it has logged. */
 async function withTables(

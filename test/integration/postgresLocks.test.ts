@@ -2,8 +2,8 @@ import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import type { StoreError } from "../../src/model/errors.ts";
-import type { AttemptRecord, ClaimedRow, ClaimToken, Outcome } from "../../src/model/rows.ts";
-import { claimRequest, failed, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
+import type { ClaimedRow, ClaimToken, Outcome } from "../../src/model/rows.ts";
+import { claimRequest, failed, inboxRow, recorded, relayRequest, sent } from "../conformance/store/harness.ts";
 import { pullRequest } from "../conformance/store/pullSupport.ts";
 import { createDatabase, TEST_APPLICATION_NAME } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
@@ -18,15 +18,7 @@ failOnLeaks();
 const POOL_SIZE = 4;
 const LEASE = { leaseMs: 30_000, claimTimeoutMs: 60_000 };
 
-const RECORD: AttemptRecord = {
-  attempt: 1,
-  destination: "billing",
-  replica: "host-1",
-  code: "status_5xx",
-  status: "503",
-  durationMs: 1,
-};
-const noted = (row: ClaimedRow): Outcome => ({ ...failed(row), record: RECORD });
+const noted = (row: ClaimedRow): Outcome => recorded(failed(row));
 
 async function setUp() {
   const database = await createDatabase();

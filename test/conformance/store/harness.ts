@@ -1,6 +1,13 @@
 import { randomUUID } from "node:crypto";
 import type { Routing, TopicRoute } from "../../../src/adapters/stores/sql/routing.ts";
-import type { ClaimedRow, ClaimToken, MessageId, NewInboxRow, Outcome } from "../../../src/model/rows.ts";
+import type {
+  AttemptRecord,
+  ClaimedRow,
+  ClaimToken,
+  MessageId,
+  NewInboxRow,
+  Outcome,
+} from "../../../src/model/rows.ts";
 import type { ReplayScope } from "../../../src/ports/finishedRows.ts";
 import type { ClaimRequest, RelayRequest, Store } from "../../../src/ports/store.ts";
 import type { Clock } from "../../../src/time/clock.ts";
@@ -178,4 +185,19 @@ export const died = (row: ClaimedRow, attempted = true): Outcome => ({
   kind: "dead",
   attempted,
   reason: "no route",
+});
+
+const RECORD: AttemptRecord = {
+  attempt: 1,
+  destination: "billing",
+  replica: "host-1",
+  code: "status_5xx",
+  status: "503",
+  durationMs: 12.6,
+};
+
+/** The same outcome, with the record of its attempt. */
+export const recorded = (outcome: Outcome, record: Partial<AttemptRecord> = {}): Outcome => ({
+  ...outcome,
+  record: { ...RECORD, ...record },
 });

@@ -1,20 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import type { AttemptRecord, ClaimedRow, MessageId, Outcome } from "../../../src/model/rows.ts";
-import { claimRequest, failed, parked, released, type StoreHarness, sent } from "./harness.ts";
-
-const RECORD: AttemptRecord = {
-  attempt: 1,
-  destination: "billing",
-  replica: "host-1",
-  code: "status_5xx",
-  status: "503",
-  durationMs: 12.6,
-};
-
-const recorded = (outcome: Outcome, record: Partial<AttemptRecord> = {}): Outcome => ({
-  ...outcome,
-  record: { ...RECORD, ...record },
-});
+import type { ClaimedRow, MessageId, Outcome } from "../../../src/model/rows.ts";
+import { claimRequest, failed, parked, recorded, released, type StoreHarness, sent } from "./harness.ts";
 
 async function claimAll({ store }: Pick<StoreHarness, "store">): Promise<readonly ClaimedRow[]> {
   return (await store.outbox.claim(claimRequest())).rows;

@@ -23,11 +23,22 @@ async function failHead(store: ScriptedOutbox, poller: Poller) {
   return rows;
 }
 
+/** Stops the poller once no row is locked any more: what waits for that is tried again. */
+async function stopWhenFree({ store, clock, poller, waits }: ReturnType<typeof setup>): Promise<void> {
+  store.locked.clear();
+  const stopped = poller.stop(never);
+  await settleDown();
+  clock.advance(2000);
+  for (const wake of waits.splice(0)) wake();
+  await stopped;
+}
+
 describe("the poller", () => {
   describe.each(["refusing", "locked"] as const)("of a store that is %s a row that", (which) => {
     test.each(GOING_BACK)("is %s, claims count the whole claim as another process's", async (_, back, _kind) => {
       const { begun, deliver } = heldDeliveries();
-      const { store, clock, poller, waits } = setup(deliver);
+      const it = setup(deliver);
+      const { store, poller } = it;
       const [failing, beside] = [outboxRow({ key: "a" }), outboxRow({ key: "b" })];
       store[which].add(failing.id);
       store.batches.push([failing, beside]);
@@ -41,17 +52,13 @@ describe("the poller", () => {
       expect(store.claims.map(({ heldTokens }) => heldTokens.length)).toEqual([0, 1, 0]);
 
       second.end(sent(second.row));
-      store.locked.clear();
-      const stopped = poller.stop(never);
-      await settleDown();
-      clock.advance(2000);
-      for (const wake of waits.splice(0)) wake();
-      await stopped;
+      await stopWhenFree(it);
     });
 
     test("it gave back as soon as it had it keeps no claim waiting", async () => {
       const { begun, deliver } = heldDeliveries();
-      const { store, clock, poller, waits } = setup(deliver);
+      const it = setup(deliver);
+      const { store, poller } = it;
       const [failing, beside, behind] = [outboxRow({ key: "a" }), outboxRow({ key: "b" }), outboxRow({ key: "a" })];
       store.batches.push([failing, beside]);
       await poller.pass();
@@ -74,12 +81,7 @@ describe("the poller", () => {
       expect(store.claims).toHaveLength(3);
 
       second?.end(sent(second.row));
-      store.locked.clear();
-      const stopped = poller.stop(never);
-      await settleDown();
-      clock.advance(2000);
-      for (const wake of waits.splice(0)) wake();
-      await stopped;
+      await stopWhenFree(it);
     });
   });
 
