@@ -112,6 +112,8 @@ export interface SharedDestination {
   readonly lastSuccessAt: Date | null;
   readonly lastFailureAt: Date | null;
   readonly lastError: string | null;
+  /** When a replica last reported that it is slow. */
+  readonly slowAt: Date | null;
   /** Some replica reported so in the last ten seconds. */
   readonly isSlow: boolean;
   /** Tokens taken from the shared rate in the last whole second; a replica may leave some unused. */

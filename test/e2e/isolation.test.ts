@@ -190,6 +190,11 @@ test("ten destinations that never answer leave a neighbour its slots, also after
   const unsettled = "SELECT FROM outbox WHERE topic LIKE 'ten-healthy.%' AND state <> 'sent'";
   await eventually(async () => expect(await database.query(unsettled)).toEqual([]));
   await service.kill();
+  // However long nothing ran.
+  await database.query(
+    "UPDATE outbox_destination SET slow_at = slow_at - $1::interval, last_success_at = last_success_at - $1::interval",
+    ["1 hour"],
+  );
   service = await start();
   await insertRows(BACKLOG, ten);
   await arrival(BACKLOG, 3);

@@ -54,6 +54,7 @@ export class MemoryDestinations implements DestinationStore {
         lastSuccessAt: row.succeededAt === null ? null : new Date(row.succeededAt),
         lastFailureAt: row.failure === null ? null : new Date(row.failure.at),
         lastError: row.failure?.reason ?? null,
+        slowAt: row.slowAt === Number.NEGATIVE_INFINITY ? null : new Date(row.slowAt),
         isSlow: now - row.slowAt < 10_000,
         takenPerSecond: 0,
       };

@@ -240,9 +240,10 @@ export class DestinationGates {
   }
 }
 
-/** Slow lately, or its last known delivery failed, however long ago. */
-function isUnhealthy({ isSlow, lastSuccessAt, lastFailureAt }: SharedDestination): boolean {
-  return isSlow || (lastFailureAt !== null && (lastSuccessAt === null || lastFailureAt > lastSuccessAt));
+/** Slow lately, or it was slow or failed since its last known success, however long ago. */
+function isUnhealthy({ isSlow, lastSuccessAt, lastFailureAt, slowAt }: SharedDestination): boolean {
+  const isSinceSuccess = (at: Date | null) => at !== null && (lastSuccessAt === null || at >= lastSuccessAt);
+  return isSlow || isSinceSuccess(lastFailureAt) || isSinceSuccess(slowAt);
 }
 
 /** What has happened at a destination since the last report; monotonic ms. */

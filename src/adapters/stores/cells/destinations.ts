@@ -61,6 +61,7 @@ function combined(a: SharedDestination, b: SharedDestination): SharedDestination
     lastSuccessAt: isLater(b.lastSuccessAt, a.lastSuccessAt) ? b.lastSuccessAt : a.lastSuccessAt,
     lastFailureAt: lastFailed.lastFailureAt,
     lastError: lastFailed.lastError,
+    slowAt: isLater(b.slowAt, a.slowAt) ? b.slowAt : a.slowAt,
     isSlow: a.isSlow || b.isSlow,
     takenPerSecond: a.takenPerSecond + b.takenPerSecond,
   };

@@ -221,6 +221,7 @@ function sharedDestination(row: Row): SharedDestination {
     lastSuccessAt: dateOf(row.last_success_at),
     lastFailureAt: dateOf(row.last_failure_at),
     lastError: row.last_error as string | null,
+    slowAt: dateOf(row.slow_at),
     isSlow: Boolean(Number(row.is_slow)),
     takenPerSecond: numberOf(row.taken_per_second, 0),
   };

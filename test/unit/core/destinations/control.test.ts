@@ -14,6 +14,7 @@ const shared = (overrides: Partial<SharedDestination>): SharedDestination => ({
   lastSuccessAt: null,
   lastFailureAt: null,
   lastError: null,
+  slowAt: null,
   isSlow: false,
   takenPerSecond: 0,
   ...overrides,

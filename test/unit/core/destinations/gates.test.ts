@@ -464,3 +464,21 @@ test("tells which destinations replicas last saw unhealthy when the process star
   await one.refresh();
   expect(unhealthy()).toEqual(["slow", "failed"]);
 });
+
+test("a destination that was last seen slow is so however long nothing ran, unless it succeeded since", async () => {
+  const { time, store, one } = setup({});
+  const report = { failure: undefined, isSlow: true };
+  await store.report([
+    { ...report, name: "silent", succeededAgoMs: undefined },
+    { ...report, name: "silent since", succeededAgoMs: 5 },
+    { ...report, name: "recovered", succeededAgoMs: undefined },
+  ]);
+  await time.advance(20_000);
+  await store.report([{ name: "recovered", succeededAgoMs: 5, failure: undefined, isSlow: false }]);
+  await time.advance(3_600_000);
+  await one.refresh();
+  expect(["silent", "silent since", "recovered"].filter((name) => one.gates.wasUnhealthy(name))).toEqual([
+    "silent",
+    "silent since",
+  ]);
+});
