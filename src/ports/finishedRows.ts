@@ -19,7 +19,8 @@ export interface ReplayStore {
   /**
    * Moves the rows that have been `sent` or `dead` since before the scope to `pending`, in one transaction: attempt 0,
    * due now, error and claim cleared; their override is set where `to` names one, the rest unchanged. A row that the
-   * database does not let be changed so stays as it is. Move rows in the order of their sequence over all calls: a claim then
+   * database does not let be changed so stays as it is, and so does one that another transaction holds, with those of
+   * `ids` behind it in its key. Move rows in the order of their sequence over all calls: a claim then
    * never takes a row before an earlier one of its key.
    *
    * @param by who replays them, for the history
@@ -37,11 +38,20 @@ export interface ReplayStore {
   untried(ids: readonly MessageId[]): Promise<number>;
 }
 
-/** A row that a change on request leaves as it is: a trigger, a rule or a constraint of its owner wants it so. */
+/**
+ * A row that a change on request leaves as it is: a trigger, a rule or a constraint of its owner wants it so, or another
+ * transaction holds it.
+ */
 export interface LeftRow {
   readonly id: MessageId;
   readonly reason: string;
+  /** Another transaction holds it, or a row before it in its key. */
+  readonly isHeld?: boolean;
 }
+
+/** Why a row is left behind one of its key that another transaction holds: it would be delivered first. */
+export const BEHIND_HELD =
+  "another transaction holds a lock on a row before it in its key: repeat this when that has ended";
 
 export type OnLeft = (rows: readonly LeftRow[]) => void;
 

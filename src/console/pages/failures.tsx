@@ -137,7 +137,7 @@ function ParkedDialog({ asked: { change, ids }, onDone, onClose }: ParkedDialogP
       ...more,
       ...caller,
     });
-    const held = left === undefined ? "" : ` ${plural(left.count, "row")} left: a trigger holds them.`;
+    const held = left === undefined ? "" : ` ${plural(left.count, "row")} left: a trigger or a lock holds them.`;
     announce(`${plural(changed, "row")} ${change === "retry" ? "due now" : "discarded"}.${held}`);
     onDone();
   };

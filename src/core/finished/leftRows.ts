@@ -45,5 +45,5 @@ export function leftText({ left }: LeftShown): string | undefined {
   const were = count === 1 ? "1 row of the outbox was" : `${count} rows of the outbox were`;
   const named = rows.map(({ id, reason }) => `${id}: ${reason}`).join("; ");
   const more = count > rows.length ? `; and ${count - rows.length} more` : "";
-  return `${were} refused or left by a trigger: ${named}${more}`;
+  return `${were} left as ${count === 1 ? "it is" : "they are"}: ${named}${more}`;
 }

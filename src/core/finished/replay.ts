@@ -1,12 +1,13 @@
 import { CellError, errorText, mayPass } from "../../model/errors.ts";
 import type { DestinationOf, MessageId } from "../../model/rows.ts";
-import type {
-  FinishedRow,
-  LeftRow,
-  ReplayFilter,
-  ReplayPage,
-  ReplayScope,
-  ReplayStore,
+import {
+  BEHIND_HELD,
+  type FinishedRow,
+  type LeftRow,
+  type ReplayFilter,
+  type ReplayPage,
+  type ReplayScope,
+  type ReplayStore,
 } from "../../ports/finishedRows.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Audit } from "../operations/audit.ts";
@@ -159,19 +160,25 @@ export class Replay {
     // Slices of a quarter of a second.
     const slice =
       perSecond === null ? this.#batchSize : Math.max(1, Math.min(this.#batchSize, Math.floor(perSecond / 4)));
+    /** Of rows that other transactions hold: later rows of these keys would be delivered first. */
+    const heldKeys = new Set<string>();
     for await (const { scope, rows, next } of this.#batches(request, since, after, signal)) {
       if (rows.length === 0) yield { moved: 0, left: [], position: next };
       for (const part of slices(rows, slice)) {
-        const ids = part.map((row) => row.id);
+        const isBehind = ({ key }: FinishedRow): boolean => key !== null && heldKeys.has(key);
+        const behind = part.filter(isBehind);
+        const ids = part.filter((row) => !isBehind(row)).map(({ id }) => id);
         await pace.room(signal);
         let left: readonly LeftRow[] = [];
         const move = (): Promise<number> => {
-          left = [];
+          left = behind.map(({ id }) => ({ id, reason: BEHIND_HELD }));
           return store.move(scope, ids, by, request.toDestination, (rows) => {
             left = [...left, ...rows];
           });
         };
         const moved = await this.persistently(move, signal);
+        const held = new Set(left.filter(({ isHeld }) => isHeld).map(({ id }) => id));
+        for (const { id, key } of part) if (key !== null && held.has(id)) heldKeys.add(key);
         pace.moved(ids);
         if (moved > 0) onMoved();
         yield { moved, left, position: part.at(-1)?.sequence ?? null };

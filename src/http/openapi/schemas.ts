@@ -50,7 +50,10 @@ export function inCell(members: Members): Schema {
 
 /** What a change of rows has done: also which rows the database left as they are. */
 export function changeResult(members: Members): Schema {
-  const rows = list(object({ id: UUID, reason: text("Of the trigger, rule or constraint that holds it.") }), "A few.");
+  const rows = list(
+    object({ id: UUID, reason: text("Of the trigger, rule, constraint or lock that holds it.") }),
+    "A few.",
+  );
   const left = object(
     { count: count("How many."), rows },
     { description: "Rows that the database left as they are; absent without any." },

@@ -7,7 +7,8 @@ import {
 } from "../sql/finishedRows.ts";
 import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
-import { msOf, overrideOf, skippedIds, unlessSkipped } from "./fragments.ts";
+import { isLockTimeout } from "./errors.ts";
+import { msOf, ON_REQUEST, overrideOf, skippedIds, unlessSkipped } from "./fragments.ts";
 import { forget, noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
@@ -47,6 +48,52 @@ function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statemen
       : `,
   ${unlessSkipped("(SELECT count(*) FROM moved)", `(SELECT count(*) FROM moved WHERE ${to}::text IS NULL OR destination = ${to}::text)`)} AS all_redirected`;
 
+  const isMoved = `o.${c.id} = ANY ($2::uuid[]) AND ${finishedById} AND o.${c.updatedAt} <= $1::timestamptz`;
+  const behindHeld = `
+held AS MATERIALIZED (
+  SELECT o.${c.id} AS id, o.${c.key}::text AS key, o.${c.sequence} AS sequence
+  FROM ${table} o
+  WHERE ${isMoved} AND o.${c.id} NOT IN (SELECT id FROM free)
+),
+behind AS MATERIALIZED (
+  SELECT f.id FROM free f WHERE EXISTS (SELECT FROM held h WHERE h.key = f.key AND h.sequence < f.sequence)
+),
+still_finished AS (SELECT id, now FROM free WHERE id NOT IN (SELECT id FROM behind))`;
+  /**
+   * Rows are locked in the order of their sequence, so that two replays of the same rows do not deadlock; the second
+   * one finds them pending, or finished after its scope, and leaves them.
+   *
+   * `scheduled_at` must be later than the moment of any claim with an older snapshot: such a claim may lock the row,
+   * and leaves it as not due by its own clock. It must also differ from `created_at`, by which claims find rows below
+   * their mark: NULL, which an owner's table may allow, differs from nothing.
+   *
+   * A trigger of the owner that returns NULL or OLD, or keeps the state, leaves a row as it is.
+   *
+   * @param isOfFree leaves the rows that others hold, and those behind them in their key: they would go first
+   */
+  const move = (isOfFree: boolean): Statement =>
+    byIndex(`replay.move(finishedUntil, ids${noted}${override === null ? "" : ", to"})`, isOfFree ? {} : ON_REQUEST)`
+WITH free AS MATERIALIZED (
+  SELECT o.${c.id} AS id, o.${c.key}::text AS key, o.${c.sequence} AS sequence, now() AS now
+  FROM ${table} o
+  WHERE ${isMoved}
+  ORDER BY o.${c.sequence}
+  FOR NO KEY UPDATE OF o${isOfFree ? " SKIP LOCKED" : ""}
+),
+${isOfFree ? behindHeld : "still_finished AS (SELECT id, now FROM free)"},
+written AS (
+  UPDATE ${table} o
+  SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = f.now, ${c.updatedAt} = f.now, ${c.lastError} = NULL,
+      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${redirected}${renewed}
+  FROM still_finished f
+  WHERE o.${c.id} = f.id
+  RETURNING o.${c.id} AS id, o.${c.state} AS state, ${overrideOf(c, "o")} AS destination
+),
+moved AS (SELECT id, destination FROM written WHERE state = 'pending')${isNoting ? noteAction(names, "replayed", "moved", "$3", "$4") : ""}
+SELECT count(*)::int AS changed, ${skippedIds("still_finished", "SELECT id FROM moved")} AS skipped${onlyRedirected}${
+      isOfFree ? ", ARRAY(SELECT id::text FROM held) AS held, ARRAY(SELECT id::text FROM behind) AS behind" : ""
+    } FROM moved`;
+
   return {
     begin: byIndex("replay.begin")`
 SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS finished_until,
@@ -76,38 +123,12 @@ WHERE o.${c.id} = ANY ($6::uuid[]) AND ${finishedById}
   AND ${matches(`o.${c.topic}::text`, `o.${c.createdAt}`, `o.${c.updatedAt}`, `o.${c.state}::text`)}
 ORDER BY o.${c.sequence}`,
 
-    /**
-     * Rows are locked in the order of their sequence, so that two replays of the same rows do not deadlock; the second
-     * one finds them pending, or finished after its scope, and leaves them.
-     *
-     * `scheduled_at` must be later than the moment of any claim with an older snapshot: such a claim may lock the row,
-     * and leaves it as not due by its own clock. It must also differ from `created_at`, by which claims find rows below
-     * their mark: NULL, which an owner's table may allow, differs from nothing.
-     *
-     * A trigger of the owner that returns NULL or OLD, or keeps the state, leaves a row as it is.
-     */
-    move: byIndex(`replay.move(finishedUntil, ids${noted}${override === null ? "" : ", to"})`)`
-WITH still_finished AS MATERIALIZED (
-  SELECT o.${c.id} AS id, now() AS now
-  FROM ${table} o
-  WHERE o.${c.id} = ANY ($2::uuid[]) AND ${finishedById} AND o.${c.updatedAt} <= $1::timestamptz
-  ORDER BY o.${c.sequence}
-  FOR NO KEY UPDATE OF o
-),
-written AS (
-  UPDATE ${table} o
-  SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = f.now, ${c.updatedAt} = f.now, ${c.lastError} = NULL,
-      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${redirected}${renewed}
-  FROM still_finished f
-  WHERE o.${c.id} = f.id
-  RETURNING o.${c.id} AS id, o.${c.state} AS state, ${overrideOf(c, "o")} AS destination
-),
-moved AS (SELECT id, destination FROM written WHERE state = 'pending')${isNoting ? noteAction(names, "replayed", "moved", "$3", "$4") : ""}
-SELECT count(*)::int AS changed, ${skippedIds("still_finished", "SELECT id FROM moved")} AS skipped${onlyRedirected} FROM moved`,
-
     untried: byIndex("replay.untried(ids)")`
 SELECT count(*)::int AS untried FROM ${table} o
 WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending' AND o.${c.attempt} = 0`,
+
+    move: move(false),
+    whenLocked: { free: { move: move(true) }, hasGivenUp: isLockTimeout },
 
     dialect: {
       pageOf([rows = []]) {

@@ -67,6 +67,9 @@ export const skippedOf = (chosen: string, key: string, changed: string): string 
 export const skippedIds = (chosen: string, changed: string): string =>
   `ARRAY(SELECT s.id::text FROM ${chosen} s WHERE s.id NOT IN (${changed}))`;
 
+/** What a change on request waits for, a little: what it takes another such change to end. */
+export const ON_REQUEST = { lockTimeoutMs: OUTCOME_LOCK_TIMEOUT_MS };
+
 /**
  * An expression for a text, without the collation of its column: an owner's columns may have different ones, and two of
  * these in one expression are an error.

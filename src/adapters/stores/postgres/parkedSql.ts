@@ -1,7 +1,9 @@
 import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
-import type { ParkedStatements } from "../sql/parked.ts";
-import { msOf, overrideOf, PARKED_AT, skippedIds } from "./fragments.ts";
+import type { ParkedChange, ParkedStatements } from "../sql/parked.ts";
+import type { Named } from "../sql/rows.ts";
+import { isLockTimeout } from "./errors.ts";
+import { msOf, ON_REQUEST, overrideOf, PARKED_AT, skippedIds } from "./fragments.ts";
 import { noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
@@ -18,39 +20,71 @@ function parked(names: TableNames, isNoting: boolean): ParkedStatements<Statemen
   const isParkedById = `(o.${c.state} || '') = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
-  /**
-   * Rows are locked in the order of their sequence; a second statement finds them changed, and leaves them.
-   *
-   * @param isChanged over a row as written: a trigger of the owner may leave it as it was
-   */
-  const change = (set: string, isChanged: string, noted: string, condition = isParkedById): string => `
-WITH still_parked AS MATERIALIZED (
+  /** @param isOfFree whether they leave the rows that others hold, rather than wait for them */
+  const changes = (isOfFree: boolean): Named<Statement, ParkedChange> => {
+    /**
+     * Rows are locked in the order of their sequence; a second statement finds them changed, and leaves them.
+     *
+     * @param isChanged over a row as written: a trigger of the owner may leave it as it was
+     */
+    const change = (
+      declaration: string,
+      set: string,
+      isChanged: string,
+      noted: string,
+      condition: string,
+    ): Statement => {
+      const isChosen = `o.${c.id} = ANY ($1::uuid[]) AND ${condition}`;
+      const held = `, ARRAY(
+  SELECT o.${c.id}::text FROM ${table} o WHERE ${isChosen} AND o.${c.id} NOT IN (SELECT id FROM chosen)) AS held`;
+      return byIndex(declaration, isOfFree ? {} : ON_REQUEST)`
+WITH chosen AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.scheduledAt} AS scheduled_at, now() AS now
   FROM ${table} o
-  WHERE o.${c.id} = ANY ($1::uuid[]) AND ${condition}
+  WHERE ${isChosen}
   ORDER BY o.${c.sequence}
-  FOR NO KEY UPDATE OF o
+  FOR NO KEY UPDATE OF o${isOfFree ? " SKIP LOCKED" : ""}
 ),
 written AS (
   UPDATE ${table} o
   SET ${c.updatedAt} = p.now, ${unclaimed}, ${set}
-  FROM still_parked p
+  FROM chosen p
   WHERE o.${c.id} = p.id
   RETURNING o.${c.id} AS id, o.${c.state} AS state, o.${c.scheduledAt} AS scheduled_at, p.scheduled_at AS was_scheduled_at
 ),
 changed AS (SELECT id FROM written WHERE ${isChanged})${isNoting ? noted : ""}
-SELECT count(*)::int AS changed, ${skippedIds("still_parked", "SELECT id FROM changed")} AS skipped FROM changed`;
-  const isRescheduled = "scheduled_at <> was_scheduled_at";
-
-  const discard = (name: string, condition: string): Statement =>
-    byIndex(`${name}(ids, before, whole${isNoting ? ", by, note" : ""})`)(
+SELECT count(*)::int AS changed, ${skippedIds("chosen", "SELECT id FROM changed")} AS skipped${isOfFree ? held : ""} FROM changed`;
+    };
+    const retry = (name: string, set: string, condition: string): Statement =>
       change(
+        `${name}(ids${isNoting ? ", by" : ""})`,
+        `${c.scheduledAt} = p.now${set}`,
+        "scheduled_at <> was_scheduled_at",
+        noteAction(names, "retried", "changed", "$2", "NULL"),
+        condition,
+      );
+    const discard = (name: string, condition: string): Statement =>
+      change(
+        `${name}(ids, before, whole${isNoting ? ", by, note" : ""})`,
         `${c.state} = 'dead', ${c.lastError} = CASE WHEN $2::text IS NULL THEN $3::text ELSE $2::text || coalesce(': ' || o.${c.lastError}, '') END`,
         "state = 'dead'",
         noteAction(names, "discarded", "changed", "$4", "$5"),
         condition,
+      );
+    const isPending = `(o.${c.state} || '') = 'pending'`;
+    const waits = `o.${c.attempt} > 0 AND o.${c.scheduledAt} > now() AND o.${c.scheduledAt} <> ${PARKED_AT}`;
+    return {
+      /** See `replay.move` for why it sets each of these columns. */
+      retry: retry(
+        "parked.retry",
+        `, ${c.attempt} = 0, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`,
+        isParkedById,
       ),
-    );
+      hasten: retry("parked.hasten", "", `${isPending} AND ${waits}`),
+      discard: discard("parked.discard", isParkedById),
+      discardPending: discard("parked.discard pending", isPending),
+    };
+  };
 
   return {
     /** Null means any. */
@@ -67,25 +101,7 @@ SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text 
 FROM first f JOIN ${table} o ON o.${c.id} = f.id
 ORDER BY o.${c.sequence}`,
 
-    /** See `replay.move` for why it sets each of these columns. */
-    retry: byIndex(`parked.retry(ids${isNoting ? ", by" : ""})`)(
-      change(
-        `${c.attempt} = 0, ${c.scheduledAt} = p.now, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`,
-        isRescheduled,
-        noteAction(names, "retried", "changed", "$2", "NULL"),
-      ),
-    ),
-
-    hasten: byIndex(`parked.hasten(ids${isNoting ? ", by" : ""})`)(
-      change(
-        `${c.scheduledAt} = p.now`,
-        isRescheduled,
-        noteAction(names, "retried", "changed", "$2", "NULL"),
-        `(o.${c.state} || '') = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > now() AND o.${c.scheduledAt} <> ${PARKED_AT}`,
-      ),
-    ),
-
-    discard: discard("parked.discard", isParkedById),
-    discardPending: discard("parked.discard pending", `(o.${c.state} || '') = 'pending'`),
+    ...changes(false),
+    whenLocked: { free: changes(true), hasGivenUp: isLockTimeout },
   };
 }

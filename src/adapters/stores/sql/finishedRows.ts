@@ -9,41 +9,33 @@ import type {
   RetentionRange,
   RetentionStore,
 } from "../../../ports/finishedRows.ts";
+import { type Changes, changeRows, countChanged } from "./changes.ts";
 import { noteValues, type SqlHistory, type WithHistory } from "./history.ts";
 import type { TableNames } from "./names.ts";
-import {
-  countChanged,
-  countOf,
-  dateOf,
-  listedRow,
-  type Named,
-  type Row,
-  type StatementRunner,
-  type Values,
-} from "./rows.ts";
+import { countOf, dateOf, listedRow, type Named, type Row, type StatementRunner, type Values } from "./rows.ts";
 
 /**
- * `move` answers as {@link countChanged} has it, and fails as `skipped` where a row takes the state, but not the override.
- * `untried` answers `untried`.
+ * `move` fails as `skipped` where a row takes the state, but not the override. `untried` answers `untried`.
  */
-export interface ReplayStatements<S> extends Named<S, "begin" | "page" | "find" | "move" | "untried"> {
-  readonly dialect: {
-    pageOf(results: readonly (readonly Row[])[]): {
-      readonly rows: readonly Row[];
-      readonly rowsRead: unknown;
-      readonly last: unknown;
+export type ReplayStatements<S> = Named<S, "begin" | "page" | "find" | "untried"> &
+  Changes<S, "move"> & {
+    readonly dialect: {
+      pageOf(results: readonly (readonly Row[])[]): {
+        readonly rows: readonly Row[];
+        readonly rowsRead: unknown;
+        readonly last: unknown;
+      };
     };
   };
-}
 
 /** Replay in a SQL database: short statements that find their rows by index, and so block no other work. */
 export function replayStore<S>(
   runner: StatementRunner<S>,
-  { plain: sql, noting }: WithHistory<ReplayStatements<S>>,
+  statements: WithHistory<ReplayStatements<S>>,
   history: SqlHistory<S>,
   overrideRemedy: string | undefined,
 ): ReplayStore {
-  const moves = { plain: sql.move, noting: noting.move };
+  const sql = statements.plain;
   return {
     overrideRemedy,
 
@@ -70,7 +62,7 @@ export function replayStore<S>(
       };
       const move = async (part: readonly MessageId[]): Promise<readonly Row[]> => {
         try {
-          return await history.noting(moves, (statement) => runner.run(statement, { ...values, ids: part }));
+          return await changeRows(runner, history, statements, "move", { ...values, ids: part });
         } catch (error) {
           if (!(error instanceof StoreError && error.code === "skipped")) throw error;
           throw new StoreError("skipped", KEEPS_DESTINATION, { cause: error });

@@ -2,24 +2,16 @@ import { isRefused } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import type { OnLeft } from "../../../ports/finishedRows.ts";
 import type { ParkedRow, ParkedStore } from "../../../ports/store.ts";
+import { type Changes, changeRows, countChanged } from "./changes.ts";
 import { noteValues, type SqlHistory, type WithHistory } from "./history.ts";
-import {
-  countChanged,
-  dateOf,
-  listedRow,
-  type Named,
-  type Row,
-  SHORT_REASON,
-  type StatementRunner,
-  type Values,
-} from "./rows.ts";
+import { dateOf, listedRow, type Named, type Row, SHORT_REASON, type StatementRunner, type Values } from "./rows.ts";
 
 /**
- * The statements on parked rows. Those that change some answer as {@link countChanged} has it. In the last error of a
- * discarded row `before` goes before the old one; where it is null, `whole` replaces it. `discardPending` discards any
- * pending row.
+ * The statements on parked rows. In the last error of a discarded row `before` goes before the old one; where it is null,
+ * `whole` replaces it. `discardPending` discards any pending row.
  */
-export type ParkedStatements<S> = Named<S, "list" | "retry" | "hasten" | "discard" | "discardPending">;
+export type ParkedStatements<S> = Named<S, "list"> & Changes<S, ParkedChange>;
+export type ParkedChange = "retry" | "hasten" | "discard" | "discardPending";
 
 /** Parked rows in a SQL database. */
 export function parkedStore<S>(
@@ -27,8 +19,8 @@ export function parkedStore<S>(
   statements: WithHistory<ParkedStatements<S>>,
   history: SqlHistory<S>,
 ): ParkedStore {
-  const change = (which: Exclude<keyof ParkedStatements<S>, "list">, values: Values): Promise<readonly Row[]> =>
-    history.noting(statements, (sql) => runner.run(sql[which], values));
+  const change = (which: ParkedChange, values: Values): Promise<readonly Row[]> =>
+    changeRows(runner, history, statements, which, values);
   const discard = async (
     which: "discard" | "discardPending",
     ids: readonly MessageId[],

@@ -1,6 +1,5 @@
 import { isRefused, type StoreError } from "../../../model/errors.ts";
 import type { Headers, MessageId, NewInboxRow, RoutedRow, TooLarge } from "../../../model/rows.ts";
-import type { OnLeft } from "../../../ports/finishedRows.ts";
 import type { Clock } from "../../../time/clock.ts";
 
 /** A row from a driver. All databases name their columns alike; identities are decimal text. */
@@ -199,36 +198,6 @@ export async function changeInParts<T, R>(
     else results.push(tried.result);
   }
   return { results, refused };
-}
-
-/**
- * {@link changeInParts}, for changes on request.
- *
- * @param change changes a part of the rows, in a statement that answers as {@link ChangeAnswer}
- * @param onLeft told of the rows that the database refuses, and of those that a trigger leaves as they are
- * @returns how many rows were changed
- */
-export async function countChanged(
-  ids: readonly MessageId[],
-  change: (part: readonly MessageId[]) => Promise<readonly Row[]>,
-  onLeft: OnLeft = () => {},
-): Promise<number> {
-  const { results, refused } = await changeInParts(ids, change);
-  const left = [...refused].map(([id, { message }]) => ({ id, reason: message }));
-  for (const [row] of results as readonly (readonly (Row & ChangeAnswer)[])[]) {
-    for (const id of row?.skipped ?? []) left.push({ id, reason: LEFT_REASON });
-  }
-  if (left.length > 0) onLeft(left);
-  return results.reduce((sum, rows) => sum + countOf(rows, "changed"), 0);
-}
-
-const LEFT_REASON = "a trigger on the table returns NULL or OLD, or keeps the old values";
-
-/** The one row that a change on request answers. */
-interface ChangeAnswer {
-  readonly changed: number;
-  /** Rows that were to be changed and are not, without an error. Absent where the database cannot tell. */
-  readonly skipped?: readonly MessageId[];
 }
 
 export interface RefusedRow {

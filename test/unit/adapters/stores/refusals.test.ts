@@ -1,5 +1,6 @@
 import { expect, test } from "@jest/globals";
-import { countChanged, tryInParts } from "../../../../src/adapters/stores/sql/rows.ts";
+import { countChanged } from "../../../../src/adapters/stores/sql/changes.ts";
+import { tryInParts } from "../../../../src/adapters/stores/sql/rows.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 import type { MessageId } from "../../../../src/model/rows.ts";
 
