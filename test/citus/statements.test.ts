@@ -19,11 +19,16 @@ const IN_PARTS = [
   "operations.beat",
   "outbox.settle with history",
   "outbox.settle with history (2)",
-  "parked.discard (2)",
-  "parked.discard pending (2)",
-  "parked.hasten (2)",
-  "parked.retry (2)",
-  "replay.move (2)",
+  "parked.discard (3)",
+  "parked.discard (4)",
+  "parked.discard pending (3)",
+  "parked.discard pending (4)",
+  "parked.hasten (3)",
+  "parked.hasten (4)",
+  "parked.retry (3)",
+  "parked.retry (4)",
+  "replay.move (3)",
+  "replay.move (4)",
 ];
 /** They read the catalogue or the clock, and no rows. */
 const ON_COORDINATOR = [
