@@ -29,7 +29,7 @@ const WEIGHTS = {
   slowed: 3,
   /** A client holds a lock on a whole table for up to 0.8 s. */
   lock: 3,
-  /** A client holds a share of the rows in delivery for 0.6 to 1.4 s: longer than an outcome waits for one. */
+  /** A client holds a share of the unfinished rows of the outbox for 0.6 to 1.4 s: longer than an outcome waits for one. */
   rows: 3,
   /** An index is made on a table without CONCURRENTLY, in a transaction that stays open for up to 0.8 s, and dropped again. */
   index: 2,

@@ -32,14 +32,16 @@ export function tableLock(drawn: number, heldMs: number): TableFault {
 }
 
 /**
- * A lock on rows that are being delivered.
+ * A lock on rows that wait, are being delivered, or are parked.
  *
  * @param share of them, drawn by the server
  */
 export function rowLocks(share: number, heldMs: number): TableFault {
   return {
-    what: `${Math.round(share * 100)} % of the rows in delivery locked for ${Math.round(heldMs)} ms`,
-    begin: [`SELECT FROM outbox WHERE state = 'processing' AND random() < ${share} FOR UPDATE SKIP LOCKED`],
+    what: `${Math.round(share * 100)} % of the unfinished rows locked for ${Math.round(heldMs)} ms`,
+    begin: [
+      `SELECT FROM outbox WHERE state IN ('pending', 'processing') AND random() < ${share} FOR UPDATE SKIP LOCKED`,
+    ],
     heldMs,
     cleanUp: [],
   };
