@@ -127,7 +127,47 @@ describe.each(Object.entries(CHANGES))("a %s", (_, change) => {
   });
 });
 
+test.each(Object.entries(CHANGES))("a %s runs no trigger in vain for a row that is held", async (_, change) => {
+  await using setup = await setUp();
+  const { database, store, insert, hold } = setup;
+  await database.query("CREATE SEQUENCE calls");
+  await database.query(`CREATE FUNCTION count_call() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM nextval('calls'); RETURN NEW; END $$`);
+  await database.query("CREATE TRIGGER counts BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION count_call()");
+  const ids = await insert([null, null, null], change);
+  await hold(ids[2]);
+
+  expect(await change.make(store, ids, () => {})).toBe(2);
+
+  expect(await database.query("SELECT last_value::int AS calls FROM calls")).toEqual([{ calls: 2 }]);
+});
+
 describe("a replay beside a held row", () => {
+  test("keeps the order of its key where rows are refused too, and is tried in parts", async () => {
+    await using setup = await setUp();
+    const { database, store, insert, hold } = setup;
+    await database.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      RAISE EXCEPTION 'hands off'; END $$`);
+    await database.query(`CREATE TRIGGER refuses BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.key = 'bad')
+      EXECUTE FUNCTION refuse()`);
+    const ids = await insert(["held", null, "bad", "held"], { columns: "state", values: "'dead'" });
+    await hold(ids[0]);
+    const left: LeftRow[] = [];
+
+    const moved = await store.replay.move(await store.replay.begin(), ids, "alice", undefined, (rows) =>
+      left.push(...rows),
+    );
+
+    expect(moved).toBe(1);
+    expect(new Map(left.map(({ id, reason }) => [id, reason]))).toEqual(
+      new Map<unknown, unknown>([
+        [ids[2], expect.stringContaining("hands off")],
+        [ids[0], HELD],
+        [ids[3], BEHIND],
+      ]),
+    );
+  });
+
   test.each([1000, 2, 1])("keeps the order of its key, in batches of %i", async (batchSize) => {
     await using setup = await setUp();
     const { database, store, insert, hold, end, noted } = setup;

@@ -7,8 +7,8 @@ import {
 } from "../sql/finishedRows.ts";
 import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
-import { isLockTimeout } from "./errors.ts";
-import { msOf, ON_REQUEST, overrideOf, skippedIds, unlessSkipped } from "./fragments.ts";
+import { hasGivenUp } from "./errors.ts";
+import { allLocked, msOf, ON_REQUEST, overrideOf, skippedIds, unlessSkipped } from "./fragments.ts";
 import { forget, noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
@@ -36,7 +36,9 @@ function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statemen
   AND ($5::text IS NULL OR ${state} = $5::text)`;
 
   const override = c.destinationOverride;
-  const noted = isNoting ? ", by, note" : "";
+  const noted = isNoting ? ["by", "note"] : [];
+  const parameters = ["finishedUntil", "ids", ...noted, ...(override === null ? [] : ["to"])];
+  const heldKeys = `$${parameters.length + 1}`;
   // An operator wants it delivered although it has expired.
   const renewed = c.expiresAt === null ? "" : `, ${c.expiresAt} = NULL`;
   const to = isNoting ? "$5" : "$3";
@@ -51,12 +53,14 @@ function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statemen
   const isMoved = `o.${c.id} = ANY ($2::uuid[]) AND ${finishedById} AND o.${c.updatedAt} <= $1::timestamptz`;
   const behindHeld = `
 held AS MATERIALIZED (
-  SELECT o.${c.id} AS id, o.${c.key}::text AS key, o.${c.sequence} AS sequence
+  SELECT o.${c.id} AS id, o.${c.key} AS key, o.${c.sequence} AS sequence
   FROM ${table} o
   WHERE ${isMoved} AND o.${c.id} NOT IN (SELECT id FROM free)
 ),
 behind AS MATERIALIZED (
-  SELECT f.id FROM free f WHERE EXISTS (SELECT FROM held h WHERE h.key = f.key AND h.sequence < f.sequence)
+  SELECT f.id FROM free f
+  WHERE f.key::text = ANY (${heldKeys}::text[])
+    OR EXISTS (SELECT FROM held h WHERE h.key = f.key AND h.sequence < f.sequence)
 ),
 still_finished AS (SELECT id, now FROM free WHERE id NOT IN (SELECT id FROM behind))`;
   /**
@@ -72,9 +76,9 @@ still_finished AS (SELECT id, now FROM free WHERE id NOT IN (SELECT id FROM behi
    * @param isOfFree leaves the rows that others hold, and those behind them in their key: they would go first
    */
   const move = (isOfFree: boolean): Statement =>
-    byIndex(`replay.move(finishedUntil, ids${noted}${override === null ? "" : ", to"})`, isOfFree ? {} : ON_REQUEST)`
+    byIndex(`replay.move(${parameters.join(", ")}${isOfFree ? ", heldKeys" : ""})`, isOfFree ? {} : ON_REQUEST)`
 WITH free AS MATERIALIZED (
-  SELECT o.${c.id} AS id, o.${c.key}::text AS key, o.${c.sequence} AS sequence, now() AS now
+  SELECT o.${c.id} AS id, o.${c.key} AS key, o.${c.sequence} AS sequence, now() AS now
   FROM ${table} o
   WHERE ${isMoved}
   ORDER BY o.${c.sequence}
@@ -85,13 +89,15 @@ written AS (
   UPDATE ${table} o
   SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = f.now, ${c.updatedAt} = f.now, ${c.lastError} = NULL,
       ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${redirected}${renewed}
-  FROM still_finished f
+  FROM still_finished f, ${allLocked("free")}
   WHERE o.${c.id} = f.id
   RETURNING o.${c.id} AS id, o.${c.state} AS state, ${overrideOf(c, "o")} AS destination
 ),
 moved AS (SELECT id, destination FROM written WHERE state = 'pending')${isNoting ? noteAction(names, "replayed", "moved", "$3", "$4") : ""}
 SELECT count(*)::int AS changed, ${skippedIds("still_finished", "SELECT id FROM moved")} AS skipped${onlyRedirected}${
-      isOfFree ? ", ARRAY(SELECT id::text FROM held) AS held, ARRAY(SELECT id::text FROM behind) AS behind" : ""
+      isOfFree
+        ? ", ARRAY(SELECT id::text FROM held) AS held, ARRAY(SELECT id::text FROM behind) AS behind, ARRAY(SELECT key::text FROM held WHERE key IS NOT NULL) AS held_keys"
+        : ""
     } FROM moved`;
 
   return {
@@ -128,7 +134,7 @@ SELECT count(*)::int AS untried FROM ${table} o
 WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending' AND o.${c.attempt} = 0`,
 
     move: move(false),
-    whenLocked: { free: { move: move(true) }, hasGivenUp: isLockTimeout },
+    whenLocked: { free: { move: move(true) }, hasGivenUp },
 
     dialect: {
       pageOf([rows = []]) {

@@ -67,6 +67,12 @@ export const skippedOf = (chosen: string, key: string, changed: string): string 
 export const skippedIds = (chosen: string, changed: string): string =>
   `ARRAY(SELECT s.id::text FROM ${chosen} s WHERE s.id NOT IN (${changed}))`;
 
+/**
+ * A further table of an `UPDATE`: it writes no row before all of a CTE are locked. What waits for a lock then throws away
+ * no work of triggers.
+ */
+export const allLocked = (locked: string): string => `(SELECT count(*) FROM ${locked}) AS locked`;
+
 /** What a change on request waits for, a little: what it takes another such change to end. */
 export const ON_REQUEST = { lockTimeoutMs: OUTCOME_LOCK_TIMEOUT_MS };
 

@@ -2,8 +2,8 @@ import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ParkedChange, ParkedStatements } from "../sql/parked.ts";
 import type { Named } from "../sql/rows.ts";
-import { isLockTimeout } from "./errors.ts";
-import { msOf, ON_REQUEST, overrideOf, PARKED_AT, skippedIds } from "./fragments.ts";
+import { hasGivenUp } from "./errors.ts";
+import { allLocked, msOf, ON_REQUEST, overrideOf, PARKED_AT, skippedIds } from "./fragments.ts";
 import { noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
@@ -48,7 +48,7 @@ WITH chosen AS MATERIALIZED (
 written AS (
   UPDATE ${table} o
   SET ${c.updatedAt} = p.now, ${unclaimed}, ${set}
-  FROM chosen p
+  FROM chosen p, ${allLocked("chosen")}
   WHERE o.${c.id} = p.id
   RETURNING o.${c.id} AS id, o.${c.state} AS state, o.${c.scheduledAt} AS scheduled_at, p.scheduled_at AS was_scheduled_at
 ),
@@ -102,6 +102,6 @@ FROM first f JOIN ${table} o ON o.${c.id} = f.id
 ORDER BY o.${c.sequence}`,
 
     ...changes(false),
-    whenLocked: { free: changes(true), hasGivenUp: isLockTimeout },
+    whenLocked: { free: changes(true), hasGivenUp },
   };
 }

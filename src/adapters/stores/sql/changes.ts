@@ -9,7 +9,7 @@ import { changeInParts, countOf, type Named, type Row, type StatementRunner, typ
 export type Changes<S, Name extends string> = Named<S, Name> & {
   /** For a database whose changes wait for locked rows only so long. */
   readonly whenLocked?: {
-    /** Of the rows that no other transaction holds. */
+    /** Of the rows that no other transaction holds; where order counts, without those of `heldKeys`. */
     readonly free: Named<S, Name>;
     /** Whether a statement has given up waiting for a lock. */
     hasGivenUp(error: unknown): boolean;
@@ -23,34 +23,42 @@ interface ChangeAnswer {
   readonly skipped?: readonly MessageId[];
   /** Of a statement `free`: rows that another transaction holds. */
   readonly held?: readonly MessageId[];
-  /** Of one whose order counts: rows behind such a row in its key. */
+  /** Of one whose order counts: rows behind such a row in its key, and the keys of the rows held. */
   readonly behind?: readonly MessageId[];
+  readonly held_keys?: readonly string[];
 }
 
 /**
- * Changes rows, and notes it in their history. A row that another transaction keeps locked is left: else all of the
- * batch would wait for it.
+ * Changes rows, part by part, and notes it in their history. A row that another transaction keeps locked is left: else
+ * all of its part would wait for it.
  *
- * @param values with the `ids`
- * @returns the answer of the statement
+ * @returns a function that runs the statement with values, among them the `ids` of a part, and returns its answer
  * @throws StoreError
  */
-export async function changeRows<S, Name extends string>(
+export function changing<S, Name extends string>(
   runner: Pick<StatementRunner<S>, "run">,
   history: SqlHistory<S>,
   { plain, noting }: WithHistory<Changes<S, Name>>,
   name: Name,
-  values: Values,
-): Promise<readonly Row[]> {
-  const run = (statements: Named<S, Name>): Promise<readonly Row[]> => runner.run(statements[name], values);
+): (values: Values) => Promise<readonly Row[]> {
   const [free, freeNoting] = [plain.whenLocked, noting.whenLocked];
-  if (free === undefined || freeNoting === undefined) return await history.noting({ plain, noting }, run);
-  try {
-    return await history.noting({ plain, noting }, run, true);
-  } catch (error) {
-    if (!free.hasGivenUp(error)) throw error;
-    return await history.noting({ plain: free.free, noting: freeNoting.free }, run);
-  }
+  const heldKeys: string[] = [];
+  let waits = true;
+  return async (values) => {
+    const run = (statements: Named<S, Name>): Promise<readonly Row[]> =>
+      runner.run(statements[name], { ...values, heldKeys });
+    if (waits || free === undefined || freeNoting === undefined) {
+      try {
+        return await history.noting({ plain, noting }, run, free !== undefined);
+      } catch (error) {
+        if (free === undefined || freeNoting === undefined || !free.hasGivenUp(error)) throw error;
+        waits = false;
+      }
+    }
+    const rows = await history.noting({ plain: free.free, noting: freeNoting.free }, run);
+    heldKeys.push(...((rows[0] as ChangeAnswer & Row).held_keys ?? []));
+    return rows;
+  };
 }
 
 /**

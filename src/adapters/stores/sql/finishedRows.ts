@@ -9,7 +9,7 @@ import type {
   RetentionRange,
   RetentionStore,
 } from "../../../ports/finishedRows.ts";
-import { type Changes, changeRows, countChanged } from "./changes.ts";
+import { type Changes, changing, countChanged } from "./changes.ts";
 import { noteValues, type SqlHistory, type WithHistory } from "./history.ts";
 import type { TableNames } from "./names.ts";
 import { countOf, dateOf, listedRow, type Named, type Row, type StatementRunner, type Values } from "./rows.ts";
@@ -60,9 +60,10 @@ export function replayStore<S>(
         to: to ?? null,
         ...noteValues(by, to === undefined ? null : `to the destination ${to}`),
       };
+      const change = changing(runner, history, statements, "move");
       const move = async (part: readonly MessageId[]): Promise<readonly Row[]> => {
         try {
-          return await changeRows(runner, history, statements, "move", { ...values, ids: part });
+          return await change({ ...values, ids: part });
         } catch (error) {
           if (!(error instanceof StoreError && error.code === "skipped")) throw error;
           throw new StoreError("skipped", KEEPS_DESTINATION, { cause: error });

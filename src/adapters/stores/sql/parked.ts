@@ -2,9 +2,9 @@ import { isRefused } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import type { OnLeft } from "../../../ports/finishedRows.ts";
 import type { ParkedRow, ParkedStore } from "../../../ports/store.ts";
-import { type Changes, changeRows, countChanged } from "./changes.ts";
+import { type Changes, changing, countChanged } from "./changes.ts";
 import { noteValues, type SqlHistory, type WithHistory } from "./history.ts";
-import { dateOf, listedRow, type Named, type Row, SHORT_REASON, type StatementRunner, type Values } from "./rows.ts";
+import { dateOf, listedRow, type Named, type Row, SHORT_REASON, type StatementRunner } from "./rows.ts";
 
 /**
  * The statements on parked rows. In the last error of a discarded row `before` goes before the old one; where it is null,
@@ -19,8 +19,16 @@ export function parkedStore<S>(
   statements: WithHistory<ParkedStatements<S>>,
   history: SqlHistory<S>,
 ): ParkedStore {
-  const change = (which: ParkedChange, values: Values): Promise<readonly Row[]> =>
-    changeRows(runner, history, statements, which, values);
+  const changes = (which: ParkedChange) => changing(runner, history, statements, which);
+  const retry = async (
+    which: "retry" | "hasten",
+    ids: readonly MessageId[],
+    by: string,
+    onLeft: OnLeft | undefined,
+  ): Promise<number> => {
+    const change = changes(which);
+    return await countChanged(ids, (part) => change({ ids: part, ...noteValues(by, null) }), onLeft);
+  };
   const discard = async (
     which: "discard" | "discardPending",
     ids: readonly MessageId[],
@@ -29,14 +37,15 @@ export function parkedStore<S>(
     onLeft: OnLeft | undefined,
   ): Promise<number> => {
     const note = noteValues(by, reason);
+    const change = changes(which);
     const discardPart = async (part: readonly MessageId[]): Promise<readonly Row[]> => {
       const values = { ids: part, ...note };
       try {
-        return await change(which, { ...values, before: `discarded by ${by}: ${reason}`, whole: null });
+        return await change({ ...values, before: `discarded by ${by}: ${reason}`, whole: null });
       } catch (error) {
         if (!isRefused(error) || part.length > 1) throw error;
         // An owner's column may be too narrow for the reason.
-        return await change(which, { ...values, before: null, whole: SHORT_REASON });
+        return await change({ ...values, before: null, whole: SHORT_REASON });
       }
     };
     return await countChanged(ids, discardPart, onLeft);
@@ -47,13 +56,8 @@ export function parkedStore<S>(
       return (await runner.run(statements.plain.list, values)).map(parkedRow);
     },
 
-    async retry(ids, by, onLeft) {
-      return await countChanged(ids, (part) => change("retry", { ids: part, ...noteValues(by, null) }), onLeft);
-    },
-
-    async hasten(ids, by, onLeft) {
-      return await countChanged(ids, (part) => change("hasten", { ids: part, ...noteValues(by, null) }), onLeft);
-    },
+    retry: (ids, by, onLeft) => retry("retry", ids, by, onLeft),
+    hasten: (ids, by, onLeft) => retry("hasten", ids, by, onLeft),
 
     discard: (ids, by, reason, onLeft) => discard("discard", ids, by, reason, onLeft),
     discardPending: (ids, by, reason, onLeft) => discard("discardPending", ids, by, reason, onLeft),
