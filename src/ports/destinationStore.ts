@@ -112,7 +112,7 @@ export interface SharedDestination {
   readonly lastSuccessAt: Date | null;
   readonly lastFailureAt: Date | null;
   readonly lastError: string | null;
-  /** When a replica last reported that it is slow. */
+  /** When a replica last reported that it is slow; null for a time after now, of a clock that was set back. */
   readonly slowAt: Date | null;
   /** Some replica reported so in the last ten seconds. */
   readonly isSlow: boolean;

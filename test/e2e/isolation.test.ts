@@ -105,16 +105,19 @@ let ofCases: readonly Neighbours[];
 /** Its bad one is named by rows, but by no route. */
 let standby: Neighbours;
 let ten: Neighbours;
+/** All of them were slow when they were last seen. */
+let recovered: Neighbours;
 
 beforeAll(async () => {
   [database, receiver] = await Promise.all([services.database(), services.receiver()]);
   ofCases = await Promise.all(COUNTED.map((each, n) => Neighbours.start(`of${n}`, each.count, each.start)));
   standby = await Neighbours.start("standby", 1, () => http("never answers"));
   ten = await Neighbours.start("ten", 10, () => http("never answers"));
-  const all = [...ofCases, standby, ten];
+  recovered = await Neighbours.start("recovered", 2, () => http("never answers"));
+  const all = [...ofCases, standby, ten, recovered];
   services.defer(() => Promise.all(all.map((each) => each.close())));
   const destinations = Object.fromEntries(all.flatMap(({ config }) => config));
-  const routes = [...ofCases, ten].flatMap(({ names }) => names).map((name) => [name, name] as const);
+  const routes = [...ofCases, ten, recovered].flatMap(({ names }) => names).map((name) => [name, name] as const);
   const ofStandby = standby.names.map((name) => [name, standby.healthy] as const);
   const config = {
     destinations,
@@ -198,6 +201,18 @@ test("ten destinations that never answer leave a neighbour its slots, also after
   service = await start();
   await insertRows(BACKLOG, ten);
   await arrival(BACKLOG, 3);
+});
+
+test("a destination that has recovered while nothing ran does not wait for those that never answer", async () => {
+  await service.kill();
+  const slow = "INSERT INTO outbox_destination (name, slow_at) SELECT unnest($1::text[]), now() - interval '1 hour'";
+  await database.query(slow, [recovered.names]);
+  await insertRows(BACKLOG, recovered);
+
+  service = await start();
+  await arrival(BACKLOG);
+
+  await eventually(async () => expect(await triedDestinations()).toEqual(recovered.names.toSorted()));
 });
 
 const KEYS = 50;

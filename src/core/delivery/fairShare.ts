@@ -33,8 +33,10 @@ interface FairShareOptions {
  * - As long as others want slots, all unhealthy ones together get an eighth of them, and one more for those that fail
  *   where slow ones hold them; those that fail begin one delivery for 256 of the others. Slow ones take turns: the one
  *   whose last delivery began first is next, and its rows are claimed then.
- * - One that was unhealthy before this process started counts as slow until a delivery succeeds. All such together get
- *   an eighth until one of their deliveries ends: else many that hang would take every slot at the start.
+ * - One that was unhealthy before this process started counts as slow until a delivery succeeds. Such ones are tried one
+ *   after another, a second apart (an eighth of the slots at a time), in no more than half of the slots while others want
+ *   some: else many that hang would take every slot at the start, or one that hangs would keep those that have recovered
+ *   waiting.
  */
 export class FairShare {
   /** All slots (`outbox.concurrency`). */
@@ -46,6 +48,7 @@ export class FairShare {
   readonly #most: number;
   /** Most slots of all unhealthy ones together while others want slots: an eighth. */
   readonly #eighth: number;
+  readonly #half: number;
   /** Most slots of all those together that have not succeeded yet, while others have. */
   readonly #mostUnproven: number;
   readonly #states = new Map<string, State>();
@@ -63,6 +66,7 @@ export class FairShare {
     this.#clock = clock;
     this.#most = concurrency - Math.max(1, Math.floor(concurrency / 16));
     this.#eighth = Math.max(1, Math.floor(concurrency / 8));
+    this.#half = Math.max(1, Math.floor(concurrency / 2));
     this.#mostUnproven = concurrency - Math.max(1, Math.floor(concurrency / 4));
   }
 
@@ -247,8 +251,8 @@ export class FairShare {
   }
 
   #hasTurn(state: State, now: number, isContended: boolean): boolean {
-    const { all, young, suspected } = this.#slotsOfUnhealthy(now);
-    if (state.isSuspected && suspected >= this.#eighth) return false;
+    const { all, young, youngSuspected } = this.#slotsOfUnhealthy(now);
+    if (state.isSuspected) return youngSuspected < this.#eighth && all < (isContended ? this.#half : this.#most);
     if (!isContended) return all < this.#most;
     if (this.#isSlow(state, now) && (all >= this.#eighth || this.#goesFirst(state, now))) return false;
     if (young >= this.#eighth || all > this.#eighth) return false;
@@ -280,18 +284,24 @@ export class FairShare {
     return now - this.#waitedAt <= CONTENDED_MS;
   }
 
-  /** Slots of unhealthy destinations; those held briefly: one that hangs takes no turn from those that fail; of suspects. */
-  #slotsOfUnhealthy(now: number): { readonly all: number; readonly young: number; readonly suspected: number } {
+  /**
+   * Slots of unhealthy destinations, and those of them that are held briefly: one that hangs takes no turn from those that
+   * fail. Of the latter, those of suspects.
+   */
+  #slotsOfUnhealthy(now: number): { readonly all: number; readonly young: number; readonly youngSuspected: number } {
     let all = 0;
     let young = 0;
-    let suspected = 0;
+    let youngSuspected = 0;
     for (const state of this.#states.values()) {
       if (!this.#isUnhealthy(state, now)) continue;
-      if (state.isSuspected) suspected += state.slots.size;
       all += state.slots.size;
-      for (const { beganAt } of state.slots) if (now - beganAt <= SLOW_MS) young += 1;
+      for (const { beganAt } of state.slots) {
+        if (now - beganAt > SLOW_MS) continue;
+        young += 1;
+        if (state.isSuspected) youngSuspected += 1;
+      }
     }
-    return { all, young, suspected };
+    return { all, young, youngSuspected };
   }
 
   #stateOf(destination: string, now: number): State {

@@ -88,7 +88,7 @@ SELECT d.${c.name} AS name, CASE WHEN ${isPaused("t.now")} THEN ${msOf(`d.${c.pa
   CASE d.${c.breakerState} WHEN 'open' THEN ${remaining(c.openedAt, c.openUntil)}
     WHEN 'half-open' THEN ${remaining(c.probeAt, c.probeUntil)} END AS remaining_ms,
   ${msOf(`d.${c.lastSuccessAt}`)} AS last_success_at, ${msOf(`d.${c.lastFailureAt}`)} AS last_failure_at, d.${c.lastError} AS last_error,
-  ${msOf(`d.${c.slowAt}`)} AS slow_at,
+  CASE WHEN d.${c.slowAt} <= t.now THEN ${msOf(`d.${c.slowAt}`)} END AS slow_at,
   CASE WHEN d.${c.slowAt} > t.now - ${milliseconds(String(SLOW_FOR_MS))} AND d.${c.slowAt} <= t.now THEN 1 ELSE 0 END AS is_slow,
   CASE d.${c.rateSecond} WHEN ${second} THEN d.${c.rateTakenBefore} WHEN ${justBefore} THEN d.${c.rateTaken} ELSE 0 END AS taken_per_second
 FROM ${table} d, (SELECT clock_timestamp() AS now OFFSET 0) AS t ORDER BY d.${c.name}`,

@@ -59,7 +59,7 @@ SELECT d.${c.name} AS name, CASE WHEN ${isPaused} THEN d.${c.pausedAt} END AS pa
   CASE d.${c.breakerState} WHEN N'open' THEN ${remaining(c.openedAt, c.openUntil)}
     WHEN N'half-open' THEN ${remaining(c.probeAt, c.probeUntil)} END AS remaining_ms,
   d.${c.lastSuccessAt} AS last_success_at, d.${c.lastFailureAt} AS last_failure_at, d.${c.lastError} AS last_error,
-  d.${c.slowAt} AS slow_at,
+  CASE WHEN d.${c.slowAt} <= @now THEN d.${c.slowAt} END AS slow_at,
   CASE WHEN d.${c.slowAt} > DATEADD(millisecond, -${SLOW_FOR_MS}, @now) AND d.${c.slowAt} <= @now THEN 1 ELSE 0 END AS is_slow,
   ${takenBefore} AS taken_per_second
 FROM ${table} d ORDER BY d.${c.name};`,

@@ -100,7 +100,7 @@ describe("a destination is unhealthy", () => {
     expect(share.isUnhealthy("a")).toBe(true);
   });
 
-  test("from the start where it was unhealthy before, until a delivery succeeds; all such share an eighth until one of theirs ends", () => {
+  test("from the start where it was unhealthy before, until a delivery succeeds; such ones are tried one by one", () => {
     const unhealthy = Array.from({ length: 10 }, (_, n) => `unhealthy-${n}`);
     share = new FairShare({
       concurrency: CONCURRENCY,
@@ -108,10 +108,17 @@ describe("a destination is unhealthy", () => {
       wasUnhealthy: (name) => unhealthy.includes(name),
       clock,
     });
-    const first = counts(fill(...unhealthy, "untried"));
-    expect(first).toMatchObject({ "unhealthy-0": 1, "unhealthy-1": 0, "unhealthy-9": 0, untried: 1 });
-    clock.advance(5000);
-    expect(counts(fill(...unhealthy, "healthy"))).toMatchObject({ "unhealthy-1": 0, healthy: 1 });
+    /** How many of them begin beside a healthy one after so many ms. */
+    const begun = (ms: number, ...others: readonly string[]): number => {
+      clock.advance(ms);
+      const slots = fill(...unhealthy, ...others);
+      for (const other of others) for (const slot of slots.get(other) ?? []) share.end(slot, "healthy");
+      return unhealthy.filter((name) => (slots.get(name) ?? []).length > 0).length;
+    };
+    const beside = [0, 500, 501, 1001, 1001, 1001, 1001].map((ms) => begun(ms, "healthy"));
+    expect(beside).toEqual([1, 0, 1, 1, 1, 0, 0]);
+    const alone = [5000, 1001, 1001, 1001].map((ms) => begun(ms));
+    expect(alone).toEqual([1, 1, 1, 0]);
 
     share = new FairShare({ concurrency: CONCURRENCY, isShared: true, wasUnhealthy: () => true, clock });
     deliver("a", 1, "healthy");
