@@ -174,16 +174,7 @@ describe("a replay beside a held row", () => {
     const keys = ["a", "held", "held", null, "b", "held", "a"];
     const ids = await insert(keys, { columns: "state", values: "'dead'" });
     await hold(ids[1]);
-    const replay = new Replay({
-      store: store.replay,
-      destinationOf: () => undefined,
-      onMoved: () => {},
-      redact: (text) => text,
-      audit: recordingAudit().audit,
-      log: silentLog,
-      batchSize,
-      wait: async () => {},
-    });
+    const replay = replayOn(store, batchSize);
 
     const { moved, left } = await replay.run({ state: "dead" }, "alice", NEVER);
 
@@ -201,4 +192,39 @@ describe("a replay beside a held row", () => {
     expect(await replay.run({ state: "dead" }, "alice", NEVER)).toEqual({ moved: 3 });
     expect(await database.query("SELECT FROM outbox WHERE state = 'dead'")).toEqual([]);
   });
+
+  test("keeps the order of its key where it was interrupted and goes on", async () => {
+    await using setup = await setUp();
+    const { database, store, insert, hold } = setup;
+    const ids = await insert([null, "held", null, "held", null], { columns: "state", values: "'dead'" });
+    await hold(ids[1]);
+    const replay = replayOn(store, 1);
+    const scope = await replay.begin(NEVER);
+    let after: string | null = null;
+    let moved = 0;
+    for await (const batch of replay.moves({ state: "dead" }, "alice", { scope }, NEVER)) {
+      moved += batch.moved;
+      after = batch.position;
+      if (moved === 2) break;
+    }
+
+    for await (const batch of replay.moves({ state: "dead" }, "alice", { scope, after }, NEVER)) moved += batch.moved;
+
+    expect(moved).toBe(3);
+    const left = await database.query("SELECT id FROM outbox WHERE state = 'dead' ORDER BY sequence");
+    expect(left.map(({ id }) => id)).toEqual([ids[1], ids[3]]);
+  });
 });
+
+function replayOn(store: Store, batchSize: number): Replay {
+  return new Replay({
+    store: store.replay,
+    destinationOf: () => undefined,
+    onMoved: () => {},
+    redact: (text) => text,
+    audit: recordingAudit().audit,
+    log: silentLog,
+    batchSize,
+    wait: async () => {},
+  });
+}

@@ -162,8 +162,10 @@ export class Replay {
       perSecond === null ? this.#batchSize : Math.max(1, Math.min(this.#batchSize, Math.floor(perSecond / 4)));
     /** Of rows that other transactions hold: later rows of these keys would be delivered first. */
     const heldKeys = new Set<string>();
+    /** In front of the first of them: a replay that goes on from there meets it before those behind it. */
+    let beforeHeld: string | undefined;
     for await (const { scope, rows, next } of this.#batches(request, since, after, signal)) {
-      if (rows.length === 0) yield { moved: 0, left: [], position: next };
+      if (rows.length === 0) yield { moved: 0, left: [], position: beforeHeld ?? next };
       for (const part of slices(rows, slice)) {
         const isBehind = ({ key }: FinishedRow): boolean => key !== null && heldKeys.has(key);
         const behind = part.filter(isBehind);
@@ -178,10 +180,14 @@ export class Replay {
         };
         const moved = await this.persistently(move, signal);
         const held = new Set(left.filter(({ isHeld }) => isHeld).map(({ id }) => id));
-        for (const { id, key } of part) if (key !== null && held.has(id)) heldKeys.add(key);
+        for (const { id, key, sequence } of part) {
+          if (key === null || !held.has(id)) continue;
+          heldKeys.add(key);
+          beforeHeld ??= String(BigInt(sequence) - 1n);
+        }
         pace.moved(ids);
         if (moved > 0) onMoved();
-        yield { moved, left, position: part.at(-1)?.sequence ?? null };
+        yield { moved, left, position: beforeHeld ?? part.at(-1)?.sequence ?? null };
         if (perSecond !== null) await wait((part.length / perSecond) * 1000, signal);
         signal.throwIfAborted();
       }
