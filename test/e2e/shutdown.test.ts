@@ -110,11 +110,12 @@ describe("SIGTERM", () => {
       { port: service.port, text: message("m-1") },
       { port: managementPort, text: "GET /health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n" },
     ];
-    const connections = requests.flatMap(({ port, text }) =>
-      PAUSES_MS.map((pauseMs) => useUntilClosed(port, text, pauseMs)),
-    );
-    // Every pace has sent by then, and is somewhere between two requests.
-    await receiver.received(1);
+    const kept = new Set<number>();
+    const connections = requests
+      .flatMap((request) => PAUSES_MS.map((pauseMs) => ({ ...request, pauseMs })))
+      .map(({ port, text, pauseMs }, n) => useUntilClosed(port, text, pauseMs, () => kept.add(n)));
+    // Every pace is somewhere between two requests by then.
+    await eventually(() => kept.size === connections.length);
     await delay(Math.max(...PAUSES_MS));
     service.process.kill("SIGTERM");
 

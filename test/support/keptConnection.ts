@@ -17,8 +17,14 @@ export interface KeptConnectionEnd {
  *
  * @param request a whole request
  * @param pauseMs between an answer and the next request
+ * @param onAnswer called at each answer
  */
-export async function useUntilClosed(port: number, request: string, pauseMs: number): Promise<KeptConnectionEnd> {
+export async function useUntilClosed(
+  port: number,
+  request: string,
+  pauseMs: number,
+  onAnswer: () => void,
+): Promise<KeptConnectionEnd> {
   const socket = connect({ port, host: "127.0.0.1", noDelay: true });
   socket.setEncoding("latin1");
   // A reset is one of the ends it may come to.
@@ -31,6 +37,7 @@ export async function useUntilClosed(port: number, request: string, pauseMs: num
       const answer = await answerOf(socket);
       if (answer === undefined) return { statuses, announced: false, lost: true };
       statuses.push(answer.status);
+      onAnswer();
       if (answer.isLast) return { statuses, announced: true, lost: false };
       // A pause of nothing would still be a turn of the event loop, in which the end of the connection could be seen.
       if (pauseMs > 0) await pause(pauseMs);
