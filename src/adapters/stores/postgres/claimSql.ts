@@ -5,7 +5,7 @@ import type { TableNames } from "../sql/names.ts";
 import { attemptsOf, delayOf, STATE_AFTER } from "../sql/outcomes.ts";
 import type { SkippedRow } from "../sql/rows.ts";
 import { hasGivenUp } from "./errors.ts";
-import { OUTCOME_LOCK_TIMEOUT_MS, PARKED_AT, skippedOf } from "./fragments.ts";
+import { PARKED_AT, ROW_WAIT, skippedOf } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
 import {
   history,
@@ -313,7 +313,7 @@ FROM closed WHERE is_closed`;
   const entries = noteSettled(names, "SELECT id FROM closed WHERE is_closed", SETTLE_PARAMETERS.split(", ").length + 1);
   // Both under one name: it stands in the reason of a row whose outcome is refused.
   const settle = (isOfFree: boolean) => {
-    const waits = isOfFree ? { lockTimeoutMs: OUTCOME_LOCK_TIMEOUT_MS } : SETTLE_WAITS;
+    const waits = isOfFree ? ROW_WAIT : SETTLE_WAITS;
     return {
       plain: byIndex(`outbox.settle(${SETTLE_PARAMETERS})`, waits)(settleText(isOfFree)),
       noting: byIndex(
@@ -381,7 +381,7 @@ WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing' AND o.
 
     whenLocked: {
       free: settle(true),
-      underClaim: byIndex("outbox.rows under claims(ids, tokens)", { lockTimeoutMs: OUTCOME_LOCK_TIMEOUT_MS })`
+      underClaim: byIndex("outbox.rows under claims(ids, tokens)", ROW_WAIT)`
 SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(id, token) ON o.${c.id} = s.id
 WHERE (o.${c.claimToken} = s.token OR o.${c.claimToken} IS NULL) AND (o.${c.state} || '') = 'processing'`,
     },
@@ -448,7 +448,7 @@ const IN_FLIGHT_READ = 3000;
 const MOST_LEFT_OUT = 5000;
 
 /** It may wait for row after row. Where it runs as long without a wait, the one of free rows has the time it needs. */
-const SETTLE_WAITS = { lockTimeoutMs: OUTCOME_LOCK_TIMEOUT_MS, serverTimeoutMs: 5000 };
+const SETTLE_WAITS = { ...ROW_WAIT, serverTimeoutMs: 5000 };
 
 const MAX_INTEGER = 2 ** 31 - 1;
 

@@ -8,7 +8,7 @@ import {
 import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import { hasGivenUp } from "./errors.ts";
-import { allLocked, msOf, ON_REQUEST, overrideOf, skippedIds, unlessSkipped } from "./fragments.ts";
+import { allLocked, msOf, overrideOf, ROW_WAIT, skippedIds, unlessSkipped } from "./fragments.ts";
 import { forget, noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
@@ -76,7 +76,7 @@ still_finished AS (SELECT id, now FROM free WHERE id NOT IN (SELECT id FROM behi
    * @param isOfFree leaves the rows that others hold, and those behind them in their key: they would go first
    */
   const move = (isOfFree: boolean): Statement =>
-    byIndex(`replay.move(${parameters.join(", ")}${isOfFree ? ", heldKeys" : ""})`, isOfFree ? {} : ON_REQUEST)`
+    byIndex(`replay.move(${parameters.join(", ")}${isOfFree ? ", heldKeys" : ""})`, isOfFree ? {} : ROW_WAIT)`
 WITH free AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.key} AS key, o.${c.sequence} AS sequence, now() AS now
   FROM ${table} o

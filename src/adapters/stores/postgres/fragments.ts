@@ -34,16 +34,24 @@ export const IS_CITUS = "to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL
 export const ordered = (table: string): string => `${table} CROSS JOIN (SELECT) beside`;
 
 /**
+ * A table of one row that is there once all rows of a CTE are locked. In an `UPDATE`, what waits for a lock then throws
+ * away no work of triggers.
+ */
+export const allLocked = (locked: string): string => `(SELECT count(*) FROM ${locked}) AS locked`;
+
+/**
  * A query for `now`, by a clock that is read once the rows of a CTE are locked. `now()` is when the transaction began,
  * which may have waited for a lock since.
  *
  * @param locked the CTE
  */
-export const clockBehind = (locked: string): string =>
-  `SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM ${locked}) AS locked`;
+export const clockBehind = (locked: string): string => `SELECT clock_timestamp() AS now FROM ${allLocked(locked)}`;
 
-/** In ms. What waits for a locked row keeps its other rows, and those behind it, from being written. */
-export const OUTCOME_LOCK_TIMEOUT_MS = 500;
+/**
+ * How long a statement waits for a locked row, where others are to be written with it: it keeps them, and those behind
+ * them, from that.
+ */
+export const ROW_WAIT = { lockTimeoutMs: 500 };
 
 /** `scheduled_at` of a parked row. A column without a time zone holds it in the session's. */
 export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;
@@ -66,15 +74,6 @@ export const skippedOf = (chosen: string, key: string, changed: string): string 
 /** The same as an expression (`text[]`) of their ids alone. */
 export const skippedIds = (chosen: string, changed: string): string =>
   `ARRAY(SELECT s.id::text FROM ${chosen} s WHERE s.id NOT IN (${changed}))`;
-
-/**
- * A further table of an `UPDATE`: it writes no row before all of a CTE are locked. What waits for a lock then throws away
- * no work of triggers.
- */
-export const allLocked = (locked: string): string => `(SELECT count(*) FROM ${locked}) AS locked`;
-
-/** What a change on request waits for, a little: what it takes another such change to end. */
-export const ON_REQUEST = { lockTimeoutMs: OUTCOME_LOCK_TIMEOUT_MS };
 
 /**
  * An expression for a text, without the collation of its column: an owner's columns may have different ones, and two of

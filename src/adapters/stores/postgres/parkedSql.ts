@@ -3,7 +3,7 @@ import type { TableNames } from "../sql/names.ts";
 import type { ParkedChange, ParkedStatements } from "../sql/parked.ts";
 import type { Named } from "../sql/rows.ts";
 import { hasGivenUp } from "./errors.ts";
-import { allLocked, msOf, ON_REQUEST, overrideOf, PARKED_AT, skippedIds } from "./fragments.ts";
+import { allLocked, msOf, overrideOf, PARKED_AT, ROW_WAIT, skippedIds } from "./fragments.ts";
 import { noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
@@ -37,7 +37,7 @@ function parked(names: TableNames, isNoting: boolean): ParkedStatements<Statemen
       const isChosen = `o.${c.id} = ANY ($1::uuid[]) AND ${condition}`;
       const held = `, ARRAY(
   SELECT o.${c.id}::text FROM ${table} o WHERE ${isChosen} AND o.${c.id} NOT IN (SELECT id FROM chosen)) AS held`;
-      return byIndex(declaration, isOfFree ? {} : ON_REQUEST)`
+      return byIndex(declaration, isOfFree ? {} : ROW_WAIT)`
 WITH chosen AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.scheduledAt} AS scheduled_at, now() AS now
   FROM ${table} o

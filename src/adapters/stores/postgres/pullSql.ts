@@ -2,7 +2,7 @@ import { EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
 import type { SkippedRow } from "../sql/rows.ts";
-import { clockBehind, isExpired, msOf, OUTCOME_LOCK_TIMEOUT_MS, skippedOf } from "./fragments.ts";
+import { clockBehind, isExpired, msOf, ROW_WAIT, skippedOf } from "./fragments.ts";
 import { payloadParts } from "./payloadParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
@@ -277,6 +277,6 @@ function inOrder(update: string): string {
 }
 
 /** A client whose rows another transaction holds keeps no connection of the pool for long. */
-const outcome = (declaration: string) => byIndex(declaration, { lockTimeoutMs: OUTCOME_LOCK_TIMEOUT_MS });
+const outcome = (declaration: string) => byIndex(declaration, ROW_WAIT);
 
 const CLAIM_PARAMETERS = "source, limit, maxBytes, token, leaseMs, maxAttempts, withReason";

@@ -41,21 +41,22 @@ export function changing<S, Name extends string>(
   { plain, noting }: WithHistory<Changes<S, Name>>,
   name: Name,
 ): (values: Values) => Promise<readonly Row[]> {
-  const [free, freeNoting] = [plain.whenLocked, noting.whenLocked];
+  const [whenLocked, notingWhenLocked] = [plain.whenLocked, noting.whenLocked];
   const heldKeys: string[] = [];
   let waits = true;
   return async (values) => {
     const run = (statements: Named<S, Name>): Promise<readonly Row[]> =>
       runner.run(statements[name], { ...values, heldKeys });
-    if (waits || free === undefined || freeNoting === undefined) {
+    if (whenLocked === undefined || notingWhenLocked === undefined) return await history.noting({ plain, noting }, run);
+    if (waits) {
       try {
-        return await history.noting({ plain, noting }, run, free !== undefined);
+        return await history.noting({ plain, noting }, run, true);
       } catch (error) {
-        if (free === undefined || freeNoting === undefined || !free.hasGivenUp(error)) throw error;
+        if (!whenLocked.hasGivenUp(error)) throw error;
         waits = false;
       }
     }
-    const rows = await history.noting({ plain: free.free, noting: freeNoting.free }, run);
+    const rows = await history.noting({ plain: whenLocked.free, noting: notingWhenLocked.free }, run);
     heldKeys.push(...((rows[0] as ChangeAnswer & Row).held_keys ?? []));
     return rows;
   };
