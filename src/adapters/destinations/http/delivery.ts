@@ -41,8 +41,8 @@ export interface Channel {
 
 /**
  * An HTTP destination (spec, "HTTP destination"): POSTs the message as body; a 2xx status completes the delivery. A
- * publish that fails after its request was sent is not repeated here (except for a refused token): the row's own retry
- * does that, with backoff.
+ * publish that fails after its request was sent is not repeated here (except for a refused token, and by a
+ * `keptConnection`): the row's own retry does that, with backoff.
  */
 export class HttpDestination implements Destination {
   readonly #channel: Channel;

@@ -2,7 +2,7 @@ import { type IncomingMessage, request as overHttp } from "node:http";
 import { request as overHttps } from "node:https";
 import type { Socket } from "node:net";
 import ipaddr from "ipaddr.js";
-import { buildConnector, type Dispatcher, Pool } from "undici";
+import { buildConnector, Client, type Dispatcher, Pool } from "undici";
 import { percentDecoded } from "../../../model/secret.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import { httpError, publishErrorOf } from "./errors.ts";
@@ -33,7 +33,7 @@ interface TransportOptions {
  * The timeout of the publish bounds the answer; the client's own timers would only cost. Requests are not pipelined: a
  * missing answer would block the messages behind it.
  */
-const EXCHANGE = { pipelining: 1, headersTimeout: 0, bodyTimeout: 0 } as const;
+const EXCHANGE = { pipelining: 1, headersTimeout: 0, bodyTimeout: 0, factory: keptConnection } as const;
 
 /** @throws Error when the certificate or key is not PEM; its `open` when the environment names no HTTP proxy */
 export function createTransport({ policy, timeoutMs, lookup, secrets, ...config }: TransportOptions): Transport {
@@ -50,6 +50,41 @@ export function createTransport({ policy, timeoutMs, lookup, secrets, ...config 
       return new Pool(url.origin, { ...EXCHANGE, connections, connect: tunnelConnector(proxy, timeoutMs, tls) });
     },
   };
+}
+
+/**
+ * A connection that is kept, and made anew after its end. A request is repeated on the new one if nothing of an answer
+ * came on a connection that had carried another before: most likely the receiver was ending it as idle.
+ */
+function keptConnection(origin: URL, options: Client.Options): Client {
+  const client = new Client(origin, options);
+  const dispatch: Client["dispatch"] = client.dispatch.bind(client);
+  let isUsed = false;
+  client.on("connect", () => {
+    isUsed = false;
+  });
+  // The pool has converted the handler to the client's older form.
+  client.dispatch = (request, handler) => {
+    let isRepeatable = false;
+    return dispatch(request, {
+      onConnect: (abort) => {
+        isRepeatable = isUsed;
+        isUsed = true;
+        handler.onConnect?.(abort);
+      },
+      onResponseStarted: () => {
+        isRepeatable = false;
+      },
+      onHeaders: (...answer) => handler.onHeaders?.(...answer) ?? true,
+      onData: (chunk) => handler.onData?.(chunk) ?? true,
+      onComplete: (trailers) => handler.onComplete?.(trailers),
+      onError: (error) => {
+        if (isRepeatable && publishErrorOf("", error).code === "connection_lost") client.dispatch(request, handler);
+        else handler.onError?.(error);
+      },
+    });
+  };
+  return client;
 }
 
 /** As Node's TLS takes them. */

@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { afterEach, beforeEach } from "@jest/globals";
 import {
   createHttpDestination,
@@ -56,6 +57,25 @@ export class Destinations {
   async close(): Promise<void> {
     await Promise.all(this.#open.splice(0).map((destination) => destination.close()));
   }
+}
+
+/** A file of test/support/tls. */
+export const pem = (name: string): string =>
+  readFileSync(new URL(`../../../../support/tls/${name}.pem`, import.meta.url), "utf8");
+
+/** Destinations, and servers that a test adds to the list; both are closed in its end. */
+export function withServers() {
+  const destinations = new Destinations();
+  const servers: { close(): unknown; closeAllConnections(): void }[] = [];
+  afterEach(async () => {
+    await destinations.close();
+    for (const server of servers.splice(0)) {
+      server.close();
+      server.closeAllConnections();
+    }
+  });
+  failOnLeaks();
+  return { destinations, servers };
 }
 
 /** Gives each test of the file a receiver, closed in its end like the destinations: nothing may be left open. */

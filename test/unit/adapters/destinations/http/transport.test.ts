@@ -1,28 +1,15 @@
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import { createServer as createProxy, type IncomingMessage } from "node:http";
 import { createServer, type Server } from "node:https";
 import { type AddressInfo, connect, type Socket } from "node:net";
-import { afterEach, describe, expect, test } from "@jest/globals";
+import { describe, expect, test } from "@jest/globals";
 import { proxyOf } from "../../../../../src/adapters/destinations/http/transport.ts";
 import { Secret } from "../../../../../src/model/secret.ts";
 import { startBlackHole } from "../../../../support/blackHole.ts";
-import { failOnLeaks } from "../../../../support/leaks.ts";
 import { Receiver } from "../../../../support/receiver.ts";
-import { Destinations } from "./setup.ts";
+import { pem, withServers } from "./setup.ts";
 
-const destinations = new Destinations();
-const servers: { close(): unknown; closeAllConnections(): void }[] = [];
-afterEach(async () => {
-  await destinations.close();
-  for (const server of servers.splice(0)) {
-    server.close();
-    server.closeAllConnections();
-  }
-});
-failOnLeaks();
-
-const pem = (name: string) => readFileSync(new URL(`../../../../support/tls/${name}.pem`, import.meta.url), "utf8");
+const { destinations, servers } = withServers();
 const secret = (name: string) => new Secret(pem(name));
 const CA = secret("ca");
 
