@@ -1,5 +1,13 @@
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
-import { AckPolicy, type ConsumerConfig, type JetStreamManager, type NatsConnection, nanos } from "nats";
+import {
+  AckPolicy,
+  type ConsumerConfig,
+  DeliverPolicy,
+  type JetStreamManager,
+  type NatsConnection,
+  nanos,
+  ReplayPolicy,
+} from "nats";
 import { StoppingError } from "../../src/model/errors.ts";
 import type { BrokerMessage } from "../../src/ports/source.ts";
 import { describeWith, sharedNats, startNats } from "../support/brokers/index.ts";
@@ -148,27 +156,36 @@ describeWith(["nats"], "the NATS source", () => {
     });
   });
 
-  test("uses a consumer that exists as it is, and warns once of what differs, with both values", async () => {
+  test("uses a consumer that exists and loses nothing, and warns of each setting that differs, with its value", async () => {
     await manager.streams.add({ name: stream, subjects });
+    await send(1, 1);
     await consumer({
       ack_wait: nanos(5000),
-      filter_subject: subject,
-      max_deliver: 4,
+      deliver_policy: DeliverPolicy.StartSequence,
+      opt_start_seq: 2,
+      replay_policy: ReplayPolicy.Original,
+      max_ack_pending: 50,
+      inactive_threshold: nanos(60_000),
+      mem_storage: true,
       max_batch: 3,
       max_expires: nanos(2000),
     });
-    await send(1, 10);
+    await send(2, 11);
     const source = bench.source({ servers: url, stream, ackWaitMs: 30_000 }, intake);
     await source.start();
-    await eventually(() => expect(numbers(intake.taken)).toHaveLength(10));
+    await eventually(() => expect(numbers(intake.taken)).toEqual(range(2, 11)));
     await source.check();
     expect(bench.lines.filter(({ level }) => level === "warn").map(({ fields }) => fields.differences)).toEqual([
-      `it delivers again after 5000 ms, ackWaitMs is 30000; it reads ${subject}, and no filterSubject is set, ` +
-        "which means every subject; it gives a message up after 4 deliveries, and unlimited is expected",
+      "it delivers again after 5000 ms, ackWaitMs is 30000; " +
+        "it reads nothing from before its beginning (deliver_policy by_start_sequence); " +
+        "it delivers as slowly as was published (replay_policy original); " +
+        "it delivers at most 50 messages at a time (max_ack_pending), batchSize is 100; " +
+        "it is deleted with its position after 60000 ms without a reader (inactive_threshold); " +
+        "it forgets its position when the server restarts (mem_storage)",
     ]);
     expect((await manager.consumers.info(stream, "svc")).config).toMatchObject({
       ack_wait: nanos(5000),
-      max_deliver: 4,
+      max_ack_pending: 50,
     });
   });
 
@@ -190,16 +207,70 @@ describeWith(["nats"], "the NATS source", () => {
       { filter_subject: "FILTER.other" },
       /it reads .+\.other, and filterSubject is .+\.created/,
     ],
+    [
+      "reads something else besides",
+      { filter_subjects: ["FILTER.created", "FILTER.other"] },
+      /it reads .+\.created, .+\.other, and filterSubject is .+\.created/,
+    ],
+    ["reads every subject", { filter_subject: ">" }, /it reads >, and filterSubject is .+\.created/],
+    [
+      "gives messages up",
+      { max_deliver: 1 },
+      /it gives a message up after 1 deliveries \(max_deliver\), and -1 is needed/,
+    ],
+    ["has several faults", { max_deliver: 3, headers_only: true }, /without bodies; it gives a message up after 3/],
+    ["is paused", { pause_until: "2999-01-01T00:00:00Z" }, /it is paused until 2999-01-01T00:00:00Z; resume it/],
   ])("does not read through a consumer that %s, and says why", async (_what, settings, reason) => {
     await manager.streams.add({ name: stream, subjects });
-    const filter = settings.filter_subject?.replace("FILTER", stream);
-    await consumer({ ...settings, ...(filter === undefined ? {} : { filter_subject: filter }) });
+    const named = (filter: string) => filter.replace("FILTER", stream);
+    const { filter_subject = subject, filter_subjects, ...others } = settings;
+    const filters = filter_subjects
+      ? { filter_subjects: filter_subjects.map(named) }
+      : { filter_subject: named(filter_subject) };
+    await consumer({ ...others, ...filters });
     await send(1, 3);
     const source = bench.source({ servers: url, stream, filterSubject: subject }, intake);
     await source.start();
     await fault(source, reason);
-    await fault(source, /delete it or name another durable/);
+    await fault(source, /change it \(nats consumer edit\), delete it, or name another durable/);
     expect(intake.offered).toEqual([]);
+  });
+
+  test("does not read through a consumer with a filter when the configuration has none, and needs none for >", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    await consumer({ filter_subject: subject });
+    await manager.consumers.add(stream, {
+      durable_name: "every",
+      ack_policy: AckPolicy.Explicit,
+      filter_subject: ">",
+    });
+    const filtered = bench.source({ servers: url, stream }, intake);
+    await filtered.start();
+    await fault(filtered, /it reads .+\.created, and filterSubject is not set, which means every subject/);
+    await bench.source({ servers: url, stream, durable: "every" }, intake).start();
+    await send(1, 1, `${stream}.other`);
+    await eventually(() => expect(numbers(intake.taken)).toEqual([1]));
+  });
+
+  test("reads as soon as the consumer is corrected, and then loses nothing with a process that dies", async () => {
+    await manager.streams.add({ name: stream, subjects });
+    await consumer({ max_deliver: 1, ack_wait: nanos(1000) });
+    await send(1, 3);
+    const settings = { servers: url, stream, ackWaitMs: 1000 };
+    const dying = bench.source(settings, intake);
+    await dying.start();
+    await fault(dying, /max_deliver/);
+    await manager.consumers.update(stream, "svc", { max_deliver: -1 });
+    intake.hold();
+    await eventually(() => intake.running === 1);
+    await dying.stop(AbortSignal.abort(new StoppingError()));
+    await manager.consumers.pause(stream, "svc", new Date(Date.now() + 3_600_000));
+    const next = new RecordingIntake();
+    const later = bench.source(settings, next);
+    await later.start();
+    await fault(later, /paused/);
+    await manager.consumers.resume(stream, "svc");
+    await eventually(() => expect(numbers(next.taken)).toEqual([1, 2, 3]));
   });
 
   test("creates a consumer anew that is deleted under way, and goes on", async () => {

@@ -1,7 +1,7 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import type { Socket } from "node:net";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { type ConnectionOptions, DebugEvents, Events, type NatsConnection } from "nats";
+import { type ConnectionOptions, DebugEvents, Events, type Msg, type NatsConnection } from "nats";
 import { NatsConnectionImpl, setTransportFactory } from "nats/lib/nats-base-client/internal_mod.js";
 import { NodeTransport, nodeResolveHost } from "nats/lib/src/node_transport.js";
 import type { Random } from "../../../time/clock.ts";
@@ -165,6 +165,15 @@ export class NatsLink {
         for (const listener of this.#listeners) listener({ operation, subject: permissionContext.subject });
       }
     }
+  }
+}
+
+/** The status of an answer (NATS ADR-4); 0 without one. The client may be unable to read a responder's headers. */
+export function statusOf(message: Msg): { readonly code: number; readonly description: string } {
+  try {
+    return { code: message.headers?.code ?? 0, description: message.headers?.description || "no reason given" };
+  } catch {
+    return { code: 0, description: "an answer that cannot be read" };
   }
 }
 

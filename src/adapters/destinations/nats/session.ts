@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { createInbox, ErrorCode, type Msg, type NatsError } from "nats";
 import { errorText, type PublishError } from "../../../model/errors.ts";
-import type { NatsLink } from "../../brokers/nats/link.ts";
+import { type NatsLink, statusOf } from "../../brokers/nats/link.ts";
 import { natsError } from "./errors.ts";
 import type { PendingMessage } from "./message.ts";
 
@@ -182,7 +182,7 @@ interface Answer {
  */
 function refusal(message: Msg, subject: string): PublishError | undefined {
   if (message.data.length === 0) {
-    if (statusOf(message) !== NO_RESPONDERS) return noAcknowledgement(subject);
+    if (statusOf(message).code !== NO_RESPONDERS) return noAcknowledgement(subject);
     return natsError(
       "no_stream",
       `no stream takes the subject ${subject}: create a stream whose subjects match it, enable JetStream at the server if it is off, or set jetStream: false`,
@@ -218,14 +218,5 @@ function answerOf(message: Msg): Answer {
     return Object(message.json()) as Answer;
   } catch {
     return {};
-  }
-}
-
-/** The client may be unable to read a responder's headers. */
-function statusOf(message: Msg): number | undefined {
-  try {
-    return message.headers?.code;
-  } catch {
-    return undefined;
   }
 }

@@ -1,4 +1,13 @@
-import { AckPolicy, type ConsumerInfo, DeliverPolicy, ErrorCode, type NatsError, nanos, ReplayPolicy } from "nats";
+import {
+  AckPolicy,
+  type ConsumerInfo,
+  DeliverPolicy,
+  ErrorCode,
+  millis,
+  type NatsError,
+  nanos,
+  ReplayPolicy,
+} from "nats";
 import { errorText } from "../../../model/errors.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
 import type { NatsSourceConfig } from "./schema.ts";
@@ -13,7 +22,7 @@ export interface BoundConsumer {
   readonly maxExpiresMs: number;
   /** It did not exist before. */
   readonly created: boolean;
-  /** Harmless differences from the configuration. */
+  /** Settings by which no message is lost, but which the service would choose differently. */
   readonly differences: readonly string[];
   /** Its state before the first request. */
   readonly info: ConsumerInfo;
@@ -28,10 +37,11 @@ const DEFAULT_MAX_ACK_PENDING = 1000;
 /** Concurrent replicas, each with two batches in its buffer, before the server holds messages back. */
 const REPLICAS = 8;
 const UNLIMITED = -1;
+const EVERY_SUBJECT = ">";
 
 /**
  * Finds the durable consumer, or creates it: explicit acknowledgement, from the first message of the stream, unlimited
- * deliveries. An existing one is used as it is.
+ * deliveries. An existing one keeps its settings.
  *
  * @throws Error with the cause and the remedy: the stream does not exist, JetStream is off, a permission is missing, or
  * the existing consumer would lose messages
@@ -65,50 +75,57 @@ function newConsumer({ durable, filterSubject, ackWaitMs, batchSize }: NatsSourc
   };
 }
 
-/** A consumer that cannot serve; its message is complete. */
-class UnfitConsumer extends Error {}
-
 function bound(info: ConsumerInfo, options: NatsSourceConfig, created: boolean): BoundConsumer {
-  const { config } = info;
-  const { stream, durable, ackWaitMs, batchSize } = options;
-  const filters = config.filter_subjects ?? (config.filter_subject ? [config.filter_subject] : []);
-  const wanted = options.filterSubject ? [options.filterSubject] : [];
-  const sameFilter = JSON.stringify(filters) === JSON.stringify(wanted) || (wanted[0] === ">" && filters.length === 0);
-  const reads = filters.length === 0 ? "every subject" : filters.join(", ");
-  const unfit =
-    (config.deliver_subject !== undefined && "it is a push consumer, and a pull consumer is needed") ||
-    (config.ack_policy !== AckPolicy.Explicit &&
-      `its acknowledgement policy is ${config.ack_policy}, and explicit is needed: with another one messages get lost`) ||
-    (config.headers_only === true && "it delivers headers without bodies") ||
-    (wanted.length > 0 && !sameFilter && `it reads ${reads}, and filterSubject is ${wanted[0]}`);
-  if (unfit) {
-    throw new UnfitConsumer(
-      `the consumer ${durable} of the stream ${stream} cannot be used: ${unfit}; delete it or name another durable`,
-    );
-  }
-
-  const waits = [config.ack_wait ?? DEFAULT_ACK_WAIT, ...(config.backoff ?? [])];
-  const shortestWaitMs = milliseconds(Math.min(...waits.filter((wait) => wait > 0)));
-  const maxDeliver = config.max_deliver ?? UNLIMITED;
-  const differences = [
-    ...(ackWaitMs > 0 && shortestWaitMs !== ackWaitMs
-      ? [`it delivers again after ${shortestWaitMs} ms, ackWaitMs is ${ackWaitMs}`]
-      : []),
-    ...(sameFilter ? [] : [`it reads ${reads}, and no filterSubject is set, which means every subject`]),
-    ...(maxDeliver > 0 ? [`it gives a message up after ${maxDeliver} deliveries, and unlimited is expected`] : []),
-  ];
+  const { max_batch, max_expires } = info.config;
+  const { losses, differences } = judged(info, options);
+  if (losses.length > 0)
+    throw new Error(`${losses.join("; ")}; change it (nats consumer edit), delete it, or name another durable`);
   return {
-    ackWaitMs: shortestWaitMs,
-    maxBatch: Math.min(batchSize, config.max_batch || Number.POSITIVE_INFINITY),
-    maxExpiresMs: config.max_expires ? milliseconds(config.max_expires) : Number.POSITIVE_INFINITY,
+    ackWaitMs: shortestWaitMs(info),
+    maxBatch: Math.min(options.batchSize, max_batch || Number.POSITIVE_INFINITY),
+    maxExpiresMs: max_expires ? millis(max_expires) : Number.POSITIVE_INFINITY,
     created,
     differences,
     info,
   };
 }
 
-function milliseconds(nanoseconds: number): number {
-  return nanoseconds / 1_000_000;
+/**
+ * Judges every setting of a consumer by one rule: one by which a message published from now on might never arrive is a
+ * loss; one by which messages arrive late or again, or not from the first one of the stream on, is a difference.
+ */
+function judged(info: ConsumerInfo, { filterSubject, ackWaitMs, batchSize }: NatsSourceConfig) {
+  const { ack_policy, deliver_policy, replay_policy, deliver_subject, filter_subject, ...config } = info.config;
+  const { max_deliver = UNLIMITED, max_ack_pending = UNLIMITED, inactive_threshold = 0 } = config;
+  const reads = config.filter_subjects?.join(", ") || filter_subject || EVERY_SUBJECT;
+  const waitMs = shortestWaitMs(info);
+  const losses = [
+    deliver_subject !== undefined && "it is a push consumer, and a pull consumer is needed",
+    ack_policy !== AckPolicy.Explicit && `its acknowledgement policy is ${ack_policy}, and explicit is needed`,
+    config.headers_only === true && "it delivers headers without bodies",
+    reads !== (filterSubject || EVERY_SUBJECT) &&
+      `it reads ${reads}, and filterSubject is ${filterSubject || "not set, which means every subject"}`,
+    max_deliver > 0 && `it gives a message up after ${max_deliver} deliveries (max_deliver), and -1 is needed`,
+    info.paused === true && `it is paused until ${config.pause_until}; resume it (nats consumer resume)`,
+  ];
+  const differences = [
+    ackWaitMs > 0 && waitMs !== ackWaitMs && `it delivers again after ${waitMs} ms, ackWaitMs is ${ackWaitMs}`,
+    deliver_policy !== DeliverPolicy.All &&
+      `it reads nothing from before its beginning (deliver_policy ${deliver_policy})`,
+    replay_policy !== ReplayPolicy.Instant && "it delivers as slowly as was published (replay_policy original)",
+    max_ack_pending > 0 &&
+      max_ack_pending < batchSize &&
+      `it delivers at most ${max_ack_pending} messages at a time (max_ack_pending), batchSize is ${batchSize}`,
+    inactive_threshold > 0 &&
+      `it is deleted with its position after ${millis(inactive_threshold)} ms without a reader (inactive_threshold)`,
+    config.mem_storage === true && "it forgets its position when the server restarts (mem_storage)",
+  ];
+  return { losses: losses.filter((each) => each !== false), differences: differences.filter((each) => each !== false) };
+}
+
+function shortestWaitMs({ config }: ConsumerInfo): number {
+  const waits = [config.ack_wait ?? DEFAULT_ACK_WAIT, ...(config.backoff ?? [])];
+  return millis(Math.min(...waits.filter((wait) => wait > 0)));
 }
 
 function apiCode(error: unknown): number | undefined {
@@ -116,7 +133,6 @@ function apiCode(error: unknown): number | undefined {
 }
 
 function problemText(error: unknown, { stream, durable }: NatsSourceConfig): string {
-  if (error instanceof UnfitConsumer) return error.message;
   if (apiCode(error) === STREAM_NOT_FOUND) {
     return `the stream ${stream} does not exist: create it; the service never creates a stream`;
   }

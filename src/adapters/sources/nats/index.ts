@@ -43,7 +43,6 @@ class NatsSource implements Source {
   #session: Session | undefined;
   /** Why it does not consume; undefined while it does. */
   #fault: string | undefined = "the source has not been started";
-  #loggedDifferences = "";
   #reading: Promise<void> | undefined;
   #taking: Promise<void> | undefined;
   #end: Promise<void> | undefined;
@@ -184,14 +183,8 @@ class NatsSource implements Source {
     const { stream, durable } = this.#options;
     const place = { stream, durable };
     if (created) log.info(place, "created the durable consumer; it reads the stream from its first message");
-    const text = differences.join("; ");
-    if (text !== "" && text !== this.#loggedDifferences) {
-      log.warn(
-        { ...place, differences: text },
-        "the durable consumer differs from the configuration; it is used as it is",
-      );
-    }
-    this.#loggedDifferences = text;
+    const text = "the durable consumer has other settings than the service would give it";
+    if (differences.length > 0) log.warn({ ...place, differences: differences.join("; ") }, text);
     log.info({ ...place, server, recalled }, "the NATS source consumes");
   }
 }

@@ -1,6 +1,6 @@
 import { createInbox, type Msg, type Subscription } from "nats";
 import { errorText } from "../../../model/errors.ts";
-import type { NatsLink } from "../../brokers/nats/link.ts";
+import { type NatsLink, statusOf } from "../../brokers/nats/link.ts";
 import type { Delivery, FetchBuffer } from "./buffer.ts";
 import type { BoundConsumer } from "./consumer.ts";
 import { brokerMessageOf } from "./message.ts";
@@ -206,13 +206,5 @@ export class Session {
     if (this.#outstanding > 0 && silentMs > MAX_SILENT_HEARTBEATS * this.#heartbeatMs) {
       this.#fail(`the consumer has sent neither a message nor a heartbeat for ${Math.round(silentMs)} ms`);
     }
-  }
-}
-
-function statusOf(message: Msg): { readonly code: number; readonly description: string } {
-  try {
-    return { code: message.headers?.code ?? 0, description: message.headers?.description || "no reason given" };
-  } catch {
-    return { code: 0, description: "an answer that cannot be read" };
   }
 }
