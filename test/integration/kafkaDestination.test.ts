@@ -92,6 +92,25 @@ describeWith(["kafka"], "a Kafka destination", () => {
     expect(record?.partition).toBe((-973932308 & 0x7fffffff) % 16);
   });
 
+  test("puts a key on one partition again, whichever replica sends it, 30 s after partitions were added", async () => {
+    const topic = await makeOwnTopic(1);
+    const [first, second] = [open(server().bootstrapServers), open(server().bootstrapServers)];
+    const inTurn = (body: string) =>
+      first
+        .publish({ address: topic, routingKey: "21", body })
+        .then(() => second.publish({ address: topic, routingKey: "21", body }));
+    await first.publish({ address: topic, routingKey: "21", body: "before" });
+    const admin = kafka().admin();
+    await admin.connect();
+    await admin.createPartitions({ topicPartitions: [{ topic, count: 16 }] }).finally(() => admin.disconnect());
+    const since = performance.now();
+    await eventually(() => performance.now() - since > 31_000, { timeoutMs: 40_000 });
+    for (let n = 0; n < 10; n++) await inTurn("after");
+    const records = await readTopic(kafka(), topic, 21);
+    const after = records.filter(({ value }) => String(value) === "after");
+    expect([...new Set(after.map(({ partition }) => partition))]).toEqual([(-973932308 & 0x7fffffff) % 16]);
+  }, 90_000);
+
   test.each([
     [null, null],
     ["", null],

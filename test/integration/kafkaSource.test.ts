@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from "@jest/globals";
-import type { Kafka, Message } from "kafkajs";
+import type { Admin, Kafka, Message } from "kafkajs";
 import { createKafkaSource } from "../../src/adapters/sources/kafka/index.ts";
 import type { KafkaSourceConfig } from "../../src/adapters/sources/kafka/schema.ts";
 import type { Intake, Source } from "../../src/ports/source.ts";
@@ -16,6 +16,7 @@ import {
   sharedKafkaForBlock,
 } from "../support/kafkaClient.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import type { LogLine } from "../support/recorders.ts";
 import { RecordingIntake } from "../support/recordingIntake.ts";
 import { stopWithin } from "../support/stopWithin.ts";
 
@@ -78,6 +79,9 @@ async function send(kafka: Kafka, topic: string, messages: Message[]): Promise<v
 
 const numbered = (from: number, to: number): Message[] =>
   Array.from({ length: to - from + 1 }, (_, n) => ({ key: `k${n % 7}`, value: String(from + n) }));
+/** The bodies of {@link numbered} records. */
+const range = (from: number, to: number) => numbered(from, to).map(({ value }) => String(value));
+const byNumber = (a: string | null, b: string | null) => Number(a) - Number(b);
 const bodies = (intake: RecordingIntake) => intake.taken.map(({ body }) => body?.toString() ?? null);
 
 /** Waits until the numbers up to `last` were taken, by one or the other. */
@@ -200,6 +204,124 @@ describeWith(["kafka"], "a Kafka source", () => {
     await consuming(second.source);
     await eventually(() => expect(bodies(second.intake)).toHaveLength(8), PATIENCE);
     expect(bodies(second.intake)).toEqual(numbered(13, 20).map(({ value }) => value));
+  });
+
+  describe("with autoOffsetReset latest, of a group that has begun its topics,", () => {
+    const begun = async (partitions = 1) => {
+      const { topic, ...config } = await own(partitions);
+      await send(kafka(), topic, numbered(1, 5));
+      const latest = { ...config, autoOffsetReset: "latest" as const };
+      const first = create(latest);
+      await consuming(first.source);
+      await send(kafka(), topic, numbered(6, 10));
+      await eventually(() => expect(bodies(first.intake).toSorted(byNumber)).toEqual(range(6, 10)), PATIENCE);
+      return { topic, latest, first };
+    };
+    const leave = (source: Source) => source.stop(new AbortController().signal);
+    const withAdmin = async (work: (admin: Admin) => Promise<unknown>) => {
+      const admin = kafka().admin();
+      await admin.connect();
+      await work(admin).finally(() => admin.disconnect());
+    };
+    const addPartitions = (topic: string, count: number) =>
+      withAdmin((admin) => admin.createPartitions({ topicPartitions: [{ topic, count }] }));
+    const sendTo = (topic: string, partition: number, from: number, to: number) =>
+      eventually(
+        () =>
+          send(
+            kafka(),
+            topic,
+            numbered(from, to).map((record) => ({ ...record, partition })),
+          ),
+        PATIENCE,
+      );
+    const warned = (lines: readonly LogLine[]) =>
+      lines.filter(({ level, message }) => level === "warn" && message.includes("begin at their first record"));
+
+    test("reads partitions that are added under way from their first record", async () => {
+      const { topic, first } = await begun();
+      await addPartitions(topic, 3);
+      await sendTo(topic, 1, 11, 13);
+      await sendTo(topic, 2, 14, 16);
+      // The client learns of them after 30 s at the latest.
+      const patience = { timeoutMs: 50_000 };
+      await eventually(() => expect(bodies(first.intake).toSorted(byNumber)).toEqual(range(6, 16)), patience);
+      const said = first.lines.find(({ fields }) => String(fields.detail).startsWith("Topic has been updated"));
+      expect(said).toMatchObject({ level: "warn", fields: { topic, partitions: [1, 2] } });
+    }, 90_000);
+
+    test("reads partitions that were added while it was away from their first record, and counts the records", async () => {
+      const { topic, latest, first } = await begun();
+      await leave(first.source);
+      await addPartitions(topic, 3);
+      await sendTo(topic, 0, 11, 12);
+      await sendTo(topic, 2, 13, 16);
+      const second = create(latest);
+      await consuming(second.source);
+      await eventually(() => expect(bodies(second.intake).toSorted(byNumber)).toEqual(range(11, 16)), PATIENCE);
+      expect(warned(second.lines).map(({ fields }) => fields)).toEqual([{ topic, partitions: [1, 2], records: 4 }]);
+    });
+
+    test("continues at the first record when its offset is out of range, and counts the records", async () => {
+      const { topic, latest, first } = await begun();
+      await leave(first.source);
+      await send(kafka(), topic, numbered(11, 20));
+      await withAdmin(async (admin) => {
+        // The client deletes only from topics that it has asked about.
+        await admin.fetchTopicOffsets(topic);
+        await admin.deleteTopicRecords({ topic, partitions: [{ partition: 0, offset: "18" }] });
+      });
+      const second = create(latest);
+      await consuming(second.source);
+      await eventually(() => expect(bodies(second.intake)).toEqual(range(19, 20)), PATIENCE);
+      expect(warned(second.lines).map(({ fields }) => fields)).toEqual([{ topic, partitions: [0], records: 2 }]);
+    });
+
+    test("reads a topic that is made again from its first record, and counts the records", async () => {
+      const { topic, first } = await begun();
+      await withAdmin((admin) => admin.deleteTopics({ topics: [topic] }));
+      await eventually(() => expect(first.source.check()).rejects.toThrow("does not exist"), PATIENCE);
+      await eventually(() => makeTopic(kafka(), topic), PATIENCE);
+      await send(kafka(), topic, numbered(11, 15));
+      await eventually(() => expect(bodies(first.intake).slice(5)).toEqual(range(11, 15)), PATIENCE);
+      expect(warned(first.lines).map(({ fields }) => fields)).toEqual([{ topic, partitions: [0], records: 5 }]);
+    });
+
+    test("begins another topic at its end", async () => {
+      const { topic, latest, first } = await begun();
+      await leave(first.source);
+      const other = unique("other");
+      await makeTopic(kafka(), other, 2);
+      await send(kafka(), other, numbered(101, 110));
+      const second = create({ ...latest, topics: [topic, other] });
+      await consuming(second.source);
+      await send(kafka(), topic, numbered(11, 12));
+      await send(kafka(), other, numbered(111, 112));
+      await eventually(
+        () => expect(bodies(second.intake).toSorted(byNumber)).toEqual([...range(11, 12), ...range(111, 112)]),
+        PATIENCE,
+      );
+      expect(warned(second.lines)).toEqual([]);
+    });
+
+    test("gives a later member partitions of which nothing was read, from where the group began", async () => {
+      const { topic, latest } = await begun(4);
+      const second = create(latest);
+      await consuming(second.source);
+      const all = () => sources.flatMap(({ intake }) => bodies(intake));
+      await send(kafka(), topic, numbered(11, 40));
+      await eventually(() => expect([...new Set(all())].toSorted(byNumber)).toEqual(range(6, 40)), PATIENCE);
+    });
+  });
+
+  test("reads nothing from before its first join with autoOffsetReset latest, when several members join at once", async () => {
+    const { topic, ...config } = await own(4);
+    await send(kafka(), topic, numbered(1, 100));
+    const members = [1, 2, 3].map(() => create({ ...config, autoOffsetReset: "latest" }));
+    await Promise.all(members.map(({ source }) => consuming(source)));
+    await send(kafka(), topic, numbered(101, 140));
+    const all = () => [...new Set(members.flatMap(({ intake }) => bodies(intake)))].toSorted(byNumber);
+    await eventually(() => expect(all()).toEqual(range(101, 140)), PATIENCE);
   });
 
   test("leaves no lag behind transactions, committed and aborted", async () => {

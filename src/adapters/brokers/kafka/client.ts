@@ -27,6 +27,9 @@ export interface KafkaClient {
   readonly sockets: Sockets;
 }
 
+/** After partitions were added, replicas may choose different ones for the same key for this long. */
+export const METADATA_MAX_AGE_MS = 30_000;
+
 let prepared = false;
 
 /** Makes a client; it connects on first use. */
@@ -81,10 +84,12 @@ function saslOptions(connection: KafkaConnection): SASLOptions {
 
 /**
  * The user of the client logs connection faults once; the client's own lines per attempt are for debugging. Only the
- * client reports findings of the consumer group (offsets out of range, foreign topics).
+ * client reports findings of the consumer group (offsets out of range, new partitions, foreign topics).
  */
-function forward({ namespace, level, log: { message, broker } }: LogEntry, log: Log): void {
-  const fields = { namespace, detail: message, ...(typeof broker === "string" && { broker }) };
+function forward({ namespace, level, log: entry }: LogEntry, log: Log): void {
+  const { message: detail, broker, topic, partition, unknownPartitions } = entry;
+  const place = { topic, partition, partitions: unknownPartitions };
+  const fields = { namespace, detail, ...place, ...(typeof broker === "string" && { broker }) };
   const matters = namespace === "ConsumerGroup" && level <= kafkajs.logLevel.WARN;
   if (matters) log.warn(fields, "Kafka's client reports a problem");
   else log.debug(fields, "Kafka's client reports");
@@ -119,21 +124,15 @@ export function hostOf(host: string): string {
 function registerCodecs(): void {
   const { CompressionCodecs, CompressionTypes } = kafkajs;
   CompressionCodecs[CompressionTypes.Snappy] = snappy;
-  CompressionCodecs[CompressionTypes.LZ4] = () => readingOnly("lz4", (bytes) => decompressFrame(bytes));
-  CompressionCodecs[CompressionTypes.ZSTD] = () =>
-    readingOnly("zstd", async (bytes) => {
-      const plain = decompressZstd(bytes);
-      return Buffer.from(plain.buffer, plain.byteOffset, plain.byteLength);
-    });
-}
-
-function readingOnly(name: string, decompress: (bytes: Buffer) => Promise<Buffer>) {
-  return {
-    decompress,
-    async compress(): Promise<Buffer> {
-      throw new Error(`records are not compressed with ${name}: only reading is supported`);
+  const compress = () => Promise.reject(new Error("records are not compressed: only reading is supported"));
+  CompressionCodecs[CompressionTypes.LZ4] = () => ({ compress, decompress: (bytes: Buffer) => decompressFrame(bytes) });
+  CompressionCodecs[CompressionTypes.ZSTD] = () => ({
+    compress,
+    async decompress(bytes: Buffer) {
+      const { buffer, byteOffset, byteLength } = decompressZstd(bytes);
+      return Buffer.from(buffer, byteOffset, byteLength);
     },
-  };
+  });
 }
 
 const KEEP_ALIVE_MS = 60_000;

@@ -1,7 +1,7 @@
 import kafkajs, { type Admin, type PartitionerArgs, type Producer } from "kafkajs";
 import type { Log } from "../../../ports/runtime.ts";
 import { atMost, resolvesWithin } from "../../../time/wait.ts";
-import { createKafkaClient, retryOptions, type Sockets } from "../../brokers/kafka/client.ts";
+import { createKafkaClient, METADATA_MAX_AGE_MS, retryOptions, type Sockets } from "../../brokers/kafka/client.ts";
 import type { KafkaConnection } from "../../brokers/kafka/schema.ts";
 import { kafkaError } from "./errors.ts";
 import { groupByTopic, type PendingRecord } from "./queue.ts";
@@ -42,6 +42,7 @@ export class KafkaProducer {
     this.#producer = producing.kafka.producer({
       idempotent: true,
       allowAutoTopicCreation: false,
+      metadataMaxAge: METADATA_MAX_AGE_MS,
       createPartitioner,
       retry: retryOptions(RETRIES),
     });

@@ -25,12 +25,13 @@ export function createKafkaSource(
   const stopping = new AbortController();
   const backoff = new Backoff(tools.random);
   let session: GroupSession | undefined;
+  let begun = false;
   let fault = "the source has not been started";
   let running: Promise<void> | undefined;
 
   const run = async (): Promise<void> => {
     for (let attempt = 0; !stopping.signal.aborted; attempt++) {
-      const current = new GroupSession(config, tools, times, attempt);
+      const current = new GroupSession(config, tools, times, attempt, begun);
       session = current;
       try {
         await current.run();
@@ -38,6 +39,7 @@ export function createKafkaSource(
         const { code, text } = kafkaFault(error);
         const { joinedAt } = current;
         session = undefined;
+        begun ||= joinedAt !== undefined;
         if (stopping.signal.aborted) return;
         fault = text;
         if (joinedAt !== undefined && clock.monotonic() - joinedAt > STABLE_MS) backoff.reset();

@@ -16,7 +16,7 @@ export const kafkaSourceSchema = {
       description: "Topics to consume.",
     },
     groupId: text("Consumer group.", { syntax: "notBlank" }),
-    autoOffsetReset: text("Where a group without committed offset begins.", {
+    autoOffsetReset: text("Where a group begins a topic of which it has no offset.", {
       enum: ["earliest", "latest"],
       default: "earliest",
     }),

@@ -1,11 +1,11 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import type { Consumer, EachBatchPayload, KafkaMessage } from "kafkajs";
+import type { Consumer, EachBatchPayload, KafkaMessage, TopicPartitionOffset } from "kafkajs";
 import { StoppingError } from "../../../model/errors.ts";
 import { REFUSED_RETRY_MS, type SourceTools } from "../../../ports/kinds.ts";
 import type { BrokerMessage } from "../../../ports/source.ts";
 import { pause, untilAborted } from "../../../time/wait.ts";
 import { headerText } from "../../brokers/headerText.ts";
-import { createKafkaClient, type KafkaClient, retryOptions } from "../../brokers/kafka/client.ts";
+import { createKafkaClient, type KafkaClient, METADATA_MAX_AGE_MS, retryOptions } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import type { KafkaSourceConfig } from "./schema.ts";
 
@@ -31,6 +31,8 @@ const CONCURRENT_PARTITIONS = 4;
 const COMMIT_INTERVAL_MS = 200;
 /** The source counts as down after this long without an answer. */
 const SILENT_MS = 10_000;
+/** The broker's answer for a partition without an offset of the group. */
+const NO_OFFSET = "-1";
 /** Timeout for leaving the group once nothing is being taken. */
 const LEAVE_MS = 5000;
 
@@ -45,6 +47,7 @@ export class GroupSession {
   readonly #client: KafkaClient;
   readonly #consumer: Consumer;
   readonly #firstServer: number;
+  readonly #begun: boolean;
   readonly #takes = new Set<Promise<unknown>>();
   readonly #abandon = new AbortController();
   /** Aborts with the end of the session. */
@@ -54,6 +57,8 @@ export class GroupSession {
   readonly #over: Promise<void>;
   #end: (error?: unknown) => void = () => {};
   #ended = false;
+  /** Where the first join begins. */
+  #ends: readonly TopicPartitionOffset[] = [];
   #joined = false;
   #joinedAt: number | undefined;
   /** Counts the assignments: records read under an earlier one must not be committed under a later one. */
@@ -61,11 +66,13 @@ export class GroupSession {
   #lastSign: number;
   #heartbeat: () => Promise<void> = async () => {};
 
-  constructor(config: KafkaSourceConfig, tools: SourceTools, times: GroupTimes, firstServer: number) {
+  /** @param begun whether an earlier session has resolved `latest` */
+  constructor(config: KafkaSourceConfig, tools: SourceTools, times: GroupTimes, firstServer: number, begun: boolean) {
     this.#config = config;
     this.#tools = tools;
     this.#times = times;
     this.#firstServer = firstServer;
+    this.#begun = begun;
     this.#client = this.#createClient();
     this.#consumer = this.#client.kafka.consumer({
       groupId: config.groupId,
@@ -73,6 +80,7 @@ export class GroupSession {
       heartbeatInterval: times.heartbeatMs,
       rebalanceTimeout: times.rebalanceMs,
       maxWaitTimeInMs: times.fetchWaitMs,
+      metadataMaxAge: METADATA_MAX_AGE_MS,
       allowAutoTopicCreation: false,
       retry: { ...retryOptions(RETRIES), restartOnFailure: async () => false },
     });
@@ -148,17 +156,23 @@ export class GroupSession {
     // One at a time, so that an error names the missing topic.
     for (const topic of topics) {
       try {
-        await this.#consumer.subscribe({ topics: [topic], fromBeginning: autoOffsetReset === "earliest" });
+        // With `latest` too: the ends are found first, and what is new or out of range later must not be skipped.
+        await this.#consumer.subscribe({ topics: [topic], fromBeginning: true });
       } catch (error) {
         throw topicFault(topic, error);
       }
     }
+    if (autoOffsetReset === "latest") this.#ends = await this.#findEnds();
     await this.#consumer.run({
       autoCommit: false,
       eachBatchAutoResolve: false,
       partitionsConsumedConcurrently: CONCURRENT_PARTITIONS,
       eachBatch: (payload) => this.#consume(payload),
     });
+    if (this.#ended) return;
+    await this.#consumer.commitOffsets([...this.#ends]);
+    this.#ends = [];
+    this.#joinedAt = this.#tools.clock.monotonic();
   }
 
   #listen(): void {
@@ -172,8 +186,9 @@ export class GroupSession {
       alive();
       this.#assignment += 1;
       this.#joined = true;
-      if (this.#config.autoOffsetReset === "latest") this.#settleEnds(payload.memberAssignment);
-      else this.#joinedAt ??= this.#lastSign;
+      // Before the first fetch. Only assigned partitions: the client would seek the others when it gets them.
+      const assigned = payload.memberAssignment;
+      for (const end of this.#ends) if (assigned[end.topic]?.includes(end.partition)) this.#consumer.seek(end);
     });
     this.#consumer.on(events.REBALANCING, () => {
       this.#joined = false;
@@ -188,22 +203,37 @@ export class GroupSession {
   }
 
   /**
-   * Reads nothing before the group has an offset for each new partition. Runs within the join, before the first fetch.
+   * Resolves `latest`, once per group and topic.
+   *
+   * @returns the ends of topics for which the group has no offset, to be committed. In another topic, a partition
+   * without a valid offset begins at its first record
    */
-  #settleEnds(assignment: Assignment): void {
-    const partitions = Object.entries(assignment).map(([topic, numbers]) => ({ topic, partitions: [...numbers] }));
-    const now = this.#assignment;
-    this.#consumer.pause(partitions);
-    commitEnds(this.#createClient(), this.#consumer, this.#config.groupId, assignment).then(
-      () => {
-        if (now !== this.#assignment || this.#ended) return;
-        this.#consumer.resume(partitions);
-        this.#joinedAt ??= this.#tools.clock.monotonic();
-      },
-      (error) => {
-        if (now === this.#assignment) this.#end(error);
-      },
-    );
+  async #findEnds(): Promise<readonly TopicPartitionOffset[]> {
+    const { groupId, topics } = this.#config;
+    const client = this.#createClient();
+    const admin = client.kafka.admin();
+    const ends: TopicPartitionOffset[] = [];
+    try {
+      await admin.connect();
+      for (const { topic, partitions } of await admin.fetchOffsets({ groupId, topics: [...topics] })) {
+        const found = await admin.fetchTopicOffsets(topic);
+        if (!this.#begun && partitions.every(({ offset }) => offset === NO_OFFSET)) {
+          ends.push(...found.map(({ partition, high }) => ({ topic, partition, offset: high })));
+          continue;
+        }
+        const unset = found.filter(({ partition, low, high }) => {
+          const offset = Number(partitions.find((each) => each.partition === partition)?.offset ?? NO_OFFSET);
+          return offset < Number(low) || offset > Number(high);
+        });
+        const records = unset.reduce((sum, { low, high }) => sum + Number(high) - Number(low), 0);
+        const fields = { topic, partitions: unset.map(({ partition }) => partition), records };
+        if (records > 0) this.#tools.log.warn(fields, "partitions without a valid offset begin at their first record");
+      }
+      await admin.disconnect();
+      return ends;
+    } finally {
+      client.sockets.cut();
+    }
   }
 
   async #consume(payload: EachBatchPayload): Promise<void> {
@@ -301,38 +331,6 @@ function topicFault(topic: string, error: unknown): unknown {
   }
   if (code === "topic_invalid" || code === "authorization") return new Error(`the topic "${topic}": ${text}`);
   return error;
-}
-
-type Assignment = Readonly<Record<string, readonly number[]>>;
-
-/**
- * Commits the current end of each partition for which the group has no offset, so that `latest` is resolved once.
- * Otherwise the group would start at the end again after the next fault and skip the records in between.
- *
- * @param client ended afterwards
- */
-async function commitEnds(
-  client: KafkaClient,
-  consumer: Consumer,
-  groupId: string,
-  assignment: Assignment,
-): Promise<void> {
-  const admin = client.kafka.admin();
-  try {
-    await admin.connect();
-    const committed = await admin.fetchOffsets({ groupId, topics: Object.keys(assignment) });
-    for (const { topic, partitions } of committed) {
-      const isNew = (partition: number) =>
-        assignment[topic]?.includes(partition) === true &&
-        partitions.some((each) => each.partition === partition && Number(each.offset) < 0);
-      if (!partitions.some(({ partition }) => isNew(partition))) continue;
-      const ends = (await admin.fetchTopicOffsets(topic)).filter(({ partition }) => isNew(partition));
-      await consumer.commitOffsets(ends.map(({ partition, high }) => ({ topic, partition, offset: high })));
-    }
-    await admin.disconnect();
-  } finally {
-    client.sockets.cut();
-  }
 }
 
 /**
