@@ -80,12 +80,12 @@ export function createApps({ routes, hasManagementPort, maxBodyBytes, log }: App
   const operator = routes.filter(({ port }) => port === "operator");
   const data = hasManagementPort ? routes.filter(({ port }) => port === "data") : routes;
   return {
-    data: dataListener(data, maxBodyBytes, log),
-    management: hasManagementPort ? expressApp(operator, log) : null,
+    data: listener(data, maxBodyBytes, log),
+    management: hasManagementPort ? listener(operator, Number.POSITIVE_INFINITY, log) : null,
   };
 }
 
-function dataListener(routes: readonly Route[], maxBodyBytes: number, log: Log): RequestListener {
+function listener(routes: readonly Route[], maxBodyBytes: number, log: Log): RequestListener {
   // The routes of sources bypass express, which tries every route in turn and swaps prototypes.
   const ofSources = new Map(routes.filter(isOfSource).map((route) => [route.path, route]));
   const app = expressApp(
@@ -94,6 +94,11 @@ function dataListener(routes: readonly Route[], maxBodyBytes: number, log: Log):
   );
   return function onRequest(req, res) {
     const route = ofSources.get(pathOf(req));
+    if (route?.group !== "inbox") {
+      // Answers to operators and pull clients are for them alone, and never a page.
+      res.setHeader("Cache-Control", "no-store");
+      res.setHeader("X-Content-Type-Options", "nosniff");
+    }
     if (announcesTooMuch(req, maxBodyBytes)) return sendError(res, 413, tooLargeMessage(maxBodyBytes));
     if (route === undefined) return app(req, res);
     const methods = ["POST", ...(route.handshakeMethods ?? [])];

@@ -27,8 +27,8 @@ const MAX_BUFFERED_BYTES = 4_194_304;
 export class EventStream implements Service {
   readonly name = "admin events";
   readonly #options: Required<EventStreamOptions>;
-  /** Each with the timer of its end. */
-  readonly #clients = new Map<ServerResponse, NodeJS.Timeout | undefined>();
+  /** Each with whether its credentials still hold. */
+  readonly #clients = new Map<ServerResponse, () => boolean>();
   /** The newest event, for clients that join between two reads. */
   #last: string | undefined;
   #next: NodeJS.Timeout | undefined;
@@ -51,11 +51,11 @@ export class EventStream implements Service {
   }
 
   /**
-   * Answers with events until the client leaves.
+   * Answers with events until the client leaves, or its credentials no longer hold.
    *
-   * @param endsInMs the answer ends then, with the session of the client; undefined for no limit
+   * @param isAdmitted whether they do; asked before each event
    */
-  follow(res: ServerResponse, endsInMs: number | undefined): void {
+  follow(res: ServerResponse, isAdmitted: () => boolean): void {
     if (this.#clients.size >= this.#options.maxClients) {
       res.setHeader("Retry-After", 30);
       sendError(res, 503, ERRORS.tooManyFollowers);
@@ -63,7 +63,6 @@ export class EventStream implements Service {
     }
     res.writeHead(200, {
       "Content-Type": "text/event-stream; charset=utf-8",
-      "Cache-Control": "no-store",
       // A proxy that collects answers would hold events back.
       "X-Accel-Buffering": "no",
     });
@@ -71,7 +70,7 @@ export class EventStream implements Service {
       res.end();
       return;
     }
-    this.#clients.set(res, endsInMs === undefined ? undefined : setTimeout(() => res.end(), endsInMs));
+    this.#clients.set(res, isAdmitted);
     res.once("close", () => this.#left(res));
     res.write(this.#last ?? ": connected\n\n");
     if (this.#clients.size > 1) return;
@@ -80,7 +79,6 @@ export class EventStream implements Service {
   }
 
   #left(res: ServerResponse): void {
-    clearTimeout(this.#clients.get(res));
     this.#clients.delete(res);
     if (this.#clients.size === 0) this.#pause();
   }
@@ -112,9 +110,10 @@ export class EventStream implements Service {
   }
 
   #send(text: string): void {
-    for (const res of this.#clients.keys()) {
+    for (const [res, isAdmitted] of this.#clients) {
       if (res.writableLength > MAX_BUFFERED_BYTES) res.destroy();
-      else res.write(text);
+      else if (isAdmitted()) res.write(text);
+      else res.end();
     }
   }
 }

@@ -29,8 +29,8 @@ export interface AdminRequest {
   readonly body: Buffer;
   readonly url: string;
   readonly parameters: Readonly<Record<string, string>>;
-  /** Of a request that came with a session of the console. */
-  readonly session?: Session | undefined;
+  /** Whether the credentials that let it in would do so now. */
+  readonly isAdmitted: () => boolean;
 }
 
 type AdminHandler = (request: AdminRequest, res: ServerResponse) => Promise<void>;
@@ -64,7 +64,10 @@ export function createGuard({ admin, sessions, limits, clock, log }: GuardOption
       if (session !== undefined) sessions?.renew(req, res, session);
       const admission = { limits, verifier: session === undefined ? verifier : null, onRefused };
       const body = await admit(req, res, admission, answerError);
-      if (body !== null) await handle({ body, url, parameters, session }, res);
+      if (body === null) return;
+      const isAdmitted = (): boolean =>
+        session === undefined ? (verifier?.refusal(req, body) ?? null) === null : sessions?.of(req) !== undefined;
+      await handle({ body, url, parameters, isAdmitted }, res);
     };
 }
 
@@ -88,8 +91,7 @@ function browserRefusal(
 ): string | null {
   if (session === undefined) return null;
   const isRead = req.method === "GET" || req.method === "HEAD";
-  if (isRead || sessions?.hasCsrfToken(req, session)) return crossSiteRefusal(req);
-  return ERRORS.noCsrfToken;
+  return isRead || sessions?.hasCsrfToken(req, session) ? crossSiteRefusal(req) : ERRORS.noCsrfToken;
 }
 
 /** Reads a request body. @throws Error whose message quotes nothing of the body */

@@ -47,7 +47,7 @@ interface AdminRouteOptions extends GuardOptions {
  * audit log.
  */
 export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
-  const { admin, limits, run, replay, messages, parked, trace, overview, destinations, sessions, clock } = options;
+  const { admin, limits, run, replay, messages, parked, trace, overview, destinations, clock } = options;
   const { auth, insecure, maxTransformTimeoutMs: maxTimeoutMs } = admin;
   const { names } = destinations;
   const guard = createGuard(options);
@@ -99,10 +99,7 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
     json("admin_config", noParameters, async () => ({ text: options.configText })),
     at(
       "admin_events",
-      guard(async ({ session }, res) => {
-        const endsInMs = session && sessions && sessions.endsAt(session) - clock.now();
-        options.events.follow(res, endsInMs);
-      }),
+      guard(async ({ isAdmitted }, res) => options.events.follow(res, isAdmitted)),
     ),
     json(
       "admin_message_retry",

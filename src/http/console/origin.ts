@@ -8,8 +8,7 @@ import { isIP } from "node:net";
  *
  * @returns null when it does not
  */
-export function crossSiteRefusal({ method, headers }: IncomingMessage): string | null {
-  if (method === "GET" || method === "HEAD") return null;
+export function crossSiteRefusal({ headers }: IncomingMessage): string | null {
   const site = headers["sec-fetch-site"];
   if (site !== undefined && site !== "same-origin" && site !== "none") {
     return `the request comes from another site (Sec-Fetch-Site: ${String(site).slice(0, 20)})`;

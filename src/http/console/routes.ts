@@ -65,7 +65,6 @@ function sendAsset(req: IncomingMessage, res: ServerResponse, asset: Asset, cach
     "Cache-Control": caching,
     Vary: "Accept-Encoding",
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -88,10 +87,7 @@ function sessionRoutes(options: ConsoleRouteOptions, describe: ReturnType<typeof
     endsAt: session === undefined || sessions === undefined ? null : new Date(sessions.endsAt(session)).toISOString(),
     showsPayloads,
   });
-  const answer = (res: ServerResponse, session: Session | undefined): void => {
-    res.setHeader("Cache-Control", "no-store");
-    sendJson(res, 200, shown(session));
-  };
+  const answer = (res: ServerResponse, session: Session | undefined): void => sendJson(res, 200, shown(session));
   const noteRefusal = (address: string, reason: string): void => {
     tries.add(address);
     log.warn({ reason, address }, "a sign-in to the console was refused");
@@ -103,7 +99,7 @@ function sessionRoutes(options: ConsoleRouteOptions, describe: ReturnType<typeof
   };
 
   const show: RouteHandler = async (req, res) => {
-    const refusal = sessions === undefined ? foreignHostRefusal(req, true) : null;
+    const refusal = crossSiteRefusal(req) ?? (sessions === undefined ? foreignHostRefusal(req, true) : null);
     if (refusal !== null) sendError(res, 403, refusal);
     else answer(res, sessions?.of(req));
   };

@@ -33,6 +33,12 @@ const SIGN_IN = request({
   code: nullable("string", "A one-time code, where the header of the credentials is absent."),
 });
 
+const CROSS_SITE = error(
+  403,
+  "The request comes from another site, or with `admin.insecure` by a foreign host name.",
+  "the request comes from another site (Sec-Fetch-Site: cross-site)",
+);
+
 /** Describes the page of the console, its files and its sessions. @param maxBytes of a body */
 export function describeConsole(access: Access | undefined, maxBytes: number) {
   return {
@@ -55,12 +61,7 @@ export function describeConsole(access: Access | undefined, maxBytes: number) {
     console_session: {
       summary: "Show the session of this browser",
       description: "Needs no credentials: the page asks how to sign in.",
-      answers: [
-        json(200, "The session, or how to make one.", SESSION),
-        ...(access === undefined
-          ? [error(403, "A browser used a foreign host name.", "with admin.insecure a browser may use ...")]
-          : []),
-      ],
+      answers: [json(200, "The session, or how to make one.", SESSION), CROSS_SITE],
     },
     console_sign_in: {
       summary: "Sign in to the console",
@@ -77,11 +78,7 @@ export function describeConsole(access: Access | undefined, maxBytes: number) {
         json(200, "The session; the cookie is in `Set-Cookie`.", SESSION),
         invalidBody("the body is an array; a JSON object is expected"),
         ...unauthorized(access),
-        error(
-          403,
-          "The request comes from another site.",
-          "the request comes from another site (Sec-Fetch-Site: cross-site)",
-        ),
+        CROSS_SITE,
         error(
           429,
           "Too many failed sign-ins from this address.",

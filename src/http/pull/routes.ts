@@ -56,8 +56,8 @@ function pathOf(id: OperationId, basePath: string, source: string): string {
   return path.replace("{source}", () => encodeURIComponent(source));
 }
 
-/** Answers a request that was admitted. @throws InvalidRequest, StoreError */
-type PullOperation = (body: Buffer, res: ServerResponse) => Promise<void>;
+/** Answers a request that was admitted. @param isAdmitted whether it would be now. @throws InvalidRequest, StoreError */
+type PullOperation = (body: Buffer, res: ServerResponse, isAdmitted: () => boolean) => Promise<void>;
 
 /** Makes handlers that check body and credentials before the operation, and answer its errors. */
 function createHandlers({ settings, limits, clock, log }: PullRouteOptions) {
@@ -67,7 +67,7 @@ function createHandlers({ settings, limits, clock, log }: PullRouteOptions) {
       const body = await admit(req, res, { limits, verifier });
       if (body === null) return;
       try {
-        await operation(body, res);
+        await operation(body, res, () => (verifier?.refusal(req, body) ?? null) === null);
       } catch (error) {
         if (error instanceof InvalidRequest) return sendError(res, 400, `Invalid request: ${error.message}`);
         if (!(error instanceof StoreError)) throw error;
@@ -82,8 +82,8 @@ function operations(
   { settings, pull, waiters }: PullRouteOptions,
 ): Readonly<Record<"claim" | "ack" | "nack" | "extend", PullOperation>> {
   return {
-    async claim(body, res) {
-      const request = readClaim(body, settings.leaseMs);
+    async claim(body, res, isAdmitted) {
+      const request = { ...readClaim(body, settings.leaseMs), isAdmitted };
       const gone = new AbortController();
       const forget = whenGone(res.req.socket, () => gone.abort());
       const claimed = await waiters.claim(source, request, gone.signal);

@@ -17,6 +17,8 @@ interface PullWaitersOptions {
 interface WaitingClaim extends ClaimSettings {
   /** Longest wait for a message, in ms; 0 claims once. */
   readonly waitMs: number;
+  /** Asked before each claim for it: without credentials that hold it gets no messages. */
+  readonly isAdmitted: () => boolean;
 }
 
 /**
@@ -44,7 +46,7 @@ export class PullWaiters implements Service {
    * Claims messages of a source, waiting for them if need be.
    *
    * @param gone aborts when the client is gone: it then takes no messages, and a claim under way for it is released
-   * @returns null when there was none in time, the client is gone, or the service stops
+   * @returns null when there was none in time, the client is gone or no longer admitted, or the service stops
    * @throws StoreError when the database failed
    */
   claim(source: string, request: WaitingClaim, gone: AbortSignal): Promise<ClaimedRows | null> {
@@ -164,6 +166,10 @@ class Queue {
 
   /** @returns whether the claim was empty */
   async #claimFor(head: Waiter): Promise<boolean> {
+    if (!head.request.isAdmitted()) {
+      head.settle(NOTHING);
+      return false;
+    }
     const present = [...this.#waiters];
     this.#claiming = head;
     try {

@@ -1,4 +1,3 @@
-import { createHmac } from "node:crypto";
 import { once } from "node:events";
 import { request as httpRequest, type IncomingMessage } from "node:http";
 import { text } from "node:stream/consumers";
@@ -43,11 +42,18 @@ async function documentOf(at: Service): Promise<DescribedApi> {
   return known;
 }
 
-/** A request on a connection of its own; the answers of the console are held against the OpenAPI document. */
-async function ask(path: string, { method = "GET", headers = {}, body }: Sent = {}, at: Service = service) {
+/** Sends a request on a connection of its own, and waits for the headers of the answer. */
+async function open(path: string, { method = "GET", headers = {}, body }: Sent, at: Service): Promise<IncomingMessage> {
   const request = httpRequest({ host: "127.0.0.1", port: at.port, path, method, headers, agent: false });
   request.end(body === undefined ? undefined : JSON.stringify(body));
   const [answer] = (await once(request, "response")) as [IncomingMessage];
+  return answer;
+}
+
+/** {@link open} that waits for the whole answer; the answers of the console are held against the OpenAPI document. */
+async function ask(path: string, sent: Sent = {}, at: Service = service) {
+  const { method = "GET" } = sent;
+  const answer = await open(path, sent, at);
   const content = await text(answer);
   if (/^\/console(?:\/s|$)/.test(path)) {
     const document = await documentOf(at);
@@ -118,6 +124,21 @@ describe("a session", () => {
     expect((await ask("/admin/destinations", { headers })).status).toBe(401);
   });
 
+  test("holds the events open until the sign-out", async () => {
+    const { cookie, csrfToken } = await signIn();
+    const events = await open("/admin/events", { headers: { cookie } }, service);
+    expect(events.statusCode).toBe(200);
+    const headers = { cookie, "x-csrf-token": csrfToken };
+    expect((await ask("/console/sign-out", { method: "POST", headers })).status).toBe(200);
+    expect(await text(events)).toMatch(/^(?:: connected|event: overview)\n/);
+  });
+
+  test("reads nothing for another site", async () => {
+    const { cookie } = await signIn();
+    for (const sign of [{ "sec-fetch-site": "cross-site" }, { origin: "https://evil.example" }])
+      expect((await ask("/admin/destinations", { headers: { cookie, ...sign } })).status).toBe(403);
+  });
+
   test("is not what somebody else wrote or changed", async () => {
     const { cookie } = await signIn();
     const [sealed = "", signature = ""] = cookie.replace("svc_console=", "").split(".");
@@ -174,31 +195,32 @@ describe("with hmac credentials", () => {
     expect([second.status, second.text]).toEqual([401, expect.stringContaining("make another one")]);
     expect((await ask("/console/session", { method: "POST", body: {} }, signed)).status).toBe(401);
   });
-
-  test("a signed request makes a session too", async () => {
-    const body = { by: "bob" };
-    const signature = createHmac("sha256", "the-secret").update(JSON.stringify(body)).digest("hex");
-    const { cookie } = await signIn(signed, { "x-signature": `sha256=${signature}` }, body);
-    expect((await ask("/admin/destinations", { headers: { cookie } }, signed)).status).toBe(200);
-  });
 });
 
 describe("without admin.auth", () => {
   test("a browser gets in by this machine's names only, and for this site only", async () => {
-    const open = await services.start({ database, roles: ["admin"], config: withAdmin({ insecure: true }) });
+    const insecure = await services.start({ database, roles: ["admin"], config: withAdmin({ insecure: true }) });
     const origin = { "sec-fetch-site": "same-origin" };
-    expect((await ask("/admin/destinations", { headers: origin }, open)).status).toBe(200);
-    const foreign = await open.get("/admin/destinations");
+    expect((await ask("/admin/destinations", { headers: origin }, insecure)).status).toBe(200);
+    const foreign = await insecure.get("/admin/destinations");
     expect(foreign.status).toBe(200);
     const paused = { method: "POST", body: { reason: "x" } };
     const path = "/admin/destinations/receiver/pause";
-    expect((await ask(path, { ...paused, headers: { "sec-fetch-site": "cross-site" } }, open)).status).toBe(403);
-    expect((await ask(path, { ...paused, headers: { origin: "http://evil.example" } }, open)).status).toBe(403);
-    expect((await ask(path, { ...paused, headers: { host: "evil.example", ...origin } }, open)).status).toBe(403);
-    expect((await ask(path, paused, open)).status).toBe(200);
+    expect((await ask(path, { ...paused, headers: { "sec-fetch-site": "cross-site" } }, insecure)).status).toBe(403);
+    expect((await ask(path, { ...paused, headers: { origin: "http://evil.example" } }, insecure)).status).toBe(403);
+    expect((await ask(path, { ...paused, headers: { host: "evil.example", ...origin } }, insecure)).status).toBe(403);
+    expect((await ask(path, paused, insecure)).status).toBe(200);
+    const reads = ["/admin/failures", "/admin/overview?minutes=1440", "/admin/events", "/console/session"];
+    for (const read of reads) {
+      for (const site of [{ "sec-fetch-site": "cross-site" }, { "sec-fetch-site": "same-site" }, { origin: "null" }])
+        expect([read, (await ask(read, { headers: site }, insecure)).status]).toEqual([read, 403]);
+      expect([read, (await open(read, { headers: origin }, insecure)).statusCode]).toEqual([read, 200]);
+    }
+    const head = { method: "HEAD", headers: { "sec-fetch-site": "cross-site" } };
+    expect((await ask("/admin/failures", head, insecure)).status).toBe(403);
     // To a plain http:// URL a browser sends no sign of itself with a GET: the page of another name must not read.
     for (const read of ["/admin/destinations", "/admin/messages", "/admin/events", "/console/session"])
-      expect((await ask(read, { headers: { host: "evil.example:8080" } }, open)).status).toBe(403);
+      expect((await ask(read, { headers: { host: "evil.example:8080" } }, insecure)).status).toBe(403);
   });
 });
 
@@ -242,18 +264,7 @@ describe("the files", () => {
 // The last test: the service of the others stops.
 test("the service stops at once, however many follow the events", async () => {
   const followers = await Promise.all(
-    [1, 2, 3].map(async () => {
-      const path = "/admin/events";
-      const request = httpRequest({
-        host: "127.0.0.1",
-        port: service.port,
-        path,
-        headers: BEARER,
-        agent: false,
-      }).end();
-      const [answer] = (await once(request, "response")) as [IncomingMessage];
-      return { events: text(answer) };
-    }),
+    [1, 2, 3].map(async () => ({ events: text(await open("/admin/events", { headers: BEARER }, service)) })),
   );
   const begun = performance.now();
   expect((await service.stop()).code).toBe(0);

@@ -122,9 +122,9 @@ describe("what a browser reports", () => {
     [{ host: "a:8080", origin: "null" }, false],
     [{ host: "a:8080", "sec-fetch-site": "same-site" }, false],
     [{ host: "a:8080", "sec-fetch-site": "cross-site" }, false],
-  ])("a change with %j is of this site: %p", (headers, isOwn) => {
-    expect(crossSiteRefusal(requestWith(headers, "POST")) === null).toBe(isOwn);
-    expect(crossSiteRefusal(requestWith(headers, "GET"))).toBeNull();
+  ])("a request with %j is of this site: %p", (headers, isOwn) => {
+    for (const method of ["POST", "GET", "HEAD"])
+      expect(crossSiteRefusal(requestWith(headers, method)) === null).toBe(isOwn);
   });
 
   test.each([

@@ -50,7 +50,8 @@ function setUp() {
   const client = (max: number, waitMs = 60_000, source = "orders") => {
     const gone = new AbortController();
     const answer: { value?: ClaimedRows | null; error?: unknown } = {};
-    const request = { max, waitMs, leaseMs: 30_000 };
+    let holds = true;
+    const request = { max, waitMs, leaseMs: 30_000, isAdmitted: () => holds };
     waiters.claim(source, request, gone.signal).then(
       (value) => {
         answer.value = value;
@@ -61,6 +62,9 @@ function setUp() {
     );
     return {
       answer,
+      revoke: () => {
+        holds = false;
+      },
       leave: async () => {
         gone.abort();
         await settle();
@@ -171,7 +175,9 @@ describe("a client that asks for messages", () => {
   test("for a source that nobody pulls is a fault of the service", () => {
     const { waiters } = setUp();
 
-    expect(() => waiters.claim("unheard-of", { max: 1, waitMs: 0, leaseMs: 1000 }, NEVER)).toThrow("unheard-of");
+    expect(() =>
+      waiters.claim("unheard-of", { max: 1, waitMs: 0, leaseMs: 1000, isAdmitted: () => true }, NEVER),
+    ).toThrow("unheard-of");
   });
 });
 
@@ -321,9 +327,26 @@ describe("a client that goes away", () => {
     const { waiters, looks } = setUp();
 
     await expect(
-      waiters.claim("orders", { max: 1, waitMs: 0, leaseMs: 1000 }, AbortSignal.abort()),
+      waiters.claim("orders", { max: 1, waitMs: 0, leaseMs: 1000, isAdmitted: () => true }, AbortSignal.abort()),
     ).resolves.toBeNull();
     expect(looks).toEqual([]);
+  });
+});
+
+describe("a client whose credentials have ceased to hold while it waited", () => {
+  test("gets nothing at the next look, which is for the client behind it", async () => {
+    const { client, look, looks, waiters } = setUp();
+    const [first, second] = [client(1), client(2)];
+    await look().find(null);
+    await look().find(null);
+    first.revoke();
+    waiters.wake("orders");
+    await settle();
+
+    expect([first.answer, second.answer]).toEqual([{ value: null }, {}]);
+    expect(looks.map(({ max }) => max)).toEqual([1, 1, 2]);
+    await look().find(claimed("t"));
+    expect(second.answer.value?.token).toBe("t");
   });
 });
 
