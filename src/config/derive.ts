@@ -1,5 +1,5 @@
 import { DEFAULT_TOLERANCE_MS, providerOf } from "../adapters/sources/http/kind.ts";
-import type { DeclaredAuth, InboundAuth, SignaturePayloadFormat } from "../adapters/sources/http/schema.ts";
+import type { DeclaredAuth, InboundAuth } from "../adapters/sources/http/schema.ts";
 import type { SchemaNode } from "../model/schema.ts";
 import { Secret } from "../model/secret.ts";
 import { parseDuration } from "../model/text.ts";
@@ -41,9 +41,8 @@ export function derive(declared: DeclaredConfig, target: DatabaseTarget): Derive
     if (auth.kind !== "hmac") return auth;
     const hasTime = auth.timestampHeader !== undefined || auth.timestampField !== undefined;
     const format = hasTime ? "TIMESTAMP_DOT_BODY" : "BODY";
-    const given = auth.signaturePayloadFormat && FORMATS[auth.signaturePayloadFormat];
     const key = [...path, "signaturePayloadFormat"];
-    return { ...auth, signaturePayloadFormat: derived(key, given, "timestampHeader", format) };
+    return { ...auth, signaturePayloadFormat: derived(key, auth.signaturePayloadFormat, "timestampHeader", format) };
   };
 
   const source = (name: string, entry: DeclaredConfig["sources"][string]): SourceConfig =>
@@ -93,13 +92,6 @@ export function derive(declared: DeclaredConfig, target: DatabaseTarget): Derive
   };
   return { config, derivedFrom };
 }
-
-const FORMATS = {
-  body: "BODY",
-  BODY: "BODY",
-  "timestamp-dot-body": "TIMESTAMP_DOT_BODY",
-  TIMESTAMP_DOT_BODY: "TIMESTAMP_DOT_BODY",
-} as const satisfies Readonly<Record<string, SignaturePayloadFormat>>;
 
 /** Where a cell is. Its URL has been checked. */
 function withTarget(cell: DeclaredConfig["database"]["cells"][number], whole: DatabaseTarget): CellConfig {

@@ -1,5 +1,7 @@
 import type { IncomingHttpHeaders } from "node:http";
 import {
+  type Covered,
+  covers,
   createCertificateCheck,
   createProviderCheck,
   createSignatureCheck,
@@ -15,6 +17,7 @@ import {
   type SignatureScheme,
   secretsOf,
   signatureHeaders,
+  signedTextOf,
 } from "../adapters/sources/http/kind.ts";
 import type { HmacAuth, InboundAuth } from "../adapters/sources/http/schema.ts";
 import { madeOf } from "../model/secret.ts";
@@ -44,7 +47,7 @@ type Check = Omit<Verifier, "challenge">;
  */
 interface AuthKind<A> {
   readonly challenge: Verifier["challenge"];
-  readonly verifier: (auth: A, clock: Pick<Clock, "now">) => Check;
+  readonly verifier: (auth: A, clock: Pick<Clock, "now">, covered: Covered) => Check;
   /** @param owner what the credentials protect, such as `the source orders` */
   readonly scheme: (auth: A, owner: string) => SecurityScheme;
   /** Further headers of a request. */
@@ -65,8 +68,7 @@ const KINDS: { readonly [K in InboundAuth["kind"]]: AuthKind<Extract<InboundAuth
   hmac: {
     challenge: "HMAC",
     verifier: hmac,
-    scheme: (auth, owner) =>
-      inHeader(auth.headerName, `HMAC of the request with the secret of ${owner}: ${signing(auth)}`),
+    scheme: (auth, owner) => inHeader(auth.headerName, `HMAC with the secret of ${owner}: ${signing(auth)}`),
     parameters: timestampParameter,
   },
   "client-certificate": {
@@ -94,10 +96,10 @@ function kindOf<A extends InboundAuth>({ kind }: A): AuthKind<A> {
   return KINDS[kind] as unknown as AuthKind<A>;
 }
 
-/** Makes the verifier of an `auth` block. */
-export function createVerifier(auth: InboundAuth, clock: Pick<Clock, "now">): Verifier {
+/** Makes the verifier of an `auth` block. @param covered what a signature must cover */
+export function createVerifier(auth: InboundAuth, clock: Pick<Clock, "now">, covered: Covered = "body"): Verifier {
   const { challenge, verifier } = kindOf(auth);
-  const current = madeOf(credentialsOf(auth), () => verifier(auth, clock));
+  const current = madeOf(credentialsOf(auth), () => verifier(auth, clock, covered));
   return {
     challenge,
     signsBody: current().signsBody,
@@ -183,9 +185,10 @@ const DIGESTS: Readonly<Record<HmacAuth["algorithm"], Digest>> = {
   HmacSHA1: "sha1",
 };
 
-function hmac(auth: HmacAuth, clock: Pick<Clock, "now">): Check {
+function hmac(auth: HmacAuth, clock: Pick<Clock, "now">, covered: Covered): Check {
+  if (!covers(auth, covered)) return { signsBody: false, refusal: () => NOT_COVERED };
   const scheme = schemeOf(auth);
-  const refusal = createSignatureCheck({
+  const check = createSignatureCheck({
     scheme,
     signed: parseSignedText(scheme.signed),
     keys: secretsOf(auth).flatMap((secret) => readKey(scheme.key, secret) ?? []),
@@ -193,18 +196,23 @@ function hmac(auth: HmacAuth, clock: Pick<Clock, "now">): Check {
     url: auth.url,
     now: () => clock.now(),
   });
+  // Nobody reads the body of a GET: what follows a dot in its query could be moved there.
+  const refusal: Refusal = (request, body) =>
+    covered === "request" && request.method !== "POST" && body?.length ? GET_WITH_BODY : check(request, body);
   return { signsBody: true, refusal };
 }
 
+const NOT_COVERED = "the signature must cover the request: it needs signaturePayloadFormat timestamp-dot-request";
+const GET_WITH_BODY = "a signed GET has no body";
+
 function schemeOf(auth: HmacAuth): SignatureScheme {
-  const { headerName: header, signatureField: field, signaturePrefix: prefix, signedText } = auth;
+  const { headerName: header, signatureField: field, signaturePrefix: prefix } = auth;
   const time = timePlace(auth);
-  const signed = auth.signaturePayloadFormat === "TIMESTAMP_DOT_BODY" ? "{{ timestamp }}.{{ body }}" : "{{ body }}";
   return {
     at: field === undefined ? { header, prefix } : { header, field, separator: "," },
     encoding: auth.encoding,
     key: { hmac: DIGESTS[auth.algorithm], secret: "text" },
-    signed: signedText ?? signed,
+    signed: signedTextOf(auth),
     ...(time === undefined ? {} : { time: { at: time, unit: auth.timestampUnit } }),
   };
 }
@@ -219,19 +227,12 @@ function inHeader(name: string, description: string): SecurityScheme {
 }
 
 function signing(auth: HmacAuth): string {
-  const { algorithm, encoding, signatureField, signaturePrefix, timestampHeader, timestampField, signedText } = auth;
-  const time =
-    timestampField === undefined ? `the text of the ${timestampHeader} header` : `its field ${timestampField}`;
-  const signed =
-    auth.signaturePayloadFormat === "TIMESTAMP_DOT_BODY" ? `${time}, a dot, and the body's bytes` : "the body's bytes";
-  const text = signedText === undefined ? signed : `\`${signedText}\``;
+  const { algorithm, encoding, signatureField, signaturePrefix, timestampField } = auth;
   const names = { hex: "hexadecimal", base64: "base64", base64url: "base64url" } as const;
   const prefix = signaturePrefix === "" ? "" : `\`${signaturePrefix}\` and then `;
-  const before =
-    signatureField === undefined
-      ? prefix
-      : `a list such as \`${signatureField}=…\`, whose field \`${signatureField}\` is `;
-  return `${before}the ${names[encoding]} ${algorithm} of ${text}.`;
+  const before = signatureField === undefined ? prefix : `in the field \`${signatureField}\` of a list, `;
+  const time = timestampField === undefined ? "" : `, whose timestamp is in the field \`${timestampField}\``;
+  return `${before}the ${names[encoding]} ${algorithm} of \`${signedTextOf(auth)}\`${time}.`;
 }
 
 function timestampParameter({ timestampHeader, timestampUnit, timestampTolerance }: HmacAuth): readonly Parameter[] {

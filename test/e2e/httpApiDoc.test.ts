@@ -1,11 +1,13 @@
+import { execFile } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import path from "node:path";
+import { promisify } from "node:util";
 import { beforeAll, describe, expect, test } from "@jest/globals";
 import { load as parseYaml } from "js-yaml";
 import { describedApi } from "../support/describedApi.ts";
 import { blocksOf } from "../support/markdown.ts";
 import { read } from "../support/repository.ts";
-import { type ConfigTree, merged, type Service, useServices } from "../support/service.ts";
+import { type ConfigTree, merged, ordersTo, type Service, useServices } from "../support/service.ts";
 
 const services = useServices("block");
 const PAGE = read("docs/http-api.md");
@@ -92,6 +94,32 @@ describe("docs/http-api.md", () => {
     const script = services.processes.node([file]);
     await script.exited;
     expect(script.lines).toEqual([expect.stringMatching(/^202 \{"messageId":"[0-9a-f-]{36}"\}$/)]);
+  });
+
+  test("has examples of signed admin and pull requests", async () => {
+    const [script = ""] = blocks("sh").filter((block) => block.startsWith("signed()"));
+    const auth = {
+      secret: "the-secret",
+      timestampHeader: "X-Timestamp",
+      signaturePayloadFormat: "timestamp-dot-request",
+    };
+    const signed = await services.start({
+      database: await services.database(),
+      config: ordersTo(
+        { url: "http://127.0.0.1:9" },
+        {
+          admin: { enabled: true, auth },
+          inbox: { pull: { enabled: true, auth } },
+          sources: { orders: { consumption: "pull" } },
+        },
+      ),
+    });
+    const { stdout } = await promisify(execFile)(
+      "sh",
+      ["-euc", script.replace("localhost:8080", `127.0.0.1:${signed.port}`).replaceAll("'\n", "'; echo\n")],
+      { env: { ...process.env, ADMIN_SECRET: "the-secret" } },
+    );
+    expect(stdout).toMatch(/^\{"messages":\[\].*\}\n\{"paused":true\}\n\{"claimToken":null,.*\}\n$/);
   });
 
   test("names every route that the service can have", async () => {

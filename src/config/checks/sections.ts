@@ -1,4 +1,4 @@
-import { checkInboundAuth, refuseSourceKinds } from "../../adapters/sources/http/kind.ts";
+import { checkCallers, checkInboundAuth } from "../../adapters/sources/http/kind.ts";
 import { INBOX_COLUMNS, OUTBOX_COLUMNS, operationsTables } from "../../model/rows.ts";
 import { maskUrl } from "../../model/secret.ts";
 import type { Report, When } from "../../ports/kinds.ts";
@@ -149,10 +149,14 @@ export function checkSwitches(config: DeclaredConfig, rules: Rules): void {
     const message = "has no effect: the console is one of the admin routes, and admin.enabled is false";
     if (admin.console && !admin.enabled) report.warning("console", message);
   });
-  for (const [base, auth] of [[["admin"], admin.auth] as const, [["inbox", "pull"], inbox.pull.auth] as const]) {
+  const adminRoutes = "the admin routes other than POST /admin/transform/test and POST /admin/replay";
+  for (const [base, auth, closed] of [
+    [["admin"], admin.auth, admin.enabled && !admin.insecure ? adminRoutes : null],
+    [["inbox", "pull"], inbox.pull.auth, inbox.pull.enabled ? "the pull routes" : null],
+  ] as const) {
     const when: When = (keys, rule) => rules.when(base, keys, rule);
     checkInboundAuth("auth.", auth, when);
-    refuseSourceKinds("auth.", auth, when);
+    checkCallers("auth.", auth, closed, when);
   }
   rules.when(["inbox", "pull"], ["enabled", "auth"], (report) => {
     if (!inbox.pull.enabled || inbox.pull.auth !== undefined) return;

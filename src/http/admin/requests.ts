@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Covered } from "../../adapters/sources/http/kind.ts";
 import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import { ParkedInterruptedError } from "../../core/finished/parked.ts";
 import { NoOverrideError, ReplayInterruptedError } from "../../core/finished/replay.ts";
@@ -41,13 +42,14 @@ export type Guard = (handle: AdminHandler, answerError?: AnswerError) => RouteHa
 /**
  * Checks body and credentials before each admin operation (spec, "Authentication").
  *
+ * @param covered what a signature must cover
  * @throws Error without credentials to check, unless `admin.insecure` is set
  */
-export function createGuard({ admin, sessions, limits, clock, log }: GuardOptions): Guard {
+export function createGuard({ admin, sessions, limits, clock, log }: GuardOptions, covered: Covered): Guard {
   // The configuration's own check demands it too: without credentials nobody may be let in by mistake.
   if (admin.auth === undefined && !admin.insecure) throw new Error("admin.auth is required without admin.insecure");
   const { auth } = admin;
-  const verifier = auth === undefined || admin.insecure ? null : createVerifier(auth, clock);
+  const verifier = auth === undefined || admin.insecure ? null : createVerifier(auth, clock, covered);
   return (handle, answerError = sendError) =>
     async function guarded(req, res, parameters) {
       const { url = "" } = req;

@@ -50,7 +50,9 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
   const { admin, limits, run, replay, messages, parked, trace, overview, destinations, clock } = options;
   const { auth, insecure, maxTransformTimeoutMs: maxTimeoutMs } = admin;
   const { names } = destinations;
-  const guard = createGuard(options);
+  const guard = createGuard(options, "request");
+  // The routes of the specification, whose signatures cover the body.
+  const byBody = createGuard(options, "body");
   const access = accessOf(insecure ? undefined : auth, "admin", "the admin routes");
   const describe = {
     ...READS,
@@ -62,12 +64,12 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
   type Id = keyof typeof describe;
   const at = (id: Id, handler: RouteHandler): Route => route(id, { access, ...describe[id] }, handler);
   const json = <T>(id: Id, parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): Route =>
-    at(id, guard(answering(options.log, parse, work)));
+    at(id, (id === "admin_replay" ? byBody : guard)(answering(options.log, parse, work)));
   const read = <T>(id: Id, parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): Route =>
     json(id, parse, (request) => reads.namingMissing(options.cells, () => work(request)));
   const jobs = changes.jobChanges(options.jobs, options.runner, run);
   return [
-    at("admin_transform_test", transformTestHandler(guard, { evaluator: options.evaluator, maxTimeoutMs, clock })),
+    at("admin_transform_test", transformTestHandler(byBody, { evaluator: options.evaluator, maxTimeoutMs, clock })),
     json("admin_replay", changes.parseReplay(names), async ({ request, by }) => {
       // A request without a filter must not mean everything.
       if (!hasFilter(request)) throw new Refusal(400, NO_FILTER);

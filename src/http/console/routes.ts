@@ -113,7 +113,8 @@ function sessionRoutes(options: ConsoleRouteOptions, describe: ReturnType<typeof
       res.setHeader("Retry-After", wait);
       return sendError(res, 429, `Too many failed sign-ins: try again in ${wait} s`);
     }
-    const byHeaders = hasCredentials(req.headers, auth);
+    // A signature can be recorded and sent again; a session lasts for hours.
+    const byHeaders = auth?.kind !== "hmac" && hasCredentials(req.headers, auth);
     const onRefused = (_req: unknown, reason: string): void => noteRefusal(address, reason);
     const body = await admit(req, res, { limits, verifier: byHeaders ? verifier : null, onRefused });
     if (body === null) return;
@@ -123,7 +124,8 @@ function sessionRoutes(options: ConsoleRouteOptions, describe: ReturnType<typeof
     let { by } = request.value;
     if (!byHeaders) {
       const { code } = request.value;
-      if (code === null) return refuse(res, address, `missing ${headerName} header, and no one-time code`);
+      const missing = auth?.kind === "hmac" ? "a signature does not sign in" : `missing ${headerName} header`;
+      if (code === null) return refuse(res, address, `${missing}, and there is no one-time code`);
       const redeemed = sessions.redeem(code);
       if (redeemed === undefined) {
         return refuse(res, address, "the one-time code is wrong, used or older than two minutes: make another one");

@@ -66,13 +66,13 @@ export function describeConsole(access: Access | undefined, maxBytes: number) {
     console_sign_in: {
       summary: "Sign in to the console",
       description:
-        "Makes a session from the admin credentials in their header, or from a one-time code of `svc console sign-in` in the " +
+        "Makes a session from the admin token or key in its header, or from a one-time code of `svc console sign-in` in the " +
         "body. The session is a cookie: 30 minutes unless used, 8 hours at most.",
       body: {
         isOptional: true,
         maxBytes,
         schema: SIGN_IN,
-        examples: { byAlice: { summary: "With credentials in their header", value: { by: "alice" } } },
+        examples: { byAlice: { summary: "With the token or key in its header", value: { by: "alice" } } },
       },
       answers: [
         json(200, "The session; the cookie is in `Set-Cookie`.", SESSION),

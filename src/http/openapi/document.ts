@@ -50,8 +50,8 @@ export function openApiDocument(routes: readonly Route[], options: DocumentOptio
 
 const TAGS = [
   { name: "inbox", description: "Messages come in here, a path for each HTTP source." },
-  { name: "pull", description: "Clients fetch messages here." },
-  { name: "admin", description: "For operators: try transforms, replay, pause destinations, decide on parked rows." },
+  { name: "pull", description: "Clients fetch messages here. An HMAC must cover the whole request." },
+  { name: "admin", description: "For operators. HMACs of bodies open `admin_transform_test` and `admin_replay` only." },
   { name: "console", description: "The page for operators, and its sessions." },
   { name: "operation", description: "Health, metrics and this document." },
 ] as const;

@@ -61,7 +61,7 @@ type PullOperation = (body: Buffer, res: ServerResponse, isAdmitted: () => boole
 
 /** Makes handlers that check body and credentials before the operation, and answer its errors. */
 function createHandlers({ settings, limits, clock, log }: PullRouteOptions) {
-  const verifier = settings.auth === undefined ? null : createVerifier(settings.auth, clock);
+  const verifier = settings.auth === undefined ? null : createVerifier(settings.auth, clock, "request");
   return (source: string, operation: PullOperation): RouteHandler =>
     async function handle(req, res) {
       const body = await admit(req, res, { limits, verifier });

@@ -15,11 +15,21 @@ import {
   warningsOf,
 } from "./support.ts";
 
+const signed = (format: string) => `{ secret: s, timestampHeader: X-Timestamp, ${format} }`;
+const OPENS_TWO =
+  "does not open the admin routes other than POST /admin/transform/test and POST /admin/replay: set it to sign " +
+  "{{ timestamp }}, {{ method }}, {{ path }} and {{ body }}, as with timestamp-dot-request";
+
 describe("what does not stop the start", () => {
   test.each([
     "server: { managementPort: 8081 }",
     "admin: { enabled: true, insecure: true }",
     "admin: { enabled: true, auth: { token: t } }",
+    `admin: { enabled: true, auth: ${signed("signaturePayloadFormat: timestamp-dot-request")} }`,
+    `inbox: { pull: { enabled: true, auth: ${signed("signaturePayloadFormat: timestamp-dot-request")} } }`,
+    `inbox: { pull: { enabled: true, auth: ${signed("signedText: '{{timestamp}}{{method}}{{ path }} {{body}}'")} } }`,
+    "admin: { auth: { secret: s } }\ninbox: { pull: { auth: { secret: s } } }",
+    source("auth: { secret: s }"),
     "retention: { enabled: false, outbox: { policy: AGE } }",
     "retention: { enabled: true, outbox: { policy: COUNT, maxCount: 1 }, inbox: { policy: AGE, maxAge: 1d } }",
     capture(LOGICAL),
@@ -72,6 +82,15 @@ describe("what does not stop the start", () => {
     [
       "admin: { enabled: true, insecure: true, auth: { token: t } }",
       "admin.auth: has no effect: admin.insecure is true, so anybody can use the admin routes",
+    ],
+    ["admin: { enabled: true, auth: { secret: s } }", `admin.auth.signaturePayloadFormat: ${OPENS_TWO}`],
+    [
+      `admin: { enabled: true, auth: ${signed("signedText: '{{ timestamp }}.{{ method }}.{{ body }}'")} }`,
+      `admin.auth.signedText: ${OPENS_TWO}`,
+    ],
+    [
+      `inbox: { pull: { enabled: true, auth: ${signed("signaturePayloadFormat: TIMESTAMP_DOT_BODY")} } }`,
+      "inbox.pull.auth.signaturePayloadFormat: does not open the pull routes: set it to sign {{ timestamp }}",
     ],
     [source("filter:"), "sources.s.filter: has no value and no effect"],
     [source("rateLimit:"), "sources.s.rateLimit: has no value and no effect"],

@@ -39,7 +39,12 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [
     "inbox: { pull: { auth: { secret: s, signaturePayloadFormat: Body } } }",
     "inbox.pull.auth.signaturePayloadFormat",
-    'expected one of body, BODY, timestamp-dot-body, TIMESTAMP_DOT_BODY (in this letter case), found "Body"',
+    'expected one of body, BODY, timestamp-dot-body, TIMESTAMP_DOT_BODY, timestamp-dot-request (in this letter case), found "Body"',
+  ],
+  [
+    "admin: { auth: { secret: s, signaturePayloadFormat: timestamp-dot-request } }",
+    "admin.auth.signaturePayloadFormat",
+    "is timestamp-dot-request, which needs timestampHeader",
   ],
   [source("auth: { secret: s, timestampTolerance: 0 }"), "sources.s.auth.timestampTolerance", "from 1 to"],
   [source("auth: { secret: s, algorithm: sha256 }"), "sources.s.auth.algorithm", "one of HmacSHA256, HmacSHA512"],

@@ -262,18 +262,6 @@ describe("defaults", () => {
     expect(password("outbox: { capture: { connection: { password: own } } }\n")).toBe("own");
   });
 
-  test.each([
-    ["body", "BODY"],
-    ["BODY", "BODY"],
-    ["timestamp-dot-body", "TIMESTAMP_DOT_BODY"],
-    ["TIMESTAMP_DOT_BODY", "TIMESTAMP_DOT_BODY"],
-  ])("signaturePayloadFormat %s is read as %s", (written, read) => {
-    const auth = `{ secret: s, timestampHeader: T, signaturePayloadFormat: ${written} }`;
-    const config = loadWith(`admin: { enabled: true, auth: ${auth} }\ninbox: { pull: { auth: ${auth} } }\n`);
-    expect(config.admin.auth).toMatchObject({ kind: "hmac", signaturePayloadFormat: read });
-    expect(config.inbox.pull.auth).toMatchObject({ kind: "hmac", signaturePayloadFormat: read });
-  });
-
   test("the configuration is frozen all the way down", () => {
     const config = loadWith("sources: { x: { path: p, idempotencyKeyPath: $.id, topic: t } }\n");
     for (const block of [config, config.database, config.database.target, config.sources, config.sources.x]) {

@@ -73,7 +73,11 @@ describe("the data port", () => {
 describe("the management port", () => {
   test("serves the operator routes and nothing else", async () => {
     await using http = await startHttp({ management: true });
-    for (const path of OPERATOR_PATHS) expect((await get(http.management?.port, path)).status).toBe(200);
+    for (const path of OPERATOR_PATHS) {
+      const { status, headers } = await get(http.management?.port, path);
+      const found = [status, headers.get("cache-control"), headers.get("x-content-type-options")];
+      expect(found).toEqual([200, "no-store", "nosniff"]);
+    }
     expect(await seen(await get(http.management?.port, "/"))).toEqual(NOT_FOUND);
     expect(await seen(await get(http.management?.port, "/inbox/orders", "POST"))).toEqual(NOT_FOUND);
   });

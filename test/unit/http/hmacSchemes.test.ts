@@ -53,6 +53,19 @@ describe("hmac", () => {
     }
   });
 
+  test.each([
+    ["body", BODY],
+    ["BODY", BODY],
+    ["timestamp-dot-body", `${clock.now()}.${BODY}`],
+    ["TIMESTAMP_DOT_BODY", `${clock.now()}.${BODY}`],
+    ["timestamp-dot-request", `${clock.now()}.POST./p?b=1&a=%2F.${BODY}`],
+  ])("with the signaturePayloadFormat %s signs %j", (format, signed) => {
+    const keys = `secret: key, timestampHeader: X-Time, signaturePayloadFormat: ${format}`;
+    const headers = { "x-time": String(clock.now()), "x-signature": `sha256=${digest(signed).digest("hex")}` };
+    expect(refusal(keys, headers, BODY, { method: "POST", url: "/p?b=1&a=%2F" })).toBeNull();
+    expect(refusal(keys, headers, `${BODY} `, { method: "POST", url: "/p?b=1&a=%2F" })).toMatch(/ is wrong$/);
+  });
+
   test("a time in seconds is one in seconds", () => {
     const keys = "secret: key, timestampHeader: X-Time, timestampUnit: s, timestampTolerance: 2000";
     const at = (time: string) => ({

@@ -219,7 +219,7 @@ describe("the OpenAPI document", () => {
         in: "header",
         name: "X-Signature",
         description:
-          "HMAC of the request with the secret of the source hmac: the hexadecimal HmacSHA512 of the text of the X-Time header, a dot, and the body's bytes.",
+          "HMAC with the secret of the source hmac: the hexadecimal HmacSHA512 of `{{ timestamp }}.{{ body }}`.",
       },
       admin: { type: "http", scheme: "bearer", description: "The token of the admin routes." },
       pull: { type: "http", scheme: "bearer", description: "The token of the pull routes." },

@@ -4,7 +4,7 @@ import { providerOf } from "./providers/index.ts";
 import type { Provider } from "./providers/provider.ts";
 import { CREDENTIAL_KEYS, type DeclaredAuth, type DeclaredAuthOf, httpSourceSchema, secretsOf } from "./schema.ts";
 import { secretProblem } from "./signature.ts";
-import { parseSignedText } from "./signedText.ts";
+import { covers, hasPlaceholder, parseSignedText } from "./signedText.ts";
 
 export { createCertificateCheck } from "./clientCertificate.ts";
 export { formToJson, isForm } from "./form.ts";
@@ -14,7 +14,7 @@ export { DEFAULT_TOLERANCE_MS, type HandshakeAnswer, type Provider } from "./pro
 export { credentialsOf, secretsOf, verifyTokensOf } from "./schema.ts";
 export { type Digest, headerText, jsonOf, type SignatureScheme } from "./scheme.ts";
 export { createProviderCheck, createSignatureCheck, type ProviderCheck, type Refusal } from "./signature.ts";
-export { parseSignedText } from "./signedText.ts";
+export { type Covered, covers, parseSignedText, signedTextOf } from "./signedText.ts";
 
 /** An HTTP source (spec, "HTTP source keys"): a route of the HTTP server. */
 export const httpSource = { schema: httpSourceSchema } as const;
@@ -65,14 +65,21 @@ export function checkInboundAuth(prefix: string, auth: DeclaredAuth | undefined,
 }
 
 /**
- * The admin and pull routes have callers of their own, not webhooks; and a browser sends a certificate with any request,
- * whichever page makes it.
+ * The rules of the admin and pull routes. They have callers of their own, not webhooks; a browser sends a certificate
+ * with any request, whichever page makes it; and the signature of a body is that of every request with this body.
+ *
+ * @param closed the routes that need the signature of the whole request; null when they are off
  */
-export function refuseSourceKinds(prefix: string, auth: DeclaredAuth | undefined, when: When): void {
+export function checkCallers(prefix: string, auth: DeclaredAuth | undefined, closed: string | null, when: When): void {
   const sourcesOnly = auth === undefined ? null : kindOf(auth).sourcesOnly;
-  if (sourcesOnly === null) return;
-  const key = prefix + sourcesOnly;
-  when([key], (report) => report.error(key, "is for sources: here, use token, key or secret without provider"));
+  const problem = "is for sources: here, use token, key or secret without provider";
+  if (sourcesOnly !== null) when([prefix + sourcesOnly], (report) => report.error(prefix + sourcesOnly, problem));
+  if (auth?.kind !== "hmac" || closed === null) return;
+  const key = prefix + (auth.signedText === undefined ? "signaturePayloadFormat" : "signedText");
+  const needed = "{{ timestamp }}, {{ method }}, {{ path }} and {{ body }}, as with timestamp-dot-request";
+  when([key], (report) => {
+    if (!covers(auth, "request")) report.warning(key, `does not open ${closed}: set it to sign ${needed}`);
+  });
 }
 
 /** The request headers that a block of credentials reads; of a bearer token it is known. */
@@ -181,7 +188,7 @@ function checkSignedText(
     report.error(key, (error as Error).message);
     return;
   }
-  const has = (name: string) => new RegExp(`\\{\\{\\s*${name}\\s*\\}\\}`).test(text);
+  const has = (name: string) => hasPlaceholder(text, name);
   if (!has("body")) report.error(key, "must have {{ body }}: a signature that leaves it out lets any body pass");
   if (has("timestamp") && !hasTime) {
     report.error(key, "has {{ timestamp }}, which needs timestampHeader or timestampField");

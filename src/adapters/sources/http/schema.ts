@@ -147,15 +147,16 @@ export const inboundAuthSchema = {
         },
         signaturePayloadFormat: {
           type: "string",
-          enum: ["body", "BODY", "timestamp-dot-body", "TIMESTAMP_DOT_BODY"],
+          enum: ["body", "BODY", "timestamp-dot-body", "TIMESTAMP_DOT_BODY", "timestamp-dot-request"],
           defaultText: "`TIMESTAMP_DOT_BODY` with `timestampHeader` or `timestampField`, else `BODY`",
-          description: "What is signed: the body, or timestamp, dot and body, which needs `timestampHeader`.",
+          description:
+            "What is signed: the body; timestamp, dot and body; or `{{ timestamp }}.{{ method }}.{{ path }}.{{ body }}`, which [admin and pull](http-api.md#hmac) need. Those with a timestamp need `timestampHeader`.",
         },
         signedText: {
           type: "string",
           syntax: "notBlank",
           description:
-            "What is signed: a template with `{{ body }}`, `{{ timestamp }}`, `{{ method }}`, `{{ url }}`, `{{ path }}`, `{{ headers.<name> }}`.",
+            "What is signed: a template with `{{ body }}`, `{{ timestamp }}`, `{{ method }}`, `{{ url }}`, `{{ path }}` (with the query), `{{ headers.<name> }}`.",
         },
         url: {
           type: "string",
@@ -226,10 +227,7 @@ export type DeclaredAuthOf<K extends DeclaredAuth["kind"]> = Extract<DeclaredAut
 
 export type ProviderAuth = DeclaredAuthOf<"provider"> & { readonly timestampTolerance: number };
 
-export type SignaturePayloadFormat = "BODY" | "TIMESTAMP_DOT_BODY";
-export type HmacAuth = Omit<DeclaredAuthOf<"hmac">, "signaturePayloadFormat"> & {
-  readonly signaturePayloadFormat: SignaturePayloadFormat;
-};
+export type HmacAuth = DeclaredAuthOf<"hmac"> & Required<Pick<DeclaredAuthOf<"hmac">, "signaturePayloadFormat">>;
 /** Inbound credentials with all defaults applied. */
 export type InboundAuth =
   | Exclude<DeclaredAuth, DeclaredAuthOf<"hmac"> | DeclaredAuthOf<"provider">>

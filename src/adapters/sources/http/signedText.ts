@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { crc32 } from "node:zlib";
 import { isForm, parseForm } from "./form.ts";
+import type { DeclaredAuthOf } from "./schema.ts";
 import { headerText, type SignedRequest, scalarAt } from "./scheme.ts";
 
 /**
@@ -47,6 +48,34 @@ const OF_PROVIDERS: Readonly<Record<string, Piece>> = {
 
 /** HubSpot signs the URL with these decoded. */
 const HUBSPOT_ESCAPES = /%(?:3A|2F|3F|40|21|24|27|28|29|2A|2C|3B)/gi;
+
+/** By `signaturePayloadFormat`. */
+const FORMATS = {
+  body: "{{ body }}",
+  BODY: "{{ body }}",
+  "timestamp-dot-body": "{{ timestamp }}.{{ body }}",
+  TIMESTAMP_DOT_BODY: "{{ timestamp }}.{{ body }}",
+  "timestamp-dot-request": "{{ timestamp }}.{{ method }}.{{ path }}.{{ body }}",
+} as const;
+
+/** The template of what callers sign. */
+export function signedTextOf({ signedText, signaturePayloadFormat: format = "BODY" }: DeclaredAuthOf<"hmac">): string {
+  return signedText ?? FORMATS[format];
+}
+
+/** Whether a template has a placeholder. */
+export function hasPlaceholder(text: string, name: string): boolean {
+  return new RegExp(`\\{\\{\\s*${name}\\s*\\}\\}`).test(text);
+}
+
+/** What a signature must cover to open a route: the body (spec, "Source auth kinds"), or all that makes the request. */
+export type Covered = keyof typeof PARTS;
+const PARTS = { body: ["body"], request: ["timestamp", "method", "path", "body"] };
+
+/** Whether the signatures of callers cover it. */
+export function covers(auth: DeclaredAuthOf<"hmac">, covered: Covered): boolean {
+  return PARTS[covered].every((name) => hasPlaceholder(signedTextOf(auth), name));
+}
 
 const PLACEHOLDER = /\{\{\s*([^{}]*?)\s*\}\}/;
 

@@ -28,7 +28,7 @@ async function start({ admin = { insecure: true }, maxBodyBytes = 1000, maxTimeo
   const clock = new ManualClock();
   const { log, lines } = recordingLog();
   const asked: Evaluation[] = [];
-  const guard = createGuard({ admin, limits: bodyLimits(maxBodyBytes), clock, log });
+  const guard = createGuard({ admin, limits: bodyLimits(maxBodyBytes), clock, log }, "body");
   const evaluator = {
     async evaluate(evaluation: Evaluation) {
       asked.push(evaluation);
@@ -268,6 +268,6 @@ describe("the gate of the admin routes", () => {
   test("is not made open by a missing auth block", () => {
     const { log } = recordingLog();
     const options = { admin: { insecure: false }, limits: bodyLimits(1), clock: new ManualClock(), log };
-    expect(() => createGuard(options)).toThrow("admin.auth is required");
+    expect(() => createGuard(options, "request")).toThrow("admin.auth is required");
   });
 });
