@@ -4,19 +4,21 @@
  * is the rest of a segment); `**` matches any text, even none; everything else is literal.
  */
 
-type Token =
-  | { readonly kind: "text"; readonly character: number }
-  | { readonly kind: "segment" }
-  | { readonly kind: "any" };
+/** Most characters of a pattern: as many as a topic has on SQL Server. */
+export const LONGEST_PATTERN = 1000;
 
 const DOT = ".".charCodeAt(0);
+const ASTERISK = "*".charCodeAt(0);
 
 /**
  * @param pattern such as `orders.*` or `**.audit`
- * @returns a function that tests a topic, in time at most proportional to the topic's length times the pattern's
- * @throws Error when three asterisks are adjacent
+ * @returns a function that tests a topic, in time proportional to the topic's length: at most 32 steps for a character
+ * @throws Error when three asterisks are adjacent, or the pattern is longer than {@link LONGEST_PATTERN}
  */
 export function compileTopicPattern(pattern: string): (topic: string) => boolean {
+  if (pattern.length > LONGEST_PATTERN) {
+    throw new Error(`a topic pattern of at most ${LONGEST_PATTERN} characters is expected; this has ${pattern.length}`);
+  }
   const triple = pattern.indexOf("***");
   if (triple >= 0) {
     throw new Error(
@@ -33,55 +35,48 @@ export function compileTopicPattern(pattern: string): (topic: string) => boolean
   if (rest === "*") {
     return (topic) => topic.length > prefix.length && topic.startsWith(prefix) && !topic.includes(".", prefix.length);
   }
-  const tokens = tokenize(rest);
-  return (topic) => topic.startsWith(prefix) && matches(tokens, topic, prefix.length);
-}
-
-function tokenize(text: string): readonly Token[] {
-  return Array.from(text.matchAll(/\*\*|\*|[^*]/gs), ([part]): Token => {
-    if (part === "**") return { kind: "any" };
-    if (part === "*") return { kind: "segment" };
-    return { kind: "text", character: part.charCodeAt(0) };
-  });
+  const matches = compileRest(rest);
+  return (topic) => topic.startsWith(prefix) && matches(topic, prefix.length);
 }
 
 /**
- * Runs the pattern as an automaton: `live[i]` is 1 when the first i tokens can match the characters so far. A regular
- * expression would backtrack: `*a*a*a*b` against a long run of `a` takes minutes.
+ * The pattern as an automaton: bit i is live if the first i tokens can match the characters so far, and 32 of them take
+ * one step (Shift-And). A regular expression would backtrack: `*a*a*a*b` against a long run of `a` takes minutes.
  */
-function matches(tokens: readonly Token[], topic: string, from: number): boolean {
+function compileRest(text: string): (topic: string, from: number) => boolean {
+  const tokens = text.match(/\*\*|[^]/g) ?? [];
   const end = tokens.length;
-  let live = new Uint8Array(end + 1);
-  let next = new Uint8Array(end + 1);
-  enter(tokens, live, 0);
-
-  for (let at = from; at < topic.length; at++) {
-    const character = topic.charCodeAt(at);
-    let alive = false;
-    next.fill(0);
-    for (let i = 0; i < end; i++) {
-      const token = tokens[i];
-      if (live[i] === 0 || token === undefined) continue;
-      if (token.kind === "any") {
-        enter(tokens, next, i);
-      } else if (token.kind === "segment") {
-        if (character === DOT) continue;
-        next[i] = 1;
-        enter(tokens, next, i + 1);
-      } else {
-        if (character !== token.character) continue;
-        enter(tokens, next, i + 1);
-      }
-      alive = true;
-    }
-    if (!alive) return false;
-    [live, next] = [next, live];
+  const size = (end >> 5) + 1;
+  const sets = new Map<string, Int32Array>();
+  for (const [i, token] of tokens.entries()) {
+    const set = sets.get(token) ?? new Int32Array(size);
+    set[i >> 5] = (set[i >> 5] ?? 0) | (1 << (i & 31));
+    sets.set(token, set);
   }
-  return live[end] === 1;
-}
+  const none = new Int32Array(size);
+  const [any, segment] = [sets.get("**") ?? none, sets.get("*") ?? none];
 
-/** Marks token `i`, and the following ones that need no character. */
-function enter(tokens: readonly Token[], states: Uint8Array, i: number): void {
-  states[i] = 1;
-  for (let at = i; tokens[at]?.kind === "any"; at++) states[at + 1] = 1;
+  return (topic, from) => {
+    const live = new Int32Array(size);
+    // What follows `**` is live with it: never another wildcard.
+    live[0] = tokens[0] === "**" ? 0b11 : 0b1;
+    for (let at = from; at < topic.length; at++) {
+      const character = topic.charCodeAt(at);
+      const literal = character === ASTERISK ? none : (sets.get(topic.charAt(at)) ?? none);
+      let carry = 0;
+      let alive = 0;
+      for (let word = 0; word < size; word++) {
+        const here = live[word] ?? 0;
+        const inSegment = character === DOT ? 0 : here & (segment[word] ?? 0);
+        const passed = inSegment | (here & (literal[word] ?? 0));
+        const reached = (here & (any[word] ?? 0)) | inSegment | (passed << 1) | carry;
+        const opened = reached & (any[word] ?? 0);
+        carry = (passed | opened) >>> 31;
+        live[word] = reached | (opened << 1);
+        alive |= live[word] ?? 0;
+      }
+      if (alive === 0) return false;
+    }
+    return (((live[end >> 5] ?? 0) >>> (end & 31)) & 1) === 1;
+  };
 }

@@ -38,6 +38,19 @@ describe("a topic pattern", () => {
     );
   });
 
+  test("behind a long text matches what the naive matcher matches", () => {
+    const lengths = fc.integer({ min: 25, max: 70 });
+    fc.assert(
+      fc.property(patternWithTopic, lengths, fc.constantFrom("x", "."), ({ pattern, topic }, length, character) => {
+        const long = character.repeat(length);
+        const expected = naivelyMatches(pattern, topic);
+        expect(compileTopicPattern(`*y${long}${pattern}`)(`xy${long}${topic}`)).toBe(expected);
+        expect(compileTopicPattern(`${pattern}y${long}`)(`${topic}y${long}`)).toBe(expected);
+      }),
+      settings(),
+    );
+  });
+
   test("matches topics made from it as the naive matcher does", () => {
     let matches = 0;
     fc.assert(

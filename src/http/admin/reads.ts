@@ -7,6 +7,7 @@ import { CursorError } from "../../core/trace/pages.ts";
 import { MESSAGE_STATES, MOST_MESSAGES, type Trace } from "../../core/trace/trace.ts";
 import { DONE, decodePositions, POSITIONS_PATTERN } from "../../model/cellPositions.ts";
 import type { MessageId } from "../../model/rows.ts";
+import { LONGEST_PATTERN } from "../../model/topicPattern.ts";
 import type { OperationsStore } from "../../ports/operationsStore.ts";
 import type { Cells } from "../../ports/operatorStore.ts";
 import { ERRORS } from "../exchange.ts";
@@ -77,12 +78,12 @@ export function showMessage(trace: Pick<Trace, "timeline">, showsPayloads: boole
 }
 
 /** At most two asterisks in a row. */
-export const TOPIC_PATTERN = "^(\\*{0,2}[^\\u0000*])*\\*{0,2}$";
+export const TOPIC_PATTERN = { pattern: "^(\\*{0,2}[^\\u0000*])*\\*{0,2}$", maxLength: LONGEST_PATTERN };
 
 export const PARKED_QUERY = {
   topic: {
     parse: requests.parsePattern,
-    schema: { type: "string", pattern: TOPIC_PATTERN },
+    schema: { type: "string", ...TOPIC_PATTERN },
     description: "Only rows whose topic matches this pattern, as in `routes`.",
   },
   key: textParameter("Only the row of this key."),

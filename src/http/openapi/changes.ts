@@ -217,7 +217,7 @@ const PARKED_ROW = inCell({
 
 const FILTERS = {
   ids: nullable("array", { items: UUID, description: "Only these rows." }),
-  topic: nullable("string", { pattern: TOPIC_PATTERN, description: PARKED_QUERY.topic.description }),
+  topic: nullable("string", { ...TOPIC_PATTERN, description: PARKED_QUERY.topic.description }),
   key: nullable("string", { pattern: STORABLE.pattern, description: PARKED_QUERY.key.description }),
 };
 

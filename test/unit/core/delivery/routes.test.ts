@@ -89,6 +89,27 @@ describe("a topic pattern", () => {
     expect(() => compileTopicPattern(pattern)).toThrow("use * for one segment without a dot or ** for any text");
   });
 
+  test("of more than 1,000 characters is refused", () => {
+    expect(compileTopicPattern("a".repeat(1000))("a".repeat(1000))).toBe(true);
+    expect(() => compileTopicPattern(`${"**a".repeat(20_000)}b`)).toThrow(
+      "a topic pattern of at most 1000 characters is expected; this has 60001",
+    );
+  });
+
+  test.each([
+    ["**", "a"],
+    ["*", "a"],
+    ["**", "a*a"],
+  ])("of the greatest length, of %s and %s, is matched against 2,001 long topics at once", (wildcard, text) => {
+    const unit = wildcard + text;
+    const matches = compileTopicPattern(`${unit.repeat(Math.floor(999 / unit.length))}b`);
+    const topics = Array.from({ length: 2001 }, (_, n) => `${"a".repeat(900)}${n}`);
+    const startedAt = performance.now();
+    expect(topics.filter(matches)).toEqual([]);
+    // One step for each character of the pattern took 10 s; this takes a third of a second.
+    expect(performance.now() - startedAt).toBeLessThan(4000);
+  });
+
   test("agrees with a regular expression on every short topic", () => {
     const texts = (alphabet: string, length: number): string[] =>
       length === 0 ? [""] : [...texts(alphabet, length - 1).flatMap((t) => [t, ...[...alphabet].map((c) => t + c)])];
