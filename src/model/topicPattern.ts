@@ -44,7 +44,7 @@ export function compileTopicPattern(pattern: string): (topic: string) => boolean
  * one step (Shift-And). A regular expression would backtrack: `*a*a*a*b` against a long run of `a` takes minutes.
  */
 function compileRest(text: string): (topic: string, from: number) => boolean {
-  const tokens = text.match(/\*\*|[^]/g) ?? [];
+  const tokens = text.match(/\*\*|./gs) ?? [];
   const end = tokens.length;
   const size = (end >> 5) + 1;
   const sets = new Map<string, Int32Array>();

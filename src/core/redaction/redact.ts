@@ -99,8 +99,20 @@ export class KnownSecrets implements SecretMasker {
   }
 
   mask(text: string, cut: boolean): string {
+    return this.#masked(text, cut, () => true);
+  }
+
+  /**
+   * The same for our own errors, which say what to do: a secret that may be a word of them (`svc`, `orders`) is masked
+   * only if a value can stand there. What a receiver answered is masked before it becomes part of an error.
+   */
+  readonly inErrors: Pick<SecretMasker, "mask"> = { mask: (text, cut) => this.#masked(text, cut, isNoWord) };
+
+  #masked(text: string, cut: boolean, counts: (text: string, range: Range) => boolean): string {
     if (this.#counts.size === 0) return text;
-    const { ranges, end } = this.#find(text, cut);
+    const found = this.#find(text, cut);
+    const { end } = found;
+    const ranges = found.ranges.filter((range) => counts(text, range));
     if (ranges.length === 0) return end === text.length ? text : text.slice(0, end);
     let masked = "";
     let position = 0;
@@ -182,6 +194,27 @@ const ASCII = 128;
 interface Range {
   readonly start: number;
   end: number;
+}
+
+/** Secrets that may be words of our own texts: short ones, and those of lower-case letters that are no longer than these. */
+const WORD_OR_SHORT = /^(?:.{1,7}|[a-z]{1,15})$/s;
+/** Where a value stands, by the text before and the character after it. */
+const PLACES: readonly (readonly [before: RegExp, after: RegExp])[] = [
+  [/^$/, /^$/],
+  // `password=svc`, escaped for a URL too.
+  [/(?:=|%3d)$/i, /^[^\w.-]?$/],
+  // `X-Key: svc`.
+  [/: $/, /^["'`}\\\r\n]?$/],
+  // `://u:svc@`, `"svc"`, `<svc>`, escaped too.
+  [/(?:[:"'`(<>[{,]|%(?:22|27|3a)|\\u00(?:22|27|3a)|&(?:quot|apos|#39|#34);)$/i, /^["'`)<>\]},;@&%\\\r\n]?$/],
+];
+const MOST_BEFORE = 8;
+
+/** Whether what was found can only be a secret, or stands where a value does. */
+function isNoWord(text: string, { start, end }: Range): boolean {
+  if (!WORD_OR_SHORT.test(text.slice(start, end))) return true;
+  const [before, after] = [text.slice(Math.max(0, start - MOST_BEFORE), start), text.slice(end, end + 1)];
+  return PLACES.some((place) => place[0].test(before) && place[1].test(after));
 }
 
 /** The secret itself, without the scheme of a header value (`ApiKey abc`), and its UTF-8 bytes read as Latin-1. */

@@ -56,6 +56,41 @@ test.each(Object.values(SECRETS))("%s is masked in a body of JSON, or of a form,
   }
 });
 
+describe("a secret that may be a word, in our own errors", () => {
+  const { inErrors } = new KnownSecrets(["svc", "test", "orders", "database"]);
+
+  test.each([
+    "the table outbox_job is missing: run svc migrate",
+    "the replay ended early: svc replay --resume 1 goes on",
+    "svc: the latest database was left out",
+    "svc transform test: orders, database and svc",
+    "orders.created: svc replay",
+  ])("is left in %s", (text) => {
+    expect(inErrors.mask(text, false)).toBe(text);
+  });
+
+  test.each([
+    ["password=svc", "password=***"],
+    ["password=svc sslmode=require", "password=*** sslmode=require"],
+    ["connecting to postgres://u:svc@db/orders failed", "connecting to postgres://u:***@db/orders failed"],
+    ['refused {"key":"orders","n":1}', 'refused {"key":"***","n":1}'],
+    ['refused {\\"key\\":\\"orders\\"}', 'refused {\\"key\\":\\"***\\"}'],
+    ["X-Key: database", "X-Key: ***"],
+    ["a=1&key=test&b=2", "a=1&key=***&b=2"],
+    ["?key%3Dtest%26b", "?key%3D***%26b"],
+    ["svc", "***"],
+    ["the key &quot;test&quot; is unknown", "the key &quot;***&quot; is unknown"],
+  ])("is masked in %s", (text, masked) => {
+    expect(inErrors.mask(text, false)).toBe(masked);
+  });
+
+  test("is masked in base64, and any other secret everywhere", () => {
+    const encoded = Buffer.from("database").toString("base64");
+    expect(inErrors.mask(`got ${encoded}`, false)).toBe("got ***");
+    expect(new KnownSecrets(["svc4migrate"]).inErrors.mask("run svc4migrate now", false)).toBe("run *** now");
+  });
+});
+
 describe("known secrets", () => {
   test("that come up later are masked until they are forgotten", () => {
     const secrets = new KnownSecrets(["configured"]);
