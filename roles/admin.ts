@@ -1,6 +1,7 @@
 import type { Config } from "../src/config/types.ts";
 import { DestinationControl } from "../src/core/destinations/control.ts";
 import { JobRunner } from "../src/core/finished/replayJobs.ts";
+import { operatorView } from "../src/core/redaction/hidePayload.ts";
 import { EventStream } from "../src/http/admin/events.ts";
 import { adminRoutes } from "../src/http/admin/routes.ts";
 import { readConsoleFiles } from "../src/http/console/assets.ts";
@@ -22,7 +23,7 @@ import { EVALUATOR_SCRIPT } from "./transforms.ts";
  * @param readFiles reads what the console is served from
  */
 export function adminRole(context: OperatorContext, readFiles = readConsoleFiles): RoleParts {
-  const { config, configText, store, clock, audit, log, bodies, wakes } = context;
+  const { config, configText, store, secrets, clock, audit, log, bodies, wakes } = context;
   const { admin } = config;
   // Not the workers of the configured transforms: a trial must hold up no message.
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
@@ -31,7 +32,8 @@ export function adminRole(context: OperatorContext, readFiles = readConsoleFiles
   const runner = new JobRunner({ jobs: rows.jobs, log });
   const destinations = new DestinationControl({ destinations: config.destinations, store, audit, log });
   const overview = createOverview(context);
-  const events = new EventStream({ read: () => overview.read(SHOWN_MINUTES), log });
+  const show = operatorView(secrets, admin.redactPayloadPaths);
+  const events = new EventStream({ read: async () => show(await overview.read(SHOWN_MINUTES)), log });
   const auth = admin.insecure ? undefined : admin.auth;
   const sessions = auth === undefined || !admin.console ? undefined : new Sessions({ auth, clock });
   const limits = { maxBytes: adminBodyBytes(config), budget: bodies };
@@ -47,6 +49,7 @@ export function adminRole(context: OperatorContext, readFiles = readConsoleFiles
     destinations,
     events,
     configText,
+    show,
     overview,
     operations: store.operations,
     cells: store.cells,

@@ -28,7 +28,6 @@ export function createTrace({ config, store, secrets, clock }: Tools): Trace {
  *
  * @param longestWaitMs for a long count; by default a moment, then the last one is shown
  */
-export function createOverview({ config, store, secrets, clock }: Tools, longestWaitMs?: number): Overview {
-  const settings = { ...settingsOf(config), hidesReasons: config.admin.redactPayloadPaths.length > 0 };
-  return new Overview({ store, settings, longestWaitMs, secrets, clock });
+export function createOverview({ config, store, clock }: Omit<Tools, "secrets">, longestWaitMs?: number): Overview {
+  return new Overview({ store, settings: settingsOf(config), longestWaitMs, clock });
 }

@@ -3,6 +3,7 @@ import { renamedKeys } from "../config/checks/sections.ts";
 import { didYouMean } from "../config/kinds.ts";
 import type { Config } from "../config/types.ts";
 import { type Audit, createAudit } from "../core/operations/audit.ts";
+import { operatorView, type Show } from "../core/redaction/hidePayload.ts";
 import { createRedactor, type KnownSecrets, type Redact } from "../core/redaction/redact.ts";
 import { ConfigError, errorText } from "../model/errors.ts";
 import type { OperatorStore } from "../ports/operatorStore.ts";
@@ -22,11 +23,13 @@ export interface DatabaseWork {
   readonly work: (tools: DatabaseTools) => Promise<string>;
 }
 
-interface DatabaseTools {
+export interface DatabaseTools {
   readonly config: Config;
   readonly store: OperatorStore;
   readonly secrets: KnownSecrets;
   readonly redact: Redact;
+  /** The last step of what the command prints of rows. */
+  readonly show: Show;
   readonly audit: Audit;
   readonly clock: Clock;
   readonly log: Log;
@@ -108,7 +111,8 @@ async function runCommand(
     const redact = createRedactor(secrets, LONGEST_NOTE);
     const leftOut = store.cells?.watch();
     const audit = createAudit({ store: store.operations, redact, log });
-    const result = await work({ config, store, secrets, redact, audit, clock: systemClock, log, signal });
+    const show = operatorView(secrets, config.admin.redactPayloadPaths);
+    const result = await work({ config, store, secrets, redact, show, audit, clock: systemClock, log, signal });
     // The lines for people come last.
     flush();
     stdout.write(result);

@@ -2,6 +2,7 @@ import type { Command } from "commander";
 import { DestinationControl, parsePauseDuration } from "../core/destinations/control.ts";
 import { parseReason } from "../core/finished/requests.ts";
 import type { DestinationOverview } from "../core/operations/shown.ts";
+import type { Show } from "../core/redaction/hidePayload.ts";
 import { type DatabaseWork, databaseAction, onDatabase, requireDestination } from "./database.ts";
 import { type Columns, type CommandIo, FILE_OPTION, operator, optionParser, plainText, textTable } from "./io.ts";
 
@@ -28,8 +29,8 @@ export function addDestinationCommands(program: Command, io: CommandIo): void {
     .option("--json", "print what GET /admin/destinations answers with")
     .action(
       databaseAction(io, ({ json = false }: { readonly json?: boolean }) =>
-        withControl(null, async (control) => {
-          const rows = await control.list();
+        withControl(null, async (control, show) => {
+          const rows = show(await control.list());
           if (json) return `${JSON.stringify({ destinations: rows }, null, 2)}\n`;
           return rows.length === 0 ? "no destinations are configured\n" : textTable(rows, COLUMNS);
         }),
@@ -90,8 +91,8 @@ Examples:
  */
 export async function destinationState(file: string | undefined, name: string, io: CommandIo): Promise<string> {
   let text = "";
-  const work = withControl(null, async (control) => {
-    const row = (await control.list()).find((each) => each.name === name);
+  const work = withControl(null, async (control, show) => {
+    const row = show(await control.list()).find((each) => each.name === name);
     if (row !== undefined) text = stateSummary(row);
     return "";
   });
@@ -114,16 +115,18 @@ export function stateSummary(row: DestinationOverview): string {
 /** Characters of a reason on the line of one destination. */
 const LONGEST_REASON = 200;
 
+type ControlWork = (control: DestinationControl, show: Show) => Promise<string>;
+
 /**
  * @param changed the destination that the work changes: it must be configured, and the table of the pauses there; null
  *   for a read, which works without that table
  */
-function withControl(changed: string | null, work: (control: DestinationControl) => Promise<string>): DatabaseWork {
+function withControl(changed: string | null, work: ControlWork): DatabaseWork {
   return {
     check: (config) => changed !== null && requireDestination(config, changed, "destinations"),
-    async work({ config, store, audit, log }) {
+    async work({ config, store, show, audit, log }) {
       await store.schema.checkColumns(["outbox", "destinations"], { destinations: changed !== null });
-      return work(new DestinationControl({ destinations: config.destinations, store, audit, log }));
+      return work(new DestinationControl({ destinations: config.destinations, store, audit, log }), show);
     },
   };
 }

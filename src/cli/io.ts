@@ -135,7 +135,7 @@ export function maskLastWords(masker: Pick<SecretMasker, "mask">): void {
 /** The text of the error that ends the process, for standard error. */
 export function lastWords(error: unknown): string {
   const message = errorText(error);
-  return escapeControls(secrets?.mask(message, false) ?? message);
+  return escapeControls(secrets?.mask(message, false, true) ?? message);
 }
 
 /** The nearest folder above this file, which may be compiled, that has another one. */

@@ -14,7 +14,7 @@ import {
 import { splitSequence } from "../model/cellPositions.ts";
 import type { MessageId } from "../model/rows.ts";
 import type { ParkedRow } from "../ports/store.ts";
-import { type DatabaseWork, databaseAction } from "./database.ts";
+import { type DatabaseTools, type DatabaseWork, databaseAction } from "./database.ts";
 import {
   type Columns,
   type CommandIo,
@@ -52,14 +52,14 @@ export function addParkedCommands(program: Command, io: CommandIo): void {
   selecting(parked.command("list").description("show parked rows in the order of delivery, without payloads"))
     .option("--limit <n>", "most rows to show", numberOption(1, MOST_LISTED), 50)
     .option("--json", "one JSON object per line, for programs")
-    .action(databaseAction(io, (options: ParkedCommandOptions) => withParked((rows) => listed(rows, options))));
+    .action(databaseAction(io, (options: ParkedCommandOptions) => withParked(listed(options))));
 
   changing(
     parked.command("retry").description("retry the rows at once, with attempt 0; later rows of their keys follow"),
   ).action(
     databaseAction(io, (options: ParkedCommandOptions, command) => {
       const selection = requireSelection(command, options);
-      return withParked(async (rows, signal) =>
+      return withParked(async (rows, { signal }) =>
         changedText(await rows.retry(selection, operator(), signal), "due again"),
       );
     }),
@@ -71,7 +71,7 @@ export function addParkedCommands(program: Command, io: CommandIo): void {
       databaseAction(io, (options: ParkedCommandOptions, command) => {
         const selection = requireSelection(command, options);
         const { reason = "" } = options;
-        return withParked(async (rows, signal) =>
+        return withParked(async (rows, { signal }) =>
           changedText(await rows.discard(selection, operator(), reason, signal), "dead"),
         );
       }),
@@ -113,23 +113,24 @@ function requireSelection(command: Command, { id: ids, topic, key, all }: Parked
   return usageError(command, `say which rows: ${which}`);
 }
 
-async function listed(parked: Parked, { topic, key, limit = 50, json = false }: ParkedCommandOptions): Promise<string> {
-  // One more than is shown tells whether there are more.
-  const found = await parked.list({ topic, key }, limit + 1);
-  const rows = found.slice(0, limit);
-  if (json) return rows.map((row) => `${JSON.stringify(parkedRowShown(row))}\n`).join("");
-  if (rows.length === 0) return "no parked row matches\n";
-  const more = found.length > limit ? `the first ${limit}; --limit shows more\n` : "";
-  return `${textTable(rows, [...cellColumn(rows), ...COLUMNS])}${more}`;
-}
+const listed = ({ topic, key, limit = 50, json = false }: ParkedCommandOptions) =>
+  async function list(parked: Parked, { show }: DatabaseTools): Promise<string> {
+    // One more than is shown tells whether there are more.
+    const found = show(await parked.list({ topic, key }, limit + 1));
+    const rows = found.slice(0, limit);
+    if (json) return rows.map((row) => `${JSON.stringify(parkedRowShown(row))}\n`).join("");
+    if (rows.length === 0) return "no parked row matches\n";
+    const more = found.length > limit ? `the first ${limit}; --limit shows more\n` : "";
+    return `${textTable(rows, [...cellColumn(rows), ...COLUMNS])}${more}`;
+  };
 
 /** Works on the parked rows. A signal ends it between two batches, with exit code 1. */
-function withParked(use: (parked: Parked, signal: AbortSignal) => Promise<string>): DatabaseWork {
+function withParked(use: (parked: Parked, tools: DatabaseTools) => Promise<string>): DatabaseWork {
   return {
     endsOnSignal: true,
     async work(tools) {
       await tools.store.schema.checkColumns(["outbox", "history"]);
-      return use(createRowChanges(tools).parked, tools.signal);
+      return use(createRowChanges(tools).parked, tools);
     },
   };
 }

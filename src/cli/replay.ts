@@ -13,6 +13,7 @@ import {
   parseText,
   type ReplayRequest,
 } from "../core/finished/requests.ts";
+import type { Show } from "../core/redaction/hidePayload.ts";
 import { withoutTable } from "../model/errors.ts";
 import type { MessageId } from "../model/rows.ts";
 import type { FinishedRow, FinishedState } from "../ports/finishedRows.ts";
@@ -77,8 +78,8 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
         const { state, id: ids, topic: topics, destination, createdAfter, createdBefore, to: toDestination } = options;
         const request = { state, ids, topics, destination, createdAfter, createdBefore, toDestination };
         if (options.jobs === true)
-          return withJobs(async ({ jobs }) => {
-            const listed = await jobs.list(MOST_JOBS);
+          return withJobs(async ({ jobs, show }) => {
+            const listed = show(await jobs.list(MOST_JOBS));
             return textTable(listed, [...cellColumn(listed), ...JOB_COLUMNS]);
           });
         if (options.resume !== undefined) return resumeJob(options.resume, io);
@@ -112,8 +113,8 @@ function replay(request: ReplayRequest, { dryRun = false, perSecond }: ReplayOpt
       if (destination !== undefined) requireDestination(config, destination, "--destination");
       if (toDestination !== undefined) requireDestination(config, toDestination, "--to");
     },
-    ...withJobs(async ({ jobs, rows, signal }) => {
-      if (dryRun) return previewText(await rows.preview(request, SAMPLE_SIZE, signal));
+    ...withJobs(async ({ jobs, rows, show, signal }) => {
+      if (dryRun) return previewText(show(await rows.preview(request, SAMPLE_SIZE, signal)));
       let held: HeldJob;
       try {
         held = await jobs.start(request, operator(), perSecond ?? null, signal);
@@ -148,6 +149,7 @@ function resumeJob(id: string, io: CommandIo): DatabaseWork {
 interface JobTools {
   readonly jobs: ReplayJobs;
   readonly rows: Replay;
+  readonly show: Show;
   readonly signal: AbortSignal;
 }
 
@@ -155,11 +157,11 @@ function withJobs(work: (tools: JobTools) => Promise<string>): DatabaseWork {
   return {
     endsOnSignal: true,
     async work(tools) {
-      const { config, store, signal } = tools;
+      const { config, store, show, signal } = tools;
       await store.schema.checkColumns(["outbox", "history"]);
       const { jobs, replay: rows } = createRowChanges(tools);
       try {
-        return await work({ jobs, rows, signal });
+        return await work({ jobs, rows, show, signal });
       } catch (error) {
         withoutTable(error);
         const table = `${config.database.operationsTablePrefix}job`;

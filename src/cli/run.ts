@@ -62,8 +62,8 @@ export function prepare({ env, file, roles: named, once, cells: namedCells }: Ru
   if (problems.length > 0) throw new ConfigError(problems);
   const cells = servedCells(config, namedCells);
   const secrets = new KnownSecrets(secretsOf(config));
-  maskLastWords(secrets.inErrors);
-  const running = createLog({ level, roles, redact: createRedactor(secrets.inErrors, MAX_LOGGED_TEXT) });
+  maskLastWords(secrets);
+  const running = createLog({ level, roles, redact: createRedactor(secrets, MAX_LOGGED_TEXT, true) });
   logWarnings(running.log, warnings);
   return { config, configText: printConfig(loaded), source, roles, cells, running, secrets };
 }

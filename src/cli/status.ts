@@ -49,7 +49,7 @@ function status({ json = false, watch = false }: StatusOptions, io: CommandIo): 
       await tools.store.schema.checkColumns(["outbox", "destinations"]);
       const overview = createOverview(tools, LONGEST_COUNT_MS);
       const show = async () => {
-        const shown = await overview.read(RATE_MINUTES);
+        const shown = tools.show(await overview.read(RATE_MINUTES));
         return json ? `${JSON.stringify(shown)}\n` : statusText(shown);
       };
       if (!watch) return await show();

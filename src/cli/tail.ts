@@ -39,16 +39,14 @@ const MOST_LINES = 1000;
 function follow({ lines = LINES_BY_DEFAULT, json = false }: TailCommandOptions, io: CommandIo): DatabaseWork {
   return {
     endsOnSignal: true,
-    async work({ config, store, secrets, signal }) {
+    async work({ config, store, show, signal }) {
       await store.schema.checkColumns(["outbox"]);
-      // A reason may repeat a field that nobody is to see.
-      const hidesReasons = config.admin.redactPayloadPaths.length > 0;
       const onAway = (error: unknown) => io.stderr.write(`${lastWords(error)}: waiting for the database\n`);
       try {
         const histories = store.cells?.histories.map(({ history }) => history) ?? [store.history];
         for await (const entry of tail(lines, { histories, pause, onAway, signal })) {
-          const { sequence: _sequence, ...shown } = hidesReasons ? { ...entry, reason: null } : entry;
-          io.stdout.write(secrets.mask(json ? `${JSON.stringify(shown)}\n` : lineOf(shown), false));
+          const { sequence: _sequence, ...shown } = show(entry);
+          io.stdout.write(json ? `${JSON.stringify(shown)}\n` : lineOf(shown));
         }
       } catch (error) {
         withoutTable(error);

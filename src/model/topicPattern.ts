@@ -8,9 +8,13 @@
 export const LONGEST_PATTERN = 1000;
 
 const DOT = ".".charCodeAt(0);
-const ASTERISK = "*".charCodeAt(0);
+/** Stand for `**` and `*` among the codes of characters. */
+const [ANY, SEGMENT] = [-2, -1];
 
 /**
+ * The pattern as an automaton: bit i is live if the first i tokens can match the characters so far, and 32 of them take
+ * one step (Shift-And). A regular expression would backtrack: `*a*a*a*b` against a long run of `a` takes minutes.
+ *
  * @param pattern such as `orders.*` or `**.audit`
  * @returns a function that tests a topic, in time proportional to the topic's length: at most 32 steps for a character
  * @throws Error when three asterisks are adjacent, or the pattern is longer than {@link LONGEST_PATTERN}
@@ -26,43 +30,25 @@ export function compileTopicPattern(pattern: string): (topic: string) => boolean
         "use * for one segment without a dot or ** for any text",
     );
   }
-  const firstWildcard = pattern.indexOf("*");
-  if (firstWildcard < 0) return (topic) => topic === pattern;
-
-  const prefix = pattern.slice(0, firstWildcard);
-  const rest = pattern.slice(firstWildcard);
-  if (rest === "**") return (topic) => topic.startsWith(prefix);
-  if (rest === "*") {
-    return (topic) => topic.length > prefix.length && topic.startsWith(prefix) && !topic.includes(".", prefix.length);
-  }
-  const matches = compileRest(rest);
-  return (topic) => topic.startsWith(prefix) && matches(topic, prefix.length);
-}
-
-/**
- * The pattern as an automaton: bit i is live if the first i tokens can match the characters so far, and 32 of them take
- * one step (Shift-And). A regular expression would backtrack: `*a*a*a*b` against a long run of `a` takes minutes.
- */
-function compileRest(text: string): (topic: string, from: number) => boolean {
-  const tokens = text.match(/\*\*|./gs) ?? [];
+  const tokens = pattern.match(/\*\*|./gs) ?? [];
   const end = tokens.length;
   const size = (end >> 5) + 1;
-  const sets = new Map<string, Int32Array>();
+  const sets = new Map<number, Int32Array>();
   for (const [i, token] of tokens.entries()) {
-    const set = sets.get(token) ?? new Int32Array(size);
+    const character = token === "**" ? ANY : token === "*" ? SEGMENT : token.charCodeAt(0);
+    const set = sets.get(character) ?? new Int32Array(size);
     set[i >> 5] = (set[i >> 5] ?? 0) | (1 << (i & 31));
-    sets.set(token, set);
+    sets.set(character, set);
   }
   const none = new Int32Array(size);
-  const [any, segment] = [sets.get("**") ?? none, sets.get("*") ?? none];
-
-  return (topic, from) => {
+  const [any, segment] = [sets.get(ANY) ?? none, sets.get(SEGMENT) ?? none];
+  return (topic) => {
     const live = new Int32Array(size);
     // What follows `**` is live with it: never another wildcard.
     live[0] = tokens[0] === "**" ? 0b11 : 0b1;
-    for (let at = from; at < topic.length; at++) {
+    for (let at = 0; at < topic.length; at++) {
       const character = topic.charCodeAt(at);
-      const literal = character === ASTERISK ? none : (sets.get(topic.charAt(at)) ?? none);
+      const literal = sets.get(character) ?? none;
       let carry = 0;
       let alive = 0;
       for (let word = 0; word < size; word++) {

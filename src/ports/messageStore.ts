@@ -8,8 +8,8 @@ export interface MessageStore {
   /** The rows of one message. @param withPayload whether payloads are read; else they are null */
   get(id: MessageId, withPayload: boolean): Promise<StoredMessage>;
 
-  /** The payloads of the rows of each message, in both tables. @param mostBytes a larger payload is not read */
-  payloads(ids: readonly MessageId[], mostBytes: number): Promise<readonly StoredPayload[]>;
+  /** Those of the ids that are of outbox rows. */
+  inOutbox(ids: readonly MessageId[]): Promise<readonly MessageId[]>;
 
   /** The messages received under an idempotency key from any of these sources. */
   byIdempotencyKey(sources: readonly string[], key: string): Promise<readonly MessageId[]>;
@@ -26,13 +26,6 @@ export interface MessageStore {
 
   /** The same of the inbox. */
   inboxPage(search: InboxSearch, before: string | null, limit: number): Promise<MessagePage>;
-}
-
-interface StoredPayload {
-  readonly id: MessageId;
-  /** Null where it is too large too. */
-  readonly payload: string | null;
-  readonly isTooLarge: boolean;
 }
 
 /** All that is given must hold. Texts are compared letter for letter; instants are ISO-8601 text in UTC, exclusive. */

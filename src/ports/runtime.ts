@@ -30,8 +30,13 @@ export interface HealthComponent {
 
 /** Keeps secrets out of received texts, such as an error body in which a receiver echoes a request. */
 export interface SecretMasker {
-  /** Masks every known secret in any encoding. @param cut whether the text may end within a secret */
-  mask(text: string, cut: boolean): string;
+  /**
+   * Masks every known secret in any encoding.
+   *
+   * @param cut whether the text may end within a secret
+   * @param isOurs of our own words (`run svc migrate`): a secret that may be one is masked only in the place of a value
+   */
+  mask(text: string, cut: boolean, isOurs?: boolean): string;
   /** Adds a secret at run time, such as an access token. @returns removes it again */
   add(secret: string): () => void;
 }

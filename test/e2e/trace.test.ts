@@ -184,10 +184,7 @@ describe("a service that delivers", () => {
       expect(seen).not.toContain(SECRET);
       expect(seen).not.toMatch(/quoted/);
     }
-    // Nobody knows whether the key of a message that is too large to be searched is a hidden value.
-    await database.query("UPDATE outbox SET payload = payload || repeat(' ', 70000)");
-    const { text: large } = await read("messages?state=dead");
-    expect(JSON.parse(large)).toMatchObject({ messages: [{ id, key: "***", topic: "***", lastError: null }] });
+    expect(JSON.parse(list)).toMatchObject({ messages: [{ id, key: "***", lastError: null }] });
   });
 
   test("ends in order", async () => {

@@ -139,9 +139,7 @@ test("a cell whose server hangs is named, and nobody else waits for it", async (
         sources: {},
         destinationOf: () => undefined,
         isRelayEnabled: true,
-        hidesReasons: false,
       },
-      secrets: { mask: (text) => text },
       clock: systemClock,
     });
     expect((await overview.read(5)).cells).toMatchObject([

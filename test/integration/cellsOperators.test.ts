@@ -242,7 +242,7 @@ test("rows are changed where they are, while the tables of another cell are lock
     const [id] = await a.insertOutbox([{ topic: "orders" }]);
     await parkAll(a);
     const locked = () => Promise.reject(new StoreError("contention", "canceling statement due to lock timeout"));
-    const messages = { ...b.store.messages, payloads: locked, outboxPage: locked };
+    const messages = { ...b.store.messages, inOutbox: locked, outboxPage: locked };
     const store = composed([a, { ...b, store: { ...b.store, messages } }]);
     await expect(store.messages.outboxPage({}, null, 10)).rejects.toMatchObject({
       message: "the operation failed in the cell b",

@@ -55,12 +55,9 @@ export const adminSchema = section("The admin routes.", {
 export const routesSchema = list(
   "Topics to destinations. The first match wins; a row without a match is dead.",
   block("A route.", ["topicPattern", "destination"], {
-    topicPattern: text(
-      "Glob on the whole topic: `*` matches text without a dot, `**` any text. At most 1,000 characters.",
-      {
-        syntax: "topicPattern",
-      },
-    ),
+    topicPattern: text("Glob on the whole topic, at most 1,000 characters: `*` is text without a dot, `**` any.", {
+      syntax: "topicPattern",
+    }),
     destination: text("Name of a destination."),
     routingKeyTemplate: text("RabbitMQ routing key or Kafka record key; wins over the destination's template.", {
       syntax: "routingKey",

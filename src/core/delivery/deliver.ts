@@ -414,7 +414,7 @@ const REMEMBERED_TOPICS = 1024;
 
 /**
  * Compiles routes. Most services have few topics, so results are cached: a cached match took 0.03 µs, an evaluated one
- * 0.2 µs (`orders.*.v1`) to 0.4 µs (`**.audit`) a pattern.
+ * up to 0.5 µs a pattern.
  *
  * @param routes in order of precedence
  * @throws Error when a pattern is refused

@@ -123,11 +123,9 @@ export class Parked {
     const left = new LeftRows(redact);
     let changed = 0;
     const note = async (end: string) => {
-      // A key may be a field that nobody is to see.
-      const noted = { ...filter, ...(selection.key === undefined ? {} : { key: "***" }) };
       const kept = left.text === undefined ? "" : `; ${left.text}`;
       const why = fields.note === undefined ? "" : `: ${fields.note}`;
-      const detail = `${changed} rows of ${JSON.stringify(noted)}${end}${why}${kept}`;
+      const detail = `${changed} rows of ${JSON.stringify(filter)}${end}${why}${kept}`;
       await audit.add({ actor: fields.by, action, target: null, detail });
     };
     try {

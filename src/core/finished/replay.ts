@@ -316,9 +316,10 @@ const DEFAULT_BATCH_SIZE = 1000;
 /** A restart of the database takes a few seconds. */
 const RETRY_WAITS_MS = [200, 400, 800, 1600, 3200] as const;
 
-/** For the log: only the number of ids, since there may be thousands. */
+/** For the log: only the number of ids, since there may be thousands, and no key, which may be a hidden field. */
 export function loggedFilter({ ids, ...rest }: { readonly ids?: readonly MessageId[] | undefined }): object {
-  const set = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined));
+  const given = Object.entries(rest).filter(([, value]) => value !== undefined);
+  const set = Object.fromEntries(given.map(([name, value]) => [name, name === "key" ? "***" : value]));
   return ids === undefined ? set : { ids: ids.length, ...set };
 }
 

@@ -10,7 +10,6 @@ import type {
   SourceBacklog,
 } from "../../ports/operationsStore.ts";
 import type { Cells, MissingCell } from "../../ports/operatorStore.ts";
-import type { SecretMasker } from "../../ports/runtime.ts";
 import type { OutboxBacklog, OutboxStore, ParkedStore } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
 import { resolvesWithin } from "../../time/wait.ts";
@@ -26,7 +25,6 @@ interface OverviewOptions {
     readonly cells?: Pick<Cells, "names" | "watch"> | undefined;
   };
   readonly settings: OverviewSettings;
-  readonly secrets: Pick<SecretMasker, "mask">;
   /** Longest wait for a count that runs in the background, in ms; default 250. */
   readonly longestWaitMs?: number | undefined;
   readonly clock: Clock;
@@ -37,8 +35,6 @@ interface OverviewSettings {
   readonly sources: Readonly<Record<string, { readonly consumption: "push" | "pull" }>>;
   readonly destinationOf: DestinationOf;
   readonly isRelayEnabled: boolean;
-  /** Whether reasons may repeat fields that nobody sees (`admin.redactPayloadPaths`): then they are left out. */
-  readonly hidesReasons: boolean;
 }
 
 /** What operators see of the installation. Every read is bounded; a long count runs in the background. */
@@ -92,7 +88,6 @@ export class Overview {
       })),
       destinations: shown.map(({ backlog, inFlight, blockedKeys, ...each }) => ({
         ...each,
-        lastError: this.#reason(each.lastError),
         backlog: byDestination === undefined ? null : backlog,
         inFlight: byDestination === undefined ? null : inFlight,
         blockedKeys: byDestination === undefined ? null : blockedKeys,
@@ -131,7 +126,7 @@ export class Overview {
     const rows = [
       ...dead.map((row) => ({ ...row, state: "dead" as const, at: row.diedAt })),
       ...parked.map((row) => ({ ...row, state: "parked" as const, at: row.parkedAt })),
-    ].map((row) => ({ ...row, destination: this.#destinationOf(row), reason: this.#reason(row.lastError) }));
+    ].map((row) => ({ ...row, destination: this.#destinationOf(row), reason: row.lastError }));
     const wanted = rows.filter((row) => filter.destination === undefined || row.destination === filter.destination);
     return {
       groups: groupFailures(wanted),
@@ -142,15 +137,11 @@ export class Overview {
 
   /** Keys whose first row waits for its retry or is parked. @throws StoreError */
   async blockedKeys(limit: number): Promise<readonly BlockedKeyShown[]> {
-    const { store, settings, secrets } = this.#options;
-    const keys = await store.operations.blockedKeys(limit, MOST_BEHIND);
-    return keys.slice(0, limit).map(({ isParked, key, topic, destinationOverride, lastError, ...each }) => ({
+    const keys = await this.#options.store.operations.blockedKeys(limit, MOST_BEHIND);
+    return keys.slice(0, limit).map(({ isParked, destinationOverride, ...each }) => ({
       ...each,
-      key: settings.hidesReasons ? HIDDEN : secrets.mask(key, false),
-      topic: topic === null ? null : secrets.mask(topic, false),
-      destination: this.#destinationOf({ topic, destinationOverride }),
+      destination: this.#destinationOf({ ...each, destinationOverride }),
       state: isParked ? "parked" : "retry",
-      lastError: this.#reason(lastError),
     }));
   }
 
@@ -163,22 +154,13 @@ export class Overview {
     const all = [...counts.flatMap((count) => count?.leftOut ?? []), ...leftOut];
     const missing = new Map(all.map((each) => [each.name, each]));
     return names.map((name) => {
-      const { since = null, reason } = missing.get(name) ?? {};
-      return {
-        name,
-        awaySince: since,
-        reason: reason === undefined ? null : this.#options.secrets.mask(reason, false),
-      };
+      const { since = null, reason = null } = missing.get(name) ?? {};
+      return { name, awaySince: since, reason };
     });
   }
 
   #destinationOf(row: RoutedRow): string | null {
     return this.#options.settings.destinationOf(row) ?? null;
-  }
-
-  #reason(text: string | null): string | null {
-    const { settings, secrets } = this.#options;
-    return text === null || settings.hidesReasons ? null : secrets.mask(text, text.length >= SHORTEST_CUT);
   }
 }
 
@@ -243,9 +225,6 @@ export const MOST_DEAD = 5000;
 const MOST_PARKED = 2000;
 /** Rows behind a blocked key that are counted. */
 const MOST_BEHIND = 1000;
-const HIDDEN = "***";
-/** A reason of as many characters may have been cut, within a secret too. */
-const SHORTEST_CUT = 200;
 
 function rolesOf(replicas: readonly ProcessAlive[]): Record<string, { replicas: number }> {
   const counts = countBy(

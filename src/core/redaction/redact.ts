@@ -10,7 +10,8 @@ import { BLANK, SKIPPED, Spellings } from "./spellings.ts";
 export type Redact = (text: string) => string;
 
 const MASK = "***";
-const ELLIPSIS = "…";
+/** The end of a cut text. */
+export const ELLIPSIS = "…";
 /** Longer texts are cut first, so that a hostile megabyte costs no more than this. */
 const MAX_INPUT_LENGTH = 65_536;
 
@@ -29,12 +30,13 @@ const AUTHORIZATION = new RegExp(
 /**
  * @param secrets masks the secrets of the process
  * @param maxLength longest result, in UTF-16 units, with the ellipsis of a cut text
+ * @param isOurs as of {@link SecretMasker.mask}
  * @returns a function that removes secrets, NUL, control characters and lone surrogates, and returns one line
  */
-export function createRedactor(secrets: Pick<SecretMasker, "mask">, maxLength: number): Redact {
+export function createRedactor(secrets: Pick<SecretMasker, "mask">, maxLength: number, isOurs = false): Redact {
   return (text) => {
     const cut = text.length > MAX_INPUT_LENGTH;
-    const cleaned = oneLine(secrets.mask(cut ? text.slice(0, MAX_INPUT_LENGTH) : text, cut));
+    const cleaned = oneLine(secrets.mask(cut ? text.slice(0, MAX_INPUT_LENGTH) : text, cut, isOurs));
     const safe = cleaned.replace(USER_INFO, `://${MASK}@`).replace(AUTHORIZATION, `$1${MASK}`);
     return truncate(cut ? safe + ELLIPSIS : safe, maxLength);
   };
@@ -98,21 +100,10 @@ export class KnownSecrets implements SecretMasker {
     };
   }
 
-  mask(text: string, cut: boolean): string {
-    return this.#masked(text, cut, () => true);
-  }
-
-  /**
-   * The same for our own errors, which say what to do: a secret that may be a word of them (`svc`, `orders`) is masked
-   * only if a value can stand there. What a receiver answered is masked before it becomes part of an error.
-   */
-  readonly inErrors: Pick<SecretMasker, "mask"> = { mask: (text, cut) => this.#masked(text, cut, isNoWord) };
-
-  #masked(text: string, cut: boolean, counts: (text: string, range: Range) => boolean): string {
+  mask(text: string, cut: boolean, isOurs = false): string {
     if (this.#counts.size === 0) return text;
-    const found = this.#find(text, cut);
-    const { end } = found;
-    const ranges = found.ranges.filter((range) => counts(text, range));
+    const { ranges: found, end } = this.#find(text, cut);
+    const ranges = isOurs ? found.filter((range) => isNoWord(text, range)) : found;
     if (ranges.length === 0) return end === text.length ? text : text.slice(0, end);
     let masked = "";
     let position = 0;
@@ -198,22 +189,19 @@ interface Range {
 
 /** Secrets that may be words of our own texts: short ones, and those of lower-case letters that are no longer than these. */
 const WORD_OR_SHORT = /^(?:.{1,7}|[a-z]{1,15})$/s;
-/** Where a value stands, by the text before and the character after it. */
+/** Places of values, by the text before and the character after: `password=svc`, `X-Key: svc`, `://u:svc@`, `"svc"`. */
 const PLACES: readonly (readonly [before: RegExp, after: RegExp])[] = [
   [/^$/, /^$/],
-  // `password=svc`, escaped for a URL too.
   [/(?:=|%3d)$/i, /^[^\w.-]?$/],
-  // `X-Key: svc`.
   [/: $/, /^["'`}\\\r\n]?$/],
-  // `://u:svc@`, `"svc"`, `<svc>`, escaped too.
   [/(?:[:"'`(<>[{,]|%(?:22|27|3a)|\\u00(?:22|27|3a)|&(?:quot|apos|#39|#34);)$/i, /^["'`)<>\]},;@&%\\\r\n]?$/],
 ];
-const MOST_BEFORE = 8;
 
-/** Whether what was found can only be a secret, or stands where a value does. */
+/** Whether what was found can only be a secret, or stands in the place of a value. */
 function isNoWord(text: string, { start, end }: Range): boolean {
   if (!WORD_OR_SHORT.test(text.slice(start, end))) return true;
-  const [before, after] = [text.slice(Math.max(0, start - MOST_BEFORE), start), text.slice(end, end + 1)];
+  // No sign of a value is longer than eight characters.
+  const [before, after] = [text.slice(Math.max(0, start - 8), start), text.slice(end, end + 1)];
   return PLACES.some((place) => place[0].test(before) && place[1].test(after));
 }
 

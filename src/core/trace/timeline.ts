@@ -21,7 +21,12 @@ interface MessageFacts {
 /** What of the configuration decides where a message goes. */
 export interface TraceSettings {
   readonly destinationOf: DestinationOf;
-  readonly destinations: Readonly<Record<string, { readonly rateLimit?: { readonly perSecond: number } | undefined }>>;
+  readonly destinations: Readonly<
+    Record<
+      string,
+      { readonly rateLimit?: { readonly perSecond: number } | undefined; readonly batch?: object | undefined }
+    >
+  >;
   readonly sources: Readonly<Record<string, object>>;
   readonly isRelayEnabled: boolean;
 }

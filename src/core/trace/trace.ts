@@ -1,6 +1,5 @@
 import { DONE } from "../../model/cellPositions.ts";
 import { CellError, cellNames, StoreError, withoutTable } from "../../model/errors.ts";
-import { groupBy } from "../../model/groups.ts";
 import type { Headers, MessageId } from "../../model/rows.ts";
 import type { DestinationStore } from "../../ports/destinationStore.ts";
 import type { HistoryStore } from "../../ports/historyStore.ts";
@@ -13,7 +12,7 @@ import type { Clock } from "../../time/clock.ts";
 import { isUuid } from "../finished/requests.ts";
 import { watchNames } from "../operations/leftOut.ts";
 import type { JsonPath } from "../receipt/jsonPath.ts";
-import { HIDDEN, hidePayload, withTexts } from "./hidePayload.ts";
+import { HIDDEN, hidePayload, isReason, operatorView, withTexts } from "../redaction/hidePayload.ts";
 import { BEGINNING, type Found, isEnd, newest, once, type Place, parseCursor, timeOf } from "./pages.ts";
 import { correlationIdOf, type FilteredMessage, type Timeline, type TraceSettings, timelineOf } from "./timeline.ts";
 
@@ -95,7 +94,7 @@ export class Trace {
    * @throws StoreError
    */
   async timeline(id: MessageId): Promise<TracedMessage | undefined> {
-    const { store, settings, hiddenPaths } = this.#options;
+    const { store, settings, hiddenPaths, secrets } = this.#options;
     const [stored, history, before, destinations, duplicates, processes] = await Promise.all([
       store.messages.get(id, true),
       store.history.of(id, MOST_ENTRIES).catch(withoutTable),
@@ -105,15 +104,26 @@ export class Trace {
       store.operations.processes().catch(withoutExtras),
     ]);
     const rolesAlive = processes && new Set(processes.flatMap(({ roles }) => roles));
-    const timeline = timelineOf({ stored, history, before, destinations, duplicates, rolesAlive }, settings);
+    // Why a breaker is open says another message.
+    const shown = operatorView(secrets, hiddenPaths)(destinations);
+    const timeline = timelineOf({ stored, history, before, destinations: shown, duplicates, rolesAlive }, settings);
     if (timeline === undefined) return undefined;
     const row = stored.outbox ?? stored.inbox;
-    const hide = this.#hiderOf([stored.outbox?.payload ?? null, stored.inbox?.payload ?? null]);
+    const hiders = [stored.outbox, stored.inbox].map((each) => hidePayload(each?.payload ?? null, hiddenPaths).hideIn);
+    const hide = (text: string) => hiders.reduce((hidden, hideIn) => hideIn(hidden), text);
+    const mask = (text: string) => secrets.mask(hide(text), false);
+    // The answer to a batch may repeat its other messages.
+    const isOfBatch = [timeline, ...timeline.events].some(
+      (each) => settings.destinations[each.destination ?? ""]?.batch,
+    );
+    const hidesReasons = isOfBatch && hiddenPaths.length > 0;
     const { text } = hidePayload(row?.payload ?? null, hiddenPaths);
-    const headers = Object.entries(row?.headers ?? {}).map(([name, value]) => [hide(name), hide(value)] as const);
+    const headers = Object.entries(row?.headers ?? {}).map(([name, value]) => [mask(name), mask(value)] as const);
     return {
-      timeline: withTexts(timeline, hide),
-      payload: text === null ? null : hide(text),
+      timeline: withTexts(timeline, (told, name) =>
+        hidesReasons && isReason(name) ? HIDDEN : secrets.mask(hide(told), false, true),
+      ),
+      payload: text === null ? null : mask(text),
       headers: Object.fromEntries(headers),
     };
   }
@@ -180,7 +190,7 @@ export class Trace {
 
   async #found(filter: MessageFilter, cursor: string | undefined, limit: number): Promise<MessageList> {
     const named = await this.#named(filter);
-    if (named !== undefined) return { messages: await this.#shown(named), cursor: null };
+    if (named !== undefined) return { messages: named, cursor: null };
     const { clock } = this.#options;
     const deadline = clock.monotonic() + MOST_MS;
     const found: Found = { outbox: [], inbox: [] };
@@ -199,24 +209,7 @@ export class Trace {
       place = { outbox: outbox.next ?? DONE, inbox: inbox.next ?? DONE };
     } while (found.outbox.length + found.inbox.length < limit && !isEnd(place) && clock.monotonic() < deadline);
     const { messages, cursor: next } = newest(found, limit, begin, place);
-    return { messages: await this.#shown(messages), cursor: next };
-  }
-
-  /**
-   * Secrets masked. With hidden fields, their values too, and no reasons: those are cut off, maybe within such a value.
-   * Key and topic of a message whose payload is too large to be searched are not shown then.
-   */
-  async #shown(messages: readonly FoundMessage[]): Promise<readonly FoundMessage[]> {
-    const { store, hiddenPaths, secrets } = this.#options;
-    if (hiddenPaths.length === 0) return messages.map((each) => withTexts(each, (text) => secrets.mask(text, false)));
-    const payloads = await store.messages.payloads([...new Set(messages.map(({ id }) => id))], MOST_SEARCHED_BYTES);
-    const byId = groupBy(payloads, ({ id }) => id);
-    return messages.map((each) => {
-      const own = byId.get(each.id) ?? [];
-      const isSearched = !own.some(({ isTooLarge }) => isTooLarge);
-      const { topic, key } = isSearched ? each : { topic: each.topic && HIDDEN, key: each.key && HIDDEN };
-      return withTexts({ ...each, topic, key, lastError: null }, this.#hiderOf(own.map(({ payload }) => payload)));
-    });
+    return { messages, cursor: next };
   }
 
   /** Undefined where the journal cannot be read. */
@@ -240,9 +233,10 @@ export class Trace {
         (correlationId === undefined || each.correlationId === correlationId) &&
         isCreatedWithin(filter, each.at),
     );
-    const hide = this.#hiderOf([]);
+    const { hiddenPaths, secrets } = this.#options;
+    const hide = (text: string) => secrets.mask(text, false);
     const shown = (text: string | null, searched: string | undefined) =>
-      text === null || text === searched || this.#options.hiddenPaths.length === 0 ? text && hide(text) : HIDDEN;
+      text === null || text === searched || hiddenPaths.length === 0 ? text && hide(text) : HIDDEN;
     return found.map(({ at, cell, source, replica, ...entry }) => ({
       at,
       ...(cell === undefined ? {} : { cell }),
@@ -255,14 +249,6 @@ export class Trace {
 
   async #noted(search: Parameters<JournalStore["find"]>[0]): Promise<readonly JournalEntry[]> {
     return (await this.#options.store.journal.find(search, MOST_MEANT).catch(withoutExtras)) ?? [];
-  }
-
-  /** Masks secrets, and what the hidden fields of these payloads contain. */
-  #hiderOf(payloads: readonly (string | null)[]): (text: string) => string {
-    const { hiddenPaths, secrets } = this.#options;
-    const hiders = payloads.map((payload) => hidePayload(payload, hiddenPaths).hideIn);
-    const hide = (text: string) => hiders.reduce((hidden, hideIn) => hideIn(hidden), text);
-    return (text) => secrets.mask(hide(text), false);
   }
 
   /** Without the inbox rows whose outbox row the same search finds: it may be on another page. */
@@ -389,8 +375,6 @@ function foundOf({ cell, inbox, outbox }: StoredMessage): readonly FoundMessage[
 /** Rows that one statement reads: the first one, and those behind it. */
 const LEAST_ROWS = 100;
 const MOST_ROWS = 2000;
-/** Payloads of a list in which the values of hidden fields are searched. */
-const MOST_SEARCHED_BYTES = 65_536;
 /** For how long one request reads, in ms. */
 const MOST_MS = 300;
 /** Entries of a row that a timeline has: the newest. */

@@ -28,11 +28,11 @@ export type RunChange = <T>(change: (signal: AbortSignal) => Promise<T>) => Prom
 
 /** What a request is about, and who makes it. Body `{"by": "alice"}`, or none. */
 export function parseTarget({ body, parameters }: AdminRequest) {
-  return { ...targetOf(parameters), by: parseCaller(parseOptionalBody(body)) };
+  return { ...targetOf({ parameters }), by: parseCaller(parseOptionalBody(body)) };
 }
 
 /** @returns `id`: undefined for a text that is not an id */
-export function targetOf({ id = "", name = "" }: AdminRequest["parameters"]) {
+export function targetOf({ parameters: { id = "", name = "" } }: Pick<AdminRequest, "parameters">) {
   return { id: isUuid(id) ? (id.toLowerCase() as MessageId) : undefined, name };
 }
 
@@ -40,14 +40,14 @@ export function targetOf({ id = "", name = "" }: AdminRequest["parameters"]) {
 export function parsePause({ body, parameters }: AdminRequest) {
   const fields = requireObject(parseJsonBody(body));
   const pause = { reason: requiredReason(fields), forMs: single(fields, "for", parsePauseDuration) };
-  return { ...targetOf(parameters), pause, by: parseCaller(fields) };
+  return { ...targetOf({ parameters }), pause, by: parseCaller(fields) };
 }
 
 /** Body `{"reason": "...", "by": "alice"}`. */
 export function parseDiscard({ body, parameters }: AdminRequest) {
   const fields = requireObject(parseJsonBody(body));
   const reason = requiredReason(fields);
-  return { ...targetOf(parameters), by: parseCaller(fields), reason };
+  return { ...targetOf({ parameters }), by: parseCaller(fields), reason };
 }
 
 function requiredReason(fields: Fields): string {

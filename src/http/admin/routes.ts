@@ -5,6 +5,7 @@ import type { Replay } from "../../core/finished/replay.ts";
 import type { JobRunner, ReplayJobs } from "../../core/finished/replayJobs.ts";
 import { hasFilter, NO_FILTER } from "../../core/finished/requests.ts";
 import type { Overview } from "../../core/operations/overview.ts";
+import type { Show } from "../../core/redaction/hidePayload.ts";
 import type { Trace } from "../../core/trace/trace.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
 import type { OperationsStore } from "../../ports/operationsStore.ts";
@@ -36,6 +37,8 @@ interface AdminRouteOptions extends GuardOptions {
   readonly events: Pick<EventStream, "follow">;
   /** The configuration in effect as text, masked. */
   readonly configText: string;
+  /** The last step of each answer. */
+  readonly show: Show;
   readonly overview: Overview;
   readonly operations: Pick<OperationsStore, "audit">;
   /** Undefined without cells. */
@@ -64,9 +67,15 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
   type Id = keyof typeof describe;
   const at = (id: Id, handler: RouteHandler): Route => route(id, { access, ...describe[id] }, handler);
   const json = <T>(id: Id, parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): Route =>
-    at(id, (id === "admin_replay" ? byBody : guard)(answering(options.log, parse, work)));
+    at(
+      id,
+      (id === "admin_replay" ? byBody : guard)(
+        answering(options.log, parse, async (request) => options.show(await work(request))),
+      ),
+    );
   const read = <T>(id: Id, parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): Route =>
     json(id, parse, (request) => reads.namingMissing(options.cells, () => work(request)));
+  const showMessage = reads.showMessage(trace, admin.showPayloads);
   const jobs = changes.jobChanges(options.jobs, options.runner, run);
   return [
     at("admin_transform_test", transformTestHandler(byBody, { evaluator: options.evaluator, maxTimeoutMs, clock })),
@@ -93,10 +102,12 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
       run((signal) => parked.discard(selection, by, reason, signal)),
     ),
     read("admin_messages", readQuery(reads.MESSAGES_QUERY), reads.findMessages(trace)),
-    read(
+    // What it shows is masked already, by the payload of the message.
+    at(
       "admin_message",
-      ({ parameters }) => changes.targetOf(parameters).id,
-      reads.showMessage(trace, admin.showPayloads),
+      guard(
+        answering(options.log, changes.targetOf, ({ id }) => reads.namingMissing(options.cells, () => showMessage(id))),
+      ),
     ),
     json("admin_config", noParameters, async () => ({ text: options.configText })),
     at(

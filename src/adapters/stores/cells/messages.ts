@@ -23,8 +23,8 @@ export function cellMessages(cells: readonly CellLink[]): MessageStore {
       return { ...own.value, cell: own.cell.name, inbox: own.value.inbox ?? copy?.value.inbox };
     },
 
-    async payloads(ids, mostBytes) {
-      const { answers } = await readAll(cells, (store) => store.messages.payloads(ids, mostBytes));
+    async inOutbox(ids) {
+      const { answers } = await readAll(cells, (store) => store.messages.inOutbox(ids));
       return answers.flatMap(({ value }) => value);
     },
 

@@ -144,7 +144,7 @@ export class Homes {
   }
 
   /**
-   * Finds the cells of rows. A row that is not known is looked up: two cells may have its inbox row.
+   * Finds the cells of rows. A row that is not known is looked up.
    *
    * @returns `unknown`: those that no cell has, of those that answered; `failures` has the others
    */
@@ -164,11 +164,11 @@ export class Homes {
     let failures: Answers<unknown>["failures"] = [];
     if (unknown.size > 0) {
       const asked = [...unknown];
-      const found = await askEach(this.#cells, ({ messages }) => messages.payloads(asked, 0));
+      const found = await askEach(this.#cells, ({ messages }) => messages.inOutbox(asked));
       failures = found.failures;
       if (found.answers.length === 0 && failures.length > 0) throw failed(failures, "");
       for (const { cell, value } of found.answers) {
-        for (const id of new Set(value.map((each) => each.id))) {
+        for (const id of value) {
           add(cell, id);
           unknown.delete(id);
         }

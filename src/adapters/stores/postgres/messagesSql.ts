@@ -36,14 +36,6 @@ export function messageStatements(names: TableNames, routing: Routing = NO_ROUTI
     ORDER BY i.${i.createdAt} DESC, i.${i.id} DESC LIMIT $3::int)`;
   const isWithin = (created: string, after: string, before: string): string =>
     `(${after}::timestamptz IS NULL OR ${created} > ${after}::timestamptz) AND (${before}::timestamptz IS NULL OR ${created} < ${before}::timestamptz)`;
-  const payloads = (
-    name: string,
-    table: string,
-    columns: { readonly id: string; readonly payload: string },
-  ): Statement => byIndex(`${name}(ids, mostBytes)`)`
-SELECT p.id, CASE WHEN p.bytes <= $2::int THEN p.payload END AS payload, CASE WHEN p.bytes > $2::int THEN 1 ELSE 0 END AS is_too_large
-FROM (SELECT r.${columns.id} AS id, r.${columns.payload}::text AS payload, octet_length(r.${columns.payload}::text) AS bytes
-  FROM ${table} r WHERE r.${columns.id} = ANY ($1::uuid[])) p`;
 
   return {
     inboxRow: byIndex("messages.inbox row(id, withPayload)")`
@@ -51,8 +43,8 @@ SELECT ${msOf("now()")} AS now, ${inboxColumns}, CASE WHEN $2::boolean THEN i.${
     outboxRow: byIndex("messages.outbox row(id, withPayload)")`
 SELECT ${msOf("now()")} AS now, ${outboxColumns}, CASE WHEN $2::boolean THEN o.${o.payload}::text END AS payload FROM ${outbox} o WHERE o.${o.id} = $1::uuid`,
 
-    inboxPayloads: payloads("messages.inbox payloads", inbox, i),
-    outboxPayloads: payloads("messages.outbox payloads", outbox, o),
+    outboxIds: byIndex("messages.outbox ids(ids)")`
+SELECT o.${o.id} AS id FROM ${outbox} o WHERE o.${o.id} = ANY ($1::uuid[])`,
 
     byIdempotencyKey: byIndex(
       "messages.by idempotency key(sources, key)",

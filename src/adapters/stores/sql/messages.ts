@@ -21,11 +21,8 @@ import {
   type Values,
 } from "./rows.ts";
 
-/**
- * The statements that find messages. Pages answer a row for each match, and `looked_at` and `last` in one at least;
- * payloads are `id`, `payload` and `is_too_large`.
- */
-export type MessageStatements<S> = Named<S, "inboxRow" | "outboxRow" | "inboxPayloads" | "outboxPayloads"> &
+/** The statements that find messages. Pages answer a row for each match, and `looked_at` and `last` in one at least. */
+export type MessageStatements<S> = Named<S, "inboxRow" | "outboxRow" | "outboxIds"> &
   Named<S, "byIdempotencyKey" | "rowBefore" | "outboxPage" | "inboxPage">;
 
 /** Messages in a SQL database. */
@@ -50,14 +47,8 @@ export function messageStore<S>(runner: StatementRunner<S>, sql: MessageStatemen
       };
     },
 
-    async payloads(ids, mostBytes) {
-      const values = { ids, mostBytes };
-      const found = await Promise.all([ofInbox(sql.inboxPayloads, values), runner.run(sql.outboxPayloads, values)]);
-      return found.flat().map((row) => ({
-        id: row.id as MessageId,
-        payload: textOf(row.payload),
-        isTooLarge: Number(row.is_too_large) === 1,
-      }));
+    async inOutbox(ids) {
+      return idsOf(await runner.run(sql.outboxIds, { ids }));
     },
 
     async byIdempotencyKey(sources, key) {

@@ -44,14 +44,6 @@ export function messageStatements(names: TableNames, routing: Routing = NO_ROUTI
     SELECT TOP (@limit) i.${i.id} AS id, i.${i.createdAt} AS created_at FROM ${inbox} i ${TO_READ}
     WHERE ${where} AND (@time IS NULL OR i.${i.createdAt} < @time OR (i.${i.createdAt} = @time AND i.${i.id} < @beforeId))
     ORDER BY i.${i.createdAt} DESC, i.${i.id} DESC) n`;
-  const payloads = (
-    name: string,
-    table: string,
-    columns: { readonly id: string; readonly payload: string },
-  ): Statement => statement(`${name}(ids list, mostBytes int)`)`
-SELECT r.${columns.id} AS id, CASE WHEN DATALENGTH(r.${columns.payload}) <= @mostBytes THEN r.${columns.payload} END AS payload,
-  CASE WHEN DATALENGTH(r.${columns.payload}) > @mostBytes THEN 1 ELSE 0 END AS is_too_large
-FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n JOIN ${table} r ON r.${columns.id} = n.id;`;
 
   return {
     inboxRow: statement("messages.inbox row(id uuid, withPayload bit)")`${NOW}
@@ -59,8 +51,8 @@ SELECT @now AS now, ${inboxColumns}, CASE WHEN @withPayload = 1 THEN i.${i.paylo
     outboxRow: statement("messages.outbox row(id uuid, withPayload bit)")`${NOW}
 SELECT @now AS now, ${outboxColumns}, CASE WHEN @withPayload = 1 THEN o.${o.payload} END AS payload FROM ${outbox} o WHERE o.${o.id} = @id;`,
 
-    inboxPayloads: payloads("messages.inbox payloads", inbox, i),
-    outboxPayloads: payloads("messages.outbox payloads", outbox, o),
+    outboxIds: statement("messages.outbox ids(ids list)")`
+SELECT o.${o.id} AS id FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n JOIN ${outbox} o ON o.${o.id} = n.id;`,
 
     byIdempotencyKey: statement("messages.by idempotency key(sources list, key text)")`
 SELECT i.${i.id} AS id

@@ -57,7 +57,7 @@ test.each(Object.values(SECRETS))("%s is masked in a body of JSON, or of a form,
 });
 
 describe("a secret that may be a word, in our own errors", () => {
-  const { inErrors } = new KnownSecrets(["svc", "test", "orders", "database"]);
+  const secrets = new KnownSecrets(["svc", "test", "orders", "database"]);
 
   test.each([
     "the table outbox_job is missing: run svc migrate",
@@ -66,7 +66,7 @@ describe("a secret that may be a word, in our own errors", () => {
     "svc transform test: orders, database and svc",
     "orders.created: svc replay",
   ])("is left in %s", (text) => {
-    expect(inErrors.mask(text, false)).toBe(text);
+    expect(secrets.mask(text, false, true)).toBe(text);
   });
 
   test.each([
@@ -81,13 +81,13 @@ describe("a secret that may be a word, in our own errors", () => {
     ["svc", "***"],
     ["the key &quot;test&quot; is unknown", "the key &quot;***&quot; is unknown"],
   ])("is masked in %s", (text, masked) => {
-    expect(inErrors.mask(text, false)).toBe(masked);
+    expect(secrets.mask(text, false, true)).toBe(masked);
   });
 
   test("is masked in base64, and any other secret everywhere", () => {
     const encoded = Buffer.from("database").toString("base64");
-    expect(inErrors.mask(`got ${encoded}`, false)).toBe("got ***");
-    expect(new KnownSecrets(["svc4migrate"]).inErrors.mask("run svc4migrate now", false)).toBe("run *** now");
+    expect(secrets.mask(`got ${encoded}`, false, true)).toBe("got ***");
+    expect(new KnownSecrets(["svc4migrate"]).mask("run svc4migrate now", false, true)).toBe("run *** now");
   });
 });
 

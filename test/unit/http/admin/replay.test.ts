@@ -38,6 +38,7 @@ async function start(
     runner: { execute: () => {}, look: () => {} },
     messages: {} as MessageActions,
     overview: {} as Overview,
+    show: (answer) => answer,
     operations: { audit: async () => [] },
     trace: { list: async () => ({ messages: [], cursor: null }), timeline: async () => undefined },
     events: { follow: () => {} },

@@ -1,6 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { parseJsonPath } from "../../../../src/core/receipt/jsonPath.ts";
-import { hidePayload } from "../../../../src/core/trace/hidePayload.ts";
+import { hidePayload, operatorView } from "../../../../src/core/redaction/hidePayload.ts";
+import { KnownSecrets } from "../../../../src/core/redaction/redact.ts";
 
 const hidden = (payload: string | null, ...paths: readonly string[]) => hidePayload(payload, paths.map(parseJsonPath));
 
@@ -38,4 +39,36 @@ test("a number is masked with the digits that it was received with, which a doub
     "***",
     "card *** refused",
   ]);
+});
+
+test("nothing is left of a value in which a text was cut, however many characters", () => {
+  const { hideIn } = hidden(JSON.stringify({ card: 'qz11-"x"-é-22' }), "$.card");
+  for (const written of ['qz11-"x"-é-22', String.raw`qz11-\"x\"-\u00e9-22`, encodeURIComponent('qz11-"x"-é-22')]) {
+    for (let length = 1; length <= written.length; length++) {
+      const text = hideIn(`answered 400: <${written.slice(0, length)}…; the payload is its bytes`);
+      expect(text).toMatch(/^answered 400: <(?:\*\*\*)?(?:[\\%]\w{0,5})?…; the payload is its bytes$/);
+    }
+  }
+  expect(hideIn("answered 403: q")).toBe("answered 403: q");
+});
+
+test("an answer about many messages has neither keys nor reasons while fields are hidden, and else no secrets in them", () => {
+  const answer = (reason: string) => ({
+    rows: [{ id: "1", key: "k-sesame", topic: "t-sesame", lastError: reason, at: new Date(0), left: null }],
+    breaker: { reason },
+    pause: { by: "alice", reason: "they migrate" },
+    left: { count: 1, rows: [{ id: "1", reason: "a trigger" }] },
+    cells: [{ name: "a", reason: "gone" }],
+  });
+  const secrets = new KnownSecrets(["sesame"]);
+  expect(operatorView(secrets, ["$.a"])(answer("bad"))).toEqual({
+    ...answer("bad"),
+    rows: [{ id: "1", key: "***", topic: "t-***", lastError: null, at: new Date(0), left: null }],
+    breaker: { reason: null },
+  });
+  const cut = "x".repeat(198);
+  expect(operatorView(secrets, [])(answer(`${cut}ses`))).toEqual({
+    ...answer(cut),
+    rows: [{ ...answer(cut).rows[0], key: "k-***", topic: "t-***" }],
+  });
 });

@@ -1,7 +1,8 @@
 import { parsedJson } from "../../model/text.ts";
+import type { SecretMasker } from "../../ports/runtime.ts";
 import { parseWithExactNumbers } from "../receipt/jsonDocument.ts";
 import type { JsonPath } from "../receipt/jsonPath.ts";
-import { KnownSecrets } from "../redaction/redact.ts";
+import { ELLIPSIS, KnownSecrets } from "./redact.ts";
 
 /** Hides fields of payloads from operators (`admin.redactPayloadPaths`). */
 
@@ -11,7 +12,10 @@ export const HIDDEN = "***";
 interface HiddenPayload {
   /** Null without a payload, and for one that is not JSON while fields are hidden: nothing tells where they are. */
   readonly text: string | null;
-  /** Masks the hidden values, also escaped or encoded: a receiver may echo them, and a key may be one of them. */
+  /**
+   * Masks the hidden values, also escaped or encoded, and the beginning of one in front of the ellipsis of a cut text: a
+   * receiver may echo them, and a key may be one of them.
+   */
   hideIn(text: string): string;
 }
 
@@ -30,7 +34,11 @@ export function hidePayload(payload: string | null, paths: readonly JsonPath[]):
   for (const { segments } of paths) hiddenAt(exact, segments, values);
   // Of one or two characters: they would be masked in every other word.
   const hidden = new KnownSecrets([...values].filter((value) => value.length > LONGEST_COMMON));
-  const hideIn = (text: string) => (values.has(text) ? HIDDEN : hidden.mask(text, false));
+  const hideIn = (text: string) => {
+    if (values.has(text)) return HIDDEN;
+    const parts = hidden.mask(text, false).split(ELLIPSIS);
+    return parts.map((part, n) => hidden.mask(part, n < parts.length - 1)).join(ELLIPSIS);
+  };
   return { text: JSON.stringify(shown), hideIn };
 }
 
@@ -57,14 +65,47 @@ function collect(value: unknown, values: Set<string>): void {
   else if (value !== null && typeof value !== "boolean" && value !== "") values.add(String(value));
 }
 
-/** A copy of a message's facts with every text changed that comes from outside. */
-export function withTexts<T>(value: T, change: (text: string) => string): T {
-  if (typeof value === "string") return change(value) as T;
+type ChangeText = (text: string, name: string, of: string) => string | null;
+
+/**
+ * A copy of an answer with every text changed that comes from outside.
+ *
+ * @param change is given the names of the member with the text, and of the one above
+ */
+export function withTexts<T>(value: T, change: ChangeText, name = "", of = ""): T {
+  if (typeof value === "string") return (OWN_WORDS.has(name) ? value : change(value, name, of)) as T;
   if (typeof value !== "object" || value === null || value instanceof Date) return value;
-  if (Array.isArray(value)) return value.map((item) => withTexts(item, change)) as T;
+  if (Array.isArray(value)) return value.map((item) => withTexts(item, change, name, of)) as T;
   return Object.fromEntries(
-    Object.entries(value).map(([name, each]) => [name, OWN_WORDS.has(name) ? each : withTexts(each, change)]),
+    Object.entries(value).map(([member, each]) => [member, withTexts(each, change, member, name)]),
   ) as T;
 }
 
 const OWN_WORDS: ReadonlySet<string> = new Set(["id", "table", "cell", "position", "state", "event", "code"]);
+
+/** Makes of an answer what operators see of it. */
+export type Show = <T>(answer: T) => T;
+
+/**
+ * The last step of every admin answer, event of the console and list of a command. It masks secrets in keys, topics and
+ * reasons. While fields are hidden it leaves out keys and reasons: an answer about many messages has not their payloads,
+ * which tell what to mask. `Trace.timeline` shows one message, by its own payload.
+ *
+ * @param hiddenPaths `admin.redactPayloadPaths`
+ */
+export function operatorView(secrets: Pick<SecretMasker, "mask">, hiddenPaths: readonly unknown[]): Show {
+  const shown = (text: string, name: string, of: string): string | null => {
+    if (!isReason(name) && name !== "key" && name !== "topic") return text;
+    if (hiddenPaths.length > 0 && name === "key") return HIDDEN;
+    if (hiddenPaths.length > 0 && isReason(name) && !OF_OTHERS.has(`${of}.${name}`)) return null;
+    return secrets.mask(text, isReason(name) && text.length >= SHORTEST_CUT);
+  };
+  return (answer) => withTexts(answer, shown);
+}
+
+/** Whether a member has a text that may repeat what a receiver was sent. */
+export const isReason = (name: string): boolean => name === "lastError" || name === "reason";
+/** Reasons of operators and databases. */
+const OF_OTHERS: ReadonlySet<string> = new Set(["pause.reason", "rows.reason", "cells.reason"]);
+/** A reason of as many characters may have been cut, within a secret too. */
+const SHORTEST_CUT = 200;
