@@ -46,7 +46,7 @@ export const adminSchema = section("The admin routes.", {
   maxPayloadBytes: integer("Largest admin request body.", { minimum: 1, default: 65536 }),
   showPayloads: boolean("Show payloads and headers in `GET /admin/messages/{id}`.", { default: false }),
   redactPayloadPaths: list(
-    "Payload fields that no operator sees; an index stands for every item of the list.",
+    "Payload fields that no admin answer or command shows; an index stands for every item of the list.",
     { type: "string", syntax: "jsonPath" },
     { default: [] },
   ),
