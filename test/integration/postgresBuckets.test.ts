@@ -18,12 +18,9 @@ const lease = (leaseMs = 60_000) => ({ token: randomUUID() as ClaimToken, leaseM
 const at = (...buckets: readonly number[]) => buckets.map((bucket) => ({ bucket, epoch: 1 }));
 const SCHEDULE = { delayMs: 60_000, publishedAt: null, notBefore: null };
 
-/** Stores on one database, closed at the end with it. @param isolation of every transaction by default */
-async function setUp({ stores: count = 1, isolation = "read committed", names = DEFAULT_NAMES } = {}) {
+/** Stores on one database, closed at the end with it. */
+async function setUp({ stores: count = 1, names = DEFAULT_NAMES } = {}) {
   const database = await openMigrated();
-  await database.query(
-    `ALTER DATABASE ${pg.escapeIdentifier(database.name)} SET default_transaction_isolation = '${isolation}'`,
-  );
   const stores = Array.from({ length: count }, () => postgresStore(database, names, new ManualClock(), silentLog));
   for (const store of stores) await store.schema.checkColumns();
   const client = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
@@ -68,100 +65,97 @@ const WAYS: readonly Way[] = [
 ];
 const TOPICS = relayRequest({ topics: { orders: ["orders.", ""] } });
 
-describe.each(["read committed", "repeatable read", "serializable"])(
-  "where transactions are %s by default",
-  (isolation) => {
-    test("no row of a bucket is stored after it was closed, whatever runs at the same time", async () => {
-      await using setup = await setUp({ stores: 4, isolation });
-      const { database, stores } = setup;
-      const closer = postgresStore(database);
-      const buckets = [0, 1, 2, 3, 4, 5];
-      await closer.buckets.open(at(...buckets));
-      let isOver = false;
-      const ends = new Map<string, number>();
-      const receive = async (store: Store, seed: number): Promise<void> => {
-        for (let n = seed; !isOver; n += 1) {
-          if (n % 3 === 0) await store.inbox.relay(TOPICS).catch(() => {});
-          const of = [n % buckets.length, (n * 7 + seed) % buckets.length, (n * 5 + 1) % buckets.length];
-          const rows = of.map((bucket) => inboxRow({ bucket, aggregateId: `bucket-${bucket}` }));
-          const end = await outcome((WAYS[n % WAYS.length] as Way)(store, rows));
-          ends.set(String(end), (ends.get(String(end)) ?? 0) + 1);
-        }
-      };
-      const receiving = stores.flatMap((store, n) => [receive(store, n), receive(store, n + 17)]);
-      const stored = async () =>
-        await database.query(
-          "SELECT aggregate_id, count(*)::int AS n FROM inbox WHERE aggregate_id = ANY ($1) GROUP BY 1 ORDER BY 1",
-          [closed.map((bucket) => `bucket-${bucket}`)],
-        );
-      let closed: readonly number[] = [];
-      try {
-        for (let round = 0; round < 25; round += 1) {
-          const holder = lease();
-          const wanted = [round % buckets.length, (round + 2) % buckets.length];
-          closed = await closer.buckets.close(wanted, "b", holder);
-          expect(closed.toSorted()).toEqual(wanted.toSorted());
-          const before = await stored();
-          const refusals = ends.get("elsewhere") ?? 0;
-          // Receipts go on meanwhile: some are refused, others stored.
-          await eventually(() => (ends.get("elsewhere") ?? 0) > refusals + 5);
-          expect(await stored()).toEqual(before);
-          await closer.buckets.reopen(closed, holder.token);
-        }
-      } finally {
-        isOver = true;
-        await Promise.all(receiving);
-        await closer.close();
+describe("a receipt into buckets", () => {
+  test("no row of a bucket is stored after it was closed, whatever runs at the same time", async () => {
+    await using setup = await setUp({ stores: 4 });
+    const { database, stores } = setup;
+    const closer = postgresStore(database);
+    const buckets = [0, 1, 2, 3, 4, 5];
+    await closer.buckets.open(at(...buckets));
+    let isOver = false;
+    const ends = new Map<string, number>();
+    const receive = async (store: Store, seed: number): Promise<void> => {
+      for (let n = seed; !isOver; n += 1) {
+        if (n % 3 === 0) await store.inbox.relay(TOPICS).catch(() => {});
+        const of = [n % buckets.length, (n * 7 + seed) % buckets.length, (n * 5 + 1) % buckets.length];
+        const rows = of.map((bucket) => inboxRow({ bucket, aggregateId: `bucket-${bucket}` }));
+        const end = await outcome((WAYS[n % WAYS.length] as Way)(store, rows));
+        ends.set(String(end), (ends.get(String(end)) ?? 0) + 1);
       }
-      // Nothing but a refusal comes of it.
-      expect(
-        [...ends.keys()].filter((end) => !/^(elsewhere|(stored|duplicate)(,(stored|duplicate))*)$/.test(end)),
-      ).toEqual([]);
-      expect(ends.get("stored,stored,stored")).toBeGreaterThan(0);
-    });
+    };
+    const receiving = stores.flatMap((store, n) => [receive(store, n), receive(store, n + 17)]);
+    const stored = async () =>
+      await database.query(
+        "SELECT aggregate_id, count(*)::int AS n FROM inbox WHERE aggregate_id = ANY ($1) GROUP BY 1 ORDER BY 1",
+        [closed.map((bucket) => `bucket-${bucket}`)],
+      );
+    let closed: readonly number[] = [];
+    try {
+      for (let round = 0; round < 25; round += 1) {
+        const holder = lease();
+        const wanted = [round % buckets.length, (round + 2) % buckets.length];
+        closed = await closer.buckets.close(wanted, "b", holder);
+        expect(closed.toSorted()).toEqual(wanted.toSorted());
+        const before = await stored();
+        const refusals = ends.get("elsewhere") ?? 0;
+        // Receipts go on meanwhile: some are refused, others stored.
+        await eventually(() => (ends.get("elsewhere") ?? 0) > refusals + 5);
+        expect(await stored()).toEqual(before);
+        await closer.buckets.reopen(closed, holder.token);
+      }
+    } finally {
+      isOver = true;
+      await Promise.all(receiving);
+      await closer.close();
+    }
+    // Nothing but a refusal comes of it.
+    expect(
+      [...ends.keys()].filter((end) => !/^(elsewhere|(stored|duplicate)(,(stored|duplicate))*)$/.test(end)),
+    ).toEqual([]);
+    expect(ends.get("stored,stored,stored")).toBeGreaterThan(0);
+  });
 
-    test.each(WAYS.map((way, n) => [n, way] as const))(
-      "a receipt that waits for a close sees it (way %i)",
-      async (_, way) => {
-        await using setup = await setUp({ isolation });
-        const { database, store, client } = setup;
-        await store.buckets.open(at(1, 2, 3));
-        await store.inbox.relay(TOPICS);
-        await client.query("BEGIN");
-        await client.query("LOCK TABLE outbox_bucket IN EXCLUSIVE MODE");
-        await client.query("UPDATE outbox_bucket SET state = 'moving' WHERE bucket = 2");
-        const receipt = outcome(way(store, [inboxRow({ bucket: 1 }), inboxRow({ bucket: 2 })]));
-        await waiting(database, 1);
-        await client.query("COMMIT");
-        expect(await receipt).toBe("elsewhere");
-        expect(await database.query("SELECT FROM inbox")).toEqual([]);
-      },
-    );
-
-    test("a close waits for a receipt that is held up, for a second, and then closes nothing", async () => {
-      await using setup = await setUp({ isolation });
+  test.each(WAYS.map((way, n) => [n, way] as const))(
+    "a receipt that waits for a close sees it (way %i)",
+    async (_, way) => {
+      await using setup = await setUp();
       const { database, store, client } = setup;
-      await store.buckets.open(at(1, 2));
+      await store.buckets.open(at(1, 2, 3));
+      await store.inbox.relay(TOPICS);
       await client.query("BEGIN");
-      await client.query("INSERT INTO inbox (source, idempotency_key, payload) VALUES ('orders', 'held', '')");
-      const receipt = outcome(store.inbox.insert([inboxRow({ bucket: 1, idempotencyKey: "held" })]));
+      await client.query("LOCK TABLE outbox_bucket IN EXCLUSIVE MODE");
+      await client.query("UPDATE outbox_bucket SET state = 'moving' WHERE bucket = 2");
+      const receipt = outcome(way(store, [inboxRow({ bucket: 1 }), inboxRow({ bucket: 2 })]));
       await waiting(database, 1);
-      const close = store.buckets.close([1, 2], "b", lease());
-      await waiting(database, 2);
-      // One that comes now waits for the close, not for ever.
-      const later = outcome(store.inbox.insert([inboxRow({ bucket: 2 })]));
-      expect(await close.catch(codeOf)).toBe("contention");
-      expect(await later).toBe("stored");
-      expect(await store.buckets.awaitReceipts()).toBe(false);
-      const again = store.buckets.close([1], "b", lease());
-      await waiting(database, 2);
-      await client.query("ROLLBACK");
-      expect([await receipt, await again]).toEqual(["stored", [1]]);
-      expect(await store.buckets.awaitReceipts()).toBe(true);
-      expect(await outcome(store.inbox.insert([inboxRow({ bucket: 1 })]))).toBe("elsewhere");
-    });
-  },
-);
+      await client.query("COMMIT");
+      expect(await receipt).toBe("elsewhere");
+      expect(await database.query("SELECT FROM inbox")).toEqual([]);
+    },
+  );
+
+  test("a close waits for a receipt that is held up, for a second, and then closes nothing", async () => {
+    await using setup = await setUp();
+    const { database, store, client } = setup;
+    await store.buckets.open(at(1, 2));
+    await client.query("BEGIN");
+    await client.query("INSERT INTO inbox (source, idempotency_key, payload) VALUES ('orders', 'held', '')");
+    const receipt = outcome(store.inbox.insert([inboxRow({ bucket: 1, idempotencyKey: "held" })]));
+    await waiting(database, 1);
+    const close = store.buckets.close([1, 2], "b", lease());
+    await waiting(database, 2);
+    // One that comes now waits for the close, not for ever.
+    const later = outcome(store.inbox.insert([inboxRow({ bucket: 2 })]));
+    expect(await close.catch(codeOf)).toBe("contention");
+    expect(await later).toBe("stored");
+    expect(await store.buckets.awaitReceipts()).toBe(false);
+    const again = store.buckets.close([1], "b", lease());
+    await waiting(database, 2);
+    await client.query("ROLLBACK");
+    expect([await receipt, await again]).toEqual(["stored", [1]]);
+    expect(await store.buckets.awaitReceipts()).toBe(true);
+    expect(await outcome(store.inbox.insert([inboxRow({ bucket: 1 })]))).toBe("elsewhere");
+  });
+});
 
 test("close goes on beside a dump, which has every table open, and receipts write no row of the buckets", async () => {
   await using setup = await setUp();

@@ -116,11 +116,14 @@ describe("several hosts without targetServerType", () => {
   });
 
   test("a statement goes on at the next host when its own turns into a standby", async () => {
-    const pool = new PostgresPool({
-      ...connectionTo(database),
-      endpoints: [at(standby.port), at(database.port)],
-      poolSize: 2,
-    });
+    const pool = new PostgresPool(
+      {
+        ...connectionTo(database),
+        endpoints: [at(standby.port), at(database.port)],
+        poolSize: 2,
+      },
+      silentLog,
+    );
     await pool.run(one);
     await database.query("DELETE FROM things");
     // Sessions that a demoted server keeps.
@@ -133,11 +136,14 @@ describe("several hosts without targetServerType", () => {
   test("a host stays the first one when a session is ended while it is asked whether it takes writes", async () => {
     const [first, second] = [await startEndingProxy(database.port), await startEndingProxy(database.port)];
     try {
-      const pool = new PostgresPool({
-        ...connectionTo(database),
-        endpoints: [at(first.port), at(second.port)],
-        poolSize: 1,
-      });
+      const pool = new PostgresPool(
+        {
+          ...connectionTo(database),
+          endpoints: [at(first.port), at(second.port)],
+          poolSize: 1,
+        },
+        silentLog,
+      );
       first.endsNext();
       await pool.run(one);
       expect([first.connections, second.connections]).toEqual([2, 0]);
@@ -152,11 +158,14 @@ describe("several hosts without targetServerType", () => {
   });
 
   test("says what is wrong where every host is a standby", async () => {
-    const pool = new PostgresPool({
-      ...connectionTo(database),
-      endpoints: [at(standby.port), { ...at(standby.port), host: "localhost" }],
-      poolSize: 1,
-    });
+    const pool = new PostgresPool(
+      {
+        ...connectionTo(database),
+        endpoints: [at(standby.port), { ...at(standby.port), host: "localhost" }],
+        poolSize: 1,
+      },
+      silentLog,
+    );
     await expect(pool.run(one)).rejects.toThrow(/this host takes no writes: it is a standby/);
     await pool.close();
   });
@@ -166,7 +175,7 @@ describe("one name that leads to another server after a failover", () => {
   test("the connections to the old server are left at the first refused write, which is made at the new one", async () => {
     const target = { host: "127.0.0.1", port: standby.port };
     const name = await startTcpProxy(target);
-    const pool = new PostgresPool({ ...connectionTo(database), endpoints: [at(name.port)], poolSize: 2 });
+    const pool = new PostgresPool({ ...connectionTo(database), endpoints: [at(name.port)], poolSize: 2 }, silentLog);
     await Promise.all([pool.run(one), pool.run(one)]);
     await database.query("DELETE FROM things");
 
@@ -182,7 +191,7 @@ describe("one name that leads to another server after a failover", () => {
   test("a write that is refused by the old server is made at the new one, without an error", async () => {
     const target = { host: "127.0.0.1", port: standby.port };
     const name = await startTcpProxy(target);
-    const pool = new PostgresPool({ ...connectionTo(database), endpoints: [at(name.port)], poolSize: 2 });
+    const pool = new PostgresPool({ ...connectionTo(database), endpoints: [at(name.port)], poolSize: 2 }, silentLog);
     await Promise.all([pool.run(one), pool.run(one)]);
     await database.query("DELETE FROM things");
 

@@ -6,6 +6,7 @@ import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { connectionTo } from "../support/postgresHarness.ts";
+import { silentLog } from "../support/recorders.ts";
 
 failOnLeaks();
 
@@ -36,7 +37,7 @@ describe("statements that are sent behind one another", () => {
 
   async function start(poolSize = 6) {
     const database = await createDatabase();
-    const pool = new PostgresPool({ ...connectionTo(database), poolSize });
+    const pool = new PostgresPool({ ...connectionTo(database), poolSize }, silentLog);
     open.push({ database, pool });
     const pid = async (seconds = 0, divisor = 1) => (await pool.run(slow, { seconds, divisor }))[0]?.pid as number;
     /** The process of each of several short statements, each sent while those before it run, as far as they still do. */

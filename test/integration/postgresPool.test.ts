@@ -1,16 +1,20 @@
-import { describe, expect, test } from "@jest/globals";
+import { describe, expect, jest, test } from "@jest/globals";
+import pg from "pg";
 import { type PoolOptions, PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
 import { Secret } from "../../src/model/secret.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { freePort } from "../support/ports.ts";
 import { connectionTo, postgresStore } from "../support/postgresHarness.ts";
+import { startPreparingPooler } from "../support/preparingPooler.ts";
+import { recordingLog, silentLog } from "../support/recorders.ts";
 import { startTcpProxy } from "../support/tcpProxy.ts";
+import { within } from "../support/within.ts";
 
 failOnLeaks();
 
-function open(database: TestDatabase, overrides: Partial<PoolOptions> = {}): PostgresPool {
-  return new PostgresPool({ ...connectionTo(database), poolSize: 1, ...overrides });
+function open(database: TestDatabase, overrides: Partial<PoolOptions> = {}, log = silentLog): PostgresPool {
+  return new PostgresPool({ ...connectionTo(database), poolSize: 1, ...overrides }, log);
 }
 
 const count = {
@@ -49,6 +53,57 @@ describe("the connection pool", () => {
     await database.query("ALTER TABLE things ALTER COLUMN n TYPE text USING 'one'");
 
     expect(await pool.run(all)).toEqual([{ n: "one" }]);
+    await pool.close();
+  });
+
+  test("prepares no more behind a pooler that keeps a prepared statement after its table has changed, and says so", async () => {
+    await using database = await createDatabase();
+    await database.query("CREATE TABLE things (n int)");
+    await database.query("INSERT INTO things VALUES (1)");
+    await using pooler = await startPreparingPooler(database);
+    const { log, lines } = recordingLog();
+    const pool = open(database, { endpoints: [{ host: pooler.host, port: pooler.port, tls: false }] }, log);
+    const all = { name: "all", text: "SELECT n FROM things" };
+    expect(await pool.run(all)).toEqual([{ n: 1 }]);
+
+    await database.query("ALTER TABLE things ALTER COLUMN n TYPE bigint");
+
+    expect(await within(5000, "the statement", pool.run(all))).toEqual([{ n: "1" }]);
+    expect(await pool.run(all)).toEqual([{ n: "1" }]);
+    expect(pooler.clients).toBe(2);
+    const said = lines.filter(({ level }) => level === "info");
+    expect(said).toMatchObject([{ fields: { reason: expect.stringContaining("cached plan") } }]);
+    await pool.close();
+  });
+
+  test("the commit behind a statement may take as long as that", async () => {
+    await using database = await createDatabase();
+    await database.query("CREATE TABLE things (n int)");
+    const pool = open(database);
+    const query = jest.spyOn(pg.Client.prototype, "query");
+    await pool.run({ ...count, timeoutMs: 300_000 }, { n: 0 });
+    const sent = query.mock.calls.map(([config]) => config as { query_timeout?: number });
+    query.mockRestore();
+    expect(sent.map((config) => config.query_timeout)).toEqual([300_000, 300_000, 300_000]);
+    await pool.close();
+  });
+
+  test("a statement that meets a deadlock each time fails after four tries, with waits and lines in between", async () => {
+    await using database = await createDatabase();
+    await database.query("CREATE SEQUENCE tries");
+    await database.query(
+      "CREATE FUNCTION fail() RETURNS int LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('tries'); RAISE SQLSTATE '40P01'; END $$",
+    );
+    const { log, lines } = recordingLog();
+    const pool = open(database, {}, log);
+    const startedAt = performance.now();
+
+    await expect(pool.run({ name: "fail", text: "SELECT fail()" })).rejects.toMatchObject({ name: "StoreError" });
+
+    expect(await database.query("SELECT last_value::int AS n FROM tries")).toEqual([{ n: 4 }]);
+    expect(lines.map(({ message }) => message)).toEqual(Array(3).fill("trying a statement again"));
+    // At least half of 20, 40 and 80 ms, less what timers round.
+    expect(performance.now() - startedAt).toBeGreaterThan(60);
     await pool.close();
   });
 
@@ -132,65 +187,30 @@ describe("the connection pool", () => {
   });
 });
 
-describe("a transaction that may take any time", () => {
-  /** The first question comes after as long, and a server that has not begun by then counts as lost: also on a slow machine it has. */
-  const often = 500;
-
-  test("goes on while the server works on it", async () => {
+describe("a transaction", () => {
+  test("gives each statement as long as any other", async () => {
     await using database = await createDatabase();
     const pool = open(database);
-    const work = pool.transaction("migrate", (client) => client.query("SELECT pg_sleep(2)").then(() => "done"), often);
-    expect(await work).toBe("done");
+    const limitMs = await pool.transaction("limit", async (client) => {
+      const { connectionParameters } = client as unknown as { connectionParameters: { query_timeout: number } };
+      return connectionParameters.query_timeout;
+    });
+    expect(limitMs).toBe(60_000);
     await pool.close();
   });
 
-  test("ends when nothing comes from the server any more", async () => {
+  test("ends with its connection when a statement gets no answer", async () => {
     await using database = await createDatabase();
-    const proxy = await startTcpProxy(database);
-    const way = { host: "127.0.0.1", port: proxy.port, tls: false as const };
-    const pool = open(database, { endpoints: [way] });
-    const hanging = pool.transaction(
-      "migrate",
-      async (client) => {
-        proxy.setMode("held");
-        await client.query("SELECT 1");
-      },
-      often,
-    );
+    await using proxy = await startTcpProxy(database);
+    const pool = open(database, { endpoints: [{ host: "127.0.0.1", port: proxy.port, tls: false }] });
+    const hanging = pool.transaction("hang", async (client) => {
+      proxy.setMode("held");
+      await client.query({ text: "SELECT 1", query_timeout: 500 } as pg.QueryConfig);
+    });
     await expect(hanging).rejects.toMatchObject({ name: "StoreError", code: "unavailable" });
-    await pool.close();
-    await proxy.close();
-  });
-
-  test("ends when the server has answered and waits, as after a lost answer", async () => {
-    await using database = await createDatabase();
-    const pool = open(database);
-    await expect(pool.transaction("migrate", () => new Promise(() => {}), often)).rejects.toThrow(
-      /the server waits for the next statement/,
-    );
+    proxy.setMode("open");
     expect(await pool.run({ name: "one", text: "SELECT 1 AS n" })).toEqual([{ n: 1 }]);
     await pool.close();
-  });
-
-  test("ends when its server process is gone and the end of the connection does not arrive", async () => {
-    await using database = await createDatabase();
-    const proxy = await startTcpProxy(database);
-    const way = { host: "127.0.0.1", port: proxy.port, tls: false as const };
-    const pool = open(database, { endpoints: [way] });
-    const gone = pool.transaction(
-      "migrate",
-      async (client) => {
-        const { rows } = await client.query("SELECT pg_backend_pid() AS pid");
-        proxy.setMode("held");
-        proxy.setModeOfNew("open");
-        await database.query(`SELECT pg_terminate_backend(${rows[0].pid})`);
-        await client.query("SELECT 1");
-      },
-      often,
-    );
-    await expect(gone).rejects.toThrow(/its server process is gone/);
-    await pool.close();
-    await proxy.close();
   });
 });
 

@@ -11,7 +11,7 @@ import { eventually } from "../support/eventually.ts";
 import { assertNoConnections, failOnLeaks } from "../support/leaks.ts";
 import { type PgbouncerOptions, SERVER_CONNECTIONS, startPgbouncer } from "../support/pgbouncer.ts";
 import { connectionTo, postgresStore } from "../support/postgresHarness.ts";
-import { ManualClock, recordingLog } from "../support/recorders.ts";
+import { ManualClock, recordingLog, silentLog } from "../support/recorders.ts";
 import { startTcpProxy } from "../support/tcpProxy.ts";
 import { within } from "../support/within.ts";
 
@@ -27,7 +27,7 @@ function wakeOf(pool: PostgresPool, log: Log): PostgresWake {
 /** Two processes that use the same channel: one listens, the other announces. */
 async function listen(database: TestDatabase, through: { readonly host: string; readonly port: number }) {
   const { log, lines } = recordingLog();
-  const open = () => new PostgresPool({ ...connectionTo({ ...database, ...through }), poolSize: 2 });
+  const open = () => new PostgresPool({ ...connectionTo({ ...database, ...through }), poolSize: 2 }, silentLog);
   const [here, there] = [open(), open()];
   const [listening, announcing] = [here, there].map((pool) => wakeOf(pool, log));
   let wakes = 0;
@@ -56,7 +56,10 @@ test("closing waits no longer for a wake than for its statement while no connect
   await using database = await createDatabase();
   const proxy = await startTcpProxy(database);
   proxy.setMode("held");
-  const pool = new PostgresPool({ ...connectionTo({ ...database, host: "127.0.0.1", port: proxy.port }), poolSize: 2 });
+  const pool = new PostgresPool(
+    { ...connectionTo({ ...database, host: "127.0.0.1", port: proxy.port }), poolSize: 2 },
+    silentLog,
+  );
   try {
     const wake = wakeOf(pool, recordingLog().log);
     wake.announce();
@@ -110,8 +113,34 @@ describeWithPgbouncer("wakes behind PgBouncer", () => {
         expect(process.lines).toMatchObject([{ level: "warn", message: expect.stringMatching(/^cannot LISTEN/) }]);
         expect(String(process.lines[0]?.fields.err)).toContain("pooler in transaction mode");
         expect(process.wakes()).toBe(0);
-        expect(await listeningChannels(pooled)).not.toContain(CHANNEL);
+        expect(await listeningChannels(pooled)).toEqual([]);
       });
+    },
+    START_TIMEOUT_MS,
+  );
+});
+
+describeWithPgbouncer("listening behind a busy PgBouncer", () => {
+  test(
+    "leaves no connection of the pooler's listening, however often it is tried",
+    async () => {
+      await using database = await createDatabase();
+      await using pooler = await startPgbouncer(database);
+      const pooled = { ...database, host: pooler.host, port: pooler.port };
+      const traffic = new PostgresPool({ ...connectionTo(pooled), poolSize: 8 }, silentLog);
+      let isOver = false;
+      const busy = Array.from({ length: 8 }, async () => {
+        while (!isOver) await traffic.run({ name: "nap", text: "SELECT pg_sleep(0.005)" });
+      });
+      for (let tries = 0; tries < 5; tries += 1) {
+        const process = await listen(database, pooler);
+        expect(process.lines).toMatchObject([{ level: "warn" }]);
+        await process.close();
+      }
+      isOver = true;
+      await Promise.all(busy);
+      await traffic.close();
+      expect(await listeningChannels(pooled)).toEqual([]);
     },
     START_TIMEOUT_MS,
   );

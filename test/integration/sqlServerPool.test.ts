@@ -2,6 +2,7 @@ import { expect, test } from "@jest/globals";
 import { SqlServerPool } from "../../src/adapters/stores/sqlserver/pool.ts";
 import type { Statement } from "../../src/adapters/stores/sqlserver/statement.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { silentLog } from "../support/recorders.ts";
 import { describeWithSqlServer } from "../support/sqlServer.ts";
 import { createSqlServerDatabase } from "../support/sqlServerDatabases.ts";
 import { connectionToSqlServer } from "../support/sqlServerHarness.ts";
@@ -19,7 +20,7 @@ describeWithSqlServer("the connection pool of SQL Server", () => {
     await using database = await createSqlServerDatabase();
     await database.query("CREATE TABLE things (id int NOT NULL PRIMARY KEY, n int NOT NULL)");
     await database.query("INSERT INTO things (id, n) VALUES (1, 0), (2, 0)");
-    const pool = new SqlServerPool({ ...connectionToSqlServer(database), poolSize: 2 });
+    const pool = new SqlServerPool({ ...connectionToSqlServer(database), poolSize: 2 }, silentLog);
     let begun = 0;
     let held = 0;
     let bothHold = (): void => {};

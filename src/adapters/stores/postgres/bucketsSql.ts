@@ -16,8 +16,8 @@ const onBuckets = (declaration: string, options = {}) =>
 
 /**
  * A condition of a receipt: each of these buckets is open here, and nobody closes one before the receipt's commit; and
- * this is the server of which that is known. It fails with `NOT_OPEN` otherwise, and with {@link NOT_READ_COMMITTED} in a
- * transaction with a snapshot of its own.
+ * this is the server of which that is known. It fails with `NOT_OPEN` otherwise, and by the root of -1 in a transaction
+ * with a snapshot of its own.
  *
  * The server locks the tables of a statement before it takes the snapshot, and `FOR SHARE` makes that a lock which only
  * the one of `close` excludes: so the snapshot holds every close that did not wait for this receipt. That costs a
@@ -35,9 +35,6 @@ export function whereOpen(names: TableNames, buckets: string, servers: string): 
   <= width_bucket(1, 0, 1, ((${open}) = cardinality(${buckets}::int[]) AND NOT ${locked}
     AND ${SERVER}::text = ALL (${servers}::text[]))::int)`;
 }
-
-/** SQLSTATE of the root of -1. */
-export const NOT_READ_COMMITTED = "2201F";
 
 /** The statements on buckets, and on the rows that a move reads and copies. */
 export function bucketStatements(names: TableNames, types: ColumnTypes): BucketStatements<Statement> {

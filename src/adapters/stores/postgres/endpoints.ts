@@ -56,13 +56,14 @@ export class EndpointChoice {
   /**
    * Begins an attempt at the current endpoint.
    *
-   * @returns to call when it has failed: the next endpoint is due, unless another attempt has failed, or succeeded, in
-   *   the meantime. A server that refused the first of several may have been promoted before it refused the last
+   * @returns to call when it has failed, with whether at a standby: the next endpoint is due, unless another attempt has
+   *   failed, or succeeded, in the meantime. A server that refused the first of several may have been promoted before it
+   *   refused the last
    */
-  attempt(): () => void {
+  attempt(): (isStandby: boolean) => void {
     const [endpoint, successes] = [this.current, this.#successes];
-    return () => {
-      if (this.#successes === successes) this.leave(endpoint);
+    return (isStandby) => {
+      if (this.#successes === successes) this.leave(endpoint, isStandby);
     };
   }
 
@@ -72,9 +73,13 @@ export class EndpointChoice {
     this.#successes += 1;
   }
 
-  /** Goes on to the next endpoint if this is the current one. */
-  leave(endpoint: Endpoint): void {
-    if (this.current === endpoint) this.#index = (this.#index + 1) % this.#endpoints.length;
+  /** Goes to the next endpoint if this is the current one. @param isStandby passes its server by, with and without TLS */
+  leave(endpoint: Endpoint, isStandby: boolean): void {
+    if (this.current !== endpoint) return;
+    const following = [...this.#endpoints.slice(this.#index + 1), ...this.#endpoints.slice(0, this.#index)];
+    const { host, port } = endpoint;
+    const next = following.find((each) => !isStandby || each.host !== host || each.port !== port) ?? endpoint;
+    this.#index = this.#endpoints.indexOf(next);
   }
 }
 

@@ -24,31 +24,19 @@ export function toStoreError(statement: string, error: unknown): StoreError {
   return new StoreError(code, `${statement}: ${safeText(error, state)}`, { cause: withoutRowData(error) });
 }
 
-/** Whether the server refused a connection because it has its maximum. */
-export function isFull(error: unknown): boolean {
-  return sqlState(error) === "53300";
-}
-
 /** Whether a statement was refused, unexecuted, because the server takes no writes. */
 export function isReadOnly(error: unknown): boolean {
   return sqlState(error) === "25006";
 }
 
 /**
- * Whether a statement was not executed because of its preparation. 26000: unknown; 42P05: exists already. A trigger that
- * fails so, by a statement of its own, would fail again.
+ * Whether a statement was not executed because of its preparation. 26000: unknown; 42P05: exists already; 0A000 from
+ * there: a column was altered. A trigger that fails so, by a statement of its own, would fail again.
  */
 export function isPreparationLost(error: unknown): boolean {
   const { code, routine, where } = error as { readonly code?: unknown } & ServerFields;
   if (isRaisedBy(routine) || isOfFunction(where)) return false;
-  return code === "26000" || code === "42P05" || isPlanOutdated(error);
-}
-
-/** "cached plan must not change result type": a column of the table was altered. */
-export function isPlanOutdated(error: unknown): boolean {
-  const { code, routine } = error as { code?: unknown; routine?: unknown };
-  // The message comes in the server's language.
-  return code === "0A000" && routine === "RevalidateCachedQuery";
+  return code === "26000" || code === "42P05" || (code === "0A000" && routine === "RevalidateCachedQuery");
 }
 
 /**

@@ -37,7 +37,7 @@ interface PostgresStoreOptions extends PoolOptions {
  * before the roles start: the check also reads the column types of an owner's table.
  */
 export function createPostgresStore(options: PostgresStoreOptions, clock: Clock, log: Log): Store {
-  const pool = new PostgresPool(options);
+  const pool = new PostgresPool(options, log);
   const all = quoteNames(options.names, (identifier) => `"${identifier}"`);
   const fixed = fixedStatements(all);
   const history = new SqlHistory(pool, fixed.history, isLockTimeout, clock, log);

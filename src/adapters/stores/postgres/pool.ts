@@ -1,14 +1,15 @@
 import pg from "pg";
 import { StoreError } from "../../../model/errors.ts";
 import type { Secret } from "../../../model/secret.ts";
+import type { Log } from "../../../ports/runtime.ts";
 import { atMost } from "../../../time/wait.ts";
-import { ASK_EVERY_MS, whileServed } from "../sql/readiness.ts";
 import { Reserve } from "../sql/reserve.ts";
+import { isVictim, retried } from "../sql/retries.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type Endpoint, EndpointChoice } from "./endpoints.ts";
-import { hasGivenUp, isEnded, isFull, isPlanOutdated, isPreparationLost, isReadOnly, toStoreError } from "./errors.ts";
+import { hasGivenUp, isEnded, isPreparationLost, isReadOnly, toStoreError } from "./errors.ts";
 import { type Borrowed, Pipeline } from "./pipeline.ts";
-import { execute, READ_COMMITTED, runIn, type Statement, socketOf, valuesInOrder } from "./statement.ts";
+import { execute, LONGEST_MS, READ_COMMITTED, runIn, type Statement, socketOf, valuesInOrder } from "./statement.ts";
 import { Turns } from "./turns.ts";
 
 interface PostgresConnection {
@@ -32,10 +33,11 @@ export interface PoolOptions extends PostgresConnection {
 /** A pool over one or several endpoints, whose errors are `StoreError`s that name the statement. */
 export class PostgresPool implements StatementRunner<Statement> {
   readonly #options: PoolOptions;
+  readonly #log: Log;
   readonly #pool: pg.Pool;
   readonly #choice: EndpointChoice;
   #closed = false;
-  /** False once a pooler has shared our connections without our prepared statements. */
+  /** False once a prepared statement was lost, or outlived a change of its table: a pooler may keep both so. */
   #prepares = true;
   readonly #clients = new Map<pg.ClientBase, Endpoint>();
   #lostConnections = 0;
@@ -49,8 +51,9 @@ export class PostgresPool implements StatementRunner<Statement> {
     () => this.#pool.waitingCount > 0,
   );
 
-  constructor(options: PoolOptions) {
+  constructor(options: PoolOptions, log: Log) {
     this.#options = options;
+    this.#log = log;
     this.#reserve = new Reserve(options.poolSize, options.connectionTimeoutMs);
     const hosts = new Set(options.endpoints.map(({ host, port }) => `${host}:${port}`));
     this.#refusesStandbys = options.primaryOnly || hosts.size > 1;
@@ -106,34 +109,40 @@ export class PostgresPool implements StatementRunner<Statement> {
 
   async #run(statement: Statement, values: Values): Promise<pg.QueryResult> {
     const ordered = valuesInOrder(statement, values);
-    for (let tries = 1; ; tries += 1) {
+    let isExpectedToPass: (tries: number) => boolean = () => false;
+    const attempt = async () => {
       const borrowed = await this.#borrow(statement);
+      const isPrepared = this.#prepares;
       try {
-        const result = await execute(borrowed.client, statement, ordered, this.#prepares);
+        const result = await execute(borrowed.client, statement, ordered, isPrepared);
         borrowed.done();
         return result;
       } catch (error) {
-        if (isPreparationLost(error)) {
-          // Nothing was executed. Either a transaction pooler switched to a server connection that lacks our
-          // statements, or has another client's: unprepared statements work there. Or a column was altered: a new
-          // connection prepares anew.
-          if (!isPlanOutdated(error)) this.#prepares = false;
-          borrowed.failed(true);
-          continue;
-        }
         const failure = toStoreError(statement.name, error);
+        const isLost = isPreparationLost(error);
         if (failure.code === "unavailable") this.#countLoss();
         if (isReadOnly(error)) this.#leaveReadOnly(borrowed.client);
-        borrowed.failed(failure.code === "unavailable" ? failure : false);
-        // Nothing was executed, and the next connection may reach the primary.
-        if (isReadOnly(error) && tries === 1 && !this.#closed) continue;
-        // It has waited its longest.
-        if (statement.byIndex === true && hasGivenUp(error)) throw failure;
-        // Rolled back as a victim: the same statement is expected to pass the next time.
-        const isVictim = failure.code === "contention" || failure.code === "busy";
-        if (!isVictim || tries >= CONTENTION_TRIES || this.#closed) throw failure;
+        borrowed.failed(isLost || (failure.code === "unavailable" ? failure : false));
+        if (isLost) this.#stopPreparing(failure);
+        isExpectedToPass = (tries) => {
+          // Nothing was executed; of a read-only server the next connection may reach the primary.
+          if (isLost || isReadOnly(error)) return isLost ? isPrepared : tries === 1;
+          // A statement by index that gave up has waited its longest.
+          return isVictim(failure) && !(statement.byIndex === true && hasGivenUp(error));
+        };
+        throw failure;
       }
-    }
+    };
+    return await retried(this.#log, attempt, (_, tries) => isExpectedToPass(tries) && !this.#closed);
+  }
+
+  #stopPreparing({ message: reason }: StoreError): void {
+    if (!this.#prepares) return;
+    this.#prepares = false;
+    this.#log.info(
+      { reason },
+      "a prepared statement is lost or outdated, as behind a pooler or after a change of a table: statements go unprepared, which costs the database more, until the next start",
+    );
   }
 
   async #borrow(statement: Statement): Promise<Borrowed> {
@@ -150,33 +159,17 @@ export class PostgresPool implements StatementRunner<Statement> {
     return { client, done: () => release(false), failed: release };
   }
 
-  /**
-   * Runs `work` in one transaction on one connection; rolls back when it throws. It may take any time while the server
-   * works on it.
-   *
-   * @param askEveryMs time between two questions whether the server does, in ms
-   */
-  async transaction<T>(
-    name: string,
-    work: (client: pg.ClientBase) => Promise<T>,
-    askEveryMs = ASK_EVERY_MS,
-  ): Promise<T> {
-    return await this.#reserve.run(name, () => this.#transaction(name, work, askEveryMs));
+  /** Runs `work` in one transaction on one connection; rolls back when it throws. */
+  async transaction<T>(name: string, work: (client: pg.ClientBase) => Promise<T>): Promise<T> {
+    return await this.#reserve.run(name, () => this.#transaction(name, work));
   }
 
-  async #transaction<T>(name: string, work: (client: pg.ClientBase) => Promise<T>, askEveryMs: number): Promise<T> {
+  async #transaction<T>(name: string, work: (client: pg.ClientBase) => Promise<T>): Promise<T> {
     const client = await this.#connect(name);
-    const backend: Backend = { pid: undefined };
-    const run = async (): Promise<T> => {
+    try {
       await client.query(READ_COMMITTED);
-      backend.pid = await backendOf(client);
       const result = await work(client);
       await client.query("COMMIT");
-      return result;
-    };
-    const hangUp = () => socketOf(client).destroy();
-    try {
-      const result = await whileServed(run(), () => this.#checkWorking(backend), hangUp, askEveryMs);
       client.release();
       return result;
     } catch (error) {
@@ -192,21 +185,6 @@ export class PostgresPool implements StatementRunner<Statement> {
       );
       client.release(!rolledBack);
       throw error instanceof Error && error.name === "ConfigError" ? error : toStoreError(name, error);
-    }
-  }
-
-  async #checkWorking(backend: Backend): Promise<void> {
-    const timeoutMs = Math.min(this.#options.connectionTimeoutMs || ASK_TIMEOUT_MS, ASK_TIMEOUT_MS);
-    const observer = this.#client(timeoutMs);
-    try {
-      await observer.connect();
-      await checkWorking(observer, backend);
-    } catch (error) {
-      // A server that is full did answer.
-      if (!isFull(error)) throw error;
-    } finally {
-      await atMost(CLOSE_TIMEOUT_MS, observer.end());
-      socketOf(observer).destroy();
     }
   }
 
@@ -231,28 +209,24 @@ export class PostgresPool implements StatementRunner<Statement> {
     await this.trial(statement.name, (client) => runIn(client, statement, values));
   }
 
-  /** A connection of its own outside the pool, for `LISTEN`. The caller ends it. */
+  /** A connection of its own outside the pool, whose queries may take any time. The caller ends it. */
   async dedicated(): Promise<pg.Client> {
     const failed = this.#choice.attempt();
-    const client = this.#client(this.#options.connectionTimeoutMs);
+    const client = new pg.Client({
+      ...clientConfig(this.#options, this.#choice.current),
+      connectionTimeoutMillis: this.#options.connectionTimeoutMs,
+      query_timeout: 0,
+    });
+    client.on("error", () => this.#countLoss());
     try {
       await client.connect();
       if (this.#refusesStandbys) await refuseStandby(client);
     } catch (error) {
       this.#countLoss();
-      if (!isEnded(error)) failed();
+      if (!isEnded(error)) failed(isReadOnly(error));
       await client.end().catch(() => {});
       throw toStoreError("connect", error);
     }
-    return client;
-  }
-
-  #client(connectionTimeoutMs: number): pg.Client {
-    const client = new pg.Client({
-      ...clientConfig(this.#options, this.#choice.current),
-      connectionTimeoutMillis: connectionTimeoutMs,
-    });
-    client.on("error", () => this.#countLoss());
     return client;
   }
 
@@ -282,7 +256,7 @@ export class PostgresPool implements StatementRunner<Statement> {
         this.#countLoss();
         // Once more at the same host: of several the next one may be a former primary that takes writes again.
         if (isEnded(error) && tries > 1 && tries === this.#choice.count) tries += 1;
-        else failed();
+        else failed(isReadOnly(error));
         if (tried >= tries) throw toStoreError(name, error);
       }
     }
@@ -311,12 +285,11 @@ export class PostgresPool implements StatementRunner<Statement> {
     const endpoint = this.#clients.get(client);
     if (endpoint === undefined || this.#readOnly.has(client)) return;
     for (const [each, its] of this.#clients) if (its === endpoint) this.#readOnly.add(each);
-    this.#choice.leave(endpoint);
+    this.#choice.leave(endpoint, true);
   }
 }
 
 const CLOSE_TIMEOUT_MS = 3000;
-const CONTENTION_TRIES = 4;
 const ASK_TIMEOUT_MS = 3000;
 const ROLLBACK_TIMEOUT_MS = 3000;
 
@@ -331,6 +304,7 @@ function clientConfig(options: PostgresConnection, at: Endpoint): pg.ClientConfi
     application_name: options.applicationName,
     keepAlive: true,
     pipeline: true,
+    query_timeout: LONGEST_MS,
     keepAliveInitialDelayMillis: 10_000,
   };
 }
@@ -339,45 +313,10 @@ async function refuseStandby(client: pg.ClientBase): Promise<void> {
   const show = { text: "SHOW transaction_read_only", query_timeout: ASK_TIMEOUT_MS } as pg.QueryConfig;
   const { rows } = await client.query(show);
   if ((rows[0] as { transaction_read_only?: string } | undefined)?.transaction_read_only !== "on") return;
-  throw new Error(
-    "this host takes no writes: it is a standby, or default_transaction_read_only is on for this user or database",
-  );
+  const reason = "it is a standby, or default_transaction_read_only is on for this user or database";
+  // With the state of a refused write.
+  throw Object.assign(new Error(`this host takes no writes: ${reason}`), { code: "25006" });
 }
 
-interface Backend {
-  /** Undefined until the server has answered. */
-  pid: number | undefined;
-}
-
-/** The server process of a connection; behind a pooler valid until the end of the transaction. */
-async function backendOf(client: pg.ClientBase): Promise<number> {
-  const { rows } = await client.query("SELECT pg_backend_pid() AS pid");
-  return (rows[0] as { pid: number }).pid;
-}
-
-/**
- * Checks over another connection whether a server process still works for its client.
- *
- * @throws StoreError `unavailable` when it is gone or waits for its client; what the driver throws without an answer
- */
-async function checkWorking(observer: pg.Client, { pid }: Backend): Promise<void> {
-  if (pid === undefined) throw lost("the server has not answered on this connection");
-  const { rows } = await observer.query({
-    text: BACKEND_STATE,
-    values: [pid],
-    query_timeout: ASK_TIMEOUT_MS,
-  } as pg.QueryConfig);
-  const [row] = rows as { gone: boolean; idle: boolean | null }[];
-  if (row?.gone) throw lost("its server process is gone");
-  if (row?.idle) throw lost("the server waits for the next statement: an answer was lost on the way");
-}
-
-function lost(reason: string): StoreError {
-  return new StoreError("unavailable", `the connection is given up: ${reason}`);
-}
-
-/** A standby, to which a pooler may send the query, does not know the process. */
-const BACKEND_STATE = `
-SELECT a.pid IS NULL AND NOT pg_is_in_recovery() AS gone,
-  a.state LIKE 'idle%' AND a.state_change < clock_timestamp() - interval '3 seconds' AS idle
-FROM (SELECT $1::int AS pid) asked LEFT JOIN pg_stat_activity a USING (pid)`;
+/** The server process of a connection; behind a pooler that of one transaction. */
+export const BACKEND: Statement = { name: "backend", text: "SELECT pg_backend_pid() AS pid" };

@@ -6,7 +6,7 @@ import type { ReceiptCommands } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
 import { renderHeaders, renderTopic } from "../sql/rendering.ts";
 import { bucketsOf, inKeyOrder, type Row, serversOf, type Values } from "../sql/rows.ts";
-import { NOT_READ_COMMITTED, whereOpen } from "./bucketsSql.ts";
+import { whereOpen } from "./bucketsSql.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { hasSqlState, UNIQUE_VIOLATION } from "./errors.ts";
 import type { PostgresPool } from "./pool.ts";
@@ -16,8 +16,6 @@ import { byIndex, runIn, type Statement, statement, textArray, uuidArray } from 
 export class PostgresReceipt implements ReceiptCommands {
   readonly #pool: PostgresPool;
   readonly #sql: ReturnType<typeof receiptStatements>;
-  /** Inserts with a fence begin a transaction that reads what is committed. */
-  #readsCommitted = false;
 
   constructor(pool: PostgresPool, sql: ReturnType<typeof receiptStatements>) {
     this.#pool = pool;
@@ -28,7 +26,7 @@ export class PostgresReceipt implements ReceiptCommands {
     if (rows.length === 0) return [];
     const { statement, values } = this.#insertOf(rows);
     const isPipelined = rows.length < PIPELINED_ROWS && bytesOf(values) < PIPELINED_BYTES;
-    const stored = await this.#change({ ...statement, isPipelined }, values);
+    const stored = await this.#pool.change({ ...statement, isPipelined }, values);
     if (stored === rows.length) return rows.map(() => STORED);
     return await this.#findOutcomes(rows);
   }
@@ -47,17 +45,6 @@ export class PostgresReceipt implements ReceiptCommands {
     };
     const { name } = statement;
     return await (isTrial ? this.#pool.trial(name, insert) : this.#pool.transaction(name, insert));
-  }
-
-  /** Runs an insert. A fence needs a snapshot of its own, whatever isolation this user's transactions have by default. */
-  async #change(statement: Statement, values: Values): Promise<number> {
-    try {
-      return await this.#pool.change({ ...statement, readsCommitted: this.#readsCommitted }, values);
-    } catch (error) {
-      if (values.buckets === undefined || this.#readsCommitted || !hasSqlState(error, NOT_READ_COMMITTED)) throw error;
-      this.#readsCommitted = true;
-      return await this.#change(statement, values);
-    }
   }
 
   #formsOf(rows: readonly NewInboxRow[]): ReceiptForms {
@@ -98,7 +85,7 @@ export class PostgresReceipt implements ReceiptCommands {
   async #insertNew(row: NewInboxRow): Promise<InsertResult> {
     try {
       const { statement, values } = this.#insertNewOf(row);
-      const stored = await this.#change(statement, values);
+      const stored = await this.#pool.change(statement, values);
       return stored > 0 ? STORED : SKIPPED;
     } catch (error) {
       if (hasSqlState(error, UNIQUE_VIOLATION)) return DUPLICATE;

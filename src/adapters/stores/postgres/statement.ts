@@ -28,8 +28,6 @@ export interface Statement {
   readonly takesTurns?: boolean;
   /** Whether it may be sent behind another such statement on its connection; see `Pipeline`. Not with `byIndex`. */
   readonly isPipelined?: boolean;
-  /** Whether it begins a transaction that reads what is committed, whatever the user's default; `byIndex` does too. */
-  readonly readsCommitted?: boolean;
 }
 
 type Options = Pick<
@@ -82,13 +80,14 @@ const BY_INDEX = [
   "SET LOCAL jit = off",
 ].join("; ");
 
-const DEFAULT_QUERY_TIMEOUT_MS = 60_000;
+/** Longest run of a statement by default: a server that hangs (a black-holed connection) must not hold a role for ever. */
+export const LONGEST_MS = 60_000;
 const LOCK_TIMEOUT_MARGIN_MS = 500;
 /** In ms. The way to the server may break behind what was locked first: mostly the server notices by this. */
 const LONGEST_GAP_MS = 3000;
 
 function beginning(statement: Statement): string {
-  const { timeoutMs = DEFAULT_QUERY_TIMEOUT_MS, serverTimeoutMs, onePlan, first } = statement;
+  const { timeoutMs = LONGEST_MS, serverTimeoutMs, onePlan, first } = statement;
   const { lockTimeoutMs = timeoutMs - LOCK_TIMEOUT_MARGIN_MS, firstLockTimeoutMs = lockTimeoutMs } = statement;
   const parts = [BY_INDEX];
   if (onePlan) parts.push("SET LOCAL plan_cache_mode = force_generic_plan");
@@ -117,15 +116,17 @@ export async function execute(
   prepare: boolean,
 ): Promise<pg.QueryResult> {
   const query = queryConfig(statement, values, prepare);
-  if (statement.byIndex !== true && statement.readsCommitted !== true) return await client.query(query);
+  if (statement.byIndex !== true) return await client.query(query);
+  // Those behind it wait for it.
+  const asLong = (text: string) => ({ text, query_timeout: query.query_timeout });
   const socket = socketOf(client);
   // Together in one write: each of its own wakes the server.
   socket.cork();
   const sent = [
-    client.query(statement.byIndex === true ? beginning(statement) : READ_COMMITTED),
+    client.query(asLong(beginning(statement))),
     client.query(query),
     // After a failed statement this is a rollback.
-    client.query("COMMIT"),
+    client.query(asLong("COMMIT")),
   ] as const;
   socket.uncork();
   const [begun, result, committed] = await Promise.allSettled(sent);
@@ -163,8 +164,7 @@ function queryConfig(
     ...(prepare ? { name: preparedName(statement.text) } : {}),
     text: statement.text,
     values: values as unknown[],
-    // A server that hangs (a black-holed connection) must not hold a role for ever.
-    query_timeout: statement.timeoutMs ?? DEFAULT_QUERY_TIMEOUT_MS,
+    query_timeout: statement.timeoutMs ?? LONGEST_MS,
   };
 }
 

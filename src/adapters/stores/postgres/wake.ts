@@ -1,10 +1,10 @@
-import { randomUUID } from "node:crypto";
 import type pg from "pg";
 import type { Log } from "../../../ports/runtime.ts";
 import { Backoff } from "../../../time/backoff.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { atMost } from "../../../time/wait.ts";
-import type { PostgresPool } from "./pool.ts";
+import type { Row } from "../sql/rows.ts";
+import { BACKEND, type PostgresPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 import type { PostgresWatch } from "./watch.ts";
 
@@ -15,8 +15,6 @@ import type { PostgresWatch } from "./watch.ts";
 export class PostgresWake {
   readonly #pool: PostgresPool;
   readonly #channel: string;
-  /** For {@link #hears} alone. */
-  readonly #trialChannel = `svc_${randomUUID()}`;
   readonly #watch: PostgresWatch;
   readonly #clock: Clock;
   readonly #log: Log;
@@ -50,8 +48,10 @@ export class PostgresWake {
       client.once("end", again);
       this.#listening = { end: () => client.removeListener("end", again).end() };
       if (this.#closed) return await this.#listening.end();
-      if (!(await this.#hears(client))) {
-        throw new Error("notifications do not arrive on this connection, as behind a pooler in transaction mode");
+      if (await this.#isShared(client)) {
+        throw new Error(
+          "a pooler in transaction mode gives the server connection to others, and notifications with it",
+        );
       }
       client.on("notification", listener);
       this.#backoff.reset();
@@ -102,22 +102,18 @@ export class PostgresWake {
   }
 
   /**
-   * Whether a connection gets notifications: behind a pooler in transaction mode `LISTEN` succeeds on a server
-   * connection that the pooler gives to others. So this tries it with a channel of its own.
+   * Whether a pooler gives the server's session to others between transactions: another connection meets it, or this
+   * one has another. Asked before `LISTEN`, which would stay behind in that session.
    */
-  async #hears(client: pg.Client): Promise<boolean> {
-    let isHeard = false;
-    const heard = new Promise<void>((resolve) => {
-      client.once("notification", () => {
-        isHeard = true;
-        resolve();
-      });
-    });
-    await client.query(`LISTEN "${this.#trialChannel}"`);
-    await this.#pool.run(NOTIFY, { channel: this.#trialChannel });
-    await atMost(HEARING_TIMEOUT_MS, heard);
-    await client.query(`UNLISTEN "${this.#trialChannel}"`);
-    return isHeard;
+  async #isShared(client: pg.Client): Promise<boolean> {
+    let first: unknown;
+    for (let asked = 0; asked < TIMES_ASKED; asked += 1) {
+      const { pid } = (await client.query(BACKEND.text)).rows[0] as Row;
+      const [other] = await this.#pool.run(BACKEND);
+      first ??= pid;
+      if (pid !== first || pid === other?.pid) return true;
+    }
+    return false;
   }
 
   #notify(): void {
@@ -146,5 +142,5 @@ const NOTIFY_TIMEOUT_MS = 3000;
 const NOTIFY: Statement = statement("outbox.wake(channel)", { timeoutMs: NOTIFY_TIMEOUT_MS })(
   "SELECT pg_notify($1, '')",
 );
-/** A database slower than this is tried again; until then polling finds everything. */
-const HEARING_TIMEOUT_MS = 1000;
+/** The busier a pooler is, the sooner a session has another user; at rest the other connection gets the last one used. */
+const TIMES_ASKED = 5;

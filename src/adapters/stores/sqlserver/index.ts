@@ -46,14 +46,14 @@ interface SqlServerStoreOptions extends PoolOptions {
  * go.
  */
 export function createSqlServerStore(options: SqlServerStoreOptions, clock: Clock, log: Log): Store {
-  const pool = new SqlServerPool(options);
+  const pool = new SqlServerPool(options, log);
   const all = quoteNames(options.names, (identifier) => `[${identifier}]`);
   const history = new SqlHistory(pool, historyStatements(all), () => false, clock, log);
   const check = new TableCheck(schemaDialect(pool), options.names, log);
   const facets = (): Facets => {
     const names = withoutColumns(all, check.missing);
     return {
-      inbox: new SqlInbox(pool, new SqlServerReceipt(pool, names), new SqlServerRelay(pool, names), clock, log),
+      inbox: new SqlInbox(pool, new SqlServerReceipt(pool, names, log), new SqlServerRelay(pool, names), clock, log),
       // Finished rows leave the filtered indexes with their commit, unless an open transaction keeps row versions.
       outbox: new SqlOutbox(pool, outboxStatements(names, options.routing), noLowWater(clock, pool), history, clock),
       pull: new SqlPull(pool, pullStatements(names), clock),

@@ -1,7 +1,9 @@
 import sql from "mssql";
 import { StoreError } from "../../../model/errors.ts";
+import type { Log } from "../../../ports/runtime.ts";
 import { ASK_EVERY_MS, whileServed } from "../sql/readiness.ts";
 import { Reserve } from "../sql/reserve.ts";
+import { isVictim, retried } from "../sql/retries.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type PoolOptions, poolConfig } from "./endpoints.ts";
 import { toStoreError } from "./errors.ts";
@@ -13,14 +15,16 @@ export type Executor = Pick<StatementRunner<Statement>, "run" | "runAll">;
 /** A pool of connections to one server, whose errors are `StoreError`s that name the statement. */
 export class SqlServerPool implements StatementRunner<Statement> {
   readonly #options: PoolOptions;
+  readonly #log: Log;
   readonly #pool: sql.ConnectionPool;
   readonly #reserve: Reserve;
   #connecting: Promise<unknown> | undefined;
   #closed = false;
   #lostConnections = 0;
 
-  constructor(options: PoolOptions) {
+  constructor(options: PoolOptions, log: Log) {
     this.#options = options;
+    this.#log = log;
     this.#reserve = new Reserve(options.poolSize, options.connectionTimeoutMs);
     this.#pool = new sql.ConnectionPool({
       ...poolConfig(options),
@@ -124,19 +128,16 @@ export class SqlServerPool implements StatementRunner<Statement> {
   }
 
   async #retried<T>(name: string, work: (pool: sql.ConnectionPool) => Promise<T>): Promise<T> {
-    for (let tries = 1; ; tries += 1) {
+    const attempt = async () => {
       if (this.#closed) throw new StoreError("unavailable", `${name}: the connection pool is closed`);
       try {
         await this.#connected();
         return await this.#reserve.run(name, () => work(this.#pool));
       } catch (error) {
-        if (error instanceof Error && error.name === "ConfigError") throw error;
-        const failure = toStoreError(name, error);
-        // Rolled back as a victim: the same statement is expected to pass the next time.
-        const isVictim = failure.code === "contention" || failure.code === "busy";
-        if (!isVictim || tries >= CONTENTION_TRIES || this.#closed) throw failure;
+        throw error instanceof Error && error.name === "ConfigError" ? error : toStoreError(name, error);
       }
-    }
+    };
+    return await retried(this.#log, attempt, (error) => isVictim(error) && !this.#closed);
   }
 
   /** The driver's pool makes its first connection on demand only after it has made one by itself. */
@@ -149,6 +150,5 @@ export class SqlServerPool implements StatementRunner<Statement> {
   }
 }
 
-const CONTENTION_TRIES = 4;
 const ASK_TIMEOUT_MS = 3000;
 const ASK: Statement = statement("ping", { timeoutMs: ASK_TIMEOUT_MS })("SELECT 1 AS answer;");

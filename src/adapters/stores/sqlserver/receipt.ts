@@ -1,8 +1,10 @@
 import { createHash } from "node:crypto";
 import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, NewInboxRow, Schedule } from "../../../model/rows.ts";
+import type { Log } from "../../../ports/runtime.ts";
 import type { ReceiptCommands } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
+import { retried } from "../sql/retries.ts";
 import { bucketsOf, inKeyOrder, serversOf } from "../sql/rows.ts";
 import { requireOpen } from "./bucketsSql.ts";
 import { isDuplicateKey } from "./errors.ts";
@@ -13,21 +15,23 @@ import { type Statement, statement } from "./statement.ts";
 /** Receipt on SQL Server: one statement per batch. */
 export class SqlServerReceipt implements ReceiptCommands {
   readonly #pool: SqlServerPool;
+  readonly #log: Log;
   readonly #insert: Statement;
   /** For rows with a bucket. */
   readonly #fenced: Statement;
   /** The latest `created_at` that this process gave, in microseconds since 1970. */
   #latest: number | null = null;
 
-  constructor(pool: SqlServerPool, names: TableNames) {
+  constructor(pool: SqlServerPool, names: TableNames, log: Log) {
     this.#pool = pool;
+    this.#log = log;
     this.#insert = insertStatement(names);
     this.#fenced = fencedInsertStatement(names);
   }
 
   /** Tries again when another batch has stored a key of this one meanwhile: the next try finds it. */
   async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
-    return await againOnDuplicate(() => this.#tryInsert(rows, this.#pool));
+    return await retried(this.#log, () => this.#tryInsert(rows, this.#pool), isDuplicateKey);
   }
 
   async insertWhole(rows: readonly NewInboxRow[], isTrial: boolean): Promise<readonly InsertResult[]> {
@@ -40,7 +44,7 @@ export class SqlServerReceipt implements ReceiptCommands {
         outcomes = await this.#tryInsert(rows, transaction);
         throw rolledBack;
       });
-    await againOnDuplicate(trial).catch((error: unknown) => {
+    await retried(this.#log, trial, isDuplicateKey).catch((error: unknown) => {
       if (error !== rolledBack) throw error;
     });
     return outcomes;
@@ -76,19 +80,6 @@ export class SqlServerReceipt implements ReceiptCommands {
 
 const STORED: InsertResult = { kind: "stored" };
 const DUPLICATE: InsertResult = { kind: "duplicate" };
-
-async function againOnDuplicate<T>(attempt: () => Promise<T>): Promise<T> {
-  for (let tries = 1; ; tries += 1) {
-    try {
-      return await attempt();
-    } catch (error) {
-      if (!isDuplicateKey(error) || tries >= DUPLICATE_TRIES) throw error;
-    }
-  }
-}
-
-/** Each further try needs one more batch that stores a key in the moment between the check and the insert. */
-const DUPLICATE_TRIES = 5;
 
 function insertedRow({ schedule, expiry, bucket: _, ...row }: NewInboxRow, position: number) {
   return {

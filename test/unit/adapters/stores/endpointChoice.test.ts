@@ -11,7 +11,7 @@ beforeEach(() => {
 });
 
 /** Works through a failed attempt at the current endpoint. */
-const fail = () => choice.attempt()();
+const fail = () => choice.attempt()(false);
 
 test("a failed attempt leads to the next endpoint, the last one to the first", () => {
   const seen = ALL.map(() => {
@@ -24,7 +24,7 @@ test("a failed attempt leads to the next endpoint, the last one to the first", (
 
 test("of several attempts at one endpoint only the first failure counts", () => {
   const attempts = ALL.map(() => choice.attempt());
-  for (const failed of attempts) failed();
+  for (const failed of attempts) failed(false);
   expect(choice.current).toBe(second);
 });
 
@@ -32,7 +32,7 @@ test("a failure says nothing when a later attempt at that endpoint has succeeded
   fail();
   const early = choice.attempt();
   choice.works(second ?? choice.current);
-  early();
+  early(false);
   expect(choice.current).toBe(second);
   fail();
   expect(choice.current).toBe(third);
@@ -47,8 +47,23 @@ test("new connections go where one has worked, although others have moved on sin
 
 test("a connection to an endpoint that is not the current one takes nobody from it", () => {
   fail();
-  choice.leave(ALL[0] ?? choice.current);
+  choice.leave(ALL[0] ?? choice.current, false);
   expect(choice.current).toBe(second);
-  choice.leave(choice.current);
+  choice.leave(choice.current, false);
   expect(choice.current).toBe(third);
+});
+
+test("a standby is left with every way to it, and stays the place to go to when there is no other server", () => {
+  const ways = [{ ...first, tls: {} }, first, second].map((way) => ({
+    host: "a",
+    port: 5432,
+    tls: false as const,
+    ...way,
+  }));
+  choice = new EndpointChoice(ways);
+  choice.attempt()(true);
+  expect(choice.current).toBe(ways[2]);
+  choice = new EndpointChoice(ways.slice(0, 2));
+  choice.attempt()(true);
+  expect(choice.current).toBe(ways[0]);
 });
