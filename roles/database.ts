@@ -96,7 +96,7 @@ export async function prepareStore(
     await store.waitUntilReady(left(), signal);
     try {
       if (migrate) {
-        const applied = await store.schema.migrate();
+        const applied = await store.schema.migrate(true);
         if (applied.length > 0) {
           log.info({ applied }, "migrations applied");
           // Migrations of large tables take long: the limit is for the wait alone.

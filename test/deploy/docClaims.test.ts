@@ -74,7 +74,7 @@ describe("docs/troubleshooting.md", () => {
     "must be owner of table",
     "already exists",
     "MD5 checksum failed",
-    "canceling statement due to",
+    "permission denied for table",
   ];
   /** Commands, statements, settings and JSON are no quotations. */
   const isQuotation = (span: string) =>

@@ -72,7 +72,7 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
       return facets(await columnTypes(pool, check, options.names), onCitus);
     },
     check,
-    migrate: () => migrate(pool, options.names.schema, log),
+    migrate: (isAtStart?: boolean) => migrate(pool, options.names.schema, log, isAtStart),
     wake: new PostgresWake(pool, channelName(options.names), watch, clock, log),
     watch,
   };

@@ -1,4 +1,6 @@
 import type pg from "pg";
+import { ConfigError } from "../../../model/errors.ts";
+import type { Log } from "../../../ports/runtime.ts";
 import { sleep } from "../../../time/wait.ts";
 
 interface OnlineStatement {
@@ -94,21 +96,42 @@ const LOCK_TRIES = 20;
  *
  * @param client for nothing else until its transaction has ended
  */
-export async function takeOnlineLock(client: pg.ClientBase): Promise<void> {
-  for (;;) {
+export async function takeOnlineLock(client: pg.ClientBase, log: Log): Promise<void> {
+  for (let tries = 1; ; tries += 1) {
     // Whatever the role's default is: a transaction that keeps its snapshot would be waited for too.
     await client.query("BEGIN ISOLATION LEVEL READ COMMITTED");
-    await client.query("SET LOCAL idle_in_transaction_session_timeout = 0");
+    await liftTimeLimits(client, true);
     const { rows } = await client.query(
       "SELECT pg_try_advisory_xact_lock(hashtextextended('svc online migrations', 0)) AS taken",
     );
     if ((rows[0] as { taken: boolean } | undefined)?.taken === true) return;
     await client.query("ROLLBACK");
+    if (tries === 1) log.info({}, "waiting for another process that migrates the tables");
     await sleep(LOCK_INTERVAL_MS);
   }
 }
 
 const LOCK_INTERVAL_MS = 250;
+
+/**
+ * Lifts the time limits of the role, the database or the server.
+ *
+ * @param isLocal until the transaction ends, not the session
+ * @throws ConfigError for a session behind a pooler, which would give it to others
+ */
+export async function liftTimeLimits(client: pg.ClientBase, isLocal: boolean): Promise<void> {
+  const { rows } = await client.query(`SELECT name, setting, pg_backend_pid() AS pid FROM ${TIME_LIMITS}`);
+  const [limit] = rows as { name: string; setting: string; pid: number }[];
+  // A pooler has made up the number that the driver knows.
+  if (!isLocal && limit !== undefined && limit.pid !== (client as unknown as { processID: number }).processID) {
+    const message = `${limit.name} is ${limit.setting} ms for this user and may end a migration, and a pooler keeps it from being lifted: run \`svc migrate\` past the pooler, or ALTER ROLE <user> SET ${limit.name} = 0;`;
+    throw new ConfigError([{ path: "database.url", message }]);
+  }
+  await client.query(`SELECT set_config(name, '0', ${isLocal}) FROM ${TIME_LIMITS}`);
+}
+
+const TIME_LIMITS =
+  "pg_settings WHERE setting <> '0' AND name IN ('statement_timeout', 'transaction_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout')";
 
 const drop = (index: string): string => `DROP INDEX CONCURRENTLY IF EXISTS ${index}`;
 

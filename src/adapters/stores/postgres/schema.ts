@@ -1,9 +1,10 @@
 import { join } from "node:path";
 import type pg from "pg";
 import Postgrator from "postgrator";
-import { ConfigError } from "../../../model/errors.ts";
+import { ConfigError, type ConfigProblem, errorText } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { TableNames } from "../sql/names.ts";
+import type { Row } from "../sql/rows.ts";
 import {
   type CheckedTable,
   type ColumnRule,
@@ -14,14 +15,15 @@ import {
   type TableCheck,
 } from "../sql/schema.ts";
 import { type ColumnTypes, DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES, WHOLE_NUMERIC } from "./columns.ts";
-import { toStoreError } from "./errors.ts";
+import { hasSqlState, toStoreError } from "./errors.ts";
 import { IS_CITUS } from "./fragments.ts";
-import { runOnline, statementsOf, takeOnlineLock } from "./onlineMigration.ts";
+import { liftTimeLimits, runOnline, statementsOf, takeOnlineLock } from "./onlineMigration.ts";
 import type { PostgresPool } from "./pool.ts";
-import { type Statement, statement } from "./statement.ts";
+import { runIn, type Statement, statement } from "./statement.ts";
 
 /** The last migration that makes a table: later ones run on tables in use. */
 const TABLES_VERSION = 2;
+const MISSING_RIGHT = "42501";
 
 /** The bundled migrations with their history. @param run how a file is run */
 function migrationsOf(schema: string, client: pg.ClientBase, run: (script: string) => Promise<void>): Postgrator {
@@ -39,30 +41,46 @@ function migrationsOf(schema: string, client: pg.ClientBase, run: (script: strin
 
 const nameOf = ({ version, name }: Postgrator.Migration): string => `${version} ${name}`;
 
-/** As `SchemaStore.migrate`. @param schema of the tables, plain; undefined for the first of the search path */
-export async function migrate(pool: PostgresPool, schema: string | undefined, log: Log): Promise<readonly string[]> {
-  const { applied, isComplete, ...found } = await migrateAtOnce(pool, schema);
-  return isComplete ? applied : await migrateOnline(pool, found.schema, log);
+/** As `SchemaStore.migrate`. @param schema of the tables, plain; undefined where the search path has them */
+export async function migrate(pool: PostgresPool, schema: string | undefined, log: Log, isAtStart?: boolean) {
+  const problems = await settingProblems(pool);
+  if (problems.length > 0) throw new ConfigError(problems);
+  try {
+    const { applied, isComplete, ...found } = await migrateAtOnce(pool, schema, log, isAtStart);
+    return isComplete ? applied : await migrateOnline(pool, found.schema, log);
+  } catch (error) {
+    if (!hasSqlState(error, MISSING_RIGHT)) throw error;
+    const message = `${errorText(error)}: run \`svc migrate\` as the owner of the tables, with CREATE on their schema, and set database.migrate: false for this user`;
+    throw new ConfigError([{ path: "database.username", message }]);
+  }
 }
 
 /** Without tables: all files in one transaction. Else reads only the history. */
-async function migrateAtOnce(pool: PostgresPool, searched: string | undefined) {
+async function migrateAtOnce(pool: PostgresPool, named: string | undefined, log: Log, isAtStart?: boolean) {
   // Replicas that start together wait for the lock, and then find nothing to do. It belongs to the transaction, so it
   // also works behind a transaction pooler.
   return await pool.transaction("migrate", async (client) => {
+    await liftTimeLimits(client, true);
     await client.query("SELECT pg_advisory_xact_lock(hashtextextended('svc migrations', 0))");
+    const searched = named ?? (await placeOfTables(client));
     if (searched !== undefined) {
       await client.query("SELECT set_config('search_path', $1, true)", [`"${searched}"`]);
     }
-    const { rows } = await client.query("SELECT current_schema() AS schema");
-    const schema = (rows[0] as { schema: string | null } | undefined)?.schema;
-    if (schema === null || schema === undefined) {
+    const { schema, is_closed } = (await client.query(HISTORY)).rows[0] as Row & { readonly schema: string | null };
+    if (schema === null) {
       throw new ConfigError([
         {
           path: "database.url",
           message: `the schema "${searched ?? "of the search_path"}" does not exist: create it, or name another in currentSchema`,
         },
       ]);
+    }
+    if (is_closed === true) {
+      // It fails in the server's words.
+      if (!isAtStart) await client.query(`TABLE "${schema}".svc_migrations`);
+      const remedy = `GRANT SELECT ON "${schema}".svc_migrations TO <user>;`;
+      log.warn({ remedy }, "this user may not read which migrations are applied: the check of the tables decides");
+      return { schema, applied: [], isComplete: true };
     }
     // One by one: Citus sends the text of a query to its nodes, which take one statement at a time.
     const run = async (script: string) => {
@@ -86,8 +104,9 @@ async function migrateOnline(pool: PostgresPool, schema: string, log: Log): Prom
     return client;
   };
   try {
-    await takeOnlineLock(await connect());
+    await takeOnlineLock(await connect(), log);
     const client = await connect();
+    await liftTimeLimits(client, false);
     const run = async (script: string) => {
       for (const statement of await runOnline(client, script, schema)) {
         log.warn(
@@ -98,10 +117,36 @@ async function migrateOnline(pool: PostgresPool, schema: string, log: Log): Prom
     };
     return (await migrationsOf(schema, client, run).migrate()).map(nameOf);
   } catch (error) {
-    throw toStoreError("migrate", error);
+    throw error instanceof ConfigError ? error : toStoreError("migrate", error);
   } finally {
     await Promise.all(clients.map((client) => client.end().catch(() => {})));
   }
+}
+
+/** The schema of the search path that has the tables; undefined when none has. */
+async function placeOfTables(client: pg.ClientBase): Promise<string | undefined> {
+  const places = (await runIn(client, PLACES, { tables: ["svc_migrations", "inbox", "outbox"] })).rows as Row[];
+  const names = places.map(({ name }) => name);
+  // Without a history these may be another application's: ours would be made in the first schema.
+  const isOurs = places.some(({ has_history }) => has_history);
+  return onlyPlace("the tables", isOurs ? names : [...places.map(({ first }) => first), ...names]);
+}
+
+/** @throws ConfigError when there are several schemas */
+function onlyPlace(what: string, schemas: readonly unknown[]): string | undefined {
+  const [one, ...others] = new Set(schemas as readonly string[]);
+  if (others.length === 0) return one;
+  const choice = [one, ...others].map((schema) => `currentSchema=${schema}`).join(" or ");
+  const message = `the search_path leads to several schemas for ${what}, and rows in the other would never be delivered: add the right one to the URL, ${choice}`;
+  throw new ConfigError([{ path: "database.url", message }]);
+}
+
+/** What settings of the role, the database or the server keep statements from working. */
+async function settingProblems(pool: PostgresPool): Promise<readonly ConfigProblem[]> {
+  return (await pool.run(SETTINGS)).map(({ name, setting, needed, database }) => ({
+    path: "database.username",
+    message: `${name} is ${setting} for this user, and the statements of the service need ${needed}: run ALTER ROLE <user> IN DATABASE "${database}" SET ${name} = '${needed}';`,
+  }));
 }
 
 /** The types of the columns that statements write with a cast. */
@@ -130,9 +175,10 @@ export async function columnTypes(
   };
 }
 
-/** Whether the database is one of Citus; warns of a setting that the statements need there. */
+/** Whether the database is one of Citus; warns of a setting that the statements need there, and of an encoding. */
 export async function isCitus(pool: PostgresPool, log: Log): Promise<boolean> {
   const [row] = await pool.run(CITUS);
+  if (row?.encoding !== "UTF8") log.warn({ encoding: row?.encoding }, NOT_UTF8);
   if (row?.is_citus !== true) return false;
   if (row.propagates !== "local") {
     log.warn(
@@ -143,8 +189,11 @@ export async function isCitus(pool: PostgresPool, log: Log): Promise<boolean> {
   return true;
 }
 
+const NOT_UTF8 =
+  "the encoding of the database is not UTF8: messages with characters that it lacks, such as emoji, are refused. Move to a database made with ENCODING 'UTF8'";
+
 const CITUS: Statement = statement("schema.citus")(
-  `SELECT ${IS_CITUS} AS is_citus, current_setting('citus.propagate_set_commands', true) AS propagates`,
+  `SELECT getdatabaseencoding() AS encoding, ${IS_CITUS} AS is_citus, current_setting('citus.propagate_set_commands', true) AS propagates`,
 );
 
 /** What the start-up check of the tables needs from PostgreSQL. */
@@ -154,7 +203,10 @@ export function schemaDialect(pool: PostgresPool): SchemaDialect {
     rules: { inbox: INBOX_RULES, outbox: OUTBOX_RULES, destination: DESTINATION_RULES },
     quote: (identifier) => `"${identifier}"`,
     literal: (text) => `'${text}'`,
+    settingProblems: () => settingProblems(pool),
     async columns(table) {
+      const schemas = (await pool.run(PLACES, { tables: [table.name] })).map(({ name }) => name);
+      onlyPlace(table.name, schemas);
       const found = await columnsOf(pool, table);
       return found.size === 0 ? undefined : found;
     },
@@ -233,6 +285,25 @@ function remedies({ name }: CheckedTable): Remedies {
     forbidNull: (_, column) => `ALTER TABLE ${name} ALTER COLUMN "${column}" SET NOT NULL;`,
   };
 }
+
+/** The schemas of the search path with any of some tables, in its order; none for a qualified name. */
+const PLACES: Statement = statement("schema.places(tables)")`
+SELECT n.nspname::text AS name, bool_or(c.relname = 'svc_migrations') AS has_history, current_schema()::text AS first
+FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid
+WHERE n.nspname = ANY (current_schemas(false)) AND c.relkind IN ('r', 'p', 'v', 'f')
+  AND ARRAY[c.relname::text] IN (SELECT parse_ident(t) FROM unnest($1::text[]) t)
+GROUP BY n.nspname ORDER BY array_position(current_schemas(false), n.nspname)`;
+
+/** The first schema of the search path, and whether it has a history of migrations that may not be read. */
+const HISTORY = `SELECT current_schema()::text AS schema,
+  NOT has_table_privilege(to_regclass(quote_ident(current_schema()) || '.svc_migrations'), 'SELECT') AS is_closed`;
+
+/** Settings of the session that are not as statements rely on. */
+const SETTINGS: Statement = statement("schema.settings")`
+SELECT n.name, s.setting, n.needed, current_database()::text AS database
+FROM (VALUES ('array_nulls', 'on'), ('default_transaction_isolation', 'read committed'),
+  ('default_transaction_read_only', 'off'), ('enable_indexscan', 'on')) AS n(name, needed)
+JOIN pg_settings s ON s.name = n.name AND s.setting <> n.needed`;
 
 /**
  * Only a table can forbid NULL itself; a view shows none of that. A `numeric` of a table that may hold fractions is named

@@ -101,6 +101,8 @@ export interface SchemaDialect {
   };
   quote(identifier: string): string;
   literal(text: string): string;
+  /** What settings of the user's sessions keep statements from working. */
+  settingProblems?(): Promise<readonly ConfigProblem[]>;
   /** The columns of a table by name; undefined without a table. */
   columns(table: CheckedTable, names: readonly string[]): Promise<ReadonlyMap<string, FoundColumn> | undefined>;
   /** Undefined for a view, whose indexes are those of the tables behind it. */
@@ -144,6 +146,7 @@ export class TableCheck {
   async check(tables: CheckedTables | undefined, needs: SchemaNeeds): Promise<boolean> {
     const checked = tables ?? ["inbox", "outbox", "destinations"];
     const problems = await Promise.all([
+      this.#dialect.settingProblems?.() ?? [],
       checked.includes("inbox") ? this.#inboxProblems() : [],
       checked.includes("outbox") ? this.#outboxProblems(checked.includes("inbox")) : [],
     ]);

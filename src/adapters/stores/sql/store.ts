@@ -30,7 +30,7 @@ interface Database<S> {
   /** For the tables as they are, read after their check. */
   readonly checkedFacets: () => Promise<Facets>;
   readonly check: TableCheck;
-  readonly migrate: () => Promise<readonly string[]>;
+  readonly migrate: Store["schema"]["migrate"];
   /** Undefined without notifications: pollers of other processes find the rows at their intervals. */
   readonly wake?: {
     listen(listener: () => void, sharesWatch?: boolean): Promise<void>;

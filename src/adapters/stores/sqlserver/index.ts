@@ -80,7 +80,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
     facets: facets(),
     checkedFacets: async () => facets(),
     check,
-    migrate: () => migrate(pool),
+    migrate: (_isAtStart?: boolean) => migrate(pool),
   };
   return sqlStore(database, clock, log);
 }

@@ -1,0 +1,301 @@
+import { describe, expect, test } from "@jest/globals";
+import pg from "pg";
+import { PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
+import { ConfigError } from "../../src/model/errors.ts";
+import { claimRequest, inboxRow, relayRequest } from "../conformance/store/harness.ts";
+import { START_TIMEOUT_MS } from "../support/brokers/index.ts";
+import {
+  createDatabase,
+  existingDatabase,
+  onServer,
+  TEST_APPLICATION_NAME,
+  type TestDatabase,
+} from "../support/databases.ts";
+import { describeWithPgbouncer } from "../support/describeWithPgbouncer.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { startPgbouncer } from "../support/pgbouncer.ts";
+import { connectionTo, DEFAULT_NAMES, databaseCopies, postgresStore, withStoreOn } from "../support/postgresHarness.ts";
+import { ManualClock, recordingLog, silentLog } from "../support/recorders.ts";
+import { problemsOf, withStore } from "../support/schemaChecks.ts";
+
+failOnLeaks();
+const openMigrated = databaseCopies();
+
+type Reachable = Parameters<typeof postgresStore>[0];
+
+/** What the start of a process does with its tables. @returns the migrations applied, or why it stops; and its warnings */
+async function start(database: Reachable, { names = DEFAULT_NAMES, isAtStart = true } = {}) {
+  const { log, lines } = recordingLog();
+  const end = await withStore(postgresStore(database, names, new ManualClock(), log), async (store) => {
+    try {
+      const applied = await store.schema.migrate(isAtStart);
+      await store.schema.checkColumns();
+      return applied;
+    } catch (error) {
+      return problemsOf(error);
+    }
+  });
+  return { end, warnings: lines.filter(({ level }) => level === "warn") };
+}
+
+const settingOf = async (database: TestDatabase, setting: string) =>
+  await database.query(`ALTER DATABASE ${pg.escapeIdentifier(database.name)} SET ${setting}`);
+
+describe("a schema that comes before that of the tables in the search path", () => {
+  const ofUser = async (database: TestDatabase) =>
+    await database.query(`CREATE SCHEMA ${pg.escapeIdentifier(database.user)}`);
+
+  test("leaves the tables in use that are there, and gets no others", async () => {
+    await using database = await openMigrated();
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.inbox.insert([inboxRow({ idempotencyKey: "before" })]));
+    await ofUser(database);
+
+    expect(await start(database)).toEqual({ end: [], warnings: [] });
+
+    expect(await database.query("SELECT FROM pg_class WHERE relname = 'inbox'")).toHaveLength(1);
+    await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+      await store.schema.checkColumns();
+      expect(await store.inbox.insert([inboxRow({ idempotencyKey: "before" })])).toEqual([{ kind: "duplicate" }]);
+      await store.inbox.relay(relayRequest());
+      expect((await store.outbox.claim(claimRequest())).rows).toHaveLength(1);
+    });
+  });
+
+  test("gets the later migrations of those", async () => {
+    await using database = await openMigrated();
+    await database.query("DROP TABLE outbox_bucket");
+    await database.query("DELETE FROM svc_migrations WHERE version > 14");
+    await ofUser(database);
+
+    expect(await start(database)).toEqual({ end: ["15 buckets"], warnings: [] });
+
+    expect(await database.query("SELECT to_regclass('public.outbox_bucket')::text AS made")).toEqual([
+      { made: "outbox_bucket" },
+    ]);
+  });
+
+  test.each([
+    ["a second set of them, as earlier releases made it", "svc_migrations"],
+    ["another application's table of that name", "outbox"],
+  ])("stops the start when it has %s, and both are named", async (_, table) => {
+    await using database = await openMigrated();
+    await ofUser(database);
+    await database.query(`CREATE TABLE ${pg.escapeIdentifier(database.user)}.${table} (version int)`);
+
+    const { end } = await start(database);
+
+    expect(end).toMatch(/^database\.url: the search_path leads to several schemas for the tables/);
+    expect(end).toContain(`currentSchema=${database.user} or currentSchema=public`);
+    expect(await start(database, { names: { ...DEFAULT_NAMES, schema: "public" } })).toEqual({ end: [], warnings: [] });
+  });
+
+  test("stops a start without migrations, too", async () => {
+    await using database = await openMigrated();
+    await ofUser(database);
+    await database.query(`CREATE TABLE ${pg.escapeIdentifier(database.user)}.inbox (LIKE public.inbox)`);
+
+    const failure = await withStoreOn(database, DEFAULT_NAMES, (store) =>
+      store.schema.checkColumns().catch((error: unknown) => error),
+    );
+
+    expect(problemsOf(failure)).toMatch(/several schemas for "inbox".* currentSchema=\w+ or currentSchema=public$/);
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.checkColumns(["outbox"]));
+  });
+
+  test("stops the start when tables without a history are behind it", async () => {
+    await using database = await openMigrated();
+    await database.query("DROP TABLE svc_migrations");
+    await ofUser(database);
+
+    expect((await start(database)).end).toContain(`currentSchema=${database.user} or currentSchema=public`);
+  });
+});
+
+describe("a role without the right to create tables", () => {
+  /** A login of its own that may do with the tables what the service does. */
+  async function restricted(database: TestDatabase): Promise<Reachable & AsyncDisposable> {
+    const user = `restricted_${database.name.slice(-12)}`;
+    await database.query(`CREATE ROLE ${user} LOGIN PASSWORD 'restricted'`);
+    await database.query("REVOKE CREATE ON SCHEMA public FROM PUBLIC");
+    for (const { name } of await database.query<{ name: string }>(
+      "SELECT oid::regclass::text AS name FROM pg_class WHERE relkind = 'r' AND relname ~ '^(in|out)box'",
+    )) {
+      await database.query(`GRANT SELECT, INSERT, UPDATE, DELETE ON ${name} TO ${user}`);
+    }
+    const { host, port, name } = database;
+    return {
+      ...{ host, port, name, user, password: "restricted" },
+      [Symbol.asyncDispose]: async () => void (await database.query(`DROP OWNED BY ${user}; DROP ROLE ${user}`)),
+    };
+  }
+
+  test("starts when it has nothing to migrate, and a command says which right is missing", async () => {
+    await using database = await openMigrated();
+    await using role = await restricted(database);
+
+    const { end, warnings } = await start(role);
+    expect(end).toEqual([]);
+    const remedy = 'GRANT SELECT ON "public".svc_migrations TO <user>;';
+    expect(warnings).toMatchObject([{ fields: { remedy } }]);
+    const asked = (await start(role, { isAtStart: false })).end;
+    expect(asked).toMatch(/^database\.username: .*permission denied.*`svc migrate` as the owner of the tables/);
+
+    await database.query(remedy.replace("<user>", role.user));
+    expect(await start(role)).toEqual({ end: [], warnings: [] });
+    expect(await start(role, { isAtStart: false })).toEqual({ end: [], warnings: [] });
+  });
+
+  test("is told who migrates when something is left to do", async () => {
+    await using database = await openMigrated();
+    await database.query("DELETE FROM svc_migrations WHERE version > 2");
+    await using role = await restricted(database);
+    await database.query(`GRANT SELECT ON svc_migrations TO ${role.user}`);
+
+    expect((await start(role)).end).toMatch(
+      /^database\.username: .*(permission denied|must be owner).*`svc migrate` as the owner.*database\.migrate: false/,
+    );
+  });
+});
+
+describe("time limits of the role", () => {
+  const LIMITS = ["statement_timeout", "transaction_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
+
+  async function limit(database: TestDatabase): Promise<void> {
+    for (const name of LIMITS) await settingOf(database, `${name} = '300ms'`);
+  }
+
+  /** Runs `body` in a transaction, which ends once the migration has waited for it far longer than the limits. */
+  async function whileMigrationWaits(database: TestDatabase, sql: string): Promise<readonly string[]> {
+    const other = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+    await other.connect();
+    try {
+      for (const name of LIMITS) await other.query(`SET ${name} = 0`);
+      await other.query(`BEGIN; ${sql}`);
+      return await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+        const migrating = store.schema.migrate();
+        const waited = eventually(async () => {
+          const rows = await database.query(
+            `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+             AND clock_timestamp() - query_start > interval '1 second'`,
+          );
+          expect(rows).toHaveLength(1);
+        });
+        await Promise.race([waited, migrating]);
+        await other.query("COMMIT");
+        return await migrating;
+      });
+    } finally {
+      await other.end();
+    }
+  }
+
+  test("end no migration that waits for another process", async () => {
+    await using database = await createDatabase();
+    await limit(database);
+
+    const applied = await whileMigrationWaits(
+      database,
+      "SELECT pg_advisory_xact_lock(hashtextextended('svc migrations', 0))",
+    );
+
+    expect(applied).toHaveLength(15);
+  });
+
+  test("end no migration of tables in use, and leave no index unfinished", async () => {
+    await using database = await openMigrated();
+    await database.query("DROP INDEX outbox_replay_idx");
+    await database.query("DELETE FROM svc_migrations WHERE version > 2");
+    await limit(database);
+
+    const applied = await whileMigrationWaits(database, "INSERT INTO outbox (topic, payload) VALUES ('t', '1')");
+
+    expect(applied).toHaveLength(13);
+    expect(await database.query("SELECT FROM pg_index WHERE NOT indisvalid")).toEqual([]);
+  });
+});
+
+describeWithPgbouncer("time limits of the role behind PgBouncer", () => {
+  test(
+    "stop a migration of tables in use before it begins, with what to do; without one the process starts",
+    async () => {
+      await using database = await openMigrated();
+      await settingOf(database, "statement_timeout = '700ms'");
+      await using pooler = await startPgbouncer(database);
+      const pooled = { ...database, host: pooler.host, port: pooler.port };
+      expect(await start(pooled)).toEqual({ end: [], warnings: [] });
+      await database.query("DELETE FROM svc_migrations WHERE version > 14");
+
+      expect((await start(pooled)).end).toMatch(
+        /^database\.url: statement_timeout is 700 ms for this user.*`svc migrate` past the pooler/,
+      );
+
+      expect((await start(database)).end).toEqual(["15 buckets"]);
+    },
+    START_TIMEOUT_MS,
+  );
+});
+
+describe("settings of the role that the statements need otherwise", () => {
+  test.each([
+    ["array_nulls", "off"],
+    ["enable_indexscan", "off"],
+    ["default_transaction_read_only", "on"],
+    ["default_transaction_isolation", "serializable"],
+  ])(
+    "%s = %s stops the start, with and without migrations, and the statement that it prints mends it",
+    async (name, value) => {
+      await using database = await openMigrated();
+      await settingOf(database, `${name} = '${value}'`);
+
+      const { end } = await start(database);
+      expect(end).toMatch(new RegExp(`^database\\.username: ${name} is ${value} for this user`));
+      await expect(withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.checkColumns())).rejects.toThrow(
+        ConfigError,
+      );
+
+      const [remedy = ""] = /ALTER ROLE .*;/.exec(String(end)) ?? [];
+      await onServer(remedy.replace("<user>", pg.escapeIdentifier(database.user)));
+      expect(await start(database)).toEqual({ end: [], warnings: [] });
+    },
+  );
+
+  test("read-only transactions are named as the reason at the only server, whichever way leads to it", async () => {
+    await using database = await createDatabase();
+    await database.query("CREATE TABLE things (n int)");
+    await settingOf(database, "default_transaction_read_only = on");
+    const { host, port } = database;
+    // The server has no TLS, as another refuses connections without.
+    const endpoints = [
+      { host, port, tls: false as const },
+      { host, port, tls: { rejectUnauthorized: false } },
+    ];
+    const insert = { name: "insert", text: "INSERT INTO things VALUES (1)" };
+    const pool = new PostgresPool({ ...connectionTo(database), endpoints, poolSize: 2 }, silentLog);
+    for (let tries = 0; tries < 3; tries += 1) {
+      await expect(pool.run(insert)).rejects.toThrow(/read-only transaction/);
+      expect(await pool.run({ name: "one", text: "SELECT 1 AS n" })).toEqual([{ n: 1 }]);
+    }
+    await pool.close();
+    const primary = new PostgresPool(
+      { ...connectionTo(database), endpoints, poolSize: 2, primaryOnly: true },
+      silentLog,
+    );
+    await expect(primary.run(insert)).rejects.toThrow(/takes no writes/);
+    await expect(primary.dedicated()).rejects.toThrow(/takes no writes/);
+    await primary.close();
+  });
+});
+
+test("a database of another encoding than UTF8 is warned of at the start", async () => {
+  const name = `svc_latin1_${process.pid}`;
+  await onServer(`CREATE DATABASE ${name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`);
+  await using database = await existingDatabase(name);
+
+  const { warnings } = await start(database);
+
+  expect(warnings).toMatchObject([{ fields: { encoding: "LATIN1" }, message: expect.stringContaining("emoji") }]);
+  expect(
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.inbox.insert([inboxRow({ payload: "\u{1f600}" })])),
+  ).toMatchObject([{ kind: "refused" }]);
+});
