@@ -156,7 +156,9 @@ describe("statements that are sent behind one another", () => {
       await oneTurn();
       const both = Promise.allSettled([stuck, pool.run(locked, { key: 2 })]);
       await lock.waiting();
-      await database.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'advisory'");
+      await database.query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'",
+      );
       const unavailable = { status: "rejected", reason: { code: "unavailable" } };
       expect(await both).toMatchObject([unavailable, unavailable]);
     });
