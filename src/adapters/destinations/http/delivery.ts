@@ -371,7 +371,7 @@ export function requestHeaders(headers: Headers, own: readonly RequestHeader[]):
     const sentName = HTTP_HEADER_NAME.test(name) ? name : encodedHeaderName(name, HTTP_HEADER_NAME);
     if (sentName !== null) list.push(sentName, httpHeaderOctets(encodedHeaderValue(lowerCase, headers[name] ?? "")));
   }
-  for (const { name, value } of own) list.push(name, value);
+  for (const { name, value } of own) if (value !== null) list.push(name, value);
   return list;
 }
 

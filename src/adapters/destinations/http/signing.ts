@@ -9,7 +9,8 @@ import type { HttpSigning } from "./schema.ts";
 export interface RequestHeader {
   /** In lower case. */
   readonly name: string;
-  readonly value: string;
+  /** Null sends no header of the name. */
+  readonly value: string | null;
 }
 
 /** Signs a request: the headers to send with it. Each attempt has its own time, and so its own signature. */
@@ -26,9 +27,13 @@ export function createSigner(
     for (const text of texts) secrets.add(text);
     return signing.scheme === "hmac" ? hmac(signing, texts, clock) : standardWebhooks(texts, clock);
   });
-  return (message) => current()(message);
+  const dropped = [...STANDARD_HEADERS, ...SVIX_HEADERS, signing.headerName.toLowerCase()];
+  const absent = dropped.map((name) => ({ name, value: null }));
+  return (message) => [...current()(message), ...absent];
 }
 
+/** What receivers read beside, or instead of, the standard's: one of a message would make the signature wrong. */
+const SVIX_HEADERS = ["svix-id", "svix-timestamp", "svix-signature"];
 /** What `standard-webhooks` sends. */
 export const STANDARD_HEADERS = ["webhook-id", "webhook-timestamp", "webhook-signature"] as const;
 

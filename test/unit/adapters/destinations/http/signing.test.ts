@@ -59,6 +59,19 @@ describe("the signature of standard-webhooks", () => {
     expect(new Webhook(NEW).verify(body, headers)).toEqual(JSON.parse(BODY));
   });
 
+  test.each(["svix-id", "Svix-Timestamp", "svix-signature", "X-Signature"])(
+    "is right beside the header %s of a message, which is not sent",
+    async (name) => {
+      const { body, headers } = await sent(STANDARD, { [name]: "1", "X-Other": "2" });
+      for (const library of [new Webhook(NEW), new SvixWebhook(NEW)])
+        expect(library.verify(body, headers)).toBeTruthy();
+      const auth = { kind: "provider", provider: "svix", secrets, timestampTolerance: 300_000 } as const;
+      expect(createVerifier(auth, Date).refusal({ headers }, Buffer.from(body))).toBeNull();
+      expect(headers).toMatchObject({ "x-other": "2" });
+      expect(headers).not.toHaveProperty(name.toLowerCase());
+    },
+  );
+
   test("is that of the standard's example", () => {
     const signer = createSigner(
       { ...STANDARD, secrets: [new Secret("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")] },
@@ -101,6 +114,18 @@ describe("the signature of hmac", () => {
     expect(
       verifier.refusal({ headers: { ...headers, "x-time": String(Date.now() + 1) } }, Buffer.from(body)),
     ).toContain("is wrong");
+  });
+
+  test("is sent without the headers of another scheme that a message has", async () => {
+    const foreign = ["webhook", "svix"].flatMap((names) =>
+      ["id", "timestamp", "signature"].map((n) => `${names}-${n}`),
+    );
+    const { headers } = await sent(
+      HMAC,
+      Object.fromEntries([...foreign, "X-SIGNATURE"].map((name) => [name, "forged"])),
+    );
+    for (const name of foreign) expect(headers).not.toHaveProperty(name);
+    expect(headers["x-signature"]).toMatch(/^sha256=/);
   });
 
   test("is there for each secret", async () => {
