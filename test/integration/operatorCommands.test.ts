@@ -8,6 +8,7 @@ import { addReplayCommand } from "../../src/cli/replay.ts";
 import { addStatusCommands } from "../../src/cli/status.ts";
 import { addTailCommand } from "../../src/cli/tail.ts";
 import { addTraceCommand } from "../../src/cli/trace.ts";
+import { storedKey } from "../../src/core/receipt/attributes.ts";
 import { ConfigError } from "../../src/model/errors.ts";
 import { PARKED_UNTIL } from "../../src/model/rows.ts";
 import { runCommand } from "../support/commands.ts";
@@ -165,6 +166,14 @@ describe("svc trace", () => {
     const stdout = await trace(configOf(database), id);
     expect(stdout).toMatch(new RegExp(`^${id}  parked, 5 of 5 attempts failed`));
     expect(stdout).toContain("waits             parked: svc parked retry delivers it again");
+  });
+
+  test("finds a key in its stored form, and as the sender gave it", async () => {
+    const given = `joined:${"k".repeat(300)}`;
+    const insert = "INSERT INTO inbox (source, idempotency_key, payload) VALUES ('orders', $1, '{}') RETURNING id";
+    const [row] = await database.query<{ id: string }>(insert, [storedKey(given)]);
+    for (const text of [given, storedKey(given)])
+      expect(await trace(configOf(database), text)).toContain(String(row?.id));
   });
 
   test("says that no relay runs, where the configuration switches it off", async () => {

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
+import { storedKey } from "../../src/core/receipt/attributes.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -211,7 +212,7 @@ describeWithSqlServer("an owner's tables in SQL Server", () => {
   test("keys that differ by letter case, an accent or a space at the end are different messages", async () => {
     await using database = await createSqlServerDatabase();
     await migrated(database);
-    const keys = ["key", "KEY", "kéy", "key ", "key  "];
+    const keys = ["key", "KEY", "kéy", "key ", "key  "].map(storedKey);
     const rows = keys.map((idempotencyKey) => inboxRow({ idempotencyKey }));
 
     const outcomes = await withStoreOn(database, DEFAULT_NAMES, async (store) => [

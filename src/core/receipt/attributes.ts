@@ -42,6 +42,8 @@ interface AttributeProvider {
   readonly isComputed?: boolean;
   /** The messages of one request share it. */
   readonly isOfRequest?: boolean;
+  /** Its value is a key in its stored form, which is derived: no sender gave it. */
+  readonly isDerived?: boolean;
   /** @returns the value, or null when the place holds no usable one */
   find(input: AttributeInput): string | null;
   /** @returns what was found instead of a value, for a reason */
@@ -74,6 +76,8 @@ export interface BrokerAttributeSettings extends AttributeSettings {
  * Longer idempotency keys are stored as a digest: index keys are limited (2.7 kB in PostgreSQL, 1.7 kB in SQL Server).
  */
 const MAX_KEY_LENGTH = 255;
+/** How keys begin that are put together of several values, and digests. */
+const DERIVED = /^(?:joined|sha256):/;
 const MAX_ATTRIBUTE_LENGTH = 1024;
 
 /**
@@ -144,10 +148,20 @@ function withHeaders(
   const computedKey = idempotencyKeyExpression === undefined ? [] : [computed("idempotencyKeyExpression")];
   const inOptionalHeader = (name: string | undefined) => (name === undefined ? [] : [inHeader(name)]);
   return {
-    idempotencyKey: [...inOptionalHeader(idempotencyKeyHeader), ...computedKey, ...idempotencyKey],
+    idempotencyKey: [...inOptionalHeader(idempotencyKeyHeader), ...computedKey, ...idempotencyKey].map(inStoredForm),
     eventType: [...inOptionalHeader(eventTypeHeader), ...eventType],
     aggregateId: [...inOptionalHeader(aggregateIdHeader), ...aggregateId],
   };
+}
+
+/** A place that gives the stored form of a key. */
+function inStoredForm(place: AttributeProvider): AttributeProvider {
+  const { find, isDerived = false } = place;
+  const findStored: typeof find = (input) => {
+    const key = find(input);
+    return key && storedKey(key);
+  };
+  return isDerived ? place : { ...place, find: findStored };
 }
 
 /**
@@ -168,7 +182,7 @@ export function findAttributes(
   };
 }
 
-/** @returns the attributes as stored, or why the message cannot be accepted */
+/** @returns the attributes as stored, as the key is already; or why the message cannot be accepted */
 export function usableAttributes(
   { idempotencyKey, eventType, aggregateId }: FoundAttributes,
   noKeyReason: string,
@@ -176,7 +190,7 @@ export function usableAttributes(
   if (idempotencyKey === null) return { kind: "failed", reason: noKeyReason };
   const reason = unusable("event type", eventType) ?? unusable("aggregate id", aggregateId);
   if (reason !== null) return { kind: "failed", reason };
-  return { kind: "extracted", attributes: { idempotencyKey: storedKey(idempotencyKey), eventType, aggregateId } };
+  return { kind: "extracted", attributes: { idempotencyKey, eventType, aggregateId } };
 }
 
 /**
@@ -199,7 +213,7 @@ export function storableAttributes(
 ): Attributes {
   const storable = (value: string | null) => (unusable("attribute", value) === null ? value : null);
   return {
-    idempotencyKey: storedKey(idempotencyKey ?? digest(body)),
+    idempotencyKey: idempotencyKey ?? digest(body),
     eventType: storable(eventType),
     aggregateId: storable(aggregateId),
   };
@@ -219,8 +233,7 @@ export function droppedKey(
   const document = JsonDocument.parse(body);
   const end = idempotencyKey.findIndex(({ isComputed = false }) => isComputed);
   const certain = end < 0 ? idempotencyKey : idempotencyKey.slice(0, end);
-  const key = document === null ? null : firstValue(certain, { body, document, ...input });
-  return key === null ? null : storedKey(key);
+  return document === null ? null : firstValue(certain, { body, document, ...input });
 }
 
 const MOST_PARSED_BYTES = 16_384;
@@ -240,7 +253,7 @@ function keyIn(providers: readonly AttributeProvider[], input: AttributeInput): 
   const ofMessage = firstValue(own, input);
   if (ofMessage !== null) return ofMessage;
   const ofRequest = firstValue(providers, input);
-  return ofRequest === null ? null : `${ofRequest}:${input.position}`;
+  return ofRequest === null ? null : joinedKey([ofRequest, input.position]);
 }
 
 function noKeyReason(providers: readonly AttributeProvider[], input: AttributeInput): string {
@@ -256,10 +269,25 @@ function unusable(attribute: string, value: string | null): string | null {
   return isStorable(value) ? null : `the ${attribute} holds a NUL character or half of a surrogate pair`;
 }
 
-/** @returns the key itself, or `sha256:<hex>` of its UTF-8 bytes when a database cannot index or store it */
+/**
+ * The stored form of a key that a sender gave.
+ *
+ * @returns the key itself, or `sha256:<hex>` of its UTF-8 bytes when a database cannot index or store it, or it begins
+ *   as derived keys do: it would be taken for the key of another message
+ */
 export function storedKey(key: string): string {
-  return key.length <= MAX_KEY_LENGTH && isStorable(key) ? key : digest(utf8(key));
+  return DERIVED.test(key) ? digest(bytesOf(key)) : indexable(key);
 }
+
+/** A key of several values, in its stored form: `joined:` and the values with colons between; theirs become `%3A`. */
+function joinedKey(values: readonly unknown[]): string {
+  const escaped = values.map((value) => String(value).replace(/[%:]/g, encodeURIComponent));
+  return indexable(`joined:${escaped.join(":")}`);
+}
+
+/** SQL Server compares texts without the spaces at their ends. */
+const indexable = (key: string): string =>
+  key.length <= MAX_KEY_LENGTH && isStorable(key) && !key.endsWith(" ") ? key : digest(bytesOf(key));
 
 /** A header's value; names are case-insensitive. */
 export function inHeader(name: string): AttributeProvider {
@@ -308,9 +336,10 @@ function joined(providers: readonly AttributeProvider[]): AttributeProvider {
   return {
     place: providers.map(({ place }) => place).join(" and "),
     isOfRequest: providers.every(({ isOfRequest = false }) => isOfRequest),
+    isDerived: true,
     find(input) {
       const values = providers.map((provider) => provider.find(input));
-      return values.includes(null) ? null : values.join(":");
+      return values.includes(null) ? null : joinedKey(values);
     },
     found: (input) => missing(input)?.found(input) ?? "nothing",
   };
@@ -320,13 +349,15 @@ function joined(providers: readonly AttributeProvider[]): AttributeProvider {
 function inItems(members: readonly string[]): AttributeProvider {
   return {
     place: `at ${members.map((name) => `$[*].${name}`).join(" and ")}`,
+    isDerived: true,
     find({ document }) {
       const items = parseWithExactNumbers(document.text);
       if (!Array.isArray(items) || items.length === 0) return null;
       const values = items.map((item) => members.map((name) => member(item, name)));
       if (values.flat().some((value) => !["string", "number"].includes(typeof value))) return null;
       const [first = []] = values;
-      return values.length === 1 ? first.join(":") : digest(Buffer.from(JSON.stringify(values)));
+      if (values.length > 1) return digest(Buffer.from(JSON.stringify(values)));
+      return first.length > 1 ? joinedKey(first) : storedKey(String(first[0]));
     },
     found: () => "no list whose items all have them",
   };
@@ -337,6 +368,7 @@ export const atPaths = (paths: Paths = []): readonly AttributeProvider[] => [pat
 /** The last resort: identical bodies are one message. */
 const bodyDigest: AttributeProvider = {
   place: "as digest of the body",
+  isDerived: true,
   find: ({ body }) => digest(body),
   found: () => "nothing",
 };
@@ -366,25 +398,11 @@ function isStorable(text: string): boolean {
 }
 
 const LONE_SURROGATE = /\p{Surrogate}/u;
-const LONE_SURROGATES_AND_RUNS = /\p{Surrogate}|\P{Surrogate}+/gu;
 
-/** UTF-8 with lone surrogates as three bytes (WTF-8), so that different texts have different bytes. */
-function utf8(text: string): Buffer {
-  if (!LONE_SURROGATE.test(text)) return Buffer.from(text);
-  const bytes = Buffer.alloc(text.length * 3);
-  let end = 0;
-  for (const [piece] of text.matchAll(LONE_SURROGATES_AND_RUNS)) {
-    const code = piece.charCodeAt(0);
-    if (piece.length === 1 && code >= 0xd800 && code <= 0xdfff) {
-      bytes[end++] = 0xe0 | (code >> 12);
-      bytes[end++] = 0x80 | ((code >> 6) & 0x3f);
-      bytes[end++] = 0x80 | (code & 0x3f);
-    } else {
-      end += bytes.write(piece, end);
-    }
-  }
-  return bytes.subarray(0, end);
-}
+/** UTF-8; with lone surrogates, which have none, UTF-16 behind a byte that UTF-8 lacks: no two texts have the same. */
+const bytesOf = (text: string): Buffer =>
+  LONE_SURROGATE.test(text) ? Buffer.concat([NOT_UTF8, Buffer.from(text, "utf16le")]) : Buffer.from(text);
+const NOT_UTF8 = Buffer.of(0xff);
 
 /** Replaces bytes that cannot be stored as they are. */
 const digest = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;

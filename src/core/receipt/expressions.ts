@@ -2,7 +2,7 @@ import { errorText, isTransformFailure, type TransformErrorCode } from "../../mo
 import type { Headers } from "../../model/rows.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
 import { DEFAULT_LIMITS } from "../transform/limits.ts";
-import { type FoundAttributes, findHeader } from "./attributes.ts";
+import { type FoundAttributes, findHeader, storedKey } from "./attributes.ts";
 import { hourlyWarning, type WarningTools } from "./hourly.ts";
 
 /** Keys of a source that compute attributes, and the headers that are read before them. */
@@ -102,7 +102,7 @@ export function createExpressions(options: ExpressionOptions): AttributeExpressi
         if (isInHeader(each.name, each.header, input)) continue;
         // One by one: the queue admits any single document, but not a large one several times at once.
         const { value, failure } = await compute(each, input);
-        if (value !== null) values[each.name] = value;
+        if (value !== null) values[each.name] = each.name === "idempotencyKey" ? storedKey(value) : value;
         if (each.name === "idempotencyKey" && failure === "timeout") isKeyLate = true;
       }
     } catch (error) {

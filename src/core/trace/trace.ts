@@ -11,6 +11,7 @@ import type { SecretMasker } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { isUuid } from "../finished/requests.ts";
 import { watchNames } from "../operations/leftOut.ts";
+import { storedKey } from "../receipt/attributes.ts";
 import type { JsonPath } from "../receipt/jsonPath.ts";
 import { HIDDEN, hidePayload, isReason, operatorView, withTexts } from "../redaction/hidePayload.ts";
 import { BEGINNING, type Found, isEnd, newest, once, type Place, parseCursor, timeOf } from "./pages.ts";
@@ -164,7 +165,9 @@ export class Trace {
       const found = await messages.get(id, false).catch(withoutCell);
       if (found?.inbox !== undefined || found?.outbox !== undefined) return [id];
     }
-    return await messages.byIdempotencyKey(Object.keys(this.#options.settings.sources), text);
+    const sources = Object.keys(this.#options.settings.sources);
+    const found = await messages.byIdempotencyKey(sources, text);
+    return found.length > 0 ? found : await messages.byIdempotencyKey(sources, storedKey(text));
   }
 
   async #searched(text: string): Promise<readonly MessageId[]> {

@@ -124,8 +124,26 @@ describe("a request with several messages", () => {
     const attributes = httpPlan({ idempotencyKeyHeader: "X-Key", idempotencyKeyPath: "$.id" });
     await using http = await startHttp({ attributes });
     await http.post(lines({ id: "own" }, { a: 1 }, { a: 2 }), { ...NDJSON, "X-Key": "k" });
-    expect(http.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["own", "k:1", "k:2"]);
+    expect(http.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["own", "joined:k:1", "joined:k:2"]);
   });
+});
+
+test("an item of a batch is not taken for a message whose key is that of the batch and a number", async () => {
+  await using http = await startHttp({ attributes: httpPlan({ idempotencyKeyHeader: "X-Key" }) });
+  const single = (key: string) => http.post('{"n":0}', { "X-Key": key });
+  for (const key of ["order:1", "joined:order:1"]) expect((await single(key)).status).toBe(202);
+  const batch = await http.post(lines({ n: 1 }, { n: 2 }), { ...NDJSON, "X-Key": "order" });
+  expect((await answerOf(batch)).items).toEqual([
+    [202, "an id"],
+    [202, "an id"],
+  ]);
+  expect(http.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual([
+    "order:1",
+    expect.stringMatching(/^sha256:/),
+    "joined:order:0",
+    "joined:order:1",
+  ]);
+  expect(await (await single("joined:order:1")).json()).toEqual({ status: "duplicate" });
 });
 
 describe("a list in a JSON document", () => {

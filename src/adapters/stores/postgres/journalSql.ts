@@ -47,7 +47,7 @@ SELECT count(*)::int AS count FROM (SELECT FROM ${table} j WHERE j.${c.messageId
       `j.${c.correlationId} = $2::text AND j.${c.outcome} = $3::text`,
     ),
 
-    dialect: { entryValues: (entries) => arraysOf(entries, ENTRY), storedKey: (key) => key },
+    dialect: { entryValues: (entries) => arraysOf(entries, ENTRY) },
   };
 }
 

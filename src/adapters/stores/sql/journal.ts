@@ -8,8 +8,6 @@ export interface JournalStatements<S>
   readonly dialect: {
     /** The values of `add`. @param entries one at least */
     entryValues(entries: readonly NewJournalEntry[]): Values;
-    /** An idempotency key as inbox rows have it. */
-    storedKey(key: string): string;
   };
 }
 
@@ -34,7 +32,7 @@ export function journalStore<S>(runner: StatementRunner<S>, sql: JournalStatemen
     async find(search, limit) {
       const [statement, text] =
         "idempotencyKey" in search
-          ? [sql.byIdempotencyKey, sql.dialect.storedKey(search.idempotencyKey)]
+          ? [sql.byIdempotencyKey, search.idempotencyKey]
           : [sql.byCorrelationId, search.correlationId];
       return (await runner.run(statement, { text, outcome: search.outcome, limit })).map(journalEntry);
     },

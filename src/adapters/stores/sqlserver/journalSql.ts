@@ -3,7 +3,6 @@ import { JOURNAL_TIMEOUT_MS, type JournalStatements } from "../sql/journal.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { Values } from "../sql/rows.ts";
 import { BATCH, NOW, placeFrom, placeNames, placeTypes, textBatch, textOf } from "./fragments.ts";
-import { storedKey } from "./receipt.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** Every statement on the journal, with the configured names woven in once. */
@@ -57,7 +56,7 @@ SELECT COUNT(*) AS count FROM (SELECT TOP (${MOST_COUNTED}) j.${c.id} FROM ${tab
       `j.${c.correlationId} = @text AND j.${c.outcome} = @outcome`,
     ),
 
-    dialect: { entryValues, storedKey },
+    dialect: { entryValues },
   };
 }
 
@@ -70,7 +69,7 @@ function entryValues(entries: readonly NewJournalEntry[]): Values {
     outcome,
     replica,
     source,
-    idempotencyKey: idempotencyKey === null ? null : storedKey(idempotencyKey),
+    idempotencyKey,
     correlationId,
   }));
   return { ...textBatch(rows, TEXTS) };

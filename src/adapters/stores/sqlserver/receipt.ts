@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, NewInboxRow, Schedule } from "../../../model/rows.ts";
 import type { Log } from "../../../ports/runtime.ts";
@@ -88,7 +87,6 @@ function insertedRow({ schedule, expiry, bucket: _, ...row }: NewInboxRow, posit
     ...(schedule === undefined ? {} : scheduleValues(schedule)),
     expiresAt: timeText(expiry?.at),
     liveMs: expiry?.afterMs ?? null,
-    idempotencyKey: storedKey(row.idempotencyKey),
     headers: JSON.stringify(row.headers),
   };
 }
@@ -112,11 +110,6 @@ function firstOfEachKey(rows: readonly InsertedRow[]): readonly InsertedRow[] {
     if (!firsts.has(key)) firsts.set(key, row);
   }
   return [...firsts.values()];
-}
-
-/** SQL Server compares text without trailing spaces, under every collation: such a key is stored as its digest. */
-export function storedKey(key: string): string {
-  return key.endsWith(" ") ? `sha256:${createHash("sha256").update(key, "utf8").digest("hex")}` : key;
 }
 
 /** Properties of a row to insert that are texts. */

@@ -235,7 +235,19 @@ describe("the stored form of an idempotency key", () => {
   test("keeps keys with different half surrogate pairs apart", () => {
     const keys = ["\ud800", "\ud801", "\udc00", "\ufffd", "\ud800\ud800", "a\ud800", "\ud800a"].map(storedKey);
     expect(new Set(keys).size).toBe(keys.length);
-    expect(storedKey("\ud800")).toBe(sha256(Buffer.from([0xed, 0xa0, 0x80])));
+  });
+
+  test("is a digest if the key begins as derived ones do, or ends in a space", () => {
+    for (const key of [sha256("{}"), "sha256:", "joined:a:1", "key ", "key  "])
+      expect(storedKey(key)).toBe(sha256(key));
+    for (const key of ["sha256", "joined", "x-joined:a", "Joined:a", " key", "a:1"]) expect(storedKey(key)).toBe(key);
+  });
+
+  test("of a key that a sender gives is never that of a body without one", () => {
+    const plan = httpPlan({}, { idempotencyKey: [{ header: "X-Key" }, { digest: "body" }] });
+    const keyWith = (headers = {}) => extractAttributes(plan, input("{}", { headers }));
+    expect(keyWith()).toMatchObject({ attributes: { idempotencyKey: sha256("{}") } });
+    expect(keyWith({ "X-Key": sha256("{}") })).toMatchObject({ attributes: { idempotencyKey: sha256(sha256("{}")) } });
   });
 
   test("keeps whole surrogate pairs as they are", () => {
@@ -313,11 +325,26 @@ describe("attributes of a webhook", () => {
 
   test("are in the provider's places, the first that has one", () => {
     const headers = { "x-topic": "paid", "X-Event": "e-1" };
-    expect(read("{}", headers)).toMatchObject({ idempotencyKey: "paid:e-1", eventType: "paid" });
+    expect(read("{}", headers)).toMatchObject({ idempotencyKey: "joined:paid:e-1", eventType: "paid" });
     expect(read('{"type":"t"}', { "x-topic": "paid" })).toMatchObject({
       idempotencyKey: sha256('{"type":"t"}'),
       eventType: "t",
     });
+  });
+
+  test("put together keep their ends: other values have another key, however long", () => {
+    const keyWith = (topic: string, event: string) =>
+      (read("{}", { "x-topic": topic, "x-event": event }) as { readonly idempotencyKey: string }).idempotencyKey;
+    expect(keyWith("a:b", "c")).toBe("joined:a%3Ab:c");
+    const keys = [
+      ["a:b", "c"],
+      ["a", "b:c"],
+      ["a%3Ab", "c"],
+      ["a", "b%3Ac"],
+      ["a", "b c"],
+    ] as const;
+    expect(new Set(keys.map(([topic, event]) => keyWith(topic, event))).size).toBe(keys.length);
+    expect(keyWith("a", "x".repeat(255))).toBe(sha256(`joined:a:${"x".repeat(255)}`));
   });
 
   test("a configured path counts instead of them", () => {
@@ -330,8 +357,8 @@ describe("attributes of a webhook", () => {
   test("a batch has the key of its items, whatever else is in it, to the digit and in their order", () => {
     const batch = (...ids: readonly (number | string)[]) => `[${ids.map((id) => `{"id":${id},"at":"x"}`).join()}]`;
     const keyOfBatch = (text: string) => (read(text) as { readonly idempotencyKey: string }).idempotencyKey;
-    expect(keyOfBatch(batch(1))).toBe("1:x");
-    expect(keyOfBatch('[{"id":1,"at":"x","attempt":2}]')).toBe("1:x");
+    expect(keyOfBatch(batch(1))).toBe("joined:1:x");
+    expect(keyOfBatch('[{"id":1,"at":"x","attempt":2}]')).toBe("joined:1:x");
     const keys = [batch(1, 2), batch(2, 1), batch(1), batch(1, 2, 3), batch('"1"', 2)].map(keyOfBatch);
     expect(new Set(keys).size).toBe(keys.length);
     expect(keyOfBatch(batch("12345678901234567890", 1))).not.toBe(keyOfBatch(batch("12345678901234567891", 1)));

@@ -31,8 +31,8 @@ const CASES: Readonly<Record<string, BatchCase>> = {
       { eventId: 101, subscriptionId: 26, occurredAt: 1702, subscriptionType: "contact.deletion", attemptNumber },
     ],
     expected: [
-      { key: "100:25:1701", type: "contact.creation" },
-      { key: "101:26:1702", type: "contact.deletion" },
+      { key: "joined:100:25:1701", type: "contact.creation" },
+      { key: "joined:101:26:1702", type: "contact.deletion" },
     ],
   },
   "microsoft-graph": {

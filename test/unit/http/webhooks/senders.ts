@@ -176,7 +176,7 @@ export const SENDERS: readonly Sender[] = [
         "X-Shopify-Event-Id": "98880550-7158-44d4-b7cd-2c97c8a091b5",
         "X-Shopify-Webhook-Id": "b54557e4-bdd9-4b37-8a5f-bf7d70bcd043",
       })(signing, ms, message),
-    expected: { key: "orders/paid:98880550-7158-44d4-b7cd-2c97c8a091b5", type: "orders/paid" },
+    expected: { key: "joined:orders/paid:98880550-7158-44d4-b7cd-2c97c8a091b5", type: "orders/paid" },
     signature: { header: "X-Shopify-Hmac-Sha256" },
     encoding: "base64",
   },
@@ -326,7 +326,7 @@ export const SENDERS: readonly Sender[] = [
       const body = { live: "false", notificationItems: [{ NotificationRequestItem: item }] };
       return { headers: JSON_TYPE, body: Buffer.from(message ?? JSON.stringify(body)) };
     },
-    expected: { key: "AUTHORISATION:7914073381342284", type: "AUTHORISATION" },
+    expected: { key: "joined:AUTHORISATION:7914073381342284", type: "AUTHORISATION" },
     signature: { member: ["notificationItems", 0, "NotificationRequestItem", "additionalData", "hmacSignature"] },
     encoding: "base64",
     signsBody: false,
@@ -425,7 +425,7 @@ export const SENDERS: readonly Sender[] = [
       };
       return { headers: { ...JSON_TYPE, ...headers }, body: Buffer.from(message), query: "?to=a%40b" };
     },
-    expected: { key: "100:25:1701", type: "contact.creation" },
+    expected: { key: "joined:100:25:1701", type: "contact.creation" },
     signature: { header: "X-HubSpot-Signature-v3" },
     encoding: "base64",
     toleranceMs: FIVE_MINUTES,
