@@ -9,8 +9,6 @@ type FormOf = (req: IncomingMessage) => BatchForm | undefined;
 interface BatchSource {
   readonly batch: { readonly path?: string | undefined };
   readonly auth?: InboundAuth | undefined;
-  readonly idempotencyKeyHeader?: string | undefined;
-  readonly idempotencyKeyExpression?: string | undefined;
 }
 
 /** @throws Error when `batch.path` is not a path to a list */
@@ -26,15 +24,12 @@ export function createFormOf(source: BatchSource): FormOf {
 }
 
 /**
- * Whether `Content-Type` may say that a request has several messages. Signatures do not cover it: who resends a
- * recorded request with another one would give its messages new idempotency keys, unless these are in their bodies.
+ * Whether `Content-Type` may say what a request holds. Not if a signature leaves it out: anyone could resend a recorded
+ * request as another one.
  */
-export function trustsContentType({ auth, batch, ...key }: BatchSource): boolean {
-  // An expression may read headers, and the position.
-  const isInBody = key.idempotencyKeyHeader === undefined && key.idempotencyKeyExpression === undefined;
-  // A line may hold the whole list, with an id of its own.
-  const isAlwaysSplit = batch.path !== undefined;
-  return auth?.kind !== "provider" && (auth?.kind !== "hmac" || (isInBody && !isAlwaysSplit));
+export function trustsContentType({ auth }: Pick<BatchSource, "auth">): boolean {
+  if (auth?.kind === "hmac") return /\{\{\s*headers\.content-type\s*\}\}/i.test(auth.signedText ?? "");
+  return auth?.kind !== "provider";
 }
 
 /** The media types of several messages. */

@@ -207,19 +207,15 @@ const GET_WITH_BODY = "a signed GET has no body";
 
 function schemeOf(auth: HmacAuth): SignatureScheme {
   const { headerName: header, signatureField: field, signaturePrefix: prefix } = auth;
-  const time = timePlace(auth);
+  const { timestampHeader, timestampField = "" } = auth;
+  const time = timestampHeader === undefined ? { field: timestampField } : { header: timestampHeader };
   return {
     at: field === undefined ? { header, prefix } : { header, field, separator: "," },
     encoding: auth.encoding,
     key: { hmac: DIGESTS[auth.algorithm], secret: "text" },
     signed: signedTextOf(auth),
-    ...(time === undefined ? {} : { time: { at: time, unit: auth.timestampUnit } }),
+    ...(time.field === "" ? {} : { time: { at: time, unit: auth.timestampUnit } }),
   };
-}
-
-function timePlace({ timestampHeader, timestampField }: HmacAuth) {
-  if (timestampHeader !== undefined) return { header: timestampHeader };
-  return timestampField === undefined ? undefined : { field: timestampField };
 }
 
 function inHeader(name: string, description: string): SecurityScheme {

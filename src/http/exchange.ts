@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Transform } from "node:stream";
-import { createBrotliDecompress, createGunzip, createInflate, createInflateRaw } from "node:zlib";
+import { createBrotliDecompress, createGunzip, createInflate, createInflateRaw, type Zlib } from "node:zlib";
 import type { Clock } from "../time/clock.ts";
 import type { Verifier } from "./credentials.ts";
 
@@ -56,7 +56,7 @@ export async function admit(
       answerError(res, 401, admitted.reason);
       break;
     case "unsupported_encoding":
-      res.setHeader("Accept-Encoding", ACCEPTED_ENCODINGS);
+      res.setHeader("Accept-Encoding", verifier?.signsBody ? "identity" : ACCEPTED_ENCODINGS);
       answerError(res, 415, ERRORS.unsupportedEncoding);
       break;
     case "undecodable":
@@ -91,13 +91,13 @@ async function receiveBody(
       : { kind: size };
   }
   const decoder = decoderOf(req.headers["content-encoding"]);
-  if (decoder === undefined) return { kind: "unsupported_encoding" };
+  // What is verified is what is parsed and stored: decoded, it could be another document.
+  if (decoder === undefined || (decoder !== null && verifier?.signsBody)) return { kind: "unsupported_encoding" };
 
   // What announces more has been refused.
   const largest = Number(req.headers["content-length"] ?? limits.maxBytes);
   const received = await gather(largest, limits, (events) => read(req, res, events));
   if (received.kind !== "read") return received;
-  // A signature covers the bytes that were sent.
   const reason = verifier?.signsBody ? verifier.refusal(req, received.body) : null;
   if (verifier !== null && reason !== null) return { kind: "unauthorized", reason, challenge: verifier.challenge };
   return decoder === null ? received : decodeBody(received.body, decoder, limits);
@@ -114,7 +114,8 @@ function decodeBody(body: Buffer, decoder: Decoder, limits: BodyLimits): Promise
   return gather(limits.maxBytes, limits, ({ onData, onEnd, onFailure }) => {
     const stream = decoder(body);
     stream.on("data", onData);
-    stream.on("end", onEnd);
+    // What follows the encoded data would pass unseen.
+    stream.on("end", () => (stream.bytesWritten === body.length ? onEnd() : onFailure("undecodable")));
     stream.on("error", () => onFailure("undecodable"));
     stream.end(body);
     return () => stream.destroy();
@@ -207,7 +208,7 @@ function ignore(): void {}
 export const ACCEPTED_ENCODINGS = "gzip, deflate, br";
 
 /** Makes the stream that decodes this body. */
-type Decoder = (body: Buffer) => Transform;
+type Decoder = (body: Buffer) => Transform & Zlib;
 
 const DECODERS: ReadonlyMap<string, Decoder> = new Map(
   Object.entries({
@@ -441,7 +442,7 @@ export const ERRORS = {
   transformUnavailable: "The transform cannot be run now",
   undecodable: "The body is not what its Content-Encoding says",
   unsupportedEncoding:
-    "The Content-Encoding of the body is not supported; send it plain, or as one of gzip, deflate, br",
+    "The Content-Encoding of the body is not supported; send it plain, or, if the request is not signed, as one of gzip, deflate, br",
   noDestinationTable:
     "The table of the destinations is missing, or the service has no rights on it: " +
     "the log at startup has the statement that repairs it",

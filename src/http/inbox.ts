@@ -9,7 +9,7 @@ import { emptyHeaders, type Headers, type Receipt } from "../model/rows.ts";
 import { isCredentialHeader } from "../model/secret.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../time/clock.ts";
-import { createFormOf } from "./batch.ts";
+import { createFormOf, trustsContentType } from "./batch.ts";
 import { accessOf, createVerifier, credentialHeaderNames } from "./credentials.ts";
 import { admit, type BodyBudget, ERRORS, send, sendError, sendJson, tooManyMessage } from "./exchange.ts";
 import { type DescribedSource, describeReceive } from "./openapi/sources.ts";
@@ -59,7 +59,7 @@ function receiveHandler(
   { settings, receiver }: HttpSource,
   { inbox, budget, clock, metrics }: InboxOptions,
 ): { readonly handle: RouteHandler; readonly handshakeMethods: readonly string[] } {
-  const { auth, batch } = settings;
+  const { auth, batch, cloudEvents = false } = settings;
   const webhook = createWebhook(settings, clock);
   const admission = {
     limits: { maxBytes: inbox.maxBodyBytes, budget },
@@ -70,6 +70,7 @@ function receiveHandler(
   const rateLimit = perMinute === undefined ? undefined : new RateLimit(perMinute, clock);
   const omits = headersNotStored(auth, inbox.credentialHeaders);
   const formOf = createFormOf(settings);
+  const trustsType = trustsContentType(settings);
 
   async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const greeting = webhook.greet(req);
@@ -109,9 +110,10 @@ function receiveHandler(
       metrics.inboxRejection(REJECTION_METRICS.extraction_failed);
       return answerReceipt(res, { kind: "rejected", rejection: "extraction_failed", reason: json });
     }
-    const isConverted = body !== received;
-    const describesBody = (name: string): boolean => name === "content-type" && (isConverted || form !== undefined);
-    const headers = receivedHeaders(req.rawHeaders, (name) => describesBody(name) || omits(name));
+    const keepsType = trustsType && form === undefined;
+    const stored = receivedHeaders(req.rawHeaders, (name) => (name === "content-type" && !keepsType) || omits(name));
+    // An item of a batch is an event in structured mode; attributes in headers would be as little signed as the type.
+    const headers = cloudEvents && !keepsType ? { ...stored, "content-type": EVENT_TYPE } : stored;
     const message = { body, headers, correlationId: headerText(correlation) };
     if (form === undefined) answerReceipt(res, await receiver.accept(message));
     else await handleBatch(res, message, form);
@@ -119,7 +121,7 @@ function receiveHandler(
 
   async function handleBatch(
     res: ServerResponse,
-    { body, headers: all, correlationId }: ReceivedMessage,
+    { body, headers, correlationId }: ReceivedMessage,
     form: BatchForm,
   ): Promise<void> {
     const split = splitBatch(body, form, batch.maxItems);
@@ -127,8 +129,6 @@ function receiveHandler(
       metrics.inboxRejection(REJECTION_METRICS.extraction_failed);
       return answerUnsplit(res, split, batch.maxItems);
     }
-    // Each is an event in structured mode.
-    const headers = settings.cloudEvents === true ? { ...all, "content-type": EVENT_TYPE } : all;
     const messages = split.bodies.map((each, position) => ({ body: each, headers, correlationId, position }));
     answerBatch(res, await receiver.acceptRequest(messages, batch.atomic), batch.atomic);
   }

@@ -88,6 +88,8 @@ export class HttpServer implements Service {
         requestTimeout,
         connectionsCheckingInterval: Math.min(5000, requestTimeout),
         noDelay: true,
+        // Node would show the first of two, and its raw headers both: they are verified and stored as one text.
+        joinDuplicateHeaders: true,
       },
       onRequest,
     );

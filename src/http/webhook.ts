@@ -11,6 +11,7 @@ import {
   verifyTokensOf,
 } from "../adapters/sources/http/kind.ts";
 import type { InboundAuth, ProviderAuth } from "../adapters/sources/http/schema.ts";
+import { JsonDocument } from "../core/receipt/jsonDocument.ts";
 import { madeOf } from "../model/secret.ts";
 import type { Clock } from "../time/clock.ts";
 import { JSON_TYPE, send, TEXT_TYPE } from "./exchange.ts";
@@ -74,7 +75,7 @@ function ofProvider(auth: ProviderAuth, { handshake, form }: Provider, clock: Pi
     },
     jsonOf(req, body) {
       // No signature covers the type: recorded JSON would come again as a form, under the key of another message.
-      const isFormBody = form !== undefined && isForm(req) && jsonOf(body) === undefined;
+      const isFormBody = form !== undefined && isForm(req) && JsonDocument.parse(body) === null;
       return isFormBody ? formToJson(body, form.jsonField) : body;
     },
   };

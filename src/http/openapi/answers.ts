@@ -79,7 +79,7 @@ export const header = (name: string, description: string, schema: Schema): Respo
   [name]: { description, required: true, schema },
 });
 export const RETRY_AFTER = header("Retry-After", "Seconds until a retry.", { type: "integer", minimum: 1 });
-const ENCODINGS = header("Accept-Encoding", "The supported encodings.", { const: ACCEPTED_ENCODINGS });
+const ENCODINGS = header("Accept-Encoding", "The supported encodings.", { enum: [ACCEPTED_ENCODINGS, "identity"] });
 
 export const STORAGE_FAILED = error(500, "The database failed: try again.", ERRORS.storageFailed, "StorageFailed");
 

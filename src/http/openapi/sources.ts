@@ -124,7 +124,8 @@ function describe(source: DescribedSource): string {
       ? "It is then relayed into the outbox and delivered."
       : "It then waits in the inbox until a pull client claims it.",
     title && `It takes the webhooks of ${title}.`,
-    source.cloudEvents && "It takes CloudEvents 1.0, structured as JSON or binary.",
+    source.cloudEvents &&
+      `It takes CloudEvents 1.0, structured as JSON${trustsContentType(source) ? " or binary" : ""}.`,
     provider?.handshake && "Its handshake is answered and not stored.",
     keyText(source, title),
     aggregateIdPath && `Messages with the same aggregate id, ${atText(aggregateIdPath)}, stay in order.`,

@@ -151,6 +151,7 @@ describe("an encoded body", () => {
     ["deflate", deflateSync(text)],
     ["deflate", deflateRawSync(text)],
     ["br", brotliCompressSync(text)],
+    ["gzip", Buffer.concat([gzipSync(text.slice(0, 9)), gzipSync(text.slice(9))])],
     ["identity", Buffer.from(text)],
   ])("of %s is stored decoded, without the header", async (encoding, body) => {
     await using http = await startHttp();
@@ -171,6 +172,23 @@ describe("an encoded body", () => {
     });
     const cut = (encoding === "br" ? brotliCompressSync : gzipSync)(text).subarray(0, -5);
     expect((await http.post(cut, { "Content-Encoding": encoding })).status).toBe(400);
+  });
+
+  test.each([
+    ["gzip", gzipSync(text)],
+    ["deflate", deflateSync(text)],
+    ["deflate", deflateRawSync(text)],
+    ["br", brotliCompressSync(text)],
+  ])("of %s is refused with bytes behind its end", async (encoding, body) => {
+    await using http = await startHttp();
+    for (const rest of ["\0", " ", '{"id":2}']) {
+      const response = await http.post(Buffer.concat([body, Buffer.from(rest)]), { "Content-Encoding": encoding });
+      expect([response.status, await response.json()]).toEqual([
+        400,
+        { error: "The body is not what its Content-Encoding says" },
+      ]);
+    }
+    expect(http.store.rows).toEqual([]);
   });
 
   test.each(["zstd", "gzip, gzip", "constructor"])(
@@ -214,7 +232,7 @@ describe("an encoded body", () => {
     expect((await http.post(body, { "Content-Encoding": "gzip" })).status).toBe(202);
   });
 
-  test("is signed as it is sent", async () => {
+  test("is refused from a sender that signs", async () => {
     const auth = {
       kind: "hmac",
       signaturePayloadFormat: "BODY",
@@ -231,8 +249,11 @@ describe("an encoded body", () => {
     const signature = (bytes: string | Buffer) => createHmac("sha256", "s").update(bytes).digest("hex");
     const post = (signed: string | Buffer) =>
       http.post(body, { "Content-Encoding": "gzip", "X-Signature": signature(signed) });
-    expect((await post(text)).status).toBe(401);
-    expect((await post(body)).status).toBe(202);
+    expect((await post(text)).status).toBe(415);
+    expect((await post(body)).headers.get("accept-encoding")).toBe("identity");
+    expect((await http.post(text, { "Content-Encoding": "identity", "X-Signature": signature(text) })).status).toBe(
+      202,
+    );
   });
 });
 

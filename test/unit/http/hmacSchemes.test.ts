@@ -153,18 +153,24 @@ describe("a CloudEvent in binary mode", () => {
   const start = (keys: string, filter?: HarnessOptions["filter"]) =>
     startHttp({ route: { cloudEvents: true, auth: load(keys) }, attributes: httpPlan({ cloudEvents: true }), filter });
 
-  test("may be sent again as another event, unless its attributes are signed", async () => {
+  test("is taken only if its content type is signed, and as another event unless its attributes are", async () => {
     await using bodyOnly = await start("secret: key");
-    const ofBody = { ...event, ...sign(BODY) };
-    expect((await bodyOnly.post(BODY, ofBody)).status).toBe(202);
-    expect((await bodyOnly.post(BODY, { ...ofBody, "ce-id": "e-2" })).status).toBe(202);
-    expect(bodyOnly.store.rows).toHaveLength(2);
+    expect((await bodyOnly.post(BODY, { ...event, ...sign(BODY) })).status).toBe(400);
+
+    const typeOnly = await start('secret: key, signedText: "{{ headers.content-type }}{{ body }}"');
+    const type = { "Content-Type": "application/json" };
+    const ofType = { ...event, ...type, ...sign(`application/json${BODY}`) };
+    expect((await typeOnly.post(BODY, ofType)).status).toBe(202);
+    expect((await typeOnly.post(BODY, { ...ofType, "ce-id": "e-2" })).status).toBe(202);
+    await typeOnly.stop();
 
     const names = ["ce-id", "ce-source", "ce-type"] as const;
     // As YAML writes a line break, which no header can hold.
-    const template = [...names.map((name) => `{{ headers.${name} }}`), "{{ body }}"].join("\\n");
+    const signed = ["Content-Type", ...names].map((name) => `{{ headers.${name} }}`);
+    const template = [...signed, "{{ body }}"].join("\\n");
     await using whole = await start(`secret: key, signedText: "${template}"`);
-    const ofAll = { ...event, ...sign([...names.map((name) => event[name]), BODY].join("\n")) };
+    const texts = [type["Content-Type"], ...names.map((name) => event[name]), BODY];
+    const ofAll = { ...event, ...type, ...sign(texts.join("\n")) };
     expect((await whole.post(BODY, ofAll)).status).toBe(202);
     for (const name of names) expect((await whole.post(BODY, { ...ofAll, [name]: "x" })).status).toBe(401);
     // The forms of other bindings are not signed.

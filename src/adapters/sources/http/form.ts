@@ -12,7 +12,7 @@ export function isForm(request: Pick<SignedRequest, "headers">): boolean {
   return type.split(";", 1)[0]?.trim().toLowerCase() === "application/x-www-form-urlencoded";
 }
 
-/** Reads a form. @returns the values of each name in order, or why there are none */
+/** Reads a form. @returns the different values of each name in order, or why there are none */
 export function parseForm(body: Buffer): ReadonlyMap<string, readonly string[]> | string {
   let fields = 1;
   for (let at = body.indexOf(AMPERSAND); at >= 0; at = body.indexOf(AMPERSAND, at + 1)) {
@@ -23,7 +23,7 @@ export function parseForm(body: Buffer): ReadonlyMap<string, readonly string[]> 
   for (const [name, value] of new URLSearchParams(body.toString("utf8"))) {
     const values = form.get(name);
     if (values === undefined) form.set(name, [value]);
-    else values.push(value);
+    else if (!values.includes(value)) values.push(value);
   }
   return form;
 }

@@ -1,3 +1,5 @@
+import { LosslessNumber, parse } from "lossless-json";
+
 /** How the senders of webhooks sign: what the `hmac` kind and every provider are made of, for one verifier. */
 
 /** Digests of an HMAC. SHA-1 is weak: only for senders that offer nothing else. */
@@ -88,17 +90,31 @@ export function valueAt(document: unknown, path: string): unknown {
   return value;
 }
 
-/** Text, numbers and booleans as text; undefined for anything else. */
+/** Text, and the digits of a number; undefined for anything else. @param document of {@link jsonOf} */
 export function scalarAt(document: unknown, path: string): string | undefined {
   const value = valueAt(document, path);
-  return ["string", "number", "boolean"].includes(typeof value) ? String(value) : undefined;
+  return value instanceof LosslessNumber ? value.value : textOf(value);
 }
 
-/** The parsed JSON of a body; undefined when it is none. */
+export const textOf = (value: unknown): string | undefined => (typeof value === "string" ? value : undefined);
+
+const UTF8 = new TextDecoder("utf-8", { fatal: true });
+
+/**
+ * The JSON of a body, for values that are signed. Its numbers keep their digits, as `LosslessNumber`.
+ *
+ * @returns undefined when the body is not JSON in UTF-8, or an object has two members of one name: readers differ in
+ *   which one counts
+ */
 export function jsonOf(body: Buffer): unknown {
   try {
-    return JSON.parse(body.toString("utf8"));
+    const text = UTF8.decode(body);
+    // Parsing drops all but one of the members of a name.
+    return countMembers(JSON.stringify(JSON.parse(text))) === countMembers(text) ? parse(text) : undefined;
   } catch {
     return undefined;
   }
 }
+
+const TEXTS = /"[^"\\]*(?:\\.[^"\\]*)*"/g;
+const countMembers = (json: string): number => json.replace(TEXTS, "").split(":").length;

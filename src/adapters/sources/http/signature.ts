@@ -9,6 +9,7 @@ import {
   type SignatureScheme,
   type SignedRequest,
   scalarAt,
+  textOf,
   valueAt,
 } from "./scheme.ts";
 import { parseProviderText, type SignedText } from "./signedText.ts";
@@ -45,8 +46,11 @@ const MOST_ITEMS = 1000;
  */
 export function createSignatureCheck(settings: SignatureSettings): Refusal {
   const { scheme, signed, keys, webhookId } = settings;
+  const isInBody = "path" in scheme.at || "list" in scheme.at;
+  const readsBody = isInBody || (scheme.time !== undefined && "path" in scheme.time.at);
   return (request, body) => {
-    const json = body === null ? null : parsedOnce(body);
+    const json = body === null ? null : { value: readsBody ? jsonOf(body) : undefined };
+    if (isInBody && json?.value === undefined) return json === null ? null : NOT_JSON;
     const found = readSignatures(scheme, request, json);
     if (typeof found === "string") return found;
     const time = readTime(settings, request, json, found.fields);
@@ -54,12 +58,12 @@ export function createSignatureCheck(settings: SignatureSettings): Refusal {
     const signatures = decoded(found, scheme.encoding);
     if (typeof signatures === "string") return signatures;
     if (body === null || json === null) return null;
-    if (scheme.without !== undefined && valueAt(json(), scheme.without) !== undefined) {
+    if (scheme.without !== undefined && valueAt(json.value, scheme.without) !== undefined) {
       return `the body has a value at ${scheme.without}, which no signature covers`;
     }
     const right = new Set<Buffer>();
     for (const url of urlsOf(settings, request)) {
-      const parts = signed({ request, body, json, timestamp: time.text, url, webhookId });
+      const parts = signed({ request, body, json: json.value, timestamp: time.text, url, webhookId });
       if (typeof parts === "string") return parts;
       for (const key of keys) {
         const matches = key.verifier(parts);
@@ -68,28 +72,20 @@ export function createSignatureCheck(settings: SignatureSettings): Refusal {
       }
     }
     const isRight = "list" in scheme.at ? right.size === signatures.length : right.size > 0;
-    return isRight ? null : `the ${scheme.encoding === "text" ? "secret" : "signature"} ${found.place} is wrong`;
+    return isRight ? null : `the ${scheme.encoding === "text" ? "secret" : "signature"} in ${found.subject} is wrong`;
   };
 }
 
-/** The parsed body, undefined when it is not JSON; null when only the headers are there. */
-type Json = (() => unknown) | null;
+/** The body as {@link jsonOf} reads it; null when only the headers are there. */
+type Json = { readonly value: unknown } | null;
 
-function parsedOnce(body: Buffer): () => unknown {
-  let parsed: { readonly value: unknown } | undefined;
-  return () => {
-    parsed ??= { value: jsonOf(body) };
-    return parsed.value;
-  };
-}
+const NOT_JSON = "the body is not JSON whose objects name each member once, and so has no signature";
 
 interface Found {
   readonly signatures: readonly { readonly version: VerifyingKey["version"]; readonly text: string }[];
   /** Of a header such as `t=…,v1=…`. */
   readonly fields: ReadonlyMap<string, readonly string[]>;
-  /** Where they are: `in the X-Signature header`. */
-  readonly place: string;
-  /** The subject of a sentence: `the X-Signature header`. */
+  /** Where they are: `the X-Signature header`. */
   readonly subject: string;
 }
 
@@ -97,17 +93,16 @@ const NO_FIELDS: Found["fields"] = new Map();
 
 /** @returns the texts of the signatures, or what is missing */
 function readSignatures({ at }: SignatureScheme, request: SignedRequest, json: Json): Found | string {
-  if ("path" in at) return inBody(at.path, json);
-  if ("list" in at) return inList(at, json);
+  if ("path" in at) return inBody(at.path, json?.value);
+  if ("list" in at) return inList(at, json?.value);
   const text = headerText(request, at.header);
   if (text === undefined) return `missing ${at.header} header`;
   const subject = `the ${at.header} header`;
-  const place = `in ${subject}`;
   if ("field" in at) {
     const fields = readFields(text, at.separator);
     const values = fields.get(at.field) ?? [];
     if (values.length === 0) return `${subject} has no ${at.field} field`;
-    return { signatures: values.map((value) => ({ version: null, text: value })), fields, place, subject };
+    return { signatures: values.map((value) => ({ version: null, text: value })), fields, subject };
   }
   if ("versions" in at) {
     const signatures = text.split(" ").flatMap((each) => {
@@ -115,35 +110,30 @@ function readSignatures({ at }: SignatureScheme, request: SignedRequest, json: J
       return version === undefined ? [] : [{ version, text: each.slice(version.length + 1) }];
     });
     if (signatures.length === 0) return `${subject} has no signature of version v1 or v1a`;
-    return { signatures, fields: NO_FIELDS, place, subject };
+    return { signatures, fields: NO_FIELDS, subject };
   }
   const { prefix = "" } = at;
   if (!text.startsWith(prefix)) return `${subject} does not begin with ${JSON.stringify(prefix)}`;
-  return { signatures: [{ version: null, text: text.slice(prefix.length) }], fields: NO_FIELDS, place, subject };
+  return { signatures: [{ version: null, text: text.slice(prefix.length) }], fields: NO_FIELDS, subject };
 }
 
-function inBody(path: string, json: Json): Found | string {
-  const place = `at ${path} of the body`;
-  const found = { fields: NO_FIELDS, place, subject: `the value ${place}` };
-  if (json === null) return { ...found, signatures: [] };
-  const document = json();
-  if (document === undefined) return "the body is not JSON, and so has no signature";
-  const text = scalarAt(document, path);
-  return text === undefined ? `no signature ${place}` : { ...found, signatures: [{ version: null, text }] };
+function inBody(path: string, document: unknown): Found | string {
+  const subject = `the body at ${path}`;
+  const text = textOf(valueAt(document, path));
+  if (text === undefined) return `no signature in ${subject}`;
+  return { fields: NO_FIELDS, subject, signatures: [{ version: null, text }] };
 }
 
-function inList({ list, member }: { readonly list: string; readonly member: string }, json: Json): Found | string {
-  const place = `at ${list}[*].${member} of the body`;
-  const found = { fields: NO_FIELDS, place, subject: `the value ${place}` };
-  if (json === null) return { ...found, signatures: [] };
-  const items = valueAt(json(), list);
+function inList({ list, member }: { readonly list: string; readonly member: string }, json: unknown): Found | string {
+  const items = valueAt(json, list);
   if (!Array.isArray(items) || items.length === 0) return `no list at ${list} of the body, and so no secret`;
   if (items.length > MOST_ITEMS) return `the list at ${list} has more than ${MOST_ITEMS} items`;
-  const texts = items.flatMap((item) => scalarAt(item, member) ?? []);
+  const texts = items.flatMap((item) => textOf(valueAt(item, member)) ?? []);
   if (texts.length < items.length) return `an item of ${list} has no ${member}`;
   // As a header would bring it: one character per byte.
   const inBytes = (text: string) => Buffer.from(text, "utf8").toString("latin1");
-  return { ...found, signatures: texts.map((text) => ({ version: null, text: inBytes(text) })) };
+  const signatures = texts.map((text) => ({ version: null, text: inBytes(text) }));
+  return { fields: NO_FIELDS, subject: `the body at ${list}[*].${member}`, signatures };
 }
 
 /** Reads `t=1,v1=a,v1=b`; blanks around a field do not count. */
@@ -183,7 +173,7 @@ function readTime(
   } else {
     if (json === null) return { text: undefined };
     place = `the body at ${time.at.path}`;
-    text = scalarAt(json(), time.at.path);
+    text = scalarAt(json.value, time.at.path);
     if (text === undefined) return `no time in ${place}`;
   }
   const ms = READ_TIME[time.unit](text);
@@ -216,7 +206,7 @@ function decoded({ signatures, subject }: Found, encoding: Encoding): Decoded | 
     const bytes = DECODERS[encoding](text);
     return bytes === undefined ? [] : [{ version, bytes }];
   });
-  if (readable.length > 0 || signatures.length === 0) return readable;
+  if (readable.length > 0) return readable;
   return `${subject} holds no ${NAMES[encoding]}`;
 }
 

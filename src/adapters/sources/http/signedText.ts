@@ -1,8 +1,9 @@
 import { createHash } from "node:crypto";
 import { crc32 } from "node:zlib";
+import { LosslessNumber } from "lossless-json";
 import { isForm, parseForm } from "./form.ts";
 import type { DeclaredAuthOf } from "./schema.ts";
-import { headerText, type SignedRequest, scalarAt } from "./scheme.ts";
+import { headerText, type SignedRequest, textOf, valueAt } from "./scheme.ts";
 
 /**
  * Templates of signed texts: `v0:{{ timestamp }}:{{ body }}`. Bytes come out as they were received, so that a signature
@@ -12,8 +13,8 @@ import { headerText, type SignedRequest, scalarAt } from "./scheme.ts";
 interface SignedTextInput {
   readonly request: SignedRequest;
   readonly body: Buffer;
-  /** The body's JSON; undefined when it is none. */
-  readonly json: () => unknown;
+  /** The body as `jsonOf` reads it. */
+  readonly json: unknown;
   /** As received. */
   readonly timestamp: string | undefined;
   /** The URL that the sender called, with its query. */
@@ -90,7 +91,10 @@ export function parseSignedText(text: string): SignedText {
   return compiled(text, VARIABLES, false);
 }
 
-/** {@link parseSignedText} for the tables of providers, which also have `{{ $.path }}` and a few of their own. */
+/**
+ * {@link parseSignedText} for the tables of providers, which also have a few of their own, and members of the body:
+ * `{{ $.path }}` without colons and quotes, `{{ text $.path }}` with any, `{{ number $.path }}` with its digits.
+ */
 export function parseProviderText(text: string): SignedText {
   return compiled(text, { ...VARIABLES, ...OF_PROVIDERS }, true);
 }
@@ -123,22 +127,34 @@ function pieceOf(name: string, variables: Readonly<Record<string, Piece>>, reads
       return value === undefined ? `missing ${header} header` : bytes(value);
     };
   }
-  // A member that the sender leaves out counts as empty.
-  if (readsBody && name.startsWith("$")) return ({ json }) => Buffer.from(scalarAt(json(), name) ?? "", "utf8");
+  const [, type, path] = /^(?:(number|text) )?(\$.*)$/.exec(name) ?? [];
+  if (readsBody && path !== undefined) return ({ json }) => memberPiece(valueAt(json, path), type, path);
   const known = `${Object.keys(VARIABLES).join(", ")} and headers.<name>`;
   throw new Error(`has the unknown placeholder {{ ${name} }}; there are ${known}`);
 }
 
+/**
+ * Only what the sender itself would have written: members of another type, or with the separator, and the pieces of
+ * another signed document, could be put together to the same signed text. Nothing, or null, counts as empty.
+ */
+function memberPiece(value: unknown, type = "text without colons and quotes", path = ""): Buffer | string {
+  if (value === undefined || value === null) return Buffer.alloc(0);
+  const text = value instanceof LosslessNumber && type === "number" ? value.value : textOf(value);
+  const isRight = type === "number" ? text !== value : type === "text" || !/[:"]/.test(text ?? "");
+  return text !== undefined && isRight ? Buffer.from(text, "utf8") : `the body at ${path} holds no ${type}`;
+}
+
 /** Twilio: the fields of a form, sorted, name and value in turn; any other body is signed by its digest in the URL. */
 function sortedForm({ request, body, url }: SignedTextInput): Buffer | string {
-  if (isForm(request)) {
+  const signed = new URLSearchParams(url.split("?", 2)[1] ?? "").get("bodySHA256");
+  // What the URL says is signed, what the content type says is not.
+  if (signed === null && isForm(request)) {
     const form = parseForm(body);
     if (typeof form === "string") return form;
     const names = [...form.keys()].sort();
-    const fields = names.flatMap((name) => [...new Set(form.get(name))].sort().map((value) => name + value));
+    const fields = names.flatMap((name) => (form.get(name) ?? []).toSorted().map((value) => name + value));
     return Buffer.from(fields.join(""), "utf8");
   }
-  const signed = new URLSearchParams(url.split("?", 2)[1] ?? "").get("bodySHA256");
   if (signed === null) return "the URL has no bodySHA256, which signs a body that is not a form";
   const digest = createHash("sha256").update(body).digest("hex");
   return signed.toLowerCase() === digest ? Buffer.alloc(0) : "the bodySHA256 in the URL is not the digest of the body";

@@ -191,17 +191,18 @@ export const HMAC = {
         at: { path: "$.notificationItems[0].NotificationRequestItem.additionalData.hmacSignature" },
         encoding: "base64",
         key: { hmac: "sha256", secret: "hex" },
+        // The reference alone is the merchant's own: with a colon in others, one signature would fit several items.
         signed: [
-          "pspReference",
-          "originalReference",
-          "merchantAccountCode",
-          "merchantReference",
-          "amount.value",
-          "amount.currency",
-          "eventCode",
-          "success",
+          "$.pspReference",
+          "$.originalReference",
+          "$.merchantAccountCode",
+          "text $.merchantReference",
+          "number $.amount.value",
+          "$.amount.currency",
+          "$.eventCode",
+          "$.success",
         ]
-          .map((name) => `{{ $.notificationItems[0].NotificationRequestItem.${name} }}`)
+          .map((member) => `{{ ${member.replace("$", "$.notificationItems[0].NotificationRequestItem")} }}`)
           .join(":"),
         // Adyen sends one item; a second one would pass unsigned.
         without: "$.notificationItems[1]",
