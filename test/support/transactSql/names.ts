@@ -21,7 +21,7 @@ import {
   OUTBOX_COLUMNS,
   operationsTables,
 } from "../../../src/model/rows.ts";
-import { type Batch, nodesOf, placeOf } from "./grammar.ts";
+import { type Batch, nodesOf, placeOf, tokensOf } from "./grammar.ts";
 
 const MARK = "configured_";
 
@@ -117,6 +117,24 @@ export function outputsToClient({ tree }: Batch): readonly string[] {
   return nodesOf(tree, Output_clauseContext)
     .filter((output) => output.INTO() === undefined)
     .map((output) => `${placeOf(output)} OUTPUT without INTO`);
+}
+
+/**
+ * Text columns of `OPENJSON ... WITH`, table variables and temporary tables without a collation: they have the database's, and no
+ * comparison with a column of another one compiles (error 468).
+ */
+export function uncollatedColumns(text: string): readonly string[] {
+  const tokens = tokensOf(text);
+  return tokens
+    .filter(({ text = "" }, n) => {
+      if (!/^n?(var)?char$|^n?text$/i.test(text)) return false;
+      // CONVERT(type, ...), CAST(... AS type) and variables are no columns.
+      const before = tokens[n - 1];
+      const isColumn = before?.type !== TSqlLexer.LOCAL_ID && before?.type !== TSqlLexer.AS && before?.text !== "(";
+      const behind = tokens[n + 1]?.text === "(" ? n + 4 : n + 1;
+      return isColumn && tokens[behind]?.type !== TSqlLexer.COLLATE;
+    })
+    .map((token) => `${token.line}:${token.charPositionInLine} ${token.text} without COLLATE`);
 }
 
 /**

@@ -9,11 +9,11 @@ import {
   BATCH,
   BEGIN,
   BY_ID,
+  COLLATED,
   COMMIT,
   destinationOf,
   expiresInMs,
   hasCome,
-  LETTER_FOR_LETTER,
   NAMED_IDS,
   NOW,
   ONE_BY_ONE,
@@ -174,13 +174,13 @@ ORDER BY o.${c.sequence}`),
 
   /** Keys and destinations are compared letter for letter, whatever the collation; the dot keeps spaces at the end. */
   const isSame = (text: string, column: string): string =>
-    `CONCAT(${text}, N'.') = CONCAT(${column}, N'.') COLLATE ${LETTER_FOR_LETTER}`;
+    `CONCAT(${text}, N'.') = CONCAT(${column}, N'.') ${COLLATED}`;
   const destinationsGiven = `
-DECLARE @some TABLE (destination nvarchar(max));
-INSERT INTO @some (destination) SELECT t.destination FROM OPENJSON(@destinations) WITH (destination nvarchar(max) '$') t;`;
+DECLARE @some TABLE (destination nvarchar(max) ${COLLATED});
+INSERT INTO @some (destination) SELECT t.destination FROM OPENJSON(@destinations) WITH (destination nvarchar(max) ${COLLATED} '$') t;`;
   const keysGiven = `
-DECLARE @exceptedKeys TABLE ([key] nvarchar(max));
-INSERT INTO @exceptedKeys ([key]) SELECT t.[key] FROM OPENJSON(@exceptKeys) WITH ([key] nvarchar(max) '$') t;`;
+DECLARE @exceptedKeys TABLE ([key] nvarchar(max) ${COLLATED});
+INSERT INTO @exceptedKeys ([key]) SELECT t.[key] FROM OPENJSON(@exceptKeys) WITH ([key] nvarchar(max) ${COLLATED} '$') t;`;
 
   /**
    * Claims of a scope: `@to`, behind the last sequence to read, `@destinations` and `@exceptKeys`, JSON arrays,
@@ -247,12 +247,12 @@ ORDER BY o.${c.sequence};`;
 ${BATCH}
 ${NOW}
 DECLARE @processing nvarchar(20) = N'processing';
-DECLARE @settled TABLE (id uniqueidentifier NOT NULL, token uniqueidentifier NOT NULL, state nvarchar(20) NOT NULL, attempts int NOT NULL,
+DECLARE @settled TABLE (id uniqueidentifier NOT NULL, token uniqueidentifier NOT NULL, state nvarchar(20) ${COLLATED} NOT NULL, attempts int NOT NULL,
   delay int NULL, ${SETTLED_TEXTS.map(placeTypes).join(", ")});
 DECLARE @closed TABLE (id uniqueidentifier NOT NULL);
 INSERT INTO @settled (id, token, state, attempts, delay, ${SETTLED_TEXTS.map(placeNames).join(", ")})
 SELECT j.id, j.token, j.state, j.attempts, j.delay, ${SETTLED_TEXTS.map(placeNames).join(", ")}
-FROM OPENJSON(@rows) WITH (id uniqueidentifier '$.id', token uniqueidentifier '$.token', state nvarchar(20) '$.state',
+FROM OPENJSON(@rows) WITH (id uniqueidentifier '$.id', token uniqueidentifier '$.token', state nvarchar(20) ${COLLATED} '$.state',
   attempts int '$.attempts', delay int '$.delay', ${SETTLED_TEXTS.map(placeFrom).join(", ")}) j;
 ${begin}
 UPDATE o

@@ -1,5 +1,6 @@
 import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
 import { type ColumnRule, destinationRules } from "../sql/schema.ts";
+import { COLLATED } from "./fragments.ts";
 
 /** What the statements of this store accept per column, and how the bundled tables have it. */
 
@@ -7,7 +8,6 @@ const TEXTS = ["nvarchar", "varchar", "nchar", "char"] as const;
 /** Columns of which the driver makes a text, and which the server converts to and from texts by itself. */
 const LABELS = [...TEXTS, "uniqueidentifier", "tinyint", "smallint", "int", "bigint"] as const;
 const COUNTS = ["tinyint", "smallint", "int", "bigint"] as const;
-const BINARY = "COLLATE Latin1_General_100_BIN2";
 
 const uuid: ColumnRule = {
   accepted: ["uniqueidentifier"],
@@ -38,17 +38,17 @@ const count = (fallback: string): ColumnRule => ({
 });
 /** @param history what rows that are there already count as, when the column is added */
 const state = (history: string, leastLength: number): ColumnRule => ({
-  ...text("nvarchar(20)", `${BINARY} NOT NULL DEFAULT N'${history}'`),
+  ...text("nvarchar(20)", `${COLLATED} NOT NULL DEFAULT N'${history}'`),
   fallback: "N'pending'",
   leastLength,
 });
 
 export const INBOX_RULES = {
   id,
-  source: text("nvarchar(200)", `${BINARY} NOT NULL DEFAULT N''`),
-  idempotencyKey: text("nvarchar(255)", `${BINARY} NOT NULL DEFAULT CONVERT(nvarchar(36), NEWID())`),
-  aggregateId: text("nvarchar(800)", `${BINARY} NULL`),
-  eventType: text("nvarchar(400)", `${BINARY} NULL`),
+  source: text("nvarchar(200)", `${COLLATED} NOT NULL DEFAULT N''`),
+  idempotencyKey: text("nvarchar(255)", `${COLLATED} NOT NULL DEFAULT CONVERT(nvarchar(36), NEWID())`),
+  aggregateId: text("nvarchar(800)", `${COLLATED} NULL`),
+  eventType: text("nvarchar(400)", `${COLLATED} NULL`),
   payload: long("NULL"),
   state: state("processed", "processed".length),
   createdAt: now,
@@ -57,7 +57,7 @@ export const INBOX_RULES = {
   claimToken: uuid,
   leaseExpiresAt: time,
   correlationId: text("nvarchar(400)", "NULL"),
-  consumption: { ...text("nvarchar(20)", `${BINARY} NOT NULL DEFAULT N'push'`), leastLength: "push".length },
+  consumption: { ...text("nvarchar(20)", `${COLLATED} NOT NULL DEFAULT N'push'`), leastLength: "push".length },
   scheduledAt: now,
   attempt: count("0"),
   lastError: text("nvarchar(max)", "NULL"),
@@ -67,8 +67,8 @@ export const INBOX_RULES = {
 
 export const OUTBOX_RULES = {
   id,
-  topic: label("nvarchar(1000)", `${BINARY} NULL`),
-  key: label("nvarchar(800)", `${BINARY} NULL`),
+  topic: label("nvarchar(1000)", `${COLLATED} NULL`),
+  key: label("nvarchar(800)", `${COLLATED} NULL`),
   aggregateType: label("nvarchar(400)", "NULL"),
   payload: long("NULL"),
   headers: long("NULL DEFAULT N'{}'"),
@@ -88,7 +88,7 @@ export const OUTBOX_RULES = {
     definition: "bigint NOT NULL IDENTITY (1, 1)",
     notNull: true,
   },
-  destinationOverride: { ...text("nvarchar(400)", `${BINARY} NULL`), isOptional: true },
+  destinationOverride: { ...text("nvarchar(400)", `${COLLATED} NULL`), isOptional: true },
   expiresAt: { ...time, isOptional: true },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
 
@@ -102,12 +102,12 @@ const total: ColumnRule = {
 };
 
 export const DESTINATION_RULES = destinationRules({
-  name: text("nvarchar(400)", `${BINARY} NOT NULL PRIMARY KEY`),
+  name: text("nvarchar(400)", `${COLLATED} NOT NULL PRIMARY KEY`),
   moment,
   author: text("nvarchar(400)", "NULL"),
   words: text("nvarchar(2000)", "NULL"),
   breakerState: {
-    ...text("nvarchar(20)", `${BINARY} NOT NULL DEFAULT N'closed'`),
+    ...text("nvarchar(20)", `${COLLATED} NOT NULL DEFAULT N'closed'`),
     leastLength: "half-open".length,
   },
   openings: { ...count("0"), accepted: ["int", "bigint"] },

@@ -1,6 +1,6 @@
 import { type DestinationStatements, MOST_DOUBLINGS, SLOW_FOR_MS } from "../sql/destinations.ts";
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, NOW } from "./fragments.ts";
+import { BATCH, COLLATED, NOW } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** They read and write a few rows: a longer wait is for a session that holds a row without need. */
@@ -146,12 +146,12 @@ SELECT CASE WHEN @changed = 1 THEN @openMs END AS open_ms;`,
 
     /** `@rows`: JSON array of `ReportValues`. */
     report: short("destinations.report(rows list)")`${BATCH}
-DECLARE @reports TABLE (name nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY, succeeded bigint NULL, failed bigint NULL,
-  error nvarchar(2000) NULL, slow bit NOT NULL);
+DECLARE @reports TABLE (name nvarchar(400) ${COLLATED} NOT NULL PRIMARY KEY, succeeded bigint NULL, failed bigint NULL,
+  error nvarchar(2000) ${COLLATED} NULL, slow bit NOT NULL);
 INSERT INTO @reports (name, succeeded, failed, error, slow)
 SELECT j.name, j.succeeded, j.failed, j.error, j.slow
-FROM OPENJSON(@rows) WITH (name nvarchar(400) '$.name', succeeded bigint '$.succeededAgoMs', failed bigint '$.failedAgoMs',
-  error nvarchar(2000) '$.error', slow bit '$.isSlow') j;
+FROM OPENJSON(@rows) WITH (name nvarchar(400) ${COLLATED} '$.name', succeeded bigint '$.succeededAgoMs', failed bigint '$.failedAgoMs',
+  error nvarchar(2000) ${COLLATED} '$.error', slow bit '$.isSlow') j;
 BEGIN TRANSACTION;
 INSERT INTO ${table} (${c.name})
 SELECT r.name FROM @reports r

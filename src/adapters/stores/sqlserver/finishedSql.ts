@@ -11,6 +11,7 @@ import {
   BATCH,
   BEGIN,
   BY_ID,
+  COLLATED,
   COMMIT,
   NAMED_IDS,
   NOW,
@@ -41,13 +42,13 @@ function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statemen
   const filter = `DECLARE @until datetimeoffset(7) = ${timeOf("@finishedUntil")};
 DECLARE @after datetimeoffset(7) = ${timeOf("@createdAfter")};
 DECLARE @before datetimeoffset(7) = ${timeOf("@createdBefore")};
-DECLARE @wanted TABLE (topic nvarchar(max));
-INSERT INTO @wanted (topic) SELECT t.topic FROM OPENJSON(@topics) WITH (topic nvarchar(max) '$') t;`;
+DECLARE @wanted TABLE (topic nvarchar(max) ${COLLATED});
+INSERT INTO @wanted (topic) SELECT t.topic FROM OPENJSON(@topics) WITH (topic nvarchar(max) ${COLLATED} '$') t;`;
 
   /** Topics are compared letter for letter, whatever the collation; the dot keeps spaces at the end. */
   const matches = `o.${c.updatedAt} <= @until
   AND (@topics IS NULL OR EXISTS (
-    SELECT * FROM @wanted w WHERE CONCAT(w.topic, N'.') = CONCAT(o.${c.topic}, N'.') COLLATE Latin1_General_100_BIN2))
+    SELECT * FROM @wanted w WHERE CONCAT(w.topic, N'.') = CONCAT(o.${c.topic}, N'.') ${COLLATED}))
   AND (@after IS NULL OR o.${c.createdAt} > @after)
   AND (@before IS NULL OR o.${c.createdAt} < @before)
   AND (@state IS NULL OR o.${c.state} = @state)`;

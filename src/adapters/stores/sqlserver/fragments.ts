@@ -10,6 +10,13 @@ import {
   type RoutingDialect,
 } from "../sql/routing.ts";
 
+/**
+ * A collation under which texts are the same when their characters are, that of the bundled tables. Behind the type of
+ * each text column that a statement declares: without it the column has the database's, and its comparison with a
+ * table's column is an error (468). Behind a text that is compared with a column of an owner's table, of any collation.
+ */
+export const COLLATED = "COLLATE Latin1_General_100_BIN2";
+
 /** Opens a batch: no row counts between results, and an error or cancellation ends it and rolls back. */
 export const BATCH = `SET NOCOUNT ON;
 SET XACT_ABORT ON;`;
@@ -148,13 +155,10 @@ export const expiresInMs = (expiresAt: string | null, row: string): string =>
  *   no destination here.
  */
 export function destinationOf(routing: Routing, c: TableNames["outbox"], row: string): string {
-  const text = (of: string) => `CONVERT(nvarchar(max), ${of}) COLLATE ${LETTER_FOR_LETTER}`;
+  const text = (of: string) => `CONVERT(nvarchar(max), ${of}) ${COLLATED}`;
   const override = c.destinationOverride === null ? null : text(overrideOf(c, row));
-  return `${destinationExpression(routing, text(`${row}.${c.topic}`), override, SQL_SERVER)} COLLATE ${LETTER_FOR_LETTER}`;
+  return `${destinationExpression(routing, text(`${row}.${c.topic}`), override, SQL_SERVER)} ${COLLATED}`;
 }
-
-/** A collation under which texts are the same when their characters are. */
-export const LETTER_FOR_LETTER = "Latin1_General_100_BIN2";
 
 const literal = (text: string): string => `N'${text.replaceAll("'", "''")}'`;
 

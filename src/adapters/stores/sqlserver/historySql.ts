@@ -1,7 +1,7 @@
 import type { OperatorEvent } from "../../../ports/historyStore.ts";
 import { entryColumns, type HistoryStatements, type NewEntry } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, BEGIN, BY_ID, ONE_BY_ONE } from "./fragments.ts";
+import { BATCH, BEGIN, BY_ID, COLLATED, ONE_BY_ONE } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** Every statement on the history, with the configured names woven in once. */
@@ -51,9 +51,9 @@ export const ENTRY_PARAMETERS = "entries longText";
 export function noteSettled(names: TableNames): string {
   return `INSERT INTO ${names.historyTable} (${entryColumns(names)})
 SELECT e.id, e.event, e.attempt, e.actor, e.destination, e.code, e.status, e.duration_ms, e.reason
-FROM OPENJSON(@entries) WITH (id uniqueidentifier '$.id', event nvarchar(20) '$.event', attempt int '$.attempt', actor nvarchar(400) '$.actor',
-  destination nvarchar(400) '$.destination', code nvarchar(100) '$.code', status nvarchar(100) '$.status', duration_ms int '$.durationMs',
-  reason nvarchar(2000) '$.reason') e
+FROM OPENJSON(@entries) WITH (id uniqueidentifier '$.id', event nvarchar(20) ${COLLATED} '$.event', attempt int '$.attempt', actor nvarchar(400) ${COLLATED} '$.actor',
+  destination nvarchar(400) ${COLLATED} '$.destination', code nvarchar(100) ${COLLATED} '$.code', status nvarchar(100) ${COLLATED} '$.status', duration_ms int '$.durationMs',
+  reason nvarchar(2000) ${COLLATED} '$.reason') e
 WHERE e.id IN (SELECT c.id FROM @closed c);`;
 }
 

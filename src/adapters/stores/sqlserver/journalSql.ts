@@ -2,7 +2,7 @@ import { MOST_COUNTED, type NewJournalEntry } from "../../../ports/journalStore.
 import { JOURNAL_TIMEOUT_MS, type JournalStatements } from "../sql/journal.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { Values } from "../sql/rows.ts";
-import { BATCH, NOW, placeFrom, placeNames, placeTypes, textBatch, textOf } from "./fragments.ts";
+import { BATCH, COLLATED, NOW, placeFrom, placeNames, placeTypes, textBatch, textOf } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** Every statement on the journal, with the configured names woven in once. */
@@ -21,10 +21,10 @@ FROM ${table} j WHERE ${condition} ORDER BY j.${c.id} DESC;`;
     add: statement("journal.add(rows longText, texts bytes)", { timeoutMs })`
 ${BATCH}
 ${NOW}
-DECLARE @new TABLE (turn int NOT NULL PRIMARY KEY, age int NOT NULL, outcome nvarchar(20) NOT NULL, replica nvarchar(400) NOT NULL,
+DECLARE @new TABLE (turn int NOT NULL PRIMARY KEY, age int NOT NULL, outcome nvarchar(20) ${COLLATED} NOT NULL, replica nvarchar(400) ${COLLATED} NOT NULL,
   ${TEXTS.map((column) => placeTypes(column)).join(", ")});
 INSERT INTO @new (turn, age, outcome, replica, ${TEXTS.map((column) => placeNames(column)).join(", ")})
-SELECT n.* FROM OPENJSON(@rows) WITH (turn int '$.turn', age int '$.age', outcome nvarchar(20) '$.outcome', replica nvarchar(400) '$.replica',
+SELECT n.* FROM OPENJSON(@rows) WITH (turn int '$.turn', age int '$.age', outcome nvarchar(20) ${COLLATED} '$.outcome', replica nvarchar(400) ${COLLATED} '$.replica',
   ${TEXTS.map((column) => placeFrom(column)).join(", ")}) n;
 INSERT INTO ${table} (${columns})
 SELECT DATEADD(millisecond, -r.age, @now), ${textOf("source", "nvarchar(4000)")}, r.outcome, ${textOf("idempotencyKey", "nvarchar(4000)")},

@@ -1,17 +1,7 @@
 import type { MessageStatements } from "../sql/messages.ts";
 import type { TableNames } from "../sql/names.ts";
 import { NO_ROUTING, type Routing } from "../sql/routing.ts";
-import {
-  BATCH,
-  destinationOf,
-  hasCome,
-  LETTER_FOR_LETTER,
-  NOW,
-  overrideOf,
-  TO_READ,
-  timeOf,
-  timeText,
-} from "./fragments.ts";
+import { BATCH, COLLATED, destinationOf, hasCome, NOW, overrideOf, TO_READ, timeOf, timeText } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /**
@@ -33,7 +23,7 @@ export function messageStatements(names: TableNames, routing: Routing = NO_ROUTI
   i.${i.leaseExpiresAt} AS lease_expires_at`;
   /** Letter for letter, whatever the collation of the column is. */
   const is = (column: string, value: string): string =>
-    `(${value} IS NULL OR (${column} IS NOT NULL AND CONCAT(${value}, N'.') = CONCAT(${column}, N'.') COLLATE ${LETTER_FOR_LETTER}))`;
+    `(${value} IS NULL OR (${column} IS NOT NULL AND CONCAT(${value}, N'.') = CONCAT(${column}, N'.') ${COLLATED}))`;
   const isWithin = (created: string): string =>
     `(@createdAfter IS NULL OR ${created} > ${timeOf("@createdAfter")}) AND (@createdBefore IS NULL OR ${created} < ${timeOf("@createdBefore")})`;
 
@@ -56,7 +46,7 @@ SELECT o.${o.id} AS id FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n JOIN
 
     byIdempotencyKey: statement("messages.by idempotency key(sources list, key text)")`
 SELECT i.${i.id} AS id
-FROM OPENJSON(@sources) WITH (name nvarchar(400) '$') s JOIN ${inbox} i ON i.${i.source} = s.name AND i.${i.idempotencyKey} = @key;`,
+FROM OPENJSON(@sources) WITH (name nvarchar(400) ${COLLATED} '$') s JOIN ${inbox} i ON i.${i.source} = s.name ${COLLATED} AND i.${i.idempotencyKey} = @key;`,
 
     rowBefore: statement("messages.row before(id uuid)")`${NOW}
 SELECT TOP (1) ${outboxColumns}
@@ -81,7 +71,7 @@ LEFT JOIN (
   FROM @page p JOIN ${outbox} o ${TO_READ} ON o.${o.id} = p.id
   WHERE ${is(`o.${o.key}`, "@key")} AND ${is(`o.${o.topic}`, "@topic")}
     AND (@destination IS NULL OR ${destinationOf(routing, o, "o")} = @destination)
-    AND (@quotedCorrelationId IS NULL OR CHARINDEX(@quotedCorrelationId, o.${o.headers} COLLATE ${LETTER_FOR_LETTER}) > 0)
+    AND (@quotedCorrelationId IS NULL OR CHARINDEX(@quotedCorrelationId, o.${o.headers} ${COLLATED}) > 0)
     AND (@state IS NULL OR o.${o.state} = @state) AND ${isWithin(`o.${o.createdAt}`)}
 ) m ON 1 = 1 ORDER BY m.place DESC;`,
 
@@ -96,8 +86,8 @@ INSERT INTO @page (id, created_at)
 SELECT TOP (@limit) u.id, u.created_at FROM (
   ${newestReceived(`i.${i.state} IN (N'processed', N'dead')`)}
   UNION ALL ${newestReceived(`i.${i.state} = N'pending' AND i.${i.consumption} = N'push'`)}
-  UNION ALL SELECT l.id, l.created_at FROM OPENJSON(@pullSources) WITH (name nvarchar(400) '$') s CROSS APPLY (${newestReceived(
-    `i.${i.state} = N'pending' AND i.${i.consumption} = N'pull' AND i.${i.source} = s.name`,
+  UNION ALL SELECT l.id, l.created_at FROM OPENJSON(@pullSources) WITH (name nvarchar(400) ${COLLATED} '$') s CROSS APPLY (${newestReceived(
+    `i.${i.state} = N'pending' AND i.${i.consumption} = N'pull' AND i.${i.source} = s.name ${COLLATED}`,
   )}) l
 ) u ORDER BY u.created_at DESC, u.id DESC;
 DECLARE @last nvarchar(100) = (SELECT TOP (1) CONCAT(${timeText("p.created_at")}, N' ', p.id) FROM @page p ORDER BY p.created_at, p.id);

@@ -1,7 +1,7 @@
 import { COUNTERS } from "../../../ports/operationsStore.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { OperationsStatements } from "../sql/operations.ts";
-import { BATCH, BEGIN, COMMIT, NOW, overrideOf, PARKED_AT, TO_READ } from "./fragments.ts";
+import { BATCH, BEGIN, COLLATED, COMMIT, NOW, overrideOf, PARKED_AT, TO_READ } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** Every statement for operators. Rows of other processes that are too old are deleted, unless somebody holds them. */
@@ -26,13 +26,12 @@ export function operationsStatements(names: TableNames): OperationsStatements<St
       options,
     )`${BATCH}
 ${NOW}
-DECLARE @counted TABLE (minute datetimeoffset(0) NOT NULL, kind nvarchar(20) COLLATE Latin1_General_100_BIN2 NOT NULL,
-  name nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, ${each((counter) => `${counter} bigint NOT NULL`)}, PRIMARY KEY (minute, kind, name));
+DECLARE @counted TABLE (minute datetimeoffset(0) NOT NULL, kind nvarchar(20) ${COLLATED} NOT NULL,
+  name nvarchar(400) ${COLLATED} NOT NULL, ${each((counter) => `${counter} bigint NOT NULL`)}, PRIMARY KEY (minute, kind, name));
 INSERT INTO @counted (minute, kind, name, ${each((counter) => counter)})
 SELECT DATEADD(minute, -c.ago, ${minute("@now")}), c.kind, c.name, ${each((counter) => `SUM(c.${counter})`)}
-FROM (SELECT j.ago, j.kind, j.name COLLATE Latin1_General_100_BIN2 AS name, ${each((counter) => `j.${counter}`)}
-  FROM OPENJSON(@figures) WITH (kind nvarchar(20) '$.kind', name nvarchar(400) '$.name', ago int '$.minutesAgo',
-    ${each((counter) => `${counter} bigint '$.${counter}'`)}) j) c
+FROM OPENJSON(@figures) WITH (kind nvarchar(20) ${COLLATED} '$.kind', name nvarchar(400) ${COLLATED} '$.name', ago int '$.minutesAgo',
+    ${each((counter) => `${counter} bigint '$.${counter}'`)}) c
 GROUP BY c.ago, c.kind, c.name;
 ${BEGIN}
 UPDATE p SET version = @version, roles = @roles, started_at = DATEADD(second, -@upMs / 1000, @now), seen_at = @now
@@ -84,9 +83,9 @@ FROM (${blocked(`o.${o.scheduledAt} > @now AND o.${o.scheduledAt} < ${PARKED_AT}
 SELECT p.source, COUNT(*) AS pending, DATEDIFF_BIG(millisecond, MIN(p.created_at), @now) AS age_ms
 FROM (SELECT t.* FROM (SELECT TOP (@limit) i.${i.source} AS source, i.${i.createdAt} AS created_at FROM ${inbox} i ${TO_READ}
     WHERE i.${i.state} = N'pending' AND i.${i.consumption} = N'push' ORDER BY i.${i.createdAt}, i.${i.id}) t
-  UNION ALL SELECT l.* FROM OPENJSON(@pullSources) WITH (name nvarchar(400) '$') s CROSS APPLY (
+  UNION ALL SELECT l.* FROM OPENJSON(@pullSources) WITH (name nvarchar(400) ${COLLATED} '$') s CROSS APPLY (
     SELECT TOP (@limit) i.${i.source} AS source, i.${i.createdAt} AS created_at FROM ${inbox} i ${TO_READ}
-    WHERE i.${i.state} = N'pending' AND i.${i.consumption} = N'pull' AND i.${i.source} = s.name ORDER BY i.${i.createdAt}, i.${i.id}) l
+    WHERE i.${i.state} = N'pending' AND i.${i.consumption} = N'pull' AND i.${i.source} = s.name ${COLLATED} ORDER BY i.${i.createdAt}, i.${i.id}) l
 ) p
 GROUP BY p.source;`,
   };

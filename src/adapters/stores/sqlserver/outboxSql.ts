@@ -2,17 +2,7 @@ import type { TableNames } from "../sql/names.ts";
 import type { OutboxStatements } from "../sql/outbox.ts";
 import { NO_ROUTING, type Routing } from "../sql/routing.ts";
 import { claimStatements, outboxParts } from "./claimSql.ts";
-import {
-  BATCH,
-  BY_ID,
-  hasCome,
-  LETTER_FOR_LETTER,
-  NAMED_IDS,
-  NOW,
-  ONE_BY_ONE,
-  PARKED_AT,
-  TO_READ,
-} from "./fragments.ts";
+import { BATCH, BY_ID, COLLATED, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, PARKED_AT, TO_READ } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /**
@@ -112,7 +102,7 @@ ${totals(`SELECT COUNT_BIG(*) FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'
     /** At least one row, one per destination with unfinished rows; each with the totals. Skips locked rows. */
     backlog: statement("outbox.backlog by destination")`
 ${NOW}
-DECLARE @unfinished TABLE (destination nvarchar(max) COLLATE ${LETTER_FOR_LETTER}, pending bigint NOT NULL, processing bigint NOT NULL,
+DECLARE @unfinished TABLE (destination nvarchar(max) ${COLLATED}, pending bigint NOT NULL, processing bigint NOT NULL,
   blocked bigint NOT NULL, oldest_ms bigint NULL);
 INSERT INTO @unfinished (destination, pending, processing, blocked, oldest_ms)
 SELECT u.destination, SUM(u.pending), SUM(u.processing), SUM(u.blocked), MAX(u.oldest_ms)

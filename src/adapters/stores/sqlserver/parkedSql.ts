@@ -5,6 +5,7 @@ import {
   BATCH,
   BEGIN,
   BY_ID,
+  COLLATED,
   COMMIT,
   NAMED_IDS,
   NOW,
@@ -60,7 +61,7 @@ SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS s
 FROM ${table} o ${TO_READ}
 WHERE ${isParked} AND o.${c.sequence} > @from
   AND (@ids IS NULL OR EXISTS (SELECT 1 FROM @named n WHERE n.id = o.${c.id}))
-  AND (@key IS NULL OR (o.${c.key} IS NOT NULL AND CONCAT(@key, N'.') = CONCAT(o.${c.key}, N'.') COLLATE Latin1_General_100_BIN2))
+  AND (@key IS NULL OR (o.${c.key} IS NOT NULL AND CONCAT(@key, N'.') = CONCAT(o.${c.key}, N'.') ${COLLATED}))
 ORDER BY o.${c.sequence};`,
 
     retry: statement(`parked.retry(ids list${isNoting ? ", by longText" : ""})`)(

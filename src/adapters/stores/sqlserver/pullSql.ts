@@ -2,7 +2,7 @@ import { EXPIRED } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
 import { idsOf } from "../sql/rows.ts";
-import { BATCH, BY_ID, hasCome, isExpired, NAMED_IDS, NOW, ONE_BY_ONE, TO_READ } from "./fragments.ts";
+import { BATCH, BY_ID, COLLATED, hasCome, isExpired, NAMED_IDS, NOW, ONE_BY_ONE, TO_READ } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /**
@@ -273,7 +273,7 @@ SELECT id FROM @changed ORDER BY created_at, id;`,
     )`${BATCH}
 ${NOW}
 ${hold({ name: "spent", condition: spent })}
-DECLARE @outcomes TABLE (id uniqueidentifier PRIMARY KEY, outcome nvarchar(10));
+DECLARE @outcomes TABLE (id uniqueidentifier PRIMARY KEY, outcome nvarchar(10) ${COLLATED});
 INSERT INTO @outcomes (id, outcome)
 SELECT h.id, CASE WHEN h.named = 0 THEN N'released' WHEN h.spent = 1 THEN N'dead' ELSE N'retried' END
 FROM (

@@ -7,7 +7,7 @@ import { retried } from "../sql/retries.ts";
 import { bucketsOf, inKeyOrder, serversOf } from "../sql/rows.ts";
 import { requireOpen } from "./bucketsSql.ts";
 import { isDuplicateKey } from "./errors.ts";
-import { BATCH, BEGIN, COMMIT, NOW, placeFrom, textBatch, textOf, timeOf } from "./fragments.ts";
+import { BATCH, BEGIN, COLLATED, COMMIT, NOW, placeFrom, textBatch, textOf, timeOf } from "./fragments.ts";
 import type { SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
@@ -162,9 +162,9 @@ SELECT r.id, ${textOf("source")}, ${textOf("idempotencyKey")}, ${textOf("aggrega
   ${textOf("eventType")}, ${textOf("payload")}, r.state, r.consumption,
   ${textOf("correlationId")}, ${textOf("headers")}, ${textOf("lastError")},
   ${RECEIVED}, ${DUE}, CASE WHEN r.state = N'dead' THEN @now END${c.expiresAt === null ? "" : EXPIRES_AT}
-FROM OPENJSON(@rows) WITH (turn int '$.turn', position int '$.position', id uniqueidentifier '$.id', state nvarchar(20) '$.state',
-  consumption nvarchar(20) '$.consumption', delay_seconds int '$.delaySeconds',
-  published_at nvarchar(40) '$.publishedAt', not_before nvarchar(40) '$.notBefore', expires_at nvarchar(40) '$.expiresAt', live_ms bigint '$.liveMs',
+FROM OPENJSON(@rows) WITH (turn int '$.turn', position int '$.position', id uniqueidentifier '$.id', state nvarchar(20) ${COLLATED} '$.state',
+  consumption nvarchar(20) ${COLLATED} '$.consumption', delay_seconds int '$.delaySeconds',
+  published_at nvarchar(40) ${COLLATED} '$.publishedAt', not_before nvarchar(40) ${COLLATED} '$.notBefore', expires_at nvarchar(40) ${COLLATED} '$.expiresAt', live_ms bigint '$.liveMs',
   ${INSERTED_TEXTS.map(placeFrom).join(", ")}) r
 WHERE NOT EXISTS (
   SELECT 1 FROM ${inbox} i WITH (READCOMMITTEDLOCK, FORCESEEK)

@@ -7,6 +7,7 @@ import { headersOf, type Row, signature, type Values } from "../sql/rows.ts";
 import {
   BATCH,
   BY_ID,
+  COLLATED,
   hasCome,
   isExpired,
   NAMED_IDS,
@@ -128,11 +129,9 @@ function deadReason({ isExpired }: ReadRow, topic: string): number {
 /** Properties of a row to relay that are texts. */
 const RELAYED_TEXTS = ["topic", "headers"] as const;
 
-const BINARY = "Latin1_General_100_BIN2";
-
 /** The sources of the parameter `@ownKeySources`, a JSON array. */
-const OWN_KEY_SOURCES = `DECLARE @own_key_sources TABLE (source nvarchar(4000) COLLATE ${BINARY} NOT NULL);
-INSERT INTO @own_key_sources (source) SELECT n.source FROM OPENJSON(@ownKeySources) WITH (source nvarchar(4000) '$') n;`;
+const OWN_KEY_SOURCES = `DECLARE @own_key_sources TABLE (source nvarchar(4000) ${COLLATED} NOT NULL);
+INSERT INTO @own_key_sources (source) SELECT n.source FROM OPENJSON(@ownKeySources) WITH (source nvarchar(4000) ${COLLATED} '$') n;`;
 
 /**
  * The statements of the relay. States and consumptions are literals: a parameter would keep the optimizer from the
@@ -150,7 +149,7 @@ export function relayStatements(names: TableNames) {
   const isDue = `(${hasCome(`i.${c.scheduledAt}`)} OR i.${c.scheduledAt} <= i.${c.createdAt})`;
   /** Compared exactly, whatever the column's collation: the templates are keyed by the stored name. */
   const ofSources = (count: number): string =>
-    `i.${c.source} COLLATE ${BINARY} IN (${sourceNames(count)
+    `i.${c.source} ${COLLATED} IN (${sourceNames(count)
       .map((name) => `@${name}`)
       .join(", ")})`;
   /**
@@ -162,8 +161,8 @@ export function relayStatements(names: TableNames) {
   const isCopied = c.expiresAt !== null && o.expiresAt !== null;
   const keyOf = (
     row: string,
-  ): string => `CASE WHEN EXISTS (SELECT 1 FROM @own_key_sources w WHERE w.source = ${row}.${c.source} COLLATE ${BINARY})
-    THEN ${row}.${c.source} COLLATE ${BINARY} + N':' + ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END COLLATE ${BINARY}`;
+  ): string => `CASE WHEN EXISTS (SELECT 1 FROM @own_key_sources w WHERE w.source = ${row}.${c.source} ${COLLATED})
+    THEN ${row}.${c.source} ${COLLATED} + N':' + ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END ${COLLATED}`;
   const key = keyOf("i");
 
   /**
@@ -187,8 +186,8 @@ DECLARE @last_created_at datetimeoffset(7);
 DECLARE @last_id uniqueidentifier;
 DECLARE @positions TABLE (id uniqueidentifier NOT NULL);
 DECLARE @candidates TABLE (id uniqueidentifier NOT NULL PRIMARY KEY, position datetimeoffset(7) NOT NULL,
-  created_at datetimeoffset(7) NOT NULL, outbox_key nvarchar(4000) COLLATE ${BINARY} NULL);
-DECLARE @stops TABLE (outbox_key nvarchar(4000) COLLATE ${BINARY} NOT NULL, position datetimeoffset(7) NOT NULL,
+  created_at datetimeoffset(7) NOT NULL, outbox_key nvarchar(4000) ${COLLATED} NULL);
+DECLARE @stops TABLE (outbox_key nvarchar(4000) ${COLLATED} NOT NULL, position datetimeoffset(7) NOT NULL,
   created_at datetimeoffset(7) NOT NULL);
 INSERT INTO @positions (id)
 ${positions};
@@ -327,11 +326,11 @@ ORDER BY ${inOrder};`,
 
     /** Waiting rows of other sources: `@sources`, JSON array; `@limit`, most rows to read. */
     unrelayed: statement("inbox.unrelayed(sources list, limit int)")`
-DECLARE @relayed TABLE (source nvarchar(4000) COLLATE ${BINARY} NOT NULL);
-INSERT INTO @relayed (source) SELECT n.source FROM OPENJSON(@sources) WITH (source nvarchar(4000) '$') n;
+DECLARE @relayed TABLE (source nvarchar(4000) ${COLLATED} NOT NULL);
+INSERT INTO @relayed (source) SELECT n.source FROM OPENJSON(@sources) WITH (source nvarchar(4000) ${COLLATED} '$') n;
 SELECT w.source, COUNT(*) AS count
 FROM (
-  SELECT TOP (@limit) i.${c.source} COLLATE ${BINARY} AS source FROM ${inbox} i ${TO_READ}
+  SELECT TOP (@limit) i.${c.source} ${COLLATED} AS source FROM ${inbox} i ${TO_READ}
   WHERE i.${c.state} = N'pending' AND i.${c.consumption} = N'push'
   ORDER BY ${inOrder}
 ) w

@@ -9,6 +9,7 @@ import {
   type SchemaDialect,
 } from "../sql/schema.ts";
 import { DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
+import { COLLATED } from "./fragments.ts";
 import type { Executor, SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
@@ -147,7 +148,7 @@ const TEXTS = /^n?(var)?char$/;
 /** The server compares the names by the database's rules, mostly without letter case. */
 const COLUMNS: Statement = statement("schema.columns(table text, columns list)")`
 SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS type, k.is_nullable AS nullable, k.max_length AS bytes, k.is_computed AS generated
-FROM OPENJSON(@columns) WITH (name nvarchar(128) '$.name') c
+FROM OPENJSON(@columns) WITH (name nvarchar(128) ${COLLATED} '$.name') c
 LEFT JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId');`;
 
 const RIGHTS: Statement = statement("schema.rights(table text)")`
@@ -159,7 +160,7 @@ const INDEXES: Statement = statement("schema.indexes(table text, columns list)")
 SELECT i.index_id, c.name, i.is_unique, i.has_filter
 FROM sys.indexes i
 JOIN sys.index_columns k ON k.object_id = i.object_id AND k.index_id = i.index_id
-LEFT JOIN OPENJSON(@columns) WITH (name nvarchar(128) '$.name') c
+LEFT JOIN OPENJSON(@columns) WITH (name nvarchar(128) ${COLLATED} '$.name') c
   ON COLUMNPROPERTY(i.object_id, c.name, 'ColumnId') = k.column_id
 WHERE i.object_id = OBJECT_ID(@table) AND i.is_disabled = 0 AND k.is_included_column = 0
 ORDER BY i.index_id, k.key_ordinal;`;

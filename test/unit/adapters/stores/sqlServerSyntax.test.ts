@@ -26,6 +26,7 @@ import {
   misusedVariables,
   outputsToClient,
   RESERVED_NAMES,
+  uncollatedColumns,
 } from "../../../support/transactSql/names.ts";
 import { parseBatch } from "../../../support/transactSql/strictness.ts";
 import { unconnectedSqlServerStore } from "../../../support/unconnectedSqlServer.ts";
@@ -136,6 +137,19 @@ SELECT TOP (1) d.id FROM @done d ORDER BY d.id;`;
     expect(outputsToClient(parseBatch("DELETE FROM [t] OUTPUT deleted.[id] WHERE [id] = 1;"))).toHaveLength(1);
   });
 
+  test.each([
+    ["SELECT j.name FROM OPENJSON(@rows) WITH (name nvarchar(400) '$.name') j;", 1],
+    [
+      "SELECT j.name FROM OPENJSON(@rows) WITH (n int '$.n', name nvarchar(max) COLLATE Latin1_General_100_BIN2 '$.name') j;",
+      0,
+    ],
+    ["DECLARE @t TABLE ([name] nvarchar(400) NOT NULL, word varchar(9) COLLATE Latin1_General_100_BIN2 NULL);", 1],
+    ["CREATE TABLE #t (name nvarchar(max));", 1],
+    ["DECLARE @text nvarchar(max) = CONVERT(nvarchar(40), 1); SELECT CAST(@text AS varchar(9)) AS a;", 0],
+  ])("tells text columns without a collation: %s", (text, count) => {
+    expect(uncollatedColumns(text)).toHaveLength(count);
+  });
+
   test("tells configured names without brackets, and columns that are not configured", () => {
     const { outboxTable: table, outbox } = MARKED_NAMES;
     const wrong = (text: string) => misusedNames(parseBatch(text)).length;
@@ -165,11 +179,12 @@ describe("statements", () => {
   });
 
   test.each(byName([...plain, ...withoutOptional]))(
-    "%s is T-SQL, declares its variables and keeps OUTPUT in the server",
+    "%s is T-SQL, declares its variables, keeps OUTPUT in the server and names its collations",
     (_, statement) => {
       const batch = parseBatch(statement.text);
       expect(misusedVariables(batch, Object.keys(statement.parameters))).toEqual([]);
       expect(outputsToClient(batch)).toEqual([]);
+      expect(uncollatedColumns(statement.text)).toEqual([]);
     },
   );
 
@@ -241,7 +256,8 @@ describe("statements of the start", () => {
     const ours = issued.filter(({ name, text }) => name !== "migrate" || migrations.includes(text.trim()));
     const wrong = ours.flatMap((statement) => {
       const batch = parseBatch(statement.text);
-      return [...misusedVariables(batch, Object.keys(statement.parameters)), ...outputsToClient(batch)];
+      const uncollated = statement.name === "migrate" ? [] : uncollatedColumns(statement.text);
+      return [...misusedVariables(batch, Object.keys(statement.parameters)), ...outputsToClient(batch), ...uncollated];
     });
     expect(wrong).toEqual([]);
   });
