@@ -28,7 +28,7 @@ export type WorkerReport =
   /** It was idle and begins with what has come. */
   | { readonly kind: "started" }
   | { readonly kind: "reply"; readonly reply: EvaluationReply }
-  /** It returns the unanswered requests up to this id: the last one took long, and others may be more urgent. */
+  /** It returns the unanswered requests up to this id: they take longer than expected, and others may be more urgent. */
   | { readonly kind: "returned"; readonly id: number };
 
 /** File descriptor of the reports in the worker. */

@@ -18,12 +18,13 @@ export interface EvaluationServerOptions {
 
 /** Characters of expressions that are kept compiled; compiled they take about a hundred times that. */
 const MAX_CACHED_LENGTH = 256 * 1024;
-/** After an evaluation that took longer, the worker returns what waits. A busy machine makes short ones look long. */
-const LONG_MS = 20;
+/** Longest work without a look at what waits. A busy machine makes short evaluations look long. */
+const SLICE_MS = 20;
 
 /**
  * The worker's side: runs one evaluation at a time, in the order they came, so that no time limit counts the time of
- * others. After a long one it returns what waits, and the pool decides anew what runs next.
+ * others. After a slice of time it returns what waits, unless that takes less than another slice at the same pace, and
+ * the pool decides anew what runs next: what it expected of them was wrong.
  */
 export class EvaluationServer {
   readonly #options: EvaluationServerOptions;
@@ -48,17 +49,24 @@ export class EvaluationServer {
 
   async #run(): Promise<void> {
     const { send } = this.#options;
+    await readAll();
     send({ kind: "started" });
+    let [since, count] = [this.#now(), 0];
     for (let request = this.#waiting.shift(); request !== undefined; request = this.#waiting.shift()) {
       const startedAt = this.#now();
       const result = await this.#evaluate(request);
       const ms = this.#now() - startedAt;
       send({ kind: "reply", reply: { id: request.id, ms, ...result } });
+      count += 1;
+      const sliceMs = this.#now() - since;
+      if (sliceMs <= SLICE_MS) continue;
+      await readAll();
       const last = this.#waiting.at(-1);
-      if (ms > LONG_MS && last !== undefined) {
+      if (last !== undefined && (sliceMs / count) * this.#waiting.length > SLICE_MS) {
         this.#waiting = [];
         send({ kind: "returned", id: last.id });
       }
+      [since, count] = [this.#now(), 0];
     }
     this.#running = undefined;
   }
@@ -91,4 +99,10 @@ export class EvaluationServer {
     }
     return program;
   }
+}
+
+/** Waits until the requests that have come are received: between two turns the event loop reads the channel. */
+async function readAll(): Promise<void> {
+  await new Promise(setImmediate);
+  await new Promise(setImmediate);
 }

@@ -113,6 +113,38 @@ describe("the reports of an evaluation server", () => {
   });
 });
 
+describe("a flood of evaluations that take longer than the pool expected", () => {
+  const floodOf = (count: number, request: (expression: string, input: string) => EvaluationRequest) =>
+    Array.from({ length: count }, (_, n) => request("slow 18", String(n)));
+
+  test("is returned after a slice of time, whatever each of them takes", async () => {
+    const { request, run, log } = setup();
+    const flood = floodOf(64, request);
+    await run(flood);
+    const ran = log.filter((line) => line.startsWith("run"));
+    expect(ran).toEqual(["run slow(0)", "run slow(1)"]);
+    expect(log.at(-1)).toBe(`returned ${flood.at(-1)?.id}`);
+  });
+
+  test("is returned as one, also if it comes request by request", async () => {
+    const { request, server, log } = setup();
+    const flood = floodOf(64, request);
+    // As the channel emits them: each behind what the last one has started.
+    for (const each of flood) process.nextTick(() => void server.receive([each]));
+    await new Promise(setImmediate);
+    await server.receive([]);
+    expect(log.filter((line) => line.startsWith("run"))).toHaveLength(2);
+    expect(log.at(-1)).toBe(`returned ${flood.at(-1)?.id}`);
+  });
+
+  test("stays where the rest takes less than another slice", async () => {
+    const { request, run, log } = setup();
+    await run(Array.from({ length: 64 }, (_, n) => request("quick 0.4", String(n))));
+    expect(log.filter((line) => line.startsWith("run"))).toHaveLength(64);
+    expect(log.some((line) => line.startsWith("returned"))).toBe(false);
+  });
+});
+
 describe("a report", () => {
   test.each<WorkerReport>([
     { kind: "ready" },
