@@ -3,6 +3,7 @@ import { DestinationControl } from "../src/core/destinations/control.ts";
 import { JobRunner } from "../src/core/finished/replayJobs.ts";
 import { operatorView } from "../src/core/redaction/hidePayload.ts";
 import { EventStream } from "../src/http/admin/events.ts";
+import { createHeavyReads } from "../src/http/admin/heavyReads.ts";
 import { adminRoutes } from "../src/http/admin/routes.ts";
 import { readConsoleFiles } from "../src/http/console/assets.ts";
 import { consoleRoutes } from "../src/http/console/routes.ts";
@@ -33,7 +34,9 @@ export function adminRole(context: OperatorContext, readFiles = readConsoleFiles
   const destinations = new DestinationControl({ destinations: config.destinations, store, audit, log });
   const overview = createOverview(context);
   const show = operatorView(secrets, admin.redactPayloadPaths);
-  const events = new EventStream({ read: async () => show(await overview.read(SHOWN_MINUTES)), log });
+  const heavyReads = createHeavyReads(clock);
+  const readOverview = async () => show(await overview.read(SHOWN_MINUTES));
+  const events = new EventStream({ read: () => heavyReads("events", readOverview), log });
   const auth = admin.insecure ? undefined : admin.auth;
   const sessions = auth === undefined || !admin.console ? undefined : new Sessions({ auth, clock });
   const limits = { maxBytes: adminBodyBytes(config), budget: bodies };
@@ -48,6 +51,7 @@ export function adminRole(context: OperatorContext, readFiles = readConsoleFiles
     trace: createTrace(context),
     destinations,
     events,
+    heavyReads,
     configText,
     show,
     overview,

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { createOverview } from "../../roles/trace.ts";
-import { MOST_DEAD } from "../core/operations/overview.ts";
+import { MOST_FAILED } from "../core/operations/overview.ts";
 import type { OverviewShown } from "../core/operations/shown.ts";
 import { mayPass, withoutTable } from "../model/errors.ts";
 import type { AuditEntry } from "../ports/operationsStore.ts";
@@ -135,7 +135,7 @@ function oldest(ageMs: number | null): string {
 
 function atLeast(count: number | null): string {
   if (count === null) return "?";
-  return count >= MOST_DEAD ? `${count} or more` : String(count);
+  return count >= MOST_FAILED ? `${count} or more` : String(count);
 }
 
 function ageText(ms: number): string {

@@ -385,8 +385,8 @@ export const TEXT_TYPE = "text/plain; charset=utf-8";
 export const LINGER_MS = 1000;
 
 /** Answers with a JSON body. */
-export function sendJson(res: ServerResponse, status: number, body: object): void {
-  send(res, status, JSON_TYPE, JSON.stringify(body));
+export function sendJson(res: ServerResponse, status: number, body: object | string): void {
+  send(res, status, JSON_TYPE, typeof body === "string" ? body : JSON.stringify(body));
 }
 
 /** Answers with `{"error": message}`. */

@@ -22,6 +22,7 @@ export function OverviewPage() {
 
 function OverviewBody({ overview }: { readonly overview: Overview }) {
   const { outbox, replicas, sources, destinations } = overview;
+  const dead = `${count(outbox?.dead)}${outbox?.dead === 2000 ? " or more" : ""}`;
   return (
     <>
       <ul class="tiles">
@@ -29,7 +30,7 @@ function OverviewBody({ overview }: { readonly overview: Overview }) {
         <Tile name="Oldest" value={duration(outbox?.oldestAgeMs)} />
         <Tile name="Blocked keys" value={count(outbox?.blockedKeys)} href={link(["blocked"])} />
         <Tile name="Parked" value={count(outbox?.parked)} href={link(["failures"], { state: "parked" })} />
-        <Tile name="Dead" value={count(outbox?.dead)} href={link(["failures"], { state: "dead" })} />
+        <Tile name="Dead" value={dead} href={link(["failures"], { state: "dead" })} />
         <Tile name="Replicas" value={count(replicas?.length)} />
       </ul>
       {overview.relayEnabled ? null : (

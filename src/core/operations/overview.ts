@@ -61,16 +61,14 @@ export class Overview {
     const pullSources = Object.entries(settings.sources).flatMap(([name, { consumption }]) =>
       consumption === "pull" ? [name] : [],
     );
-    const [replicas, figures, shared, totals, byDestination, sources, dead, parked] = await Promise.all([
-      operations.processes().catch(withoutTable),
-      operations.figures(minutes).catch(withoutTable),
-      store.destinations.isAvailable ? store.destinations.states() : [],
-      this.#totals.read(),
-      this.#byDestination.read(),
-      operations.inboxBacklog(pullSources, MOST_PENDING).catch(withoutTable),
-      operations.deadRows(MOST_DEAD),
-      store.parked.list({}, null, MOST_PARKED),
-    ]);
+    const [totals, byDestination] = await Promise.all([this.#totals.read(), this.#byDestination.read()]);
+    // One after the other: deliveries and receipts need the other connections.
+    const replicas = await operations.processes().catch(withoutTable);
+    const figures = await operations.figures(minutes).catch(withoutTable);
+    const shared = store.destinations.isAvailable ? await store.destinations.states() : [];
+    const sources = await operations.inboxBacklog(pullSources, MOST_PENDING).catch(withoutTable);
+    const dead = await operations.deadRows(MOST_FAILED);
+    const parked = await store.parked.list({}, null, MOST_FAILED);
     const deadOf = countBy(dead, (row) => this.#destinationOf(row));
     const parkedOf = countBy(parked, (row) => this.#destinationOf(row));
     const figuresOf = figures && groupBy(figures, ({ kind, name }) => `${kind} ${name}`);
@@ -119,10 +117,8 @@ export class Overview {
     readonly destination?: string | undefined;
   }): Promise<FailuresShown> {
     const { store } = this.#options;
-    const [dead, parked] = await Promise.all([
-      filter.state === "parked" ? [] : store.operations.deadRows(MOST_DEAD),
-      filter.state === "dead" ? [] : store.parked.list({}, null, MOST_PARKED),
-    ]);
+    const dead = filter.state === "parked" ? [] : await store.operations.deadRows(MOST_FAILED);
+    const parked = filter.state === "dead" ? [] : await store.parked.list({}, null, MOST_FAILED);
     const rows = [
       ...dead.map((row) => ({ ...row, state: "dead" as const, at: row.diedAt })),
       ...parked.map((row) => ({ ...row, state: "parked" as const, at: row.parkedAt })),
@@ -131,7 +127,7 @@ export class Overview {
     return {
       groups: groupFailures(wanted),
       rowsRead: rows.length,
-      isComplete: dead.length < MOST_DEAD && parked.length < MOST_PARKED,
+      isComplete: dead.length < MOST_FAILED && parked.length < MOST_FAILED,
     };
   }
 
@@ -220,9 +216,8 @@ const LONGEST_WAIT_MS = 250;
 const LEAST_REST_MS = 1000;
 const COST_FACTOR = 50;
 const MOST_PENDING = 50_000;
-/** Dead rows that are read. */
-export const MOST_DEAD = 5000;
-const MOST_PARKED = 2000;
+/** Dead rows that are read, those that died last, and parked ones. */
+export const MOST_FAILED = 2000;
 /** Rows behind a blocked key that are counted. */
 const MOST_BEHIND = 1000;
 
@@ -262,14 +257,10 @@ function minutesOf<C extends Counter>(
   });
 }
 
-interface FailedRow {
+type FailedRow = Pick<FailureGroup, "state" | "destination" | "reason"> & {
   readonly id: MessageId;
-  readonly state: "dead" | "parked";
-  /** Null without a route. */
-  readonly destination: string | null;
   readonly at: Date | null;
-  readonly reason: string | null;
-}
+};
 
 /** @param rows newest first. @returns the largest group first */
 function groupFailures(rows: readonly FailedRow[]): readonly FailureGroup[] {

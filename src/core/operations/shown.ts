@@ -71,7 +71,7 @@ interface DestinationShown extends Omit<DestinationOverview, "backlog" | "inFlig
   readonly backlog: number | null;
   readonly inFlight: number | null;
   readonly blockedKeys: number | null;
-  /** Among the dead rows that died last, 5,000 at most. */
+  /** Among the dead rows that died last, 2,000 at most. */
   readonly dead: number | null;
   readonly parked: number | null;
   readonly minutes: readonly Minute<"sent" | "failed" | "dead">[] | null;
@@ -82,7 +82,7 @@ interface OutboxShown {
   readonly oldestAgeMs: number | null;
   readonly parked: number;
   readonly blockedKeys: number;
-  /** 5,000 means that many or more. */
+  /** 2,000 means that many or more. */
   readonly dead: number | null;
   readonly asOf: Date;
   /** When the backlog by destination was counted; null while it is counted for the first time. */

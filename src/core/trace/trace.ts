@@ -202,10 +202,8 @@ export class Trace {
     // Mostly every row matches, or few do.
     let rows = Math.max(limit, LEAST_ROWS);
     do {
-      const [outbox, inbox] = await Promise.all([
-        this.#outboxPage(filter, place, rows),
-        this.#inboxPage(filter, place, rows),
-      ]);
+      const outbox = await this.#outboxPage(filter, place, rows);
+      const inbox = await this.#inboxPage(filter, place, rows);
       rows = MOST_ROWS;
       found.outbox.push(...outbox.rows);
       found.inbox.push(...(await this.#notInOutbox(inbox.rows, filter)));
@@ -257,13 +255,14 @@ export class Trace {
   /** Without the inbox rows whose outbox row the same search finds: it may be on another page. */
   async #notInOutbox(rows: readonly FoundMessage[], filter: MessageFilter): Promise<readonly FoundMessage[]> {
     if (filter.correlationId === undefined || filter.source !== undefined) return rows;
-    const alone = await Promise.all(
-      rows.map(async ({ id }) => {
-        const stored = await this.#options.store.messages.get(id, false);
-        return !foundOf(stored).some((each) => each.table === "outbox" && this.#matches(each, stored, filter));
-      }),
-    );
-    return rows.filter((_, n) => alone[n]);
+    const alone: FoundMessage[] = [];
+    // One after the other: deliveries and receipts need the other connections.
+    for (const row of rows) {
+      const stored = await this.#options.store.messages.get(row.id, false);
+      if (!foundOf(stored).some((each) => each.table === "outbox" && this.#matches(each, stored, filter)))
+        alone.push(row);
+    }
+    return alone;
   }
 
   async #first(filter: MessageFilter): Promise<readonly MessageId[]> {

@@ -19,6 +19,7 @@ import {
 import { splitSequence } from "../../model/cellPositions.ts";
 import type { MessageId } from "../../model/rows.ts";
 import { ERRORS } from "../exchange.ts";
+import type { HeavyReads } from "./heavyReads.ts";
 import { type AdminRequest, onTable, parseJsonBody, parseOptionalBody, Refusal } from "./requests.ts";
 
 /** What operators change over HTTP: the bodies of their requests, replays that go on as jobs, and single messages. */
@@ -128,9 +129,10 @@ const SAMPLE_SIZE = 10;
 const MOST_JOBS = 50;
 
 type JobRequest = ReturnType<typeof parseTarget>;
+type Runner = Pick<JobRunner, "execute" | "look">;
 
 /** The work of the routes `/admin/replays`. @param runner executes what is started or resumed */
-export function jobChanges(jobs: ReplayJobs, runner: Pick<JobRunner, "execute" | "look">, run: RunChange) {
+export function jobChanges(jobs: ReplayJobs, runner: Runner, run: RunChange, heavyReads: HeavyReads) {
   const jobOf = async ({ id }: JobRequest) => {
     const job = id === undefined ? undefined : await jobs.get(id);
     if (job === undefined) throw new Refusal(404, ERRORS.noJob);
@@ -153,7 +155,8 @@ export function jobChanges(jobs: ReplayJobs, runner: Pick<JobRunner, "execute" |
           runner.execute(held);
           return (await jobs.get(held.id)) ?? {};
         }
-        const { count, isExact, sample } = await run((signal) => jobs.preview(request, SAMPLE_SIZE, signal));
+        const preview = () => run((signal) => jobs.preview(request, SAMPLE_SIZE, signal));
+        const { count, isExact, sample } = await heavyReads(`preview ${JSON.stringify(request)}`, preview);
         const rows = sample.map(({ lastError: _lastError, destinationOverride: _override, ...row }) => ({
           ...row,
           sequence: splitSequence(row.sequence).sequence,

@@ -145,7 +145,7 @@ export async function onTable(message: string, work: () => Promise<object>): Pro
 }
 
 /**
- * Answers with the JSON that `work` returns.
+ * Answers with what `work` returns, as JSON unless it is a text of JSON.
  *
  * @param log gets the reason of a failure, which the answer may not tell
  * @param parse throws an Error whose message is the reason: 400
@@ -155,7 +155,7 @@ export async function onTable(message: string, work: () => Promise<object>): Pro
 export function answering<T>(
   log: Log,
   parse: (request: AdminRequest) => T,
-  work: (request: T) => Promise<object>,
+  work: (request: T) => Promise<object | string>,
 ): AdminHandler {
   return async function answer(request, res) {
     const valid = parsed(res, () => parse(request));

@@ -18,6 +18,7 @@ import { READS } from "../openapi/reads.ts";
 import { type Route, type RouteHandler, route } from "../routes.ts";
 import * as changes from "./changes.ts";
 import type { EventStream } from "./events.ts";
+import type { HeavyReads } from "./heavyReads.ts";
 import { readQuery } from "./query.ts";
 import * as reads from "./reads.ts";
 import { type AdminRequest, answering, createGuard, type GuardOptions, Refusal } from "./requests.ts";
@@ -35,6 +36,7 @@ interface AdminRouteOptions extends GuardOptions {
   readonly destinations: DestinationControl;
   readonly trace: Pick<Trace, "list" | "timeline">;
   readonly events: Pick<EventStream, "follow">;
+  readonly heavyReads: HeavyReads;
   /** The configuration in effect as text, masked. */
   readonly configText: string;
   /** The last step of each answer. */
@@ -73,10 +75,17 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
         answering(options.log, parse, async (request) => options.show(await work(request))),
       ),
     );
-  const read = <T>(id: Id, parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): Route =>
-    json(id, parse, (request) => reads.namingMissing(options.cells, () => work(request)));
+  const read = <T>(id: Id, parse: (request: AdminRequest) => T, work: (request: T) => Promise<object>): Route => {
+    // The overview has the missing ones among its cells.
+    const cells = id === "admin_overview" ? undefined : options.cells;
+    // Of a large answer that many share, the making of its text is the most work.
+    const textOf = async (request: T) =>
+      JSON.stringify(options.show(await reads.namingMissing(cells, () => work(request))));
+    const answer = (request: T) => options.heavyReads(`${id} ${JSON.stringify(request)}`, () => textOf(request));
+    return at(id, guard(answering(options.log, parse, answer)));
+  };
   const showMessage = reads.showMessage(trace, admin.showPayloads);
-  const jobs = changes.jobChanges(options.jobs, options.runner, run);
+  const jobs = changes.jobChanges(options.jobs, options.runner, run, options.heavyReads);
   return [
     at("admin_transform_test", transformTestHandler(byBody, { evaluator: options.evaluator, maxTimeoutMs, clock })),
     json("admin_replay", changes.parseReplay(names), async ({ request, by }) => {
@@ -136,7 +145,7 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
     json("admin_replay_job", changes.parseTarget, jobs.show),
     json("admin_replay_cancel", changes.parseTarget, jobs.cancel),
     json("admin_replay_resume", changes.parseTarget, jobs.resume),
-    json("admin_overview", readQuery(reads.OVERVIEW_QUERY), reads.showOverview(overview)),
+    read("admin_overview", readQuery(reads.OVERVIEW_QUERY), reads.showOverview(overview)),
     read("admin_failures", readQuery(reads.FAILURES_QUERY), reads.showFailures(overview)),
     read("admin_blocked_keys", readQuery(reads.LIMIT_QUERY), reads.showBlockedKeys(overview)),
     read("admin_audit", readQuery(reads.AUDIT_QUERY), reads.showAudit(options.operations)),

@@ -60,7 +60,7 @@ const DESTINATION = openObject(
     backlog: COUNT_OR_NULL,
     inFlight: COUNT_OR_NULL,
     blockedKeys: COUNT_OR_NULL,
-    dead: countOrNull("Among the 5,000 rows that died last."),
+    dead: countOrNull("Among the 2,000 rows that died last."),
     parked: countOrNull("Among the first 2,000 parked rows."),
     minutes: minutes("sent", "failed", "dead"),
   },
@@ -73,7 +73,7 @@ const OUTBOX = object({
   oldestAgeMs: [MS_OR_NULL, 40],
   parked: [count("Parked rows."), 0],
   blockedKeys: [count("Keys whose first row waits for its retry, or is parked."), 1],
-  dead: [countOrNull("5,000 means that many or more."), 0],
+  dead: [countOrNull("2,000 means that many or more."), 0],
   asOf: [{ ...TIME, description: "When the backlog was counted." }, AT],
   destinationsAsOf: [{ ...TIME_OR_NULL, description: "When it was counted by destination; null: not yet." }, AT],
 });

@@ -1,15 +1,12 @@
 import { describe, expect, test } from "@jest/globals";
-import type { DestinationControl } from "../../../../src/core/destinations/control.ts";
-import type { MessageActions } from "../../../../src/core/finished/messageActions.ts";
 import { ReplayInterruptedError } from "../../../../src/core/finished/replay.ts";
-import type { ReplayJobs } from "../../../../src/core/finished/replayJobs.ts";
 import type { ReplayRequest } from "../../../../src/core/finished/requests.ts";
-import type { Overview } from "../../../../src/core/operations/overview.ts";
 import { adminRoutes } from "../../../../src/http/admin/routes.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
-import { ManualClock, recordingLog } from "../../../support/recorders.ts";
-import { bodyLimits, postHead, RawClient, seen, startHttp } from "../harness.ts";
+import { recordingLog } from "../../../support/recorders.ts";
+import { postHead, RawClient, seen, startHttp } from "../harness.ts";
+import { adminOptions } from "./adminOptions.ts";
 
 failOnLeaks();
 
@@ -22,29 +19,13 @@ async function start(
   const asked: ReplayRequest[] = [];
   const { log, lines } = recordingLog();
   const routes = adminRoutes({
-    admin: { insecure: true, showPayloads: false, maxTransformTimeoutMs: 100 },
-    limits: bodyLimits(200),
-    evaluator: { evaluate: () => Promise.reject(new Error("nothing is evaluated here")) },
+    ...adminOptions(log),
     replay: {
       run(request) {
         asked.push(request);
         return run(request);
       },
     },
-    run: (change) => change(new AbortController().signal),
-    destinations: { names: ["shop", "audit"] } as unknown as DestinationControl,
-    parked: { list: async () => [], retry: async () => ({ changed: 0 }), discard: async () => ({ changed: 0 }) },
-    jobs: {} as ReplayJobs,
-    runner: { execute: () => {}, look: () => {} },
-    messages: {} as MessageActions,
-    overview: {} as Overview,
-    show: (answer) => answer,
-    operations: { audit: async () => [] },
-    trace: { list: async () => ({ messages: [], cursor: null }), timeline: async () => undefined },
-    events: { follow: () => {} },
-    configText: "",
-    clock: new ManualClock(),
-    log,
   });
   const http = await startHttp({ routes });
   const post = (body: string | Uint8Array) => http.post(body, {}, PATH);
