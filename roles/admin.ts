@@ -15,6 +15,7 @@ import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
 import { sharedController, waitOrAbort } from "../src/time/wait.ts";
 import { closer, type OperatorContext, type RoleParts } from "./context.ts";
 import { createRowChanges } from "./finishedRows.ts";
+import { everySource } from "./ingest.ts";
 import { createOverview, createTrace } from "./trace.ts";
 import { EVALUATOR_SCRIPT } from "./transforms.ts";
 
@@ -29,7 +30,7 @@ export function adminRole(context: OperatorContext, readFiles = readConsoleFiles
   // Not the workers of the configured transforms: a trial must hold up no message.
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
   const changes = new RunningChanges();
-  const rows = createRowChanges(context, () => wakes.poller());
+  const rows = createRowChanges(context, () => wakes.poller(), everySource(context));
   const runner = new JobRunner({ jobs: rows.jobs, log });
   const destinations = new DestinationControl({ destinations: config.destinations, store, audit, log });
   const overview = createOverview(context);

@@ -1,10 +1,12 @@
 import { v4 as uuidv4, v7 as uuidv7 } from "uuid";
 import type { Config } from "../src/config/types.ts";
+import { InboxReplay } from "../src/core/finished/inboxReplay.ts";
 import { MessageActions } from "../src/core/finished/messageActions.ts";
 import { Parked } from "../src/core/finished/parked.ts";
 import { Replay } from "../src/core/finished/replay.ts";
 import { ReplayJobs } from "../src/core/finished/replayJobs.ts";
 import { Retention } from "../src/core/finished/retention.ts";
+import type { SourceOptions } from "../src/core/receipt/receive.ts";
 import { StoppingError } from "../src/model/errors.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
 import type { RetentionPolicy } from "../src/ports/finishedRows.ts";
@@ -88,10 +90,12 @@ const STALE_AFTER_MS = 600_000;
  * goes. Rows that are due and keys that are free are announced to the pollers of other processes.
  *
  * @param wakePoller wakes the poller of this process
+ * @param sources of the inbox rows that may be replayed: `everySource`
  */
 export function createRowChanges(
   { config, store, redact, audit, log }: Pick<OperatorContext, "config" | "store" | "redact" | "audit" | "log">,
   wakePoller: () => void = () => {},
+  sources: readonly SourceOptions[] = [],
 ) {
   const announce = (): void => {
     wakePoller();
@@ -99,6 +103,7 @@ export function createRowChanges(
   };
   const replay = new Replay({
     store: store.replay,
+    inbox: new InboxReplay({ messages: store.messages, store: store.replay, sources, redact }),
     destinationOf: destinationOf(config),
     onMoved: announce,
     redact,

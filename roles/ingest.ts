@@ -193,9 +193,18 @@ export async function brokerSources(
   return { workers, health };
 }
 
+type ReceiptTools = Pick<OperatorContext, "config" | "clock" | "evaluator" | "log" | "metrics" | "tally">;
+
+/** What the messages of each source are received with; without a journal. */
+export function everySource(tools: ReceiptTools): readonly SourceOptions[] {
+  return Object.entries(tools.config.sources).map(([name, settings]) =>
+    sourceOptions(tools, name, settings, undefined),
+  );
+}
+
 /** What the messages of a source are received with. */
 function sourceOptions(
-  { clock, evaluator, log, metrics, tally }: OperatorContext,
+  { clock, evaluator, log, metrics, tally }: ReceiptTools,
   source: string,
   settings: SourceConfig,
   journal: Journal | undefined,
@@ -208,9 +217,10 @@ function sourceOptions(
     attributes: attributePlanOf(settings),
     expressions: createExpressions({ source, settings, evaluator, onFailure }),
     stage: transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics),
+    keepsRefused: settings.kind !== "http",
     journal,
     clock,
-    metrics: tallySource(metrics, tally, source, settings.kind !== "http"),
+    metrics: tallySource(metrics, tally, source),
     log,
   };
 }

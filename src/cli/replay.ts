@@ -1,22 +1,28 @@
 import type { Command } from "commander";
 import { createRowChanges } from "../../roles/finishedRows.ts";
+import { everySource } from "../../roles/ingest.ts";
+import { openTransforms } from "../../roles/transforms.ts";
 import { leftText } from "../core/finished/leftRows.ts";
-import type { Replay, ReplayPreview } from "../core/finished/replay.ts";
+import type { Replay } from "../core/finished/replay.ts";
 import type { HeldJob, JobShown, ReplayJobs } from "../core/finished/replayJobs.ts";
 import {
   hasFilter,
   MOST_PER_SECOND,
+  misfit,
   NO_FILTER,
   parseFinishedState,
   parseInstant,
   parseMessageId,
   parseText,
+  type ReplayPreview,
   type ReplayRequest,
 } from "../core/finished/requests.ts";
+import { Tally } from "../core/operations/heartbeat.ts";
 import type { Show } from "../core/redaction/hidePayload.ts";
 import { withoutTable } from "../model/errors.ts";
 import type { MessageId } from "../model/rows.ts";
 import type { FinishedRow, FinishedState } from "../ports/finishedRows.ts";
+import { createMetrics } from "../runtime/metrics.ts";
 import { type DatabaseWork, databaseAction, requireDestination } from "./database.ts";
 import {
   type Columns,
@@ -34,6 +40,8 @@ import {
 } from "./io.ts";
 
 interface ReplayOptions {
+  readonly inbox?: boolean;
+  readonly source?: string;
   readonly state?: FinishedState;
   readonly id?: readonly MessageId[];
   readonly topic?: readonly string[];
@@ -53,6 +61,8 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
     .command("replay")
     .description("deliver finished rows again: moves sent and dead outbox rows that match every filter back to pending")
     .option(...FILE_OPTION)
+    .option("--inbox", "receive dead inbox rows again, instead; goes with --state, --id, --source and the two instants")
+    .option("--source <name>", "only inbox rows of this source", optionParser(parseText))
     .option("--state <state>", "only rows in this state: sent or dead", optionParser(parseFinishedState))
     .option("--id <uuid>", "only this row; may be repeated", repeatedOption(parseMessageId))
     .option("--topic <topic>", "only rows with this topic; may be repeated", repeatedOption(parseText))
@@ -75,8 +85,10 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
     .addHelpText("after", EXAMPLES)
     .action(
       databaseAction(io, (options: ReplayOptions, command) => {
-        const { state, id: ids, topic: topics, destination, createdAfter, createdBefore, to: toDestination } = options;
-        const request = { state, ids, topics, destination, createdAfter, createdBefore, toDestination };
+        const { id: ids, topic: topics, to: toDestination, perSecond } = options;
+        const { inbox, source, state, destination, createdAfter, createdBefore } = options;
+        const where = { inbox, source, state, ids, topics, destination };
+        const request = { ...where, createdAfter, createdBefore, toDestination };
         if (options.jobs === true)
           return withJobs(async ({ jobs, show }) => {
             const listed = show(await jobs.list(MOST_JOBS));
@@ -84,12 +96,15 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
           });
         if (options.resume !== undefined) return resumeJob(options.resume, io);
         if (!hasFilter(request)) usageError(command, `${NO_FILTER} ${FILTERS}`);
+        const reason = misfit({ ...request, perSecond });
+        if (reason !== undefined) usageError(command, reason);
         return replay(request, options, io);
       }),
     );
 }
 
-const FILTERS = "The filters are --state, --id, --topic, --destination, --created-after and --created-before.";
+const FILTERS =
+  "The filters are --state, --id, --topic, --destination, --created-after and --created-before; with --inbox also --source.";
 
 const EXAMPLES = `
 The rows keep their id, and are delivered before everything created later, in order per key. Make the dry run first:
@@ -97,17 +112,21 @@ without --state dead, sent rows match as well. A long replay goes no faster than
 --per-second. With --to the rows go to that destination from now on, also in later replays. Ctrl-C stops it between two
 batches, and prints the command that goes on; rows that were moved stay moved.
 
+With --inbox dead inbox rows pass the filter, attributes and transform of their source again and are relayed, or stay
+dead with the new reason. Up to 50,000 rows, the oldest first: repeat it for the rest.
+
 Exit codes: 0 done, 2 configuration or usage error, 1 anything else.
 
 Examples:
   svc replay --state dead --destination billing --dry-run            what would be delivered again?
   svc replay --destination billing --created-after 2026-01-05T08:00:00Z --created-before 2026-01-05T09:30:00Z
   svc replay --state dead --destination billing --to billing-standby  the same rows, to another destination
+  svc replay --inbox --source github                                  dead inbox rows of one source
   svc replay --id 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f               this one row`;
 
 /** Moves the rows or, in a dry run, shows them. A signal ends it between two batches, with exit code 1. */
 function replay(request: ReplayRequest, { dryRun = false, perSecond }: ReplayOptions, io: CommandIo): DatabaseWork {
-  const { destination, toDestination } = request;
+  const { destination, toDestination, inbox } = request;
   return {
     check(config) {
       if (destination !== undefined) requireDestination(config, destination, "--destination");
@@ -115,18 +134,20 @@ function replay(request: ReplayRequest, { dryRun = false, perSecond }: ReplayOpt
     },
     ...withJobs(async ({ jobs, rows, show, signal }) => {
       if (dryRun) return previewText(show(await rows.preview(request, SAMPLE_SIZE, signal)));
-      let held: HeldJob;
-      try {
-        held = await jobs.start(request, operator(), perSecond ?? null, signal);
-      } catch (error) {
-        if (perSecond !== undefined) throw error;
-        withoutTable(error);
-        // Without the table of the jobs nothing can go on later.
+      const run = async () => {
         const { moved, ...left } = await rows.run(request, operator(), signal);
         return movedText(moved, leftText(left));
-      }
-      return await execute(jobs, held, signal, io);
-    }),
+      };
+      // A process of an older version could go on with a job, and would replay the outbox.
+      if (inbox) return await run();
+      const started = jobs.start(request, operator(), perSecond ?? null, signal);
+      // Without the table of the jobs nothing can go on later.
+      const held = await started.catch((error: unknown) => {
+        if (perSecond !== undefined) throw error;
+        return withoutTable(error);
+      });
+      return held === undefined ? await run() : await execute(jobs, held, signal, io);
+    }, inbox),
   };
 }
 
@@ -153,19 +174,26 @@ interface JobTools {
   readonly signal: AbortSignal;
 }
 
-function withJobs(work: (tools: JobTools) => Promise<string>): DatabaseWork {
+/** @param inbox whether the work needs the inbox table */
+function withJobs(work: (tools: JobTools) => Promise<string>, inbox = false): DatabaseWork {
   return {
     endsOnSignal: true,
     async work(tools) {
-      const { config, store, show, signal } = tools;
-      await store.schema.checkColumns(["outbox", "history"]);
-      const { jobs, replay: rows } = createRowChanges(tools);
+      const { config, store, show, signal, clock, log } = tools;
+      await store.schema.checkColumns(inbox ? ["inbox", "outbox", "history"] : ["outbox", "history"]);
+      const { evaluator, service } = openTransforms(config, new Set(), log);
+      // Nobody scrapes this process.
+      const { metrics } = createMetrics({ version: "", roles: [], processMetrics: false });
+      const sources = everySource({ ...tools, evaluator, metrics, tally: new Tally(clock) });
+      const { jobs, replay: rows } = createRowChanges(tools, undefined, sources);
       try {
         return await work({ jobs, rows, show, signal });
       } catch (error) {
         withoutTable(error);
         const table = `${config.database.operationsTablePrefix}job`;
         throw new Error(`the table ${table} cannot be used: see docs/status.md, "Tables"`, { cause: error });
+      } finally {
+        await service.stop(signal);
       }
     },
   };

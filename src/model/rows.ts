@@ -215,6 +215,18 @@ export interface Expiry {
 export const EXPIRED = "expired: it was not delivered in time";
 /** Why a row whose topic renders empty is dead, on the row and in the log. */
 export const EMPTY_TOPIC = "the topic template renders empty";
+/** Why the relay gives up inbox rows, as `last_error` begins, by the label of the metric. */
+export const RELAY_DEATHS = {
+  expired: EXPIRED,
+  topic_empty: EMPTY_TOPIC,
+  outbox_refused: "the outbox table refuses this message",
+} as const;
+
+/** The label of the reason for which the relay gave up a row; undefined for another reason. */
+export function relayDeath(reason: string): keyof typeof RELAY_DEATHS | undefined {
+  const labels = Object.keys(RELAY_DEATHS) as (keyof typeof RELAY_DEATHS)[];
+  return labels.find((label) => reason.startsWith(RELAY_DEATHS[label]));
+}
 
 /** What decides where an outbox row goes. */
 export interface RoutedRow {

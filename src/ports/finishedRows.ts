@@ -1,6 +1,6 @@
-import type { MessageId, OrderedRow } from "../model/rows.ts";
+import type { MessageId, NewInboxRow, OrderedRow } from "../model/rows.ts";
 
-/** Moves finished outbox rows back to `pending` (spec, "POST /admin/replay"). */
+/** Moves finished outbox rows, and dead inbox rows, back to `pending` (spec, "POST /admin/replay"). */
 export interface ReplayStore {
   /** Marks this moment by the database's clock: what finishes later is not part of the replay. */
   begin(): Promise<ReplayScope>;
@@ -36,6 +36,16 @@ export interface ReplayStore {
 
   /** How many of the named rows are `pending` and untried. */
   untried(ids: readonly MessageId[]): Promise<number>;
+
+  /**
+   * Writes the dead inbox row of this id anew: attempt 0, due now, without expiry. Source, key and
+   * time of receipt stay.
+   *
+   * @param row `cell`: that has it; undefined without cells
+   * @returns false if it is no longer dead: nothing was written
+   * @throws StoreError, also of a row that the database does not let be changed
+   */
+  receiveAgain(row: NewInboxRow & { readonly cell?: string | undefined }): Promise<boolean>;
 }
 
 /**

@@ -1,3 +1,4 @@
+import type { RELAY_DEATHS } from "../model/rows.ts";
 import type { SlotStatus } from "./capture.ts";
 import type { BreakerState, DestinationState } from "./destinationStore.ts";
 
@@ -35,6 +36,9 @@ export interface Metrics {
       | "storage_failed"
       | "unauthorized"
       | "rate_limited",
+  ): void;
+  inboxDead(
+    reason: keyof typeof RELAY_DEATHS | "extraction_failed" | "transform_failed" | "storage_failed" | "pull",
   ): void;
   inboxFiltered(): void;
   /** Entries of the journal that were not kept. */

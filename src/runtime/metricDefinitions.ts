@@ -1,4 +1,5 @@
 import { ROLES, type Role } from "../model/roles.ts";
+import { RELAY_DEATHS } from "../model/rows.ts";
 import { SLOT_STATUSES } from "../ports/capture.ts";
 import { DESTINATION_STATES } from "../ports/destinationStore.ts";
 
@@ -165,6 +166,12 @@ export const METRICS = {
         "unauthorized",
         "rate_limited",
       ],
+    },
+  }),
+  inboxDead: counter("svc_inbox_dead_total", ["ingest", "relay"], {
+    help: "Inbox rows that became dead: refused messages of brokers, and rows that the relay or pull clients gave up.",
+    labels: {
+      reason: [...Object.keys(RELAY_DEATHS), "extraction_failed", "transform_failed", "storage_failed", "pull"],
     },
   }),
   inboxFiltered: counter("svc_inbox_filtered_total", ["ingest"], {

@@ -90,6 +90,7 @@ export async function replayBesideTraffic(environment: Environment): Promise<Fig
 
   const before = await traffic(environment, receiver, () => sleep(5000));
   const replay = new Replay({
+    inbox: {} as never,
     store: store.replay,
     destinationOf: () => "receiver",
     onMoved: () => store.announceOutbox(),

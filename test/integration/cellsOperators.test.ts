@@ -1,13 +1,16 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import { severalCells } from "../../src/adapters/stores/cells/index.ts";
+import { InboxReplay } from "../../src/core/finished/inboxReplay.ts";
 import { Parked } from "../../src/core/finished/parked.ts";
 import { Replay } from "../../src/core/finished/replay.ts";
 import { ReplayJobs } from "../../src/core/finished/replayJobs.ts";
+import { httpPlan } from "../../src/core/receipt/attributes.ts";
 import { tail } from "../../src/core/trace/tail.ts";
 import { Trace } from "../../src/core/trace/trace.ts";
 import { StoreError } from "../../src/model/errors.ts";
 import type { ClaimToken, MessageId } from "../../src/model/rows.ts";
+import type { LeftRow } from "../../src/ports/finishedRows.ts";
 import type { MessagePage } from "../../src/ports/messageStore.ts";
 import type { OperatorStore } from "../../src/ports/operatorStore.ts";
 import { systemClock } from "../../src/time/clock.ts";
@@ -15,7 +18,7 @@ import { claimRequest, failed, inboxRow, parked, relayRequest } from "../conform
 import { cellsOf, composed, twoCells } from "../support/cells.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { type PostgresHarness, postgresHarnesses } from "../support/postgresHarness.ts";
-import { recordingAudit, silentLog } from "../support/recorders.ts";
+import { recordingAudit, recordingMetrics, silentLog } from "../support/recorders.ts";
 
 failOnLeaks();
 
@@ -177,6 +180,7 @@ describe("parked rows of two cells", () => {
 
 function replaysOver(store: OperatorStore) {
   const replay = new Replay({
+    inbox: {} as never,
     ...tools,
     store: store.replay,
     destinationOf: () => "orders",
@@ -194,6 +198,47 @@ function replaysOver(store: OperatorStore) {
   });
   return { replay, jobs };
 }
+
+describe("a replay of the inbox over two cells", () => {
+  test("moves a row once if a copy of it was moved, in one cell, and finds the rows of both", async () => {
+    await withCells(async ({ a, b, store }) => {
+      const received = Array.from({ length: 5 }, () => inboxRow({ state: "dead", lastError: "no JSON" }));
+      await a.store.inbox.insert(received.slice(0, 3));
+      await b.store.inbox.insert(received.slice(2));
+      const inbox = new InboxReplay({
+        messages: store.messages,
+        store: store.replay,
+        sources: [
+          {
+            source: "orders",
+            settings: { consumption: "push" },
+            attributes: httpPlan({ idempotencyKeyPath: "$.n" }),
+            clock: systemClock,
+            metrics: recordingMetrics().metrics,
+            log: silentLog,
+          },
+        ],
+        redact: (text) => text,
+      });
+      const run = async (createdBefore?: string) => {
+        let count = 0;
+        const rows: LeftRow[] = [];
+        for await (const { moved, left } of inbox.moves({ source: "orders", createdBefore }, (work) => work())) {
+          count += moved;
+          rows.push(...left);
+        }
+        return [count, rows];
+      };
+      expect(await run("2000-01-01T00:00:00.000000Z")).toEqual([0, []]);
+      expect(await run("9999-01-01T00:00:00.000000Z")).toEqual([5, []]);
+      await a.store.inbox.relay(relayRequest());
+      await b.store.inbox.relay(relayRequest());
+      expect(await run()).toEqual([0, [{ id: received[2]?.id, reason: "it is no longer dead" }]]);
+      expect(idsOf(await a.outboxRows())).toEqual(idsOf(received.slice(0, 3)));
+      expect(idsOf(await b.outboxRows())).toEqual(idsOf(received.slice(3)));
+    });
+  });
+});
 
 describe("a replay over two cells", () => {
   test("moves the rows of both, each in the order of its cell, and goes on from any position", async () => {

@@ -218,6 +218,7 @@ describe("a replay beside a held row", () => {
 
 function replayOn(store: Store, batchSize: number): Replay {
   return new Replay({
+    inbox: {} as never,
     store: store.replay,
     destinationOf: () => undefined,
     onMoved: () => {},

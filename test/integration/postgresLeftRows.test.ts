@@ -153,20 +153,18 @@ describe("the command", () => {
   ])("of a replay names what it left, and ends, %s", async (_, cap) => {
     const ids = await dead("free", ...HELD, "free");
     const { stdout } = await svc(addReplayCommand, "replay", "--state", "dead", ...cap);
-    expect(stdout).toMatch(/^2 rows moved to pending; 4 rows of the outbox were left as they are: /m);
+    expect(stdout).toMatch(/^2 rows moved to pending; 4 rows were left as they are: /m);
     for (const id of ids.slice(1, 5)) expect(stdout).toContain(`${id}: `);
 
     const [job] = await database.query("SELECT state, moved::int, last_error FROM outbox_job");
     expect(job).toMatchObject({ state: "done", moved: 2, last_error: expect.stringContaining("hands off") });
-    expect((await svc(addReplayCommand, "replay", "--jobs")).stdout).toContain(
-      "4 rows of the outbox were left as they are",
-    );
+    expect((await svc(addReplayCommand, "replay", "--jobs")).stdout).toContain("4 rows were left as they are");
   });
 
   test("of a replay fails where it moved none", async () => {
     await dead("null");
     await expect(svc(addReplayCommand, "replay", "--state", "dead")).rejects.toThrow(
-      `0 rows moved to pending; 1 row of the outbox was left as it is: `,
+      `0 rows moved to pending; 1 row was left as it is: `,
     );
   });
 
@@ -181,20 +179,20 @@ describe("the command", () => {
     await svc(addReplayCommand, "replay", "--state", "dead").catch(() => {});
     const [job] = await database.query("UPDATE outbox_job SET state = 'interrupted', moved = 1 RETURNING id");
     const { stdout } = await svc(addReplayCommand, "replay", "--resume", job?.id as string);
-    expect(stdout).toMatch(/^1 row moved to pending; 1 row of the outbox was left as it is: /m);
+    expect(stdout).toMatch(/^1 row moved to pending; 1 row was left as it is: /m);
   });
 
   test("of parked rows names what it left", async () => {
     await parked("free", "null", "raise");
     const retried = (await svc(addParkedCommands, "parked", "retry", "--all")).stdout;
-    expect(retried).toMatch(/^1 row is due again; 2 rows of the outbox were left as they are: .*hands off/m);
+    expect(retried).toMatch(/^1 row is due again; 2 rows were left as they are: .*hands off/m);
     await parked("free", "old");
     const discarded = (await svc(addParkedCommands, "parked", "discard", "--all", "--reason", "no")).stdout;
-    expect(discarded).toMatch(/^1 row is dead; 3 rows of the outbox were left as they are: /m);
+    expect(discarded).toMatch(/^1 row is dead; 3 rows were left as they are: /m);
     const audit = await database.query("SELECT detail FROM outbox_audit ORDER BY id");
     expect(audit).toEqual([
-      { detail: expect.stringMatching(/^1 rows .*2 rows of the outbox were/) },
-      { detail: expect.stringMatching(/^1 rows .*3 rows of the outbox were/) },
+      { detail: expect.stringMatching(/^1 rows .*2 rows were/) },
+      { detail: expect.stringMatching(/^1 rows .*3 rows were/) },
     ]);
   });
 });

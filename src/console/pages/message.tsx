@@ -117,7 +117,8 @@ type Action = "retry" | "discard" | "replay";
 
 /** Which actions the state of a message allows; the service decides. */
 function actionsOf({ state, topic }: Message): readonly Action[] {
-  if (topic === null) return [];
+  // The row is in the inbox alone.
+  if (topic === null) return state === "dead" ? ["replay"] : [];
   if (state === "parked") return ["retry", "discard"];
   if (state === "pending") return ["retry", "discard"];
   return state === "sent" || state === "dead" ? ["replay"] : [];
@@ -176,7 +177,10 @@ function Actions({ message, onChanged }: { readonly message: Message; readonly o
               <TextField label="Reason" value={reason} onValue={setReason} isRequired hint="Kept with the message." />
             </>
           ) : null}
-          {asked === "replay" ? (
+          {asked === "replay" && message.topic === null ? (
+            <p>It passes the filter, attributes and transform of its source again, under the same id.</p>
+          ) : null}
+          {asked === "replay" && message.topic !== null ? (
             <>
               <p>It is delivered again under the same id, before later rows of its key.</p>
               <ToDestination value={to} onValue={setTo} />

@@ -12,7 +12,7 @@ interface PullOptions {
   readonly maxAttempts: number;
   readonly newToken: () => ClaimToken;
   readonly redact: Redact;
-  readonly metrics: Pick<Metrics, "claimRows" | "claimDuration" | "claimsLost">;
+  readonly metrics: Pick<Metrics, "claimRows" | "claimDuration" | "claimsLost" | "inboxDead">;
   readonly clock: Pick<Clock, "monotonic">;
   readonly log: Log;
 }
@@ -137,7 +137,11 @@ export class Pull {
   }
 
   #logDead(source: string, dead: readonly MessageId[], reason: string): void {
-    for (const id of dead) this.#options.log.warn({ id, source, reason }, "inbox row is dead");
+    const { metrics, log } = this.#options;
+    for (const id of dead) {
+      metrics.inboxDead("pull");
+      log.warn({ id, source, reason }, "inbox row is dead");
+    }
   }
 }
 

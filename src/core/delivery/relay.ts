@@ -1,3 +1,4 @@
+import { relayDeath } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { InboxStore, RelayRequest, UnrelayedRows } from "../../ports/store.ts";
@@ -69,7 +70,10 @@ export class Relay {
         "the database refuses to update this inbox row: it stays pending and blocks its aggregate",
       );
     }
-    for (const { id, source, reason } of result.dead) log.warn({ id, source, reason }, "inbox row is dead");
+    for (const { id, source, reason } of result.dead) {
+      metrics.inboxDead(relayDeath(reason) ?? "outbox_refused");
+      log.warn({ id, source, reason }, "inbox row is dead");
+    }
     // Rows held by another replica do not justify another pass at once.
     return result.more && result.relayed + result.dead.length > 0 ? "again" : "idle";
   }

@@ -42,7 +42,7 @@ const MOST_NAMED = 5;
 export function leftText({ left }: LeftShown): string | undefined {
   if (left === undefined) return undefined;
   const { count, rows } = left;
-  const were = count === 1 ? "1 row of the outbox was" : `${count} rows of the outbox were`;
+  const were = count === 1 ? "1 row was" : `${count} rows were`;
   const named = rows.map(({ id, reason }) => `${id}: ${reason}`).join("; ");
   const more = count > rows.length ? `; and ${count - rows.length} more` : "";
   return `${were} left as ${count === 1 ? "it is" : "they are"}: ${named}${more}`;

@@ -50,7 +50,7 @@ export class MessageActions {
   }
 
   /**
-   * Delivers a sent or dead row again.
+   * Delivers a sent or dead row again; receives a dead inbox row again.
    *
    * @param toDestination undefined for where it went before
    * @throws ReplayInterruptedError, StoreError
@@ -61,7 +61,11 @@ export class MessageActions {
     toDestination: string | undefined,
     signal: AbortSignal,
   ): Promise<ActionResult> {
-    const { moved, ...left } = await this.#options.replay.run({ ids: [id], toDestination }, by, signal);
+    const stored = await this.#options.store.messages.get(id, false);
+    const isReceived = stored.outbox === undefined && stored.inbox?.state === "dead";
+    if (isReceived && toDestination !== undefined) return { kind: "refused", reason: NO_DESTINATION_YET };
+    const request = isReceived ? { inbox: true, ids: [id] } : { ids: [id], toDestination };
+    const { moved, ...left } = await this.#options.replay.run(request, by, signal);
     return moved > 0 ? { kind: "changed" } : await this.#refusal(id, "replay", left);
   }
 
@@ -80,6 +84,8 @@ export class MessageActions {
     return { kind: "refused", reason: `${stateText(stored)}; ${ALLOWED[action]}` };
   }
 }
+
+const NO_DESTINATION_YET = "the row died in the inbox: replay it without toDestination, it goes where its topic leads";
 
 interface ActionEntry extends NewAuditEntry {
   readonly action: "retry" | "discard";

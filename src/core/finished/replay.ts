@@ -12,11 +12,13 @@ import {
 import type { Log } from "../../ports/runtime.ts";
 import type { Audit } from "../operations/audit.ts";
 import type { Redact } from "../redaction/redact.ts";
+import type { InboxReplay } from "./inboxReplay.ts";
 import { LeftRows, type LeftShown } from "./leftRows.ts";
-import { hasFilter, NO_FILTER, type ReplayRequest } from "./requests.ts";
+import { hasFilter, type Moves, NO_FILTER, type ReplayPreview, type ReplayRequest } from "./requests.ts";
 
 export interface ReplayOptions {
-  readonly store: ReplayStore;
+  readonly store: Omit<ReplayStore, "receiveAgain">;
+  readonly inbox: InboxReplay;
   readonly destinationOf: DestinationOf;
   readonly onMoved: () => void;
   readonly redact: Redact;
@@ -57,15 +59,6 @@ interface Replayed extends LeftShown {
   readonly moved: number;
 }
 
-/** What would be moved. */
-export interface ReplayPreview {
-  readonly count: number;
-  /** The first rows in the order of sequence. */
-  readonly sample: readonly FinishedRow[];
-  /** False when there may be more. */
-  readonly isExact: boolean;
-}
-
 interface ReplayStart {
   /** By default this moment. */
   readonly scope?: ReplayScope | undefined;
@@ -75,12 +68,6 @@ interface ReplayStart {
   readonly perSecond?: number | null | undefined;
 }
 
-interface Moves {
-  readonly moved: number;
-  readonly left: readonly LeftRow[];
-  readonly position: string | null;
-}
-
 interface Selection {
   readonly filter: ReplayFilter;
   readonly ids: readonly MessageId[] | undefined;
@@ -88,7 +75,7 @@ interface Selection {
 }
 
 /**
- * Moves finished outbox rows back to `pending` (spec, "POST /admin/replay"): in batches in the order of their sequence,
+ * Moves finished outbox rows, and dead rows of the inbox, back to `pending` (spec, "POST /admin/replay"): in batches in the order of their sequence,
  * each in its own short transaction; no faster than the pollers deliver, so that fresh rows do not wait behind it.
  */
 export class Replay {
@@ -151,7 +138,8 @@ export class Replay {
     signal: AbortSignal,
   ): AsyncGenerator<Moves> {
     this.#require(request);
-    const { store, onMoved, wait } = this.#options;
+    const { store, inbox, onMoved, wait } = this.#options;
+    if (request.inbox) return yield* inbox.moves(request, (statement) => this.persistently(statement, signal));
     const pace = new ReplayPace({
       untried: (ids) => this.persistently(() => store.untried(ids), signal),
       batchSize: this.#batchSize,
@@ -208,6 +196,7 @@ export class Replay {
     isLate: () => boolean = () => false,
   ): Promise<ReplayPreview> {
     this.#require(request);
+    if (request.inbox) return await this.#options.inbox.preview(request, sampleSize);
     const sample: FinishedRow[] = [];
     let count = 0;
     try {

@@ -7,8 +7,8 @@ import { linked, sharedController, waitOrAbort } from "../../time/wait.ts";
 import type { Audit } from "../operations/audit.ts";
 import type { Redact } from "../redaction/redact.ts";
 import { LeftRows } from "./leftRows.ts";
-import { loggedFilter, type Replay, type ReplayPreview } from "./replay.ts";
-import { parseReplayRequest, type ReplayRequest } from "./requests.ts";
+import { loggedFilter, type Replay } from "./replay.ts";
+import { parseReplayRequest, type ReplayPreview, type ReplayRequest } from "./requests.ts";
 
 interface ReplayJobsOptions {
   readonly store: JobStore;

@@ -1,10 +1,14 @@
 import { errorText } from "../../model/errors.ts";
 import type { MessageId } from "../../model/rows.ts";
 import { compileTopicPattern } from "../../model/topicPattern.ts";
-import type { FinishedState } from "../../ports/finishedRows.ts";
+import type { FinishedRow, FinishedState, LeftRow } from "../../ports/finishedRows.ts";
 
 /** Which finished rows to replay; the fields given are combined with AND (spec, "POST /admin/replay"). */
 export interface ReplayRequest {
+  /** Dead rows of the inbox, not finished ones of the outbox; no filter. */
+  readonly inbox?: boolean | undefined;
+  /** Only inbox rows of this source. */
+  readonly source?: string | undefined;
   /** Only sent rows, or only dead ones. */
   readonly state?: FinishedState | undefined;
   readonly ids?: readonly MessageId[] | undefined;
@@ -19,12 +23,36 @@ export interface ReplayRequest {
   readonly toDestination?: string | undefined;
 }
 
+export interface Moves {
+  readonly moved: number;
+  readonly left: readonly LeftRow[];
+  readonly position: string | null;
+}
+
+/** What would be moved. */
+export interface ReplayPreview {
+  readonly count: number;
+  /** The first rows in the order of sequence. */
+  readonly sample: readonly FinishedRow[];
+  /** False when there may be more. */
+  readonly isExact: boolean;
+}
+
 /** The answer to a request without a filter, as the specification words it. */
 export const NO_FILTER = "A replay needs at least one filter.";
 
 /** False when no field is set: such a request would replay everything. An empty list is set, and matches nothing. */
-export function hasFilter({ toDestination: _toDestination, ...filters }: ReplayRequest): boolean {
+export function hasFilter({ inbox: _inbox, toDestination: _toDestination, ...filters }: ReplayRequest): boolean {
   return Object.values(filters).some((field) => field !== undefined);
+}
+
+/** @returns which field does not fit the table that is meant, as a reason; undefined if each does */
+export function misfit(request: ReplayRequest & { readonly perSecond?: number | undefined }): string | undefined {
+  const { inbox = false, source, state, topic, topics, destination, toDestination, perSecond } = request;
+  if (inbox && state === "sent") return '"state" is "sent"; of the inbox only dead rows are replayed';
+  const wrong = inbox ? { topic, topics, destination, toDestination, perSecond } : { source };
+  const name = Object.entries(wrong).find(([, value]) => value !== undefined)?.[0];
+  return name && `"${name}" ${inbox ? "does not go with" : "needs"} "inbox"`;
 }
 
 /**
@@ -36,7 +64,9 @@ export function hasFilter({ toDestination: _toDestination, ...filters }: ReplayR
  */
 export function parseReplayRequest(value: unknown): ReplayRequest {
   const fields = requireObject(value);
-  return {
+  const request = {
+    inbox: parseFlag(fields, "inbox"),
+    source: single(fields, "source", parseText),
     state: single(fields, "state", parseFinishedState),
     ids: list(fields, "ids", parseMessageId),
     topic: single(fields, "topic", parseText),
@@ -46,6 +76,16 @@ export function parseReplayRequest(value: unknown): ReplayRequest {
     createdBefore: single(fields, "createdBefore", (text) => parseInstant(text, "before")),
     toDestination: single(fields, "toDestination", parseText),
   };
+  const reason = misfit(request);
+  if (reason !== undefined) throw new Error(reason);
+  return request;
+}
+
+/** A field that is true or false; undefined if it is absent or null. @throws Error that names it */
+export function parseFlag(fields: Fields, name: string): boolean | undefined {
+  const value = fields[name] ?? undefined;
+  if (value === undefined || typeof value === "boolean") return value;
+  throw new Error(`"${name}" is not valid; true or false is expected`);
 }
 
 /** Reads the state of a finished row. @throws Error with what is expected */
@@ -191,8 +231,7 @@ export function parseParkedChange(
   asksReason: boolean,
 ): { selection: ParkedSelection; reason: string; by: string } {
   const fields = requireObject(value);
-  const { all } = fields;
-  if (all !== undefined && all !== null && typeof all !== "boolean") throw new Error('"all" is not true or false');
+  const all = parseFlag(fields, "all");
   const selection: ParkedSelection = {
     ids: list(fields, "ids", parseMessageId),
     topic: single(fields, "topic", parsePattern),

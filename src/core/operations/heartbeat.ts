@@ -70,12 +70,8 @@ export function tallyDestinations(metrics: Metrics, tally: Tally): Metrics {
   };
 }
 
-/**
- * Metrics of one source that are counted for operators too.
- *
- * @param keepsRefused whether refused messages become dead rows, as those of brokers
- */
-export function tallySource(metrics: Metrics, tally: Tally, source: string, keepsRefused: boolean): Metrics {
+/** Metrics of one source that are counted for operators too. */
+export function tallySource(metrics: Metrics, tally: Tally, source: string): Metrics {
   return {
     ...metrics,
     inboxMessages(status, count) {
@@ -86,10 +82,9 @@ export function tallySource(metrics: Metrics, tally: Tally, source: string, keep
       metrics.inboxFiltered();
       tally.count("source", source, "filtered", 1);
     },
-    inboxRejection(reason) {
-      metrics.inboxRejection(reason);
-      if (keepsRefused && (reason === "extraction_failed" || reason === "transform_failed"))
-        tally.count("source", source, "dead", 1);
+    inboxDead(reason) {
+      metrics.inboxDead(reason);
+      tally.count("source", source, "dead", 1);
     },
   };
 }

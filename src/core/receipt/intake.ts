@@ -183,6 +183,7 @@ export function createIntake(options: IntakeOptions): Intake {
     } else if (refusal === null) metrics.inboxMessages("new", 1);
     else {
       metrics.inboxRejection(REJECTION_METRICS[refusal.rejection]);
+      metrics.inboxDead(REJECTION_METRICS[refusal.rejection]);
       // The reason may quote the body; it is in `last_error` of the row.
       log.warn({ source, id: row.id, rejection: refusal.rejection }, "a message was stored as a dead row");
     }
@@ -219,6 +220,8 @@ interface Receipt extends Arrival {
 
 type Decided = Exclude<Prepared, { readonly kind: "unavailable" }>;
 
+/** In `last_error` of a dead row whose body no text column can hold. */
+export const IN_BASE64 = "the payload is its bytes in base64";
 /** A tombstone is stored as the JSON document `null`. */
 const NULL_DOCUMENT = Buffer.from("null");
 const CORRELATION_NAME = CORRELATION_HEADER.toLowerCase();
@@ -318,7 +321,7 @@ function evidenceRow(options: IntakeOptions, arrival: Arrival, reason: string, k
     aggregateId,
     payload: isText ? body.toString("utf8") : body.toString("base64"),
     headers,
-    lastError: options.redact(isText ? reason : `${reason}; the payload is its bytes in base64`),
+    lastError: options.redact(isText ? reason : `${reason}; ${IN_BASE64}`),
   };
 }
 
@@ -338,7 +341,7 @@ function plainEvidenceRow(options: IntakeOptions, arrival: Arrival, reason: stri
     aggregateId: null,
     payload: JSON.stringify(body.toString("base64")),
     headers: {},
-    lastError: options.redact(`${reason}; the payload is its bytes in base64, the headers are left out`),
+    lastError: options.redact(`${reason}; ${IN_BASE64}, the headers are left out`),
   };
 }
 

@@ -39,6 +39,8 @@ export interface ReceivedMessage {
   readonly properties?: BrokerProperties | undefined;
   /** Its place among the messages of its request, from 0; undefined where it came alone. */
   readonly position?: number | undefined;
+  /** Of a row that is received again: its key stays, and the others count if the message has none. */
+  readonly stored?: Attributes | undefined;
 }
 
 /** What a source transform sees besides the document (spec, "Transform stages and variables"). */
@@ -86,6 +88,8 @@ export interface SourceOptions {
   /** Compute attributes; none by default. */
   readonly expressions?: AttributeExpressions | undefined;
   readonly stage?: SourceStage | undefined;
+  /** Whether refused messages become dead rows, as those of brokers. */
+  readonly keepsRefused?: boolean;
   /** None by default. */
   readonly journal?: Journal | undefined;
   readonly clock: Clock;
@@ -318,7 +322,7 @@ export function createPreparation(options: SourceOptions): Prepare {
   const scheduleOf = createSchedule(settings, onUnreadable);
 
   return async (message, id, refusable) => {
-    const { correlationId, properties, position } = message;
+    const { correlationId, properties, position, stored } = message;
     const event = cloudEvents ? readEvent(message) : message;
     if ("kind" in event && event.kind === "failed")
       return { kind: "rejected", rejection: "extraction_failed", reason: event.reason };
@@ -335,7 +339,12 @@ export function createPreparation(options: SourceOptions): Prepare {
     const { text } = document;
     const computed = expressions === undefined ? NOTHING : await expressions({ text, headers, position, refusable });
     if (computed.kind === "unavailable") return computed;
-    const found = { ...places, ...computed.values };
+    const read = { ...places, ...computed.values };
+    const found = {
+      idempotencyKey: stored?.idempotencyKey ?? read.idempotencyKey,
+      eventType: read.eventType ?? stored?.eventType ?? null,
+      aggregateId: read.aggregateId ?? stored?.aggregateId ?? null,
+    };
     const extraction = usableAttributes(found, places.noKeyReason);
     if (extraction.kind === "failed") {
       const attributes = storableAttributes(found, message.body);

@@ -8,6 +8,7 @@ import {
   MOST_PER_SECOND,
   NO_FILTER,
   parseCaller,
+  parseFlag,
   parseParkedChange,
   parseReason,
   parseReplayRequest,
@@ -82,12 +83,9 @@ export const parseJob =
     const request = parseReplayRequest(fields);
     if (!hasFilter(request)) throw new Error(NO_FILTER);
     requireDestinations(request, destinations);
-    return {
-      request,
-      by: parseCaller(fields),
-      perSecond: parsePerSecond(fields.perSecond),
-      isDryRun: parseDryRun(fields.dryRun),
-    };
+    const isDryRun = parseFlag(fields, "dryRun") ?? false;
+    if (request.inbox && !isDryRun) throw new Error('"inbox" needs "dryRun" here; POST /admin/replay moves the rows');
+    return { request, by: parseCaller(fields), perSecond: parsePerSecond(fields.perSecond), isDryRun };
   };
 
 /** Body `{"toDestination": "billing", "by": "alice"}`, or none. */
@@ -117,12 +115,6 @@ function parsePerSecond(value: unknown): number | null {
   if (value === undefined || value === null) return null;
   if (typeof value === "number" && Number.isInteger(value) && value >= 1 && value <= MOST_PER_SECOND) return value;
   throw new Error(`"perSecond" is not valid; a whole number from 1 to ${MOST_PER_SECOND} is expected`);
-}
-
-function parseDryRun(value: unknown): boolean {
-  if (value === undefined || value === null) return false;
-  if (typeof value === "boolean") return value;
-  throw new Error('"dryRun" is not valid; true or false is expected');
 }
 
 const SAMPLE_SIZE = 10;

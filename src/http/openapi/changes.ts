@@ -24,6 +24,7 @@ import {
   countOrNull,
   exampleOf,
   fromCells,
+  INBOX,
   inCell,
   integer,
   list,
@@ -358,7 +359,8 @@ export function describeReplays(names: readonly string[], maxBytes: number) {
       description:
         "Moves matching outbox rows from `sent` or `dead` back to `pending`, with `attempt` 0 and due now; other rows stay " +
         "as they are, and each row keeps its `id`. Rows that finish after the request arrived are not included. Rows move " +
-        "in batches: those moved before an error stay moved, and the same request may be sent again.",
+        "in batches: those moved before an error stay moved, and the same request may be sent again. With `inbox` dead inbox " +
+        "rows pass the filter, attributes and transform of their source again, the oldest 50,000 of those that match.",
       body: {
         maxBytes,
         schema: {
@@ -392,11 +394,12 @@ export function describeReplays(names: readonly string[], maxBytes: number) {
       summary: "Start a replay, or count what it would move",
       description:
         "A replay goes on when its caller disconnects; when its process dies another one with the role `admin` goes on within a minute. " +
-        "With `dryRun` it moves nothing, and counts for a third of a second.",
+        "With `dryRun` it moves nothing, and counts for a third of a second. `inbox` needs `dryRun`.",
       body: {
         description: "As JSON.",
         schema: request(
           {
+            ...INBOX,
             ...REPLAY_FILTERS,
             destination: { ...REPLAY_FILTERS.destination, enum: [...names, null] },
             toDestination,
@@ -462,7 +465,7 @@ export function describeReplays(names: readonly string[], maxBytes: number) {
     },
     admin_message_replay: {
       summary: "Replay a message",
-      description: "A sent or dead row is delivered again.",
+      description: "A sent or dead row is delivered again; a dead inbox row is received again, as with `inbox`.",
       parameters: MESSAGE_ID,
       body: { description: "As JSON.", schema: request({ toDestination, by: BY }), examples: example({ by: "alice" }) },
       answers: [...action("The row is pending; only a sent or dead row can be replayed"), NO_OVERRIDE],

@@ -117,7 +117,14 @@ const fixedError = (message: string): Schema => object({ error: { const: message
 const { pattern } = STORABLE;
 const CREATED = { format: "date-time" };
 
+export const INBOX = {
+  inbox: nullable(
+    "boolean",
+    "Dead inbox rows, not finished outbox rows; goes with `ids`, `source`, `state` and the instants.",
+  ),
+};
 export const REPLAY_FILTERS = {
+  source: nullable("string", { pattern, description: "Only inbox rows of this source." }),
   state: nullable("string", { enum: ["sent", "dead", null], description: "Only delivered rows, or only dead ones." }),
   ids: nullable("array", { items: UUID, description: "Only these rows." }),
   topic: nullable("string", { pattern, description: "Only rows with this topic." }),
@@ -222,7 +229,7 @@ export const SCHEMAS = {
     success: { const: false },
     error: text("What is wrong, for the author of the request."),
   }),
-  ReplayRequest: openObject(REPLAY_FILTERS, [], {
+  ReplayRequest: openObject({ ...INBOX, ...REPLAY_FILTERS }, [], {
     description: "Rows that match every given filter; at least one is required. `null` counts as absent.",
     anyOf: SOME_FILTER,
   }),

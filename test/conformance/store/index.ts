@@ -11,6 +11,7 @@ import { exerciseOrder } from "./order.ts";
 import { exerciseClaims, exerciseSettling } from "./outbox.ts";
 import { exerciseParking } from "./parking.ts";
 import { exercisePull } from "./pull.ts";
+import { exerciseReceiveAgain } from "./receiveAgain.ts";
 import { exerciseRedirect } from "./redirect.ts";
 import { exerciseRelay } from "./relay.ts";
 import { exerciseRelayedReceipts } from "./relayedReceipts.ts";
@@ -42,6 +43,7 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseOperations(open);
   exerciseJobs(open);
   exerciseReplay(open);
+  exerciseReceiveAgain(open);
   exerciseRedirect(open);
   exerciseRetention(open);
   exercisePull(open);

@@ -29,6 +29,7 @@ describeWithTools(["prometheus"], "Prometheus over a process that receives and c
       inbox: { relay: { pendingGaugeIntervalMs: 100 } },
       sources: {
         orders: { ...source, path: "/orders" },
+        untyped: { ...source, path: "/untyped", topic: "{{ eventType }}", eventTypePath: "$.type" },
         guarded: { ...source, path: "/guarded", auth: { type: "bearer", token: "open" } },
       },
       destinations: { billing: { baseUrl: receiver.url } },
@@ -61,6 +62,17 @@ describeWithTools(["prometheus"], "Prometheus over a process that receives and c
       },
     );
     await ends("SvcReceiptsRefused");
+  });
+
+  test("SvcInboxDead: a message without the event type that is its topic", async () => {
+    const [look = ""] = statementsOf("docs/operations.md", "SvcInboxDead");
+    expect((await service.post({ id: "a" }, { path: "/inbox/untyped" })).status).toBe(202);
+    const { annotations } = await fires("SvcInboxDead", { reason: "topic_empty" });
+    expect(annotations.summary).toBe("Received messages died in the inbox: topic_empty");
+    expect(await database.query(look)).toMatchObject([
+      { source: "untyped", last_error: "the topic template renders empty", count: "1" },
+    ]);
+    await ends("SvcInboxDead");
   });
 
   test("SvcInboxUnrelayed: a row of a source that nobody configured", async () => {

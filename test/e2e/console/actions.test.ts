@@ -184,6 +184,24 @@ describeWithTools(["chromium"], "an operator", () => {
       await page.getByRole("heading", { name: "Message", exact: true }).waitFor();
     });
 
+    test("replays a message that died in the inbox", async () => {
+      const [{ id = "" } = {}] = await furnished.database.query<{ id: string }>(
+        `INSERT INTO inbox (source, idempotency_key, payload, state, processed_at, last_error)
+         VALUES ('orders', 'died', '{"id":"died","type":"made"}', 'dead', now(), 'the topic template renders empty')
+         RETURNING id`,
+      );
+      await goTo(page, `#/messages/${id}`, "Message");
+      await page.getByText("dead in the inbox").waitFor();
+      await page.getByRole("button", { name: "Replay" }).click();
+      await page.getByRole("dialog").getByText("It passes the filter, attributes and transform").waitFor();
+      expect(await page.getByLabel("Deliver to").count()).toBe(0);
+      await confirm("Replay");
+      await notice("The message is delivered again.");
+      expect(await furnished.database.query("SELECT state, event_type FROM inbox WHERE id = $1", [id])).toEqual([
+        { state: "pending", event_type: "made" },
+      ]);
+    });
+
     test("sees that a filter dropped a message", async () => {
       const dropped = {
         at: new Date().toISOString(),

@@ -51,6 +51,10 @@ describe.each<[string, (program: Command, io: CommandIo) => void, [string[], Reg
     [
       [[], /A replay needs at least one filter\./],
       [["--dry-run"], /A replay needs at least one filter\./],
+      [["--inbox"], /A replay needs at least one filter\./],
+      [["--source", "events"], /"source" needs "inbox"/],
+      [["--inbox", "--source", "events", "--topic", "a"], /"topics" does not go with "inbox"/],
+      [["--inbox", "--source", "events", "--per-second", "5"], /"perSecond" does not go with "inbox"/],
       [["--state", "pending"], /"sent" or "dead" is expected/],
       [["--id", "17"], /--id <uuid>' argument '17' is invalid. A UUID such as/],
       [["--created-after", "2026-01-05"], /--created-after.*An ISO-8601 instant with Z/],

@@ -87,6 +87,7 @@ transform_failures_total counter strategy
 inbox_messages_total counter status
 inbox_relay_errors_total counter
 inbox_rejections_total counter reason
+inbox_dead_total counter reason
 inbox_filtered_total counter
 journal_dropped_total counter
 inbox_oldest_pending_age_seconds gauge

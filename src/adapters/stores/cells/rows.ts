@@ -117,6 +117,8 @@ export function cellReplay(cells: readonly CellLink[], homes: Homes): ReplayStor
       );
       return answers.reduce((sum, { value }) => sum + value, 0);
     },
+
+    receiveAgain: (row) => partOf(row.cell ?? "").ask(({ replay }) => replay.receiveAgain(row), INSISTS),
   };
 }
 

@@ -7,20 +7,22 @@ import {
 } from "../sql/finishedRows.ts";
 import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
+import type { ColumnTypes } from "./columns.ts";
 import { hasGivenUp } from "./errors.ts";
-import { allLocked, msOf, overrideOf, ROW_WAIT, skippedIds, unlessSkipped } from "./fragments.ts";
+import { allLocked, clockBehind, msOf, overrideOf, ROW_WAIT, skippedIds, unlessSkipped } from "./fragments.ts";
 import { forget, noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
 const FILTER = "finishedUntil, topics, createdAfter, createdBefore, state";
 
-export function replayStatements(names: TableNames): WithHistory<ReplayStatements<Statement>> {
-  return { plain: replay(names, false), noting: replay(names, true) };
+export function replayStatements(names: TableNames, types: ColumnTypes): WithHistory<ReplayStatements<Statement>> {
+  return { plain: replay(names, types, false), noting: replay(names, types, true) };
 }
 
-function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statement> {
+function replay(names: TableNames, types: ColumnTypes, isNoting: boolean): ReplayStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
+  const i = names.inbox;
   const finished = `o.${c.state} IN ('sent', 'dead')`;
   /** Compared as an expression, so that rows are found by id and not by an index of everything finished. */
   const finishedById = `(o.${c.state} || '') IN ('sent', 'dead')`;
@@ -132,6 +134,25 @@ ORDER BY o.${c.sequence}`,
     untried: byIndex("replay.untried(ids)")`
 SELECT count(*)::int AS untried FROM ${table} o
 WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending' AND o.${c.attempt} = 0`,
+
+    /** Its time is read under the lock: no row of its key that is written later goes before it. */
+    receiveAgain: byIndex(
+      "replay.receive again(id, state, consumption, eventType, aggregateId, payload, headers, lastError)",
+      ROW_WAIT,
+    )`
+WITH dead AS MATERIALIZED (
+  SELECT i.${i.id} AS id FROM ${names.inboxTable} i WHERE i.${i.id} = $1::uuid AND i.${i.state} = 'dead' FOR NO KEY UPDATE OF i
+),
+written AS (
+  UPDATE ${names.inboxTable} i
+  SET ${i.state} = $2::text, ${i.consumption} = $3::text, ${i.eventType} = $4::text, ${i.aggregateId} = $5::text,
+    ${i.payload} = $6::text::${types.inboxPayload}, ${i.headers} = $7::text::${types.inboxHeaders}, ${i.lastError} = $8::text,
+    ${i.processedAt} = CASE WHEN $2::text = 'dead' THEN i.${i.processedAt} END, ${i.scheduledAt} = t.now, ${i.attempt} = 0${i.expiresAt === null ? "" : `, ${i.expiresAt} = NULL`}
+  FROM dead d, (${clockBehind("dead")}) t
+  WHERE i.${i.id} = d.id
+  RETURNING i.${i.state} AS state
+)
+SELECT count(*)::int AS changed, ${unlessSkipped("(SELECT count(*) FROM dead)", "(SELECT count(*) FROM written WHERE state = $2::text)")} AS all_written FROM written`,
 
     move: move(false),
     whenLocked: { free: { move: move(true) }, hasGivenUp },

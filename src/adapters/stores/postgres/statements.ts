@@ -46,7 +46,7 @@ export function tableStatements(names: TableNames, types: ColumnTypes, mayBeCitu
     messages: messageStatements(names, routing),
     operations: operationsStatements(names),
     parked: parkedStatements(names),
-    replay: replayStatements(names),
+    replay: replayStatements(names, types),
     buckets: bucketStatements(names, types),
   };
 }

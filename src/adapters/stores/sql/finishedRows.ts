@@ -15,9 +15,10 @@ import type { TableNames } from "./names.ts";
 import { countOf, dateOf, listedRow, type Named, type Row, type StatementRunner, type Values } from "./rows.ts";
 
 /**
- * `move` fails as `skipped` where a row takes the state, but not the override. `untried` answers `untried`.
+ * `move` fails as `skipped` where a row takes the state, but not the override. `untried` answers `untried`;
+ * `receiveAgain` answers `changed`.
  */
-export type ReplayStatements<S> = Named<S, "begin" | "page" | "find" | "untried"> &
+export type ReplayStatements<S> = Named<S, "begin" | "page" | "find" | "untried" | "receiveAgain"> &
   Changes<S, "move"> & {
     readonly dialect: {
       pageOf(results: readonly (readonly Row[])[]): {
@@ -74,6 +75,11 @@ export function replayStore<S>(
 
     async untried(ids) {
       return countOf(await runner.run(sql.untried, { ids }), "untried");
+    },
+
+    async receiveAgain(row) {
+      const values = { ...row, headers: JSON.stringify(row.headers) };
+      return countOf(await runner.run(sql.receiveAgain, values), "changed") > 0;
     },
   };
 }

@@ -1,5 +1,5 @@
 import { errorText, isRefused, type StoreError } from "../../../model/errors.ts";
-import type { InsertResult, MessageId, NewInboxRow } from "../../../model/rows.ts";
+import { type InsertResult, type MessageId, type NewInboxRow, RELAY_DEATHS } from "../../../model/rows.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type {
   ClaimRequest,
@@ -262,7 +262,7 @@ export class SqlInbox<S> implements InboxStore {
         continue;
       }
       const [id, source] = [tried.item.id as MessageId, tried.item.source as string];
-      const reason = `the outbox table refuses this message: ${tried.error.message}`;
+      const reason = `${RELAY_DEATHS.outbox_refused}: ${tried.error.message}`;
       try {
         // It may be relayed later; or the inbox table lets it not become dead either.
         if (tried.error.code === "busy" || tried.error.code === "skipped") throw tried.error;

@@ -32,6 +32,7 @@ export function replayStatements(names: TableNames): WithHistory<ReplayStatement
 function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
+  const i = names.inbox;
   const finished = `o.${c.state} IN (N'sent', N'dead')`;
   const columns = `o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key} AS [key],
   o.${c.state} AS state, o.${c.attempt} AS attempt, o.${c.createdAt} AS created_at, LEFT(o.${c.lastError}, 200) AS last_error`;
@@ -121,6 +122,19 @@ SELECT COUNT(*) AS untried
 FROM @named n JOIN ${table} o ${BY_ID.read} ON o.${c.id} = n.id
 WHERE o.${c.state} = N'pending' AND o.${c.attempt} = 0
 ${ONE_BY_ONE};`,
+
+    receiveAgain: statement(
+      "replay.receive again(id uuid, state text, consumption text, eventType longText, aggregateId longText, payload longText, headers longText, lastError longText)",
+    )`${BATCH}
+DECLARE @written TABLE (id uniqueidentifier NOT NULL);
+UPDATE i
+SET ${i.state} = @state, ${i.consumption} = @consumption, ${i.eventType} = @eventType, ${i.aggregateId} = @aggregateId,
+  ${i.payload} = @payload, ${i.headers} = @headers, ${i.lastError} = @lastError,
+  ${i.processedAt} = CASE WHEN @state = N'dead' THEN i.${i.processedAt} END, ${i.scheduledAt} = SYSUTCDATETIME(), ${i.attempt} = 0${i.expiresAt === null ? "" : `, ${i.expiresAt} = NULL`}
+OUTPUT inserted.${i.id} INTO @written (id)
+FROM ${names.inboxTable} i ${BY_ID.change}
+WHERE i.${i.id} = @id AND i.${i.state} = N'dead';
+SELECT COUNT(*) AS changed FROM @written;`,
 
     dialect: {
       pageOf: ([counts = [], rows = []]) => ({ rows, rowsRead: counts[0]?.looked_at, last: counts[0]?.last }),

@@ -140,7 +140,7 @@ describe("what a claim has lost", () => {
     const { pull, calls } = setUp([]);
 
     expect(await pull.reject(ids("a", "b", "x"), 0, null)).toMatchObject({ lost: ["x"], held: true });
-    expect(calls).toEqual(["claimsLost(pull, 1)"]);
+    expect(calls).toEqual(["inboxDead(pull)", "claimsLost(pull, 1)"]);
   });
 
   test("is unknown when all of a claim is meant", async () => {

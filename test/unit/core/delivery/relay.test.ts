@@ -1,6 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { Relay } from "../../../../src/core/delivery/relay.ts";
-import type { InboxStore, RelayRequest, UnrelayedRows } from "../../../../src/ports/store.ts";
+import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../../src/model/rows.ts";
+import type { InboxStore, RelayRequest, RelayResult, UnrelayedRows } from "../../../../src/ports/store.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
 /** A relay with nothing to relay. */
@@ -10,11 +11,11 @@ function setup() {
   const clock = new ManualClock();
   const requests: RelayRequest[] = [];
   const asked: unknown[] = [];
-  const state: { unrelayed: readonly UnrelayedRows[] } = { unrelayed: [] };
+  const state: { unrelayed: readonly UnrelayedRows[]; dead: RelayResult["dead"] } = { unrelayed: [], dead: [] };
   const store: Pick<InboxStore, "relay" | "oldestPendingAgeMs" | "unrelayed"> = {
     async relay(request) {
       requests.push(request);
-      return { relayed: 0, dead: [], more: false };
+      return { relayed: 0, dead: state.dead, more: false };
     },
     async oldestPendingAgeMs(sources) {
       asked.push(sources);
@@ -84,4 +85,18 @@ describe("rows that the configuration does not relay", () => {
     await gauge();
     expect(lines).toHaveLength(4);
   });
+});
+
+test("rows that became dead are counted by reason, which is one of a few, and logged with their source", async () => {
+  const { relay, calls, lines, state } = setup();
+  const reasons = [EXPIRED, EMPTY_TOPIC, "the outbox table refuses this message: no", "reason not storable"];
+  state.dead = reasons.map((reason, n) => ({ id: `${n}` as MessageId, source: "orders", reason }));
+  await relay.pass();
+  expect(calls).toEqual([
+    "inboxDead(expired)",
+    "inboxDead(topic_empty)",
+    "inboxDead(outbox_refused)",
+    "inboxDead(outbox_refused)",
+  ]);
+  expect(lines.map(({ fields }) => fields)).toEqual(state.dead);
 });

@@ -16,7 +16,7 @@ const SCOPE: ReplayScope = { finishedUntil: "2026-01-05T08:30:00.000000Z", lastS
 const never = new AbortController().signal;
 
 /** A store over rows in memory that writes down what it is asked. Its filter knows topics only. */
-class MemoryReplayStore implements ReplayStore {
+class MemoryReplayStore implements Omit<ReplayStore, "receiveAgain"> {
   overrideRemedy: string | undefined;
   readonly calls: string[] = [];
   readonly filters: ReplayFilter[] = [];
@@ -106,6 +106,7 @@ function setup(rows: readonly FinishedRow[], overrides: Partial<ReplayOptions> =
   const waits: number[] = [];
   let wakes = 0;
   const replay = new Replay({
+    inbox: {} as never,
     store,
     destinationOf: ({ topic, destinationOverride }) =>
       destinationOverride ?? (topic?.startsWith("orders") ? "billing" : undefined),
@@ -378,6 +379,7 @@ describe("a replay that is interrupted", () => {
     const store = new MemoryReplayStore(rowsOf(3));
     const { log } = recordingLog();
     const replay = new Replay({
+      inbox: {} as never,
       store,
       destinationOf: () => undefined,
       onMoved: () => {},

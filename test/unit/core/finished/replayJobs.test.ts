@@ -58,6 +58,7 @@ function setup(rows: readonly FinishedRow[], filter = '{"topic":"orders"}') {
   };
   const moved: string[] = [];
   const replay = new Replay({
+    inbox: {} as never,
     store: {
       overrideRemedy: undefined,
       begin: async () => job.scope,

@@ -44,12 +44,19 @@ describe("a replay request", () => {
       { topics: [] },
       { topic: "" },
       { createdBefore: "2026-01-05T08:30:00Z" },
+      { inbox: true, source: "events" },
     ]) {
       expect(hasFilter(parseReplayRequest(request))).toBe(true);
     }
-    for (const request of [{}, { topic: null }, { topik: "a" }]) {
+    for (const request of [{}, { topic: null }, { topik: "a" }, { inbox: true }]) {
       expect(hasFilter(parseReplayRequest(request))).toBe(false);
     }
+  });
+
+  test("takes the fields of the inbox", () => {
+    const request = { inbox: true, source: "events", state: "dead", ids: [ID] };
+    expect(parsed(request)).toEqual(request);
+    expect(parsed({ inbox: false, topic: "a" })).toEqual({ inbox: false, topic: "a" });
   });
 
   test("takes ids in any letter case for the same ids", () => {
@@ -68,6 +75,11 @@ describe("a replay request", () => {
     [{ ids: [`${ID}0`] }, `"ids[0]" is "${ID}0"; a UUID such as ${ID} is expected`],
     [{ ids: [`{${ID}}`] }, `"ids[0]" is "{${ID}}"; a UUID such as ${ID} is expected`],
     [{ ids: ["x".repeat(100_000)] }, `"ids[0]" is "${"x".repeat(60)}…"; a UUID such as ${ID} is expected`],
+    [{ inbox: "yes" }, '"inbox" is not valid; true or false is expected'],
+    [{ source: "events" }, '"source" needs "inbox"'],
+    [{ inbox: true, state: "sent" }, '"state" is "sent"; of the inbox only dead rows are replayed'],
+    [{ inbox: true, topic: "a" }, '"topic" does not go with "inbox"'],
+    [{ inbox: true, ids: [ID], toDestination: "a" }, '"toDestination" does not go with "inbox"'],
     [{ state: "pending" }, '"state" is "pending"; "sent" or "dead" is expected'],
     [{ state: ["dead"] }, '"state" is an array; a string is expected'],
     [{ topic: ["a"] }, '"topic" is an array; a string is expected'],
