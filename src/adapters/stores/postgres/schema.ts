@@ -227,6 +227,7 @@ export function schemaDialect(pool: PostgresPool): SchemaDialect {
         replaces: row.replaces === true,
       }));
     },
+    hidesRows: async ({ name }) => (await pool.run(ROW_SECURITY, { table: name }))[0]?.active === true,
     rights: async ({ name }) => (await pool.run(RIGHTS, { table: name }))[0],
     remedies,
     unique: "UNIQUE",
@@ -332,6 +333,10 @@ SELECT quote_ident(r.rulename) AS name, CASE r.ev_type WHEN '2' THEN 'UPDATE' WH
 FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
 WHERE c.oid = to_regclass($1) AND c.relkind IN ('r', 'p') AND r.ev_type <> '1' AND r.ev_enabled IN ('O', 'A')
 ORDER BY r.rulename`;
+
+const ROW_SECURITY: Statement = statement("schema.row security(table)")(
+  "SELECT row_security_active(to_regclass($1)) AS active",
+);
 
 const RIGHTS: Statement = statement("schema.rights(table)")`
 SELECT has_table_privilege(to_regclass($1), 'SELECT') AS select, has_table_privilege(to_regclass($1), 'INSERT') AS insert,

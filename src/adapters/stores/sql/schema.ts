@@ -109,6 +109,8 @@ export interface SchemaDialect {
   indexes(table: CheckedTable, names: readonly string[]): Promise<readonly FoundIndex[] | undefined>;
   /** Those that are in force. */
   rewriteRules(table: CheckedTable): Promise<readonly RewriteRule[]>;
+  /** Whether policies of the table apply to this user: they hide rows from it. */
+  hidesRows(table: CheckedTable): Promise<boolean>;
   /** A row with a column for each right, in lower case, true or 1 where the user has it. */
   rights(table: CheckedTable): Promise<Row | undefined>;
   remedies(table: CheckedTable): Remedies;
@@ -183,9 +185,13 @@ export class TableCheck {
     return columnProblems(table, names, found, rules, this.#dialect.remedies(table), readOnly);
   }
 
-  /** @param written the statements that this process makes on the table, besides deletes */
+  /** Of what comes between the statements and the rows. @param written the statements that this process makes on the table, besides deletes */
   async #rewriteProblems(table: CheckedTable, written: readonly string[]): Promise<readonly ConfigProblem[]> {
     const problems: ConfigProblem[] = [];
+    if (await this.#dialect.hidesRows(table)) {
+      const message = `row level security is active for this user on the table ${table.name}, and rows that it hides would wait for ever: give the user BYPASSRLS, or run\n      ALTER TABLE ${table.name} DISABLE ROW LEVEL SECURITY;`;
+      problems.push({ path: `database.${table.which}TableName`, message });
+    }
     for (const { name, on, replaces } of await this.#dialect.rewriteRules(table)) {
       if (replaces && !(table.which === "inbox" && on === "INSERT")) continue;
       const remedy = `DROP RULE ${name} ON ${table.name};`;

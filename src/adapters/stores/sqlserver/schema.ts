@@ -74,6 +74,7 @@ export function schemaDialect(pool: SqlServerPool): SchemaDialect {
       return [...indexes.values()];
     },
     rewriteRules: async () => [],
+    hidesRows: async () => false,
     rights: async ({ name }) => (await pool.run(RIGHTS, { table: name }))[0],
     remedies,
     unique: "UNIQUE NONCLUSTERED",
