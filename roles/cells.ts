@@ -94,6 +94,7 @@ export class RunningCell {
     const ping = async () => {
       if (!this.#isOpen) throw new Error("the cell has not been opened yet");
       await this.context.store.ping();
+      await this.context.store.inbox.check();
     };
     const database: HealthComponent = { name: "database", decidesReadiness: true, check: ping };
     return [database, ...this.#parts.flatMap((part) => part.health ?? [])];

@@ -72,6 +72,7 @@ async function openDatabase(options: DataOptions, shared: SharedParts, registry:
     await store.ping();
     // A mover waits a minute for the heartbeat of a process: while this one was suspended, buckets may have left.
     if (roles.has("ingest")) await refuseLeftBuckets(store.buckets);
+    await store.inbox.check();
   };
   return {
     context,

@@ -176,6 +176,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     decidesReadiness: true,
     async check() {
       await claims.check();
+      await store.outbox.check();
       // Without the table, rows with a rate limit wait for ever, and open breakers are not shared.
       if (needsSharedState(config)) await refreshes.check();
     },

@@ -32,6 +32,8 @@ export type StoreErrorCode =
   | "contention"
   /** The data of some row is refused (wrong type, too long, a constraint). The same batch fails again. */
   | "data"
+  /** A unique key has the values of some row already. The same batch fails again. */
+  | "duplicate"
   /** A trigger, a policy or a view's check of the owner refuses this row; another row may pass. */
   | "refused"
   /**
@@ -41,7 +43,7 @@ export type StoreErrorCode =
   | "busy"
   /** A trigger of the owner drops what is written to this row, without an error; another row may pass. */
   | "skipped"
-  /** The schema does not fit: a table or column is missing, or rights are. */
+  /** The schema does not fit: a table or column is missing, or rights are; or the table refuses every row. */
   | "schema"
   /** A bucket of the rows is not open in this cell: nothing was stored. */
   | "elsewhere"
@@ -88,7 +90,7 @@ export function mayPass(error: unknown): boolean {
   return error instanceof StoreError && PASSING.has(error.code);
 }
 
-const REFUSALS: ReadonlySet<StoreErrorCode> = new Set(["data", "refused", "busy", "skipped"]);
+const REFUSALS: ReadonlySet<StoreErrorCode> = new Set(["data", "duplicate", "refused", "busy", "skipped"]);
 
 /** Whether the database refuses a row, by its data or a rule: the statement would pass without it. */
 export function isRefused(error: unknown): error is StoreError {

@@ -41,6 +41,9 @@ export interface InboxStore {
    */
   insertAllOrNone(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
 
+  /** @throws StoreError while the table refuses every received row, in so far as a row that it took before shows that */
+  check(): Promise<void>;
+
   /** Whether inserts run one after the other now, as they relay what they store: one that begins earlier only waits. */
   readonly insertsInTurn: boolean;
 
@@ -131,6 +134,9 @@ export interface OutboxStore {
    * @returns their number
    */
   reclaim(limit: number, claimTimeoutMs: number): Promise<number>;
+
+  /** @throws StoreError while the table refuses every outcome, in so far as a row that was sent before shows that */
+  check(): Promise<void>;
 
   /** The clock by which leases end, in ms since the epoch. */
   clock(): Promise<number>;

@@ -51,6 +51,7 @@ function counted(outbox: OutboxStore): OutboxStore {
     glance: (overdueMs) => outbox.glance(overdueMs),
     renew: (tokens, lease) => outbox.renew(tokens, lease),
     reclaim: (limit, claimTimeoutMs) => outbox.reclaim(limit, claimTimeoutMs),
+    check: () => outbox.check(),
     clock: () => outbox.clock(),
     backlog: (request) => outbox.backlog(request),
   };

@@ -141,7 +141,7 @@ describe("a server that comes back in an earlier state, at the same address", ()
         const runner: StatementRunner<Statement> = {
           run,
           runAll: async (statement, values) => [await run(statement, values)],
-          runAndRollBack: async () => {},
+          runAndRollBack: (work) => work(run),
         };
         const clock = new ManualClock();
         lowWater = new PostgresLowWater({ run, lostConnections: 0 }, statements, clock);

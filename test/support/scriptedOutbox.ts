@@ -56,6 +56,8 @@ export class ScriptedOutbox implements OutboxStore {
     return { isOverdue: this.batches.length > 0, isCalled: false, isWatched: false };
   }
 
+  async check(): Promise<void> {}
+
   async renew(): Promise<ReadonlySet<MessageId>> {
     this.renewals += 1;
     return new Set([...this.#held].filter((id) => !this.takenOver.has(id)));

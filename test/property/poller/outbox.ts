@@ -49,6 +49,8 @@ export class SimulatedOutbox implements OutboxStore {
     this.#closed = true;
   }
 
+  async check(): Promise<void> {}
+
   claim(request: ClaimRequest): Promise<ClaimResult> {
     return this.#run((world) => {
       const model = world.database;

@@ -5,7 +5,7 @@ import type { TableNames } from "../sql/names.ts";
 import { attemptsOf, delayOf, STATE_AFTER } from "../sql/outcomes.ts";
 import type { SkippedRow } from "../sql/rows.ts";
 import { hasGivenUp } from "./errors.ts";
-import { PARKED_AT, ROW_WAIT, skippedOf } from "./fragments.ts";
+import { PARKED_AT, ROW_WAIT, setBack, skippedOf } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
 import {
   history,
@@ -338,6 +338,10 @@ WHERE ${c.id} = ANY (ARRAY(
   SELECT o.${c.id} FROM ${table} o WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending'
   FOR NO KEY UPDATE OF o SKIP LOCKED))
 RETURNING octet_length(${c.payload}::text) AS payload_bytes, octet_length(${c.headers}::text) AS headers_bytes`,
+
+    setBack: statement("outbox.set back the last sent row")(
+      setBack(table, c, `f.${c.state} = 'sent'`, `f.${c.updatedAt} DESC, f.${c.sequence} DESC`),
+    ),
 
     /**
      * From the newest mark, at a fraction of planning a claim, ten times a second while idle. Ordered, so that the

@@ -10,6 +10,7 @@ import { SKIPPED_REASON } from "../sql/rows.ts";
  * | unavailable | 08 connection, 53 resources, 57P shutdown, 28 authentication, 25006 read-only standby, socket errors, pool or query timeouts |
  * | contention  | 40 rollback (deadlock, serialization), 55P03 lock not available, 57014 cancelled |
  * | data        | 22 data exception, 23 integrity constraint, 54 program limit (for example an index row too large) |
+ * | duplicate   | 23505 unique violation |
  * | busy        | the same states from a trigger or function of the owner, which one row has met; 57P and 25006 only from RAISE |
  * | refused     | what code of the owner raises (P0, states of its own), whatever fails inside a trigger, row policies, 44 check of a view |
  * | skipped     | 22011, not in a trigger: `unlessSkipped` of `fragments`; 2201E is `refused`: `unlessNotInserted` |
@@ -108,6 +109,7 @@ function codeOfState(state: string, { routine, where }: ServerFields): StoreErro
   const ofOurs = OF_STATEMENTS.get(state);
   if (ofOurs !== undefined && !isOfFunction(where)) return ofOurs;
   if (state === "57014" || state === "55P03" || state.startsWith("40")) return "contention";
+  if (state === UNIQUE_VIOLATION) return "duplicate";
   if (/^(22|23|54)/.test(state)) return "data";
   if (/^(P0|09|20|21|27|2F|38|39|44)/.test(state) || !STANDARD_CLASSES.has(state.slice(0, 2))) return "refused";
   // Our statements call no functions of the owner: an error with a context, or from RAISE, comes from a trigger.

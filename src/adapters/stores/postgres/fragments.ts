@@ -1,6 +1,6 @@
 import pg from "pg";
 import { PARKED_UNTIL } from "../../../model/rows.ts";
-import type { TableNames } from "../sql/names.ts";
+import type { SetBack, TableNames } from "../sql/names.ts";
 import {
   destinationExpression,
   dotsIn,
@@ -66,6 +66,11 @@ export const unlessSkipped = (should: string, updated: string): string =>
   `substr('', 1, (${updated} >= ${should})::int - 1)`;
 /** As `unlessSkipped`, of rows to be inserted. */
 export const unlessNotInserted = (should: string, inserted: string): string => `ln((${inserted} >= ${should})::int)`;
+
+export const setBack: SetBack = (table, c, which, newestFirst, more = "") => `
+UPDATE ${table} SET ${c.state} = 'pending'${more} WHERE ${c.id} = (
+  SELECT f.${c.id} FROM ${table} f WHERE ${which} ORDER BY ${newestFirst} LIMIT 1 FOR UPDATE OF f SKIP LOCKED)
+RETURNING ${c.id} AS id`;
 
 /** An expression (jsonb): `SkippedRow`s, of those chosen but not changed; NULL for none. @param changed a query for ids */
 export const skippedOf = (chosen: string, key: string, changed: string): string =>

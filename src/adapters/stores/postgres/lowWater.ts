@@ -262,6 +262,11 @@ export class PostgresLowWater implements LowWater {
     return this.#parameter(stable, conditional.mark, conditional.running, from);
   }
 
+  /** For a statement that reads below the marks, too. */
+  noBound(): readonly string[] {
+    return this.#parameter("0", "0", []);
+  }
+
   /**
    * The same for a statement that Citus runs in parts: each has a snapshot of its own, so that a transaction of the
    * conditional mark may end between two of them.
@@ -288,7 +293,7 @@ export class PostgresLowWater implements LowWater {
     const isFull = this.marks.fullReadIsDue();
     const startedAt = this.#clock.monotonic();
     const { afterHighest = null, lastRead = null, awaited } = this.marks;
-    const lowWater = isFull ? this.#parameter("0", "0", []) : this.bound();
+    const lowWater = isFull ? this.noBound() : this.bound();
     const isCitus = this.#isCitus;
     let coordination: Row | undefined;
     let row: Row;

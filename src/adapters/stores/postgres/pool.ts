@@ -194,6 +194,7 @@ export class PostgresPool implements StatementRunner<Statement> {
     let result: Promise<T> | undefined;
     try {
       return await this.transaction(name, async (client) => {
+        await client.query(`SET LOCAL lock_timeout = ${TRIAL_LOCK_MS}`);
         result = work(client);
         await result;
         await client.query("SET CONSTRAINTS ALL IMMEDIATE");
@@ -205,8 +206,16 @@ export class PostgresPool implements StatementRunner<Statement> {
     }
   }
 
-  async runAndRollBack(statement: Statement, values: Values): Promise<void> {
-    await this.trial(statement.name, (client) => runIn(client, statement, values));
+  async runAndRollBack<T>(work: (run: StatementRunner<Statement>["run"]) => Promise<T>): Promise<T> {
+    return await this.trial("a change to be rolled back", (client) =>
+      work(async (statement, values = {}) => {
+        try {
+          return (await runIn(client, statement, values)).rows as Row[];
+        } catch (error) {
+          throw toStoreError(statement.name, error);
+        }
+      }),
+    );
   }
 
   /** A connection of its own outside the pool, whose queries may take any time. The caller ends it. */
@@ -292,6 +301,7 @@ export class PostgresPool implements StatementRunner<Statement> {
 const CLOSE_TIMEOUT_MS = 3000;
 const ASK_TIMEOUT_MS = 3000;
 const ROLLBACK_TIMEOUT_MS = 3000;
+const TRIAL_LOCK_MS = 2000;
 
 function clientConfig(options: PostgresConnection, at: Endpoint): pg.ClientConfig {
   return {

@@ -2,7 +2,7 @@ import { EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
 import type { SkippedRow } from "../sql/rows.ts";
-import { clockBehind, isExpired, msOf, ROW_WAIT, skippedOf } from "./fragments.ts";
+import { clockBehind, isExpired, msOf, ROW_WAIT, setBack, skippedOf } from "./fragments.ts";
 import { payloadParts } from "./payloadParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
@@ -165,6 +165,15 @@ claimed AS (
   RETURNING octet_length(i.${c.payload}::text) AS payload_bytes, octet_length(i.${c.headers}::text) AS headers_bytes
 )
 SELECT max(payload_bytes), max(headers_bytes) FROM claimed`,
+
+    setBack: statement("pull.set back the last acknowledged row(source)")(
+      setBack(
+        table,
+        c,
+        `f.${c.state} = 'processed' AND f.${c.consumption} = 'pull' AND f.${c.source} = $1::text`,
+        `f.${c.createdAt} DESC, f.${c.id} DESC`,
+      ),
+    ),
 
     held: byIndex("pull.held(source, token)")`
 SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id}`,

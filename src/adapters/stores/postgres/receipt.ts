@@ -1,4 +1,5 @@
 import type { ClientBase } from "pg";
+import { v7 as uuidv7 } from "uuid";
 import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, NewInboxRow } from "../../../model/rows.ts";
 import type { RelayRequest } from "../../../ports/store.ts";
@@ -45,6 +46,11 @@ export class PostgresReceipt implements ReceiptCommands {
     };
     const { name } = statement;
     return await (isTrial ? this.#pool.trial(name, insert) : this.#pool.transaction(name, insert));
+  }
+
+  async insertAccepted(): Promise<boolean> {
+    const id = uuidv7();
+    return (await this.#pool.runAndRollBack((run) => run(this.#sql.copyLast, { id }))).length > 0;
   }
 
   #formsOf(rows: readonly NewInboxRow[]): ReceiptForms {
@@ -221,6 +227,7 @@ export function receiptStatements(names: TableNames, types: ColumnTypes, mayBeCi
     /** For rows with a bucket. */
     fenced: receiptForms(names, types, mayBeCitus, true),
     present: presentStatement(names, types),
+    copyLast: copyLastStatement(names),
   };
 }
 
@@ -291,6 +298,16 @@ SELECT r.id::text AS id, r.is_stored, (SELECT CASE WHEN current_setting('synchro
       AND i.${c.idempotencyKey} = r.key::${types.inboxIdempotencyKey} LIMIT 1) AS is_known
   FROM unnest($1::uuid[], $2::text[], $3::text[]) AS r(id, source, key)
 ) r WHERE r.is_stored OR r.is_known`;
+}
+
+/** A copy of the row that was finished last, received now. */
+function copyLastStatement({ inboxTable: inbox, inbox: c }: TableNames): Statement {
+  const kept = [c.source, c.aggregateId, c.eventType, c.payload, c.consumption, c.correlationId, c.headers];
+  return statement("inbox.copy the last finished row(id)")`
+INSERT INTO ${inbox} (${c.id}, ${c.idempotencyKey}, ${c.state}, ${c.createdAt}, ${c.scheduledAt}, ${kept.join(", ")})
+SELECT $1::uuid, $1::text, 'pending', clock_timestamp(), clock_timestamp(), ${kept.map((name) => `f.${name}`).join(", ")}
+FROM ${inbox} f WHERE f.${c.state} IN ('processed', 'dead') ORDER BY f.${c.createdAt} DESC, f.${c.id} DESC LIMIT 1
+RETURNING ${c.id}`;
 }
 
 /** See {@link Schedule}. NULL counts neither as the least nor as the greatest. */

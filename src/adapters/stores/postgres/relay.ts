@@ -1,3 +1,4 @@
+import { v7 as uuidv7 } from "uuid";
 import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { ClaimRequest, RelayRequest } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
@@ -89,15 +90,28 @@ export class PostgresRelay implements RelayCommands<Statement> {
   }
 
   async relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed> {
-    const { limit, topics } = request;
     const statement = named === undefined ? this.sql.relay : this.sql.relayNamed;
-    const sources = Object.keys(topics);
-    const values = { limit, sources, ...this.#rulesOf(request), lowWater: this.#lowWater.boundOfParts(), ids: named };
-    const [row] = await this.#runLocked(statement, values);
+    const [row] = await this.#runLocked(statement, this.#valuesOf(request, this.#lowWater.boundOfParts(), named));
     // What comes until the clock is right again would lie below the marks.
     if (row?.has_gone_back === true) this.#lowWater.forget();
     else if (named === undefined && typeof row?.last === "string") this.#lowWater.marks.saw(row.last);
     return relayedOf(row);
+  }
+
+  async tryRelay(request: RelayRequest, id?: MessageId): Promise<Relayed> {
+    const newId = uuidv7();
+    return await this.#pool.runAndRollBack(async (run) => {
+      if (id === undefined) await run(this.sql.setBack, { sources: Object.keys(request.topics), id: newId });
+      // The row keeps its old place: it waits for no other of its key.
+      const values = this.#valuesOf(request, this.#lowWater.noBound(), [id ?? (newId as MessageId)]);
+      const [row] = await run(this.sql.relayNamed, values);
+      return relayedOf(row);
+    });
+  }
+
+  #valuesOf(request: RelayRequest, lowWater: readonly string[], named: readonly MessageId[] | undefined): Values {
+    const { limit, topics } = request;
+    return { limit, sources: Object.keys(topics), ...this.#rulesOf(request), lowWater, ids: named };
   }
 
   /**

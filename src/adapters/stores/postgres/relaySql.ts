@@ -2,7 +2,7 @@ import { EMPTY_TOPIC, EXPIRED } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import { WHITE_SPACE } from "../sql/rendering.ts";
 import type { ColumnTypes } from "./columns.ts";
-import { isExpired, uncollated, unlessNotInserted, unlessSkipped } from "./fragments.ts";
+import { isExpired, setBack, uncollated, unlessNotInserted, unlessSkipped } from "./fragments.ts";
 import { history, literal, markBound, markCoordination, markRead } from "./lowWater.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
@@ -193,6 +193,17 @@ ORDER BY ${front.position} LIMIT 1) IS NOT NULL`;
   return {
     relay: byIndex(`inbox.relay(${RELAY_PARAMETERS})`, locked)(relay(false)),
     relayNamed: byIndex(`inbox.relay of named rows(${RELAY_PARAMETERS}, ids)`, locked)(relay(true)),
+    /** The last relayed row, under a new id: its outbox row has the old one. */
+    setBack: statement("inbox.set back the last relayed row(sources, id)")(
+      setBack(
+        inbox,
+        c,
+        `f.${c.state} = 'processed' AND f.${c.consumption} = 'push' AND f.${c.source} = ANY ($1::text[])`,
+        `f.${c.createdAt} DESC, f.${c.id} DESC`,
+        `, ${c.id} = $2::uuid${c.expiresAt === null ? "" : `, ${c.expiresAt} = NULL`}`,
+      ),
+    ),
+
     /**
      * True also where the clock is behind `clock`, having been set back. Ordered, for the planner to take the index.
      */

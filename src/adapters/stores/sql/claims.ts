@@ -16,16 +16,17 @@ import {
   type RefusedRow,
   type Row,
   routedRow,
+  SHORT_REASON,
   SKIPPED_REASON,
   type SkippedRow,
   type StatementRunner,
-  TRIAL_ROWS,
   type TrialClaims,
   textOf,
   tooLargeOf,
   tryInHalves,
   type Values,
 } from "./rows.ts";
+import { Verdict } from "./verdict.ts";
 
 /** Claims of all rows. A database may have a statement per limit; that of a sweep varies too much. */
 export interface UnscopedClaims<S> {
@@ -56,8 +57,10 @@ export interface ClaimStatements<S> extends UnscopedClaims<S> {
   readonly only: ScopedClaims<S>;
   readonly except: ScopedClaims<S>;
   readonly dueBehind: S;
-  /** What a claim changes in named rows, to be rolled back. */
+  /** What a claim changes in named rows, to be rolled back: each is under its own id as the token. */
   readonly trial: S;
+  /** Makes the row that was sent last pending, to be rolled back. Returns its `id`; no row without one. */
+  readonly setBack: S;
   /** Idle check: is any row due? At a fraction of a claim's cost. Returns `answer`, as `dueFrom` and `mayHaveChanged` do. */
   readonly due: S;
   /** For `OutboxStore.glance`, by the names of its properties in snake case. */
@@ -133,6 +136,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   readonly #history: SqlHistory<S>;
   readonly #clock: Clock;
   readonly #quarantine: Quarantine;
+  readonly #verdict = new Verdict();
   readonly hints: OutboxHints;
   /** The last claim of all rows found no due one. */
   #isIdle = false;
@@ -373,16 +377,35 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     const destinations = scope?.destinations;
     let from = "0";
     return {
-      nextPage: async () => {
-        const rows = await this.runner.run(dueBehind, { from, limit: TRIAL_ROWS, destinations });
+      nextPage: async (limit) => {
+        const rows = await this.runner.run(dueBehind, { from, limit, destinations });
         from = String(rows.at(-1)?.sequence ?? from);
         return idsOf(rows);
       },
-      tryClaim: (ids: readonly MessageId[]) => this.runner.runAndRollBack(this.sql.trial, { ids }),
+      tryClaim: (ids) => this.runner.runAndRollBack((run) => run(this.sql.trial, { ids })),
+      accepted: () => this.#acceptsAgain(),
     };
   }
 
-  /** Where the database refuses a row, settles the others; see {@link plainerThan} for that one. */
+  /** Claims the row that was sent last, and rolls that back. @param outcome of another row, for it to take too */
+  async #acceptsAgain(outcome?: Outcome): Promise<boolean> {
+    return await this.runner.runAndRollBack(async (run) => {
+      const [id] = idsOf(await run(this.sql.setBack));
+      if (id === undefined) return false;
+      await run(this.sql.trial, { ids: [id] });
+      if (outcome === undefined) return true;
+      const own = { ...outcome, id, claimToken: id as string as ClaimToken };
+      const plain = "reason" in own ? { ...own, reason: SHORT_REASON } : own;
+      await run(this.sql.settle.plain, this.sql.dialect.settleValues([plain]));
+      return true;
+    });
+  }
+
+  async check(): Promise<void> {
+    await this.#verdict.check();
+  }
+
+  /** If the database refuses a row, settles the others; see {@link Verdict}, and {@link plainerThan} for that one. */
   async settle(settlements: readonly Outcome[], mayWait?: boolean): Promise<SettledRows> {
     const passing = await this.#passing(settlements);
     const others = passing.size === 0 ? settlements : settlements.filter(({ id }) => !passing.has(id));
@@ -390,6 +413,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     let settled: SettledRows;
     try {
       settled = await this.#settleAll(others, mayWait !== false);
+      this.#verdict.passed();
     } catch (error) {
       settled = await this.#settleInHalves(others, error);
     }
@@ -463,7 +487,16 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     const closed = new Set<MessageId>();
     const refused = new Map<MessageId, string>();
     const busy = new Map<MessageId, string>();
-    for await (const tried of tryInHalves(settlements, failure, (part) => this.#settleAll(part, false))) {
+    const parts = tryInHalves(settlements, failure, (part) => this.#settleAll(part, false));
+    const judged = this.#verdict.of(parts, {
+      proves: (settled) => settled.closed.size > 0,
+      accepted: (outcome) => this.#acceptsAgain(outcome),
+      again: (outcome) => {
+        const values = this.sql.dialect.settleValues([outcome]);
+        return this.runner.runAndRollBack((run) => run(this.sql.settle.plain, values));
+      },
+    });
+    for await (const tried of judged) {
       if (tried.isRefused && tried.error.code === "busy") {
         busy.set(tried.item.id, tried.error.message);
         if (busy.size < MOST_BUSY || closed.size > 0) continue;

@@ -57,7 +57,7 @@ export class SqlHistory<S> implements HistoryStore {
    */
   async check(): Promise<boolean> {
     try {
-      await this.#runner.runAndRollBack(this.#sql.trial, { id: NO_ROW });
+      await this.#runner.runAndRollBack((run) => run(this.#sql.trial, { id: NO_ROW }));
       this.isAvailable = true;
     } catch (error) {
       if (!isFaultOfTable(error)) throw error;

@@ -1,4 +1,4 @@
-import { errorText, isRefused, type StoreError } from "../../../model/errors.ts";
+import { errorText, isRefused, type StoreError, type StoreErrorCode } from "../../../model/errors.ts";
 import { type InsertResult, type MessageId, type NewInboxRow, RELAY_DEATHS } from "../../../model/rows.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type {
@@ -20,10 +20,10 @@ import {
   type Row,
   SHORT_REASON,
   type StatementRunner,
-  type Tried,
   tryInHalves,
   tryInParts,
 } from "./rows.ts";
+import { type Tried, Verdict } from "./verdict.ts";
 
 /** How a database stores received messages, in one transaction each; it may refuse a row of it. */
 export interface ReceiptCommands {
@@ -36,6 +36,8 @@ export interface ReceiptCommands {
    * @throws StoreError when a row is refused
    */
   insertWhole(rows: readonly NewInboxRow[], isTrial: boolean): Promise<readonly InsertResult[]>;
+  /** The same, rolled back, of a copy of the row that was finished last. @returns false without one */
+  insertAccepted(): Promise<boolean>;
 }
 
 /** How a database relays, in one transaction each; it may refuse a row of it. */
@@ -50,6 +52,8 @@ export interface RelayCommands<S> {
   readonly insertRelayed?: InsertRelayed | undefined;
   /** @param named relays of these rows alone */
   relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed>;
+  /** Relays a row, and rolls that back. @param id of the row; by default the one relayed last, under a new id */
+  tryRelay(request: RelayRequest, id?: MessageId): Promise<Relayed>;
   /** The rows that a relay pass would move, with `id` and `source`, without some rows and the others of their keys. */
   waiting(request: RelayRequest, without: readonly MessageId[]): Promise<readonly Row[]>;
   /** A row with `oldest_ms`; none when no row waits. */
@@ -91,6 +95,8 @@ export class SqlInbox<S> implements InboxStore {
   readonly #receipt: ReceiptCommands;
   readonly #relay: RelayCommands<S>;
   readonly #quarantine: Quarantine;
+  readonly #receiptVerdict = new Verdict();
+  readonly #relayVerdict = new Verdict();
   /** The last relay pass found no waiting row. */
   #isIdle = false;
   /** What this process relays, unless the last pass left rows for the next one. */
@@ -115,12 +121,41 @@ export class SqlInbox<S> implements InboxStore {
 
   async insert(rows: readonly NewInboxRow[], claim?: ReceiptClaim): Promise<readonly InsertResult[]> {
     const relayed = await this.#insertRelayed(rows, claim);
-    if (relayed !== undefined) return relayed;
     try {
-      return await this.#receipt.insert(rows);
+      const outcomes = relayed ?? (await this.#receipt.insert(rows));
+      this.#receiptVerdict.passed();
+      return outcomes;
     } catch (error) {
-      return await outcomesOf(tryInHalves(rows, error, (part) => this.#receipt.insert(part)));
+      return await this.#outcomesOf(
+        rows,
+        tryInHalves(rows, error, (part) => this.#receipt.insert(part)),
+      );
     }
+  }
+
+  async check(): Promise<void> {
+    await this.#receiptVerdict.check();
+  }
+
+  /** The outcomes of a batch with rows that the database refuses. @throws StoreError when the table is the cause */
+  async #outcomesOf(
+    rows: readonly NewInboxRow[],
+    parts: AsyncIterable<Tried<NewInboxRow, readonly InsertResult[]>>,
+  ): Promise<readonly InsertResult[]> {
+    const outcomes = new Map<NewInboxRow, InsertResult | undefined>();
+    const judged = this.#receiptVerdict.of(parts, {
+      proves: (results) => results.some(({ kind }) => kind === "stored"),
+      accepted: () => this.#receipt.insertAccepted(),
+      again: (row) => this.#receipt.insertWhole([row], true),
+    });
+    for await (const tried of judged) {
+      if (!tried.isRefused) for (const [n, row] of tried.items.entries()) outcomes.set(row, tried.result[n]);
+      else {
+        const { message, code } = tried.error;
+        outcomes.set(tried.item, { kind: "refused", reason: message, mayPassLater: !IS_OF_DATA.has(code) });
+      }
+    }
+    return rows.flatMap((row) => outcomes.get(row) ?? []);
   }
 
   get insertsInTurn(): boolean {
@@ -205,7 +240,10 @@ export class SqlInbox<S> implements InboxStore {
       return await this.#receipt.insertWhole(rows, false);
     } catch (failure) {
       if (!isRefused(failure)) throw failure;
-      const outcomes = await outcomesOf(tryInParts(rows, (part) => this.#receipt.insertWhole(part, true)));
+      const outcomes = await this.#outcomesOf(
+        rows,
+        tryInParts(rows, (part) => this.#receipt.insertWhole(part, true)),
+      );
       // Each row would pass alone: the caller may try again.
       if (!outcomes.some(({ kind }) => kind === "refused")) throw failure;
       return outcomes;
@@ -246,8 +284,8 @@ export class SqlInbox<S> implements InboxStore {
   }
 
   /**
-   * Relays rows of which the outbox table refuses some: those become dead, in their order among the others. A row that
-   * the inbox table does not let become dead either is quarantined.
+   * Relays a batch with rows that the outbox table refuses: rows to blame become dead, and the next pass relays what is
+   * behind them. A row that the inbox table does not let become dead either is quarantined.
    */
   async #relayInParts(request: RelayRequest): Promise<RelayResult> {
     this.#caughtUp = undefined;
@@ -255,7 +293,13 @@ export class SqlInbox<S> implements InboxStore {
     let relayed = 0;
     const dead: RelayResult["dead"][number][] = [];
     const quarantined: RelayResult["dead"][number][] = [];
-    for await (const tried of tryInParts(waiting, (part) => this.#relay.relay(request, idsOf(part)))) {
+    const parts = tryInParts(waiting, (part) => this.#relay.relay(request, idsOf(part)));
+    const judged = this.#relayVerdict.of(parts, {
+      proves: (result) => result.relayed > 0,
+      accepted: async () => (await this.#relay.tryRelay(request)).relayed > 0,
+      again: ({ id }) => this.#relay.tryRelay(request, id as MessageId),
+    });
+    for await (const tried of judged) {
       if (!tried.isRefused) {
         relayed += tried.result.relayed;
         dead.push(...tried.result.dead);
@@ -273,7 +317,7 @@ export class SqlInbox<S> implements InboxStore {
       }
     }
     this.#quarantine.add(quarantined);
-    return { relayed, dead, refused: quarantined, more: waiting.length >= request.limit };
+    return { relayed, dead, refused: quarantined, more: dead.length > 0 || waiting.length >= request.limit };
   }
 
   async #markDead(id: MessageId, reason: string): Promise<readonly Row[]> {
@@ -285,19 +329,6 @@ export class SqlInbox<S> implements InboxStore {
       return await this.#runner.run(markDead, { id, reason: SHORT_REASON });
     }
   }
-}
-
-/** The outcomes of rows of which the database refuses some. */
-async function outcomesOf(parts: AsyncIterable<Tried<NewInboxRow, readonly InsertResult[]>>) {
-  const outcomes: InsertResult[] = [];
-  for await (const tried of parts) {
-    if (!tried.isRefused) outcomes.push(...tried.result);
-    else {
-      const { message, code } = tried.error;
-      outcomes.push({ kind: "refused", reason: message, mayPassLater: code !== "data" });
-    }
-  }
-  return outcomes;
 }
 
 /** Whether a receipt may relay the row: nothing is left to decide by the time. */
@@ -328,6 +359,9 @@ function areHeadersLarge(rows: readonly NewInboxRow[]): boolean {
   }
   return total > MOST_HEADERS;
 }
+
+/** Refusals that a sender can correct. */
+const IS_OF_DATA: ReadonlySet<StoreErrorCode> = new Set(["data", "duplicate"]);
 
 /** Characters. */
 const MOST_HEADERS = 8 * 1024 * 1024;

@@ -24,6 +24,19 @@ export interface TableNames {
 }
 
 /**
+ * Makes a statement that makes the last one of some finished rows pending, to be rolled back, and returns its `id`.
+ *
+ * @param which a condition on rows `f` @param more further assignments, each after a comma
+ */
+export type SetBack = (
+  table: string,
+  c: TableNames["inbox" | "outbox"],
+  which: string,
+  newestFirst: string,
+  more?: string,
+) => string;
+
+/**
  * Quotes every name once, so that statements contain nothing but checked identifiers.
  *
  * @param quote the database's quoting of one identifier

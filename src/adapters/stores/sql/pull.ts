@@ -22,7 +22,6 @@ import {
   type Row,
   type SkippedRow,
   type StatementRunner,
-  TRIAL_ROWS,
   type TrialClaims,
   tooLargeOf,
   type Values,
@@ -36,6 +35,8 @@ export interface PullStatements<S> {
   readonly availableRows: S;
   /** What a claim changes in named rows, to be rolled back. */
   readonly trial: S;
+  /** Makes the row of a source that was acknowledged last pending, to be rolled back. Returns its `id`; no row without one. */
+  readonly setBack: S;
   readonly held: S;
   /** Idle check: the first available row, at a fraction of a claim's cost. */
   readonly available: S;
@@ -145,16 +146,22 @@ export class SqlPull<S> implements PullStore {
     }
   }
 
-  #trialClaims({ source, limit, maxAttempts }: PullClaimRequest): TrialClaims {
+  #trialClaims({ source, maxAttempts }: PullClaimRequest): TrialClaims {
     const quarantined = [...this.#quarantine.ids()];
     return {
-      nextPage: async () => {
-        const values = { source, limit: Math.max(limit, TRIAL_ROWS), quarantined };
+      nextPage: async (limit) => {
+        const values = { source, limit, quarantined };
         const page = idsOf(await this.#runner.run(this.#sql.availableRows, values));
         quarantined.push(...page);
         return page;
       },
-      tryClaim: (ids) => this.#runner.runAndRollBack(this.#sql.trial, { ids, maxAttempts }),
+      tryClaim: (ids) => this.#runner.runAndRollBack((run) => run(this.#sql.trial, { ids, maxAttempts })),
+      accepted: () =>
+        this.#runner.runAndRollBack(async (run) => {
+          const ids = idsOf(await run(this.#sql.setBack, { source }));
+          await run(this.#sql.trial, { ids, maxAttempts });
+          return ids.length > 0;
+        }),
     };
   }
 

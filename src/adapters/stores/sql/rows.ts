@@ -1,6 +1,7 @@
 import { isRefused, type StoreError } from "../../../model/errors.ts";
 import type { Headers, MessageId, NewInboxRow, RoutedRow, TooLarge } from "../../../model/rows.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { requireSound, type Tried } from "./verdict.ts";
 
 /** A row from a driver. All databases name their columns alike; identities are decimal text. */
 export type Row = Readonly<Record<string, unknown>>;
@@ -14,8 +15,8 @@ export interface StatementRunner<S> {
   run(statement: S, values?: Values): Promise<readonly Row[]>;
   /** The same. @returns the rows of every result set, in order */
   runAll(statement: S, values?: Values): Promise<readonly (readonly Row[])[]>;
-  /** Runs a change and rolls it back, to see whether the database refuses it. */
-  runAndRollBack(statement: S, values: Values): Promise<void>;
+  /** Runs statements in one transaction and rolls it back, to see whether the database refuses what they change. */
+  runAndRollBack<T>(work: (run: StatementRunner<S>["run"]) => Promise<T>): Promise<T>;
 }
 
 /** The statements of these names; `S` is the database's type of a statement. */
@@ -137,11 +138,6 @@ export function storable(text: string, length = LONGEST_TEXT): string {
 /** Stored where the database refuses the reason itself: an owner's column may be narrow. */
 export const SHORT_REASON = "reason not storable";
 
-/** What became of a part of a batch: the statement's result, or the one item that the database refuses. */
-export type Tried<T, R> =
-  | { readonly isRefused: false; readonly result: R }
-  | { readonly isRefused: true; readonly item: T; readonly error: StoreError };
-
 /**
  * Runs a statement for a whole batch. Where the database refuses a row of it, tries the two halves instead, the first
  * half first, so that every good row passes and each refused one ends up alone, after about 2·log2(n) tries. Lazy: the
@@ -162,7 +158,7 @@ export async function* tryInParts<T, R>(
   } catch (error) {
     return yield* tryInHalves(items, error, attempt);
   }
-  yield { isRefused: false, result };
+  yield { isRefused: false, items, result };
 }
 
 /** {@link tryInParts} behind the statement for the whole batch, which has failed. @throws also that failure */
@@ -249,26 +245,31 @@ export class Quarantine {
    * After a failed claim: finds the due rows that the database refuses to let be claimed, and quarantines them.
    *
    * @param claims how to find the rows
-   * @throws the failure when it is not a refusal, when none of a few rows passes, or when no refused row is found: then
-   *   the table is at fault, not a row
+   * @throws the failure when it is not a refusal, or when no refused row is found; StoreError `schema` when the table is
+   *   the cause
    */
-  async addRefused({ nextPage, tryClaim }: TrialClaims, failure: unknown): Promise<readonly RefusedRow[]> {
+  async addRefused({ nextPage, tryClaim, accepted }: TrialClaims, failure: unknown): Promise<readonly RefusedRow[]> {
     if (!isRefused(failure)) throw failure;
     const startedAt = this.#clock.monotonic();
     const known = this.ids();
     const refused: RefusedRow[] = [];
     let tried = 0;
+    let isSound = false;
     for (let page = 0; page < MAX_PAGES && refused.length < MAX_REFUSED; page += 1) {
-      const rows = await nextPage();
+      const rows = await nextPage(page === 0 ? FIRST_ROWS : TRIAL_ROWS);
       if (rows.length === 0) break;
       const unknown = rows.filter((id) => !known.includes(id));
       tried += unknown.length;
       const found = await changeInParts(unknown, tryClaim);
       for (const [id, { message }] of found.refused) refused.push({ id, reason: message });
-      if (refused.length > 0 && tried > refused.length) break;
+      const [first] = found.refused.values();
+      if (first !== undefined && tried === refused.length && !isSound) {
+        await requireSound(first, accepted);
+        isSound = true;
+      }
+      if (page > 0 && refused.length > 0 && tried > refused.length) break;
     }
-    const someDiffer = refused.length > 0 && tried > refused.length;
-    if (!someDiffer && refused.length !== 1 && refused.length < MAX_REFUSED) throw failure;
+    if (refused.length === 0) throw failure;
     // A search may take long, as for a row that the database needs seconds for: it must not be most of what is done.
     this.add(refused, Math.max(QUARANTINE_MS, SEARCH_SHARE * (this.#clock.monotonic() - startedAt)));
     return refused;
@@ -277,13 +278,17 @@ export class Quarantine {
 
 /** How the search for refused rows reaches the table. */
 export interface TrialClaims {
-  /** The next due rows in order, {@link TRIAL_ROWS} a page; empty behind the last. */
-  nextPage(): Promise<readonly MessageId[]>;
+  /** The next due rows in order, up to `limit`; empty behind the last. */
+  nextPage(limit: number): Promise<readonly MessageId[]>;
   /** Claims the rows and rolls that back. @throws StoreError when the database refuses one of them */
-  tryClaim(ids: readonly MessageId[]): Promise<void>;
+  tryClaim(ids: readonly MessageId[]): Promise<unknown>;
+  /** Claims the row that was finished last, and rolls that back. @returns false without one @throws StoreError */
+  accepted(): Promise<boolean>;
 }
 
-export const TRIAL_ROWS = 200;
+const TRIAL_ROWS = 200;
+/** Enough to show that a table refuses every row. */
+const FIRST_ROWS = 8;
 /** As long as a lease: after the trigger is fixed no restart is needed. */
 const QUARANTINE_MS = 30_000;
 /** How many times as long as it was searched for, at least, a row is left out. */

@@ -22,6 +22,7 @@ import {
   placeFrom,
   placeNames,
   placeTypes,
+  setBack,
   TO_CHANGE,
   TO_READ,
   textBatch,
@@ -279,13 +280,15 @@ SELECT id FROM @closed;`;
 ${BATCH}
 ${NOW}
 ${NAMED_IDS}
-BEGIN TRANSACTION;
 UPDATE o
-SET ${c.state} = N'processing', ${c.claimToken} = NEWID(), ${c.claimedAt} = @now, ${c.updatedAt} = @now, ${c.leaseExpiresAt} = @now
+SET ${c.state} = N'processing', ${c.claimToken} = o.${c.id}, ${c.claimedAt} = @now, ${c.updatedAt} = @now, ${c.leaseExpiresAt} = @now
 FROM @named n JOIN ${table} o ${BY_ID.take} ON o.${c.id} = n.id
 WHERE o.${c.state} = N'pending'
-${ONE_BY_ONE};
-ROLLBACK TRANSACTION;`,
+${ONE_BY_ONE};`,
+
+    setBack: statement("outbox.set back the last sent row")(
+      setBack(table, c, `f.${c.state} = N'sent'`, `f.${c.updatedAt} DESC, f.${c.sequence} DESC`),
+    ),
 
     due: statement("outbox.due")`
 ${NOW}

@@ -20,9 +20,10 @@ const CODES: Readonly<Record<ListedCode, readonly number[]>> = {
   data: [
     // Conversions and arithmetic, text that is cut off, date out of range, XML and JSON.
     220, 232, 241, 242, 244, 245, 248, 295, 298, 517, 529, 2628, 8114, 8115, 8134, 8152, 8169, 9402, 9413, 9420, 13609,
-    // NOT NULL, CHECK and foreign keys, unique keys, row and index key sizes.
-    515, 547, 511, 1505, 1946, 2601, 2627,
+    // NOT NULL, CHECK and foreign keys, row and index key sizes.
+    515, 547, 511, 1505, 1946,
   ],
+  duplicate: [2601, 2627],
   refused: [
     // A trigger of the owner fails, or rolls the row back; a security policy or the check of a view turns it away. What
     // THROW and RAISERROR give a number of their own is 50000 and above, see `toStoreError`.
@@ -63,12 +64,6 @@ function codeOf(number: number, error: unknown): StoreErrorCode {
   // In a trigger or procedure, which our statements do not call: one row has met it.
   const { procName } = error as { procName?: unknown };
   return code === "contention" && typeof procName === "string" && procName !== "" ? "busy" : code;
-}
-
-/** A unique key exists already: of two inserts that ran at the same time, one comes second. */
-export function isDuplicateKey(error: unknown): boolean {
-  const number = errorNumber((error as { cause?: unknown } | null)?.cause) ?? errorNumber(error);
-  return number === 2627 || number === 2601;
 }
 
 function errorNumber(error: unknown): number | undefined {

@@ -1,5 +1,5 @@
 import { PARKED_UNTIL } from "../../../model/rows.ts";
-import type { TableNames } from "../sql/names.ts";
+import type { SetBack, TableNames } from "../sql/names.ts";
 import {
   destinationExpression,
   dotsIn,
@@ -64,6 +64,12 @@ export const BY_ID = {
 
 /** Chooses rows to change: they are locked until the end of the transaction. */
 export const TO_CHANGE = "WITH (UPDLOCK, READPAST, ROWLOCK)";
+
+export const setBack: SetBack = (table, c, which, newestFirst, more = "") => `${BATCH}
+DECLARE @last TABLE (id uniqueidentifier NOT NULL);
+INSERT INTO @last (id) SELECT TOP (1) f.${c.id} FROM ${table} f ${TO_CHANGE} WHERE ${which} ORDER BY ${newestFirst};
+UPDATE f SET ${c.state} = N'pending'${more} FROM @last l JOIN ${table} f ${BY_ID.change} ON f.${c.id} = l.id;
+SELECT l.id FROM @last l;`;
 
 /** Reads only. With READ_COMMITTED_SNAPSHOT, READPAST requires a locking read, which may not name a granularity. */
 export const TO_READ = "WITH (READPAST, READCOMMITTEDLOCK)";

@@ -1,7 +1,7 @@
 import type { OperatorEvent } from "../../../ports/historyStore.ts";
 import { entryColumns, type HistoryStatements, type NewEntry } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, BEGIN, BY_ID, COLLATED, ONE_BY_ONE } from "./fragments.ts";
+import { BATCH, BY_ID, COLLATED, ONE_BY_ONE } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** Every statement on the history, with the configured names woven in once. */
@@ -14,11 +14,9 @@ export function historyStatements(names: TableNames): HistoryStatements<Statemen
   return {
     trial: statement("history.trial(id uuid)")`
 ${BATCH}
-${BEGIN}
 DELETE FROM ${table} WHERE ${c.outboxId} = @id;
 INSERT INTO ${table} (${entryColumns(names)})
-SELECT @id, N'sent', 1, N'', N'', N'', N'', (SELECT COUNT(*) FROM ${table} h WHERE h.${c.outboxId} = @id), N'';
-ROLLBACK TRANSACTION;`,
+SELECT @id, N'sent', 1, N'', N'', N'', N'', (SELECT COUNT(*) FROM ${table} h WHERE h.${c.outboxId} = @id), N'';`,
 
     of: statement("history.of a row(id uuid, limit int)")(
       newestLast(`SELECT TOP (@limit) ${entries} WHERE h.${c.outboxId} = @id ORDER BY h.${c.id} DESC`),

@@ -52,9 +52,21 @@ export class SqlServerPool implements StatementRunner<Statement> {
     return await this.#retried(statement.name, async (pool) => await execute(pool, statement, values));
   }
 
-  /** The batch itself ends with the rollback. */
-  async runAndRollBack(statement: Statement, values: Values): Promise<void> {
-    await this.run(statement, values);
+  async runAndRollBack<T>(work: (run: Executor["run"]) => Promise<T>): Promise<T> {
+    return await this.trial("a change to be rolled back", ({ run }) => work(run));
+  }
+
+  /** As {@link transaction}, rolled back at its end. */
+  async trial<T>(name: string, work: (transaction: Executor) => Promise<T>): Promise<T> {
+    const rolledBack = new StoreError("other", `${name}: rolled back`);
+    let result: Promise<T> | undefined;
+    const failure: unknown = await this.transaction(name, async (transaction) => {
+      result = work(transaction);
+      await result;
+      throw rolledBack;
+    }).catch((error: unknown) => error);
+    if (failure !== rolledBack || result === undefined) throw failure;
+    return await result;
   }
 
   /**

@@ -2,7 +2,18 @@ import { EXPIRED } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
 import { idsOf } from "../sql/rows.ts";
-import { BATCH, BY_ID, COLLATED, hasCome, isExpired, NAMED_IDS, NOW, ONE_BY_ONE, TO_READ } from "./fragments.ts";
+import {
+  BATCH,
+  BY_ID,
+  COLLATED,
+  hasCome,
+  isExpired,
+  NAMED_IDS,
+  NOW,
+  ONE_BY_ONE,
+  setBack,
+  TO_READ,
+} from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /**
@@ -224,14 +235,21 @@ ORDER BY i.${c.createdAt}, i.${c.id};`,
     trial: statement("pull.trial claim(ids list, maxAttempts int)")`${BATCH}
 ${NOW}
 ${NAMED_IDS}
-BEGIN TRANSACTION;
 UPDATE i
 SET ${c.state} = CASE WHEN ${spent} THEN N'dead' ELSE i.${c.state} END, ${c.attempt} = COALESCE(i.${c.attempt}, 0) + 1,
   ${c.claimToken} = NEWID(), ${c.claimedAt} = @now, ${c.leaseExpiresAt} = @now
 FROM @named n JOIN ${table} i ${BY_ID.take} ON i.${c.id} = n.id
 WHERE i.${c.state} = N'pending'
-${ONE_BY_ONE};
-ROLLBACK TRANSACTION;`,
+${ONE_BY_ONE};`,
+
+    setBack: statement("pull.set back the last acknowledged row(source text)")(
+      setBack(
+        table,
+        c,
+        `f.${c.state} = N'processed' AND f.${c.consumption} = N'pull' AND f.${c.source} = @source`,
+        `f.${c.createdAt} DESC, f.${c.id} DESC`,
+      ),
+    ),
 
     held: statement(
       "pull.held(source text, token uuid)",

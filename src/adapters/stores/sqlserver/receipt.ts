@@ -1,3 +1,4 @@
+import { v7 as uuidv7 } from "uuid";
 import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, NewInboxRow, Schedule } from "../../../model/rows.ts";
 import type { Log } from "../../../ports/runtime.ts";
@@ -6,8 +7,7 @@ import type { TableNames } from "../sql/names.ts";
 import { retried } from "../sql/retries.ts";
 import { bucketsOf, inKeyOrder, serversOf } from "../sql/rows.ts";
 import { requireOpen } from "./bucketsSql.ts";
-import { isDuplicateKey } from "./errors.ts";
-import { BATCH, BEGIN, COLLATED, COMMIT, NOW, placeFrom, textBatch, textOf, timeOf } from "./fragments.ts";
+import { BATCH, BEGIN, COLLATED, COMMIT, NOW, placeFrom, TO_READ, textBatch, textOf, timeOf } from "./fragments.ts";
 import type { SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
@@ -18,6 +18,7 @@ export class SqlServerReceipt implements ReceiptCommands {
   readonly #insert: Statement;
   /** For rows with a bucket. */
   readonly #fenced: Statement;
+  readonly #copyLast: Statement;
   /** The latest `created_at` that this process gave, in microseconds since 1970. */
   #latest: number | null = null;
 
@@ -26,6 +27,7 @@ export class SqlServerReceipt implements ReceiptCommands {
     this.#log = log;
     this.#insert = insertStatement(names);
     this.#fenced = fencedInsertStatement(names);
+    this.#copyLast = copyLastStatement(names);
   }
 
   /** Tries again when another batch has stored a key of this one meanwhile: the next try finds it. */
@@ -36,17 +38,13 @@ export class SqlServerReceipt implements ReceiptCommands {
   async insertWhole(rows: readonly NewInboxRow[], isTrial: boolean): Promise<readonly InsertResult[]> {
     // One statement: the database stores all of its rows or none.
     if (!isTrial) return await this.insert(rows);
-    let outcomes: readonly InsertResult[] = [];
-    const rolledBack = new StoreError("other", `${this.#insert.name}: rolled back`);
-    const trial = () =>
-      this.#pool.transaction(this.#insert.name, async (transaction) => {
-        outcomes = await this.#tryInsert(rows, transaction);
-        throw rolledBack;
-      });
-    await retried(this.#log, trial, isDuplicateKey).catch((error: unknown) => {
-      if (error !== rolledBack) throw error;
-    });
-    return outcomes;
+    const trial = () => this.#pool.trial(this.#insert.name, (transaction) => this.#tryInsert(rows, transaction));
+    return await retried(this.#log, trial, isDuplicateKey);
+  }
+
+  async insertAccepted(): Promise<boolean> {
+    const id = uuidv7();
+    return (await this.#pool.runAndRollBack((run) => run(this.#copyLast, { id }))).length > 0;
   }
 
   async #tryInsert(
@@ -76,6 +74,9 @@ export class SqlServerReceipt implements ReceiptCommands {
     this.#latest = Math.max(this.#latest ?? 0, Number(latest));
   }
 }
+
+/** Of two batches that ran at the same time, one comes second. */
+const isDuplicateKey = (error: unknown): boolean => error instanceof StoreError && error.code === "duplicate";
 
 const STORED: InsertResult = { kind: "stored" };
 const DUPLICATE: InsertResult = { kind: "duplicate" };
@@ -173,6 +174,20 @@ WHERE NOT EXISTS (
 ORDER BY r.turn;${isFenced ? `\n${COMMIT}` : ""}
 SELECT ${microsecondsOf("MAX(s.created_at)")} AS latest FROM @stored s;
 SELECT s.id FROM @stored s;`;
+}
+
+/** A copy of the row that was finished last, received now. Returns its `id`; no row without one. */
+export function copyLastStatement({ inboxTable: inbox, inbox: c }: TableNames): Statement {
+  const kept = [c.source, c.aggregateId, c.eventType, c.payload, c.consumption, c.correlationId, c.headers];
+  return statement("inbox.copy the last finished row(id uuid)")`
+${BATCH}
+${NOW}
+DECLARE @copied TABLE (id uniqueidentifier NOT NULL);
+INSERT INTO ${inbox} (${c.id}, ${c.idempotencyKey}, ${c.state}, ${c.createdAt}, ${c.scheduledAt}, ${kept.join(", ")})
+OUTPUT inserted.${c.id} INTO @copied (id)
+SELECT TOP (1) @id, CONVERT(nvarchar(36), @id), N'pending', @now, @now, ${kept.map((name) => `f.${name}`).join(", ")}
+FROM ${inbox} f ${TO_READ} WHERE f.${c.state} IN (N'processed', N'dead') ORDER BY f.${c.createdAt} DESC, f.${c.id} DESC;
+SELECT k.id FROM @copied k;`;
 }
 
 /** A row's `created_at`. */

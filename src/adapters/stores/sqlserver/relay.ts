@@ -1,3 +1,4 @@
+import { v7 as uuidv7 } from "uuid";
 import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { RelayRequest } from "../../../ports/store.ts";
 import type { RelayCommands, Relayed } from "../sql/inbox.ts";
@@ -15,13 +16,14 @@ import {
   placeFrom,
   placeNames,
   placeTypes,
+  setBack,
   TO_CHANGE,
   TO_READ,
   textBatch,
   textOf,
   timeOf,
 } from "./fragments.ts";
-import type { SqlServerPool } from "./pool.ts";
+import type { Executor, SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** The relay on SQL Server: two statements per pass, in one transaction. */
@@ -43,32 +45,43 @@ export class SqlServerRelay implements RelayCommands<Statement> {
   }
 
   async relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed> {
+    return await this.#pool.transaction(this.sql.relay.name, (within) => this.#relayIn(within, request, named));
+  }
+
+  async tryRelay(request: RelayRequest, id?: MessageId): Promise<Relayed> {
+    const newId = uuidv7() as MessageId;
+    return await this.#pool.trial(this.sql.relay.name, async (within) => {
+      const sources = sourcesOf(request);
+      if (id === undefined) await within.run(this.sql.setBack(sources.length), { ...sourceValues(sources), id: newId });
+      return await this.#relayIn(within, request, [id ?? newId]);
+    });
+  }
+
+  async #relayIn({ run, runAll }: Executor, request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed> {
     const { candidates, namedCandidates } = this.sql;
     const choose = (named === undefined ? candidates : namedCandidates)(sourcesOf(request).length);
     const values = { ...(named === undefined ? { limit: request.limit } : { ids: named }), ...relayValues(request) };
-    return await this.#pool.transaction(this.sql.relay.name, async (transaction) => {
-      const [counts, chosen] = await transaction.runAll(choose, values);
-      const positions = Number(counts?.[0]?.positions ?? 0);
-      const rows = (chosen ?? []).map(receivedRow).map((row, position) => renderedRow(row, position, request));
-      if (rows.length === 0) return { candidates: positions, relayed: 0, dead: [] };
-      const marked = await transaction.run(this.sql.relay, {
-        ...textBatch(rows, RELAYED_TEXTS),
-        maxAttempts: request.maxAttempts,
-        ownKeySources: request.ownKeySources ?? [],
-      });
-      const ids = new Set(marked.map((row) => row.id));
-      const done = rows.filter((row) => ids.has(row.id));
-      const dead = done.filter((row) => row.dead !== DEAD.no);
-      return {
-        candidates: positions,
-        relayed: done.length - dead.length,
-        dead: dead.map(({ id, source, dead: why }) => ({
-          id,
-          source,
-          reason: why === DEAD.expired ? EXPIRED : EMPTY_TOPIC,
-        })),
-      };
+    const [counts, chosen] = await runAll(choose, values);
+    const positions = Number(counts?.[0]?.positions ?? 0);
+    const rows = (chosen ?? []).map(receivedRow).map((row, position) => renderedRow(row, position, request));
+    if (rows.length === 0) return { candidates: positions, relayed: 0, dead: [] };
+    const marked = await run(this.sql.relay, {
+      ...textBatch(rows, RELAYED_TEXTS),
+      maxAttempts: request.maxAttempts,
+      ownKeySources: request.ownKeySources ?? [],
     });
+    const ids = new Set(marked.map((row) => row.id));
+    const done = rows.filter((row) => ids.has(row.id));
+    const dead = done.filter((row) => row.dead !== DEAD.no);
+    return {
+      candidates: positions,
+      relayed: done.length - dead.length,
+      dead: dead.map(({ id, source, dead: why }) => ({
+        id,
+        source,
+        reason: why === DEAD.expired ? EXPIRED : EMPTY_TOPIC,
+      })),
+    };
   }
 
   async waiting(request: RelayRequest, without: readonly MessageId[]): Promise<readonly Row[]> {
@@ -148,8 +161,8 @@ export function relayStatements(names: TableNames) {
   /** A row is due from its receipt on, whatever the clock shows, unless it has been put off. */
   const isDue = `(${hasCome(`i.${c.scheduledAt}`)} OR i.${c.scheduledAt} <= i.${c.createdAt})`;
   /** Compared exactly, whatever the column's collation: the templates are keyed by the stored name. */
-  const ofSources = (count: number): string =>
-    `i.${c.source} ${COLLATED} IN (${sourceNames(count)
+  const ofSources = (count: number, row = "i"): string =>
+    `${row}.${c.source} ${COLLATED} IN (${sourceNames(count)
       .map((name) => `@${name}`)
       .join(", ")})`;
   /**
@@ -274,6 +287,17 @@ FROM @rendered r JOIN @marked m ON m.id = r.id JOIN ${inbox} i ${BY_ID.read} ON 
 WHERE r.dead = ${DEAD.no}
 ORDER BY r.position;
 SELECT m.id FROM @marked m;`,
+
+    /** The last relayed row, under a new id: its outbox row has the old one. */
+    setBack: perSourceCount("inbox.set back the last relayed row(id uuid)", (count) =>
+      setBack(
+        inbox,
+        c,
+        `f.${c.state} = N'processed' AND f.${c.consumption} = N'push' AND ${ofSources(count, "f")}`,
+        `f.${c.createdAt} DESC, f.${c.id} DESC`,
+        `, ${c.id} = @id${c.expiresAt === null ? "" : `, ${c.expiresAt} = NULL`}`,
+      ),
+    ),
 
     waits: perSourceCount(
       "inbox.waits",

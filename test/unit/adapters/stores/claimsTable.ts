@@ -93,7 +93,7 @@ export function table({ sweepMs = 0, retriesMs = 0, changedMs = 0, pending = 0 }
   const runner: StatementRunner<string> = {
     run,
     runAll: async (name, values) => [await run(name, values)],
-    runAndRollBack: async () => {},
+    runAndRollBack: (work) => work(run),
   };
   const unscoped = {
     claimInOrder: () => "in order",
@@ -117,6 +117,7 @@ export function table({ sweepMs = 0, retriesMs = 0, changedMs = 0, pending = 0 }
       except: scoped,
       dueBehind: "due behind",
       trial: "trial",
+      setBack: "set back",
       due: "due",
       glance: "glance",
       dueFrom: "due",

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { isDuplicateKey, NOT_OPEN, toStoreError } from "../../../../src/adapters/stores/sqlserver/errors.ts";
+import { NOT_OPEN, toStoreError } from "../../../../src/adapters/stores/sqlserver/errors.ts";
 import { isRefused, StoreError, type StoreErrorCode } from "../../../../src/model/errors.ts";
 
 /** An error as the driver gives it: with the server's number, or with a code of its own. */
@@ -35,8 +35,8 @@ describe("the code of an error", () => {
     [3906, "the database is read-only", "unavailable"],
     [2628, "text would be cut off", "data"],
     [8152, "text would be cut off, before SQL Server 2019", "data"],
-    [2601, "unique index", "data"],
-    [2627, "unique constraint", "data"],
+    [2601, "unique index", "duplicate"],
+    [2627, "unique constraint", "duplicate"],
     [515, "NOT NULL", "data"],
     [547, "CHECK", "data"],
     [1946, "the key of an index is too wide", "data"],
@@ -112,18 +112,4 @@ test("a refused row is told from every other fault", () => {
   expect(isRefused(toStoreError("x", serverError(50_001)))).toBe(true);
   expect(isRefused(toStoreError("x", serverError(1205)))).toBe(false);
   expect(isRefused(serverError(2628))).toBe(false);
-});
-
-test.each([
-  [2601, true],
-  [2627, true],
-  [2628, false],
-])("%i is an existing key: %p, as it comes and as a StoreError", (number, expected) => {
-  expect(isDuplicateKey(serverError(number))).toBe(expected);
-  expect(isDuplicateKey(toStoreError("inbox.insert", serverError(number)))).toBe(expected);
-});
-
-test("what is no error is no existing key", () => {
-  expect(isDuplicateKey(undefined)).toBe(false);
-  expect(isDuplicateKey(new StoreError("data", "no cause"))).toBe(false);
 });

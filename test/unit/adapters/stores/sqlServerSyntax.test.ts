@@ -13,7 +13,11 @@ import { outboxStatements } from "../../../../src/adapters/stores/sqlserver/outb
 import { parkedStatements } from "../../../../src/adapters/stores/sqlserver/parkedSql.ts";
 import { type Executor, SqlServerPool } from "../../../../src/adapters/stores/sqlserver/pool.ts";
 import { pullStatements } from "../../../../src/adapters/stores/sqlserver/pullSql.ts";
-import { fencedInsertStatement, insertStatement } from "../../../../src/adapters/stores/sqlserver/receipt.ts";
+import {
+  copyLastStatement,
+  fencedInsertStatement,
+  insertStatement,
+} from "../../../../src/adapters/stores/sqlserver/receipt.ts";
 import { relayStatements } from "../../../../src/adapters/stores/sqlserver/relay.ts";
 import type { Statement } from "../../../../src/adapters/stores/sqlserver/statement.ts";
 import { ConfigError } from "../../../../src/model/errors.ts";
@@ -44,6 +48,7 @@ function statementsWith(names: TableNames): readonly Statement[] {
   const quoted = quoteNames(names, (identifier) => `[${identifier}]`);
   const builders = [
     bucketStatements,
+    copyLastStatement,
     destinationStatements,
     fencedInsertStatement,
     historyStatements,

@@ -1,0 +1,101 @@
+import { isRefused, StoreError, type StoreErrorCode } from "../../../model/errors.ts";
+
+/** What became of a part of a batch: the statement's result, or the one item that the database refuses. */
+export type Tried<T, R> =
+  | { readonly isRefused: false; readonly items: readonly T[]; readonly result: R }
+  | { readonly isRefused: true; readonly item: T; readonly error: StoreError };
+
+/** How rows go through the statement that has refused some. */
+export interface Trial<T, R> {
+  /** Whether the table has taken a row of a part that passed. */
+  proves(result: R): boolean;
+  /** Sends the row that passed last, and is rolled back. @returns false without such a row @throws StoreError */
+  accepted(item: T): Promise<boolean>;
+  /** Sends a refused row once more, and is rolled back. @throws StoreError when it is refused again */
+  again(item: T): Promise<unknown>;
+}
+
+/**
+ * Judges the rows that a table refuses. A row is to blame only when it fails alone: another row passes through the same
+ * statement, one of its batch or else the row that passed last, and the refused row fails again behind it. Otherwise the
+ * table is the cause, and all rows wait.
+ */
+export class Verdict {
+  /** The last refusal of a row, when no other of its batch had passed. */
+  #doubt: { readonly refusal: StoreError; readonly accepted: () => Promise<boolean> } | undefined;
+
+  /**
+   * @param parts a batch, tried part by part
+   * @returns the same; of the refused rows those to blame, last, and at once any that may pass later
+   * @throws StoreError `schema` when the table is the cause
+   */
+  async *of<T, R>(parts: AsyncIterable<Tried<T, R>>, trial: Trial<T, R>): AsyncGenerator<Tried<T, R>> {
+    const refused: (Tried<T, R> & { readonly isRefused: true })[] = [];
+    let isSound = false;
+    const prove = async ({ item, error }: (typeof refused)[number]): Promise<void> => {
+      if (isSound) return;
+      this.#doubt = { refusal: error, accepted: () => trial.accepted(item) };
+      await requireSound(error, this.#doubt.accepted);
+      isSound = true;
+    };
+    for await (const tried of parts) {
+      if (!tried.isRefused) isSound ||= trial.proves(tried.result);
+      if (!tried.isRefused || MAY_PASS.has(tried.error.code)) yield tried;
+      else if (refused.push(tried) === MOST_TRIED) await prove(tried);
+    }
+    for (const tried of refused) {
+      await prove(tried);
+      const failure: unknown = await trial.again(tried.item).then(
+        // The trouble is over, or is met by commits alone, as a full queue of NOTIFY is.
+        () => troubleOf(tried.error, "the same row passes in a transaction that is rolled back"),
+        (error: unknown) => error,
+      );
+      if (!isRefused(failure)) throw failure;
+      yield tried;
+    }
+    this.passed();
+  }
+
+  /** A batch has passed. */
+  passed(): void {
+    this.#doubt = undefined;
+  }
+
+  /** @throws StoreError while nothing has passed since the table was the cause, and the row that passed last is refused */
+  async check(): Promise<void> {
+    if (this.#doubt !== undefined) await isAccepted(this.#doubt.refusal, this.#doubt.accepted);
+  }
+}
+
+/**
+ * @param refusal of a row, when no other has passed
+ * @param accepted see {@link Trial}
+ * @throws StoreError `schema` when the row that passed last is refused too, or when there is none
+ */
+export async function requireSound(refusal: StoreError, accepted: () => Promise<boolean>): Promise<void> {
+  if (await isAccepted(refusal, accepted)) return;
+  throw troubleOf(refusal, "there is no row that has passed, to compare it with");
+}
+
+/** @returns false without a row that has passed @throws StoreError `schema` when that is refused */
+async function isAccepted(refusal: StoreError, accepted: () => Promise<boolean>): Promise<boolean> {
+  try {
+    return await accepted();
+  } catch (error) {
+    if (!isRefused(error)) throw error;
+    // It meets itself, by a unique key of the owner.
+    if (error.code === "duplicate") return true;
+    throw troubleOf(refusal, "the row that passed last is refused too");
+  }
+}
+
+function troubleOf({ message }: StoreError, why: string): StoreError {
+  const remedy = "correct the table (partitions, sequence, triggers, policies, constraints)";
+  return new StoreError("schema", `${message}; ${why}: the row is not to blame, and all wait until you ${remedy}`);
+}
+
+/** Nothing is decided about such rows: they are tried again. */
+const MAY_PASS: ReadonlySet<StoreErrorCode> = new Set(["busy", "skipped"]);
+
+/** Refused rows of a batch without any that passes, before the others are left untried. */
+const MOST_TRIED = 8;
