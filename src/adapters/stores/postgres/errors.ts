@@ -139,15 +139,19 @@ const STANDARD_CLASSES = new Set(
 
 const isText = (value: unknown): value is string => typeof value === "string" && value !== "";
 
-/** Messages of class 22 quote the value, which may be anything a sender wrote: keep only what is around it. */
+/**
+ * Messages of class 22 quote the value, which may be anything a sender wrote: keep only what is around it. That of 2200H,
+ * a sequence at its end, quotes the sequence.
+ */
 function safeText(error: unknown, state: string | undefined): string {
   if (state === undefined) return errorText(error);
   if ((state === SKIPPED || state === NOT_INSERTED) && !isOfFunction((error as ServerFields).where))
     return SKIPPED_REASON;
   const message = error instanceof Error ? error.message : String(error);
-  const cut = state.startsWith("22")
-    ? message.replace(/: ["«„].*/s, "").replace(/["«„].*["»“]|["«„].*$/s, "...")
-    : message;
+  const cut =
+    state.startsWith("22") && state !== "2200H"
+      ? message.replace(/: ["«„].*/s, "").replace(/["«„].*["»“]|["«„].*$/s, "...")
+      : message;
   return `${cut} (SQLSTATE ${state})`;
 }
 
