@@ -226,7 +226,8 @@ export class GroupSession {
           return offset < Number(low) || offset > Number(high);
         });
         const records = unset.reduce((sum, { low, high }) => sum + Number(high) - Number(low), 0);
-        const fields = { topic, partitions: unset.map(({ partition }) => partition), records };
+        const numbers = unset.map(({ partition }) => partition).sort((a, b) => a - b);
+        const fields = { topic, partitions: numbers, records };
         if (records > 0) this.#tools.log.warn(fields, "partitions without a valid offset begin at their first record");
       }
       await admin.disconnect();
