@@ -14,6 +14,7 @@ import {
 import { describeWithPgbouncer } from "../support/describeWithPgbouncer.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { passOne } from "../support/looseTables.ts";
 import { startPgbouncer } from "../support/pgbouncer.ts";
 import { connectionTo, DEFAULT_NAMES, databaseCopies, postgresStore, withStoreOn } from "../support/postgresHarness.ts";
 import { ManualClock, recordingLog, silentLog } from "../support/recorders.ts";
@@ -296,6 +297,9 @@ test("a database of another encoding than UTF8 is warned of at the start", async
 
   expect(warnings).toMatchObject([{ fields: { encoding: "LATIN1" }, message: expect.stringContaining("emoji") }]);
   expect(
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.inbox.insert([inboxRow({ payload: "\u{1f600}" })])),
+    await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+      await passOne(store);
+      return await store.inbox.insert([inboxRow({ payload: "\u{1f600}" })]);
+    }),
   ).toMatchObject([{ kind: "refused" }]);
 });
