@@ -16,7 +16,6 @@ import {
   type RefusedRow,
   type Row,
   routedRow,
-  SHORT_REASON,
   SKIPPED_REASON,
   type SkippedRow,
   type StatementRunner,
@@ -395,7 +394,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
       await run(this.sql.trial, { ids: [id] });
       if (outcome === undefined) return true;
       const own = { ...outcome, id, claimToken: id as string as ClaimToken };
-      const plain = "reason" in own ? { ...own, reason: SHORT_REASON } : own;
+      const plain = "reason" in own ? { ...own, reason: "" } : own;
       await run(this.sql.settle.plain, this.sql.dialect.settleValues([plain]));
       return true;
     });
