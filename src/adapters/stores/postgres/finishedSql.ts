@@ -143,12 +143,13 @@ WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending' AND o.${
 WITH dead AS MATERIALIZED (
   SELECT i.${i.id} AS id FROM ${names.inboxTable} i WHERE i.${i.id} = $1::uuid AND i.${i.state} = 'dead' FOR NO KEY UPDATE OF i
 ),
+t AS MATERIALIZED (${clockBehind("dead")}),
 written AS (
   UPDATE ${names.inboxTable} i
   SET ${i.state} = $2::text, ${i.consumption} = $3::text, ${i.eventType} = $4::text, ${i.aggregateId} = $5::text,
     ${i.payload} = $6::text::${types.inboxPayload}, ${i.headers} = $7::text::${types.inboxHeaders}, ${i.lastError} = $8::text,
     ${i.processedAt} = CASE WHEN $2::text = 'dead' THEN i.${i.processedAt} END, ${i.scheduledAt} = t.now, ${i.attempt} = 0${i.expiresAt === null ? "" : `, ${i.expiresAt} = NULL`}
-  FROM dead d, (${clockBehind("dead")}) t
+  FROM dead d, t
   WHERE i.${i.id} = d.id
   RETURNING i.${i.state} AS state
 )
