@@ -34,8 +34,8 @@ import {
   REPLAY_FILTERS,
   ref,
   request,
-  SOME_FILTER,
   STORABLE,
+  someFilter,
   TEXT,
   TEXT_OR_NULL,
   TIME,
@@ -408,7 +408,7 @@ export function describeReplays(names: readonly string[], maxBytes: number) {
             by: BY,
           },
           [],
-          { anyOf: SOME_FILTER },
+          { anyOf: someFilter({ dryRun: { const: true } }) },
         ),
         examples: {
           dead: { summary: "Dead rows, slowly", value: { state: "dead", perSecond: 100, by: "alice" } },

@@ -137,11 +137,30 @@ export const REPLAY_FILTERS = {
   createdBefore: nullable("string", { ...CREATED, description: "Only rows created before this instant." }),
 };
 
-/** Of `anyOf`: one of the filters at least. */
-export const SOME_FILTER = Object.keys(REPLAY_FILTERS).map((name) => ({
-  required: [name],
-  properties: { [name]: { not: { type: "null" } } },
-}));
+const NULL = { type: "null" };
+const OF_BOTH = ["state", "ids", "createdAfter", "createdBefore"];
+const someOf = (names: readonly string[], fitting: Readonly<Record<string, Schema>>, required: readonly string[]) =>
+  names.map((name) => ({
+    required: [...required, name],
+    properties: { ...fitting, [name]: { ...fitting[name], not: NULL } },
+  }));
+
+/**
+ * Of `anyOf`: one of the filters at least, and none that does not go with the table.
+ *
+ * @param inInbox what a request on the inbox has besides
+ */
+export const someFilter = (inInbox: Readonly<Record<string, Schema>> = {}) => [
+  ...someOf([...OF_BOTH, "topic", "topics", "destination"], { inbox: { enum: [false, null] }, source: NULL }, []),
+  ...someOf(
+    [...OF_BOTH, "source"],
+    {
+      ...{ ...inInbox, inbox: { const: true }, state: { enum: ["dead", null] } },
+      ...{ topic: NULL, topics: NULL, destination: NULL, toDestination: NULL, perSecond: NULL },
+    },
+    ["inbox", ...Object.keys(inInbox)],
+  ),
+];
 
 /** A number of a pull request. */
 function number(name: keyof typeof NUMBERS, description: string): Schema {
@@ -231,7 +250,7 @@ export const SCHEMAS = {
   }),
   ReplayRequest: openObject({ ...INBOX, ...REPLAY_FILTERS }, [], {
     description: "Rows that match every given filter; at least one is required. `null` counts as absent.",
-    anyOf: SOME_FILTER,
+    anyOf: someFilter(),
   }),
   ReplayResult: changeResult({ moved: [count("Rows that are `pending` again."), 42] }),
   Claimed: object({
