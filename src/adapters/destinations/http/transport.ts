@@ -60,12 +60,13 @@ function keptConnection(origin: URL, options: Client.Options): Client {
   const client = new Client(origin, options);
   const dispatch: Client["dispatch"] = client.dispatch.bind(client);
   let isUsed = false;
-  client.on("connect", () => {
+  const isNew = (): void => {
     isUsed = false;
-  });
+  };
+  client.on("connect", isNew).on("disconnect", isNew);
   // The pool has converted the handler to the client's older form.
   client.dispatch = (request, handler) => {
-    let isRepeatable = false;
+    let isRepeatable: boolean | undefined;
     return dispatch(request, {
       onConnect: (abort) => {
         isRepeatable = isUsed;
@@ -79,8 +80,11 @@ function keptConnection(origin: URL, options: Client.Options): Client {
       onData: (chunk) => handler.onData?.(chunk) ?? true,
       onComplete: (trailers) => handler.onComplete?.(trailers),
       onError: (error) => {
-        if (isRepeatable && publishErrorOf("", error).code === "connection_lost") client.dispatch(request, handler);
-        else handler.onError?.(error);
+        const isLost = (isRepeatable ?? isUsed) && publishErrorOf("", error).code === "connection_lost";
+        if (!isLost) handler.onError?.(error);
+        else if (isRepeatable) client.dispatch(request, handler);
+        // Not sent: the client looks for the end of an idle connection first, and a reset fails what waits meanwhile.
+        else queueMicrotask(() => client.dispatch(request, handler));
       },
     });
   };

@@ -96,6 +96,27 @@ test("a kept TLS connection that ends before a byte of the answer costs no attem
   expect(bodies).toEqual(["1", "2", "2", "3", "3"]);
 });
 
+test.each([1, 8])(
+  "an idle connection of %i that is reset when a publish begins costs no attempt",
+  async (connections) => {
+    const idle: Socket[] = [];
+    const { url, bodies } = await startEnding(() => {}, {
+      answer(response) {
+        if (response.socket !== null) idle.push(response.socket);
+        response.end();
+      },
+    });
+    const { publish, calls } = destinations.create({ baseUrl: url }, { connections });
+    const all = () => Promise.all(Array.from({ length: connections }, (_, n) => publish({ body: String(n) })));
+    await all();
+    // The publishes find the connections open: nothing was read since.
+    for (const socket of idle.splice(0)) socket.resetAndDestroy();
+    await all();
+    expect(calls).toEqual(Array.from({ length: 2 * connections }, () => "httpPublishResponse(2xx)"));
+    expect(bodies).toHaveLength(2 * connections);
+  },
+);
+
 describe("a request is not repeated", () => {
   test("a second time", async () => {
     const { url, bodies } = await startEnding((socket) => socket.resetAndDestroy(), {
