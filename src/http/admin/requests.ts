@@ -149,19 +149,20 @@ export async function onTable(message: string, work: () => Promise<object>): Pro
  *
  * @param log gets the reason of a failure, which the answer may not tell
  * @param parse throws an Error whose message is the reason: 400
- * @param work throws a Refusal, a StoreError (500), or the error of a change that was interrupted between two batches,
- *   whose answer has the count so far
+ * @param work can ask whether the caller has ended its side of the connection; throws a Refusal, a StoreError (500), or
+ *   the error of a change that was interrupted between two batches, whose answer has the count so far
  */
 export function answering<T>(
   log: Log,
   parse: (request: AdminRequest) => T,
-  work: (request: T) => Promise<object | string>,
+  work: (request: T, isGone: () => boolean) => Promise<object | string>,
 ): AdminHandler {
   return async function answer(request, res) {
+    const { socket } = res.req;
     const valid = parsed(res, () => parse(request));
     if (valid === undefined) return;
     try {
-      sendJson(res, 200, await work(valid.value));
+      sendJson(res, 200, await work(valid.value, () => socket.destroyed || socket.readableEnded));
     } catch (error) {
       if (error instanceof StoreError) {
         log.error({ path: pathOf(request.url), code: error.code, reason: error.message }, "an admin request failed");

@@ -81,7 +81,8 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
     // Of a large answer that many share, the making of its text is the most work.
     const textOf = async (request: T) =>
       JSON.stringify(options.show(await reads.namingMissing(cells, () => work(request))));
-    const answer = (request: T) => options.heavyReads(`${id} ${JSON.stringify(request)}`, () => textOf(request));
+    const answer = (request: T, isGone: () => boolean) =>
+      options.heavyReads(`${id} ${JSON.stringify(request)}`, () => textOf(request), isGone);
     return at(id, guard(answering(options.log, parse, answer)));
   };
   const showMessage = reads.showMessage(trace, admin.showPayloads);

@@ -1,9 +1,12 @@
+import { once } from "node:events";
+import { createConnection } from "node:net";
 import { describe, expect, test } from "@jest/globals";
 import type { DestinationControl } from "../../../../src/core/destinations/control.ts";
 import type { ReplayJobs } from "../../../../src/core/finished/replayJobs.ts";
 import type { Overview } from "../../../../src/core/operations/overview.ts";
 import { createHeavyReads } from "../../../../src/http/admin/heavyReads.ts";
 import { adminRoutes } from "../../../../src/http/admin/routes.ts";
+import { eventually } from "../../../support/eventually.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
 import { ManualClock, recordingLog } from "../../../support/recorders.ts";
 import { startHttp } from "../harness.ts";
@@ -20,16 +23,20 @@ function setup() {
     clock.advance(ms);
   });
   let running = 0;
-  const ask = (question: string, takesMs = 0, fault?: Error) =>
-    reads(question, async () => {
-      running += 1;
-      log.push(`${question}${running > 1 ? ` beside ${running - 1}` : ""}`);
-      await new Promise(setImmediate);
-      clock.advance(takesMs);
-      running -= 1;
-      if (fault !== undefined) throw fault;
-      return `${question} ${log.length}`;
-    });
+  const ask = (question: string, takesMs = 0, fault?: Error, isGone?: () => boolean) =>
+    reads(
+      question,
+      async () => {
+        running += 1;
+        log.push(`${question}${running > 1 ? ` beside ${running - 1}` : ""}`);
+        await new Promise(setImmediate);
+        clock.advance(takesMs);
+        running -= 1;
+        if (fault !== undefined) throw fault;
+        return `${question} ${log.length}`;
+      },
+      isGone,
+    );
   return { ask, log };
 }
 
@@ -61,6 +68,16 @@ describe("heavy reads", () => {
     expect(log).toEqual(["list"]);
     expect(await ask("list")).not.toBe(await first);
     expect(log).toEqual(["list", "list"]);
+  });
+
+  test("do not run when all that asked have left, and run when one waits", async () => {
+    const { ask, log } = setup();
+    const gone = () => true;
+    const left = Array.from({ length: 300 }, (_, n) => ask(`left ${n}`, 300, undefined, gone));
+    const shared = [ask("shared", 0, undefined, gone), ask("shared")];
+    expect(await Promise.all(shared)).toEqual(["shared 1", "shared 1"]);
+    expect(log).toEqual(["shared"]);
+    for (const { status } of await Promise.allSettled(left)) expect(status).toBe("rejected");
   });
 
   test("that fail fail for all that share them, and the next one runs", async () => {
@@ -99,10 +116,10 @@ describe("the admin routes", () => {
     const http = await startHttp({
       routes: adminRoutes({
         ...options,
-        heavyReads(question, read) {
+        heavyReads(question, read, isGone) {
           asked += 1;
           if (asked === callers) release();
-          return options.heavyReads(question, read);
+          return options.heavyReads(question, read, isGone);
         },
         destinations: { names: [], list: () => read([]) } as unknown as DestinationControl,
         parked: { ...options.parked, list: () => read([]) },
@@ -139,6 +156,19 @@ describe("the admin routes", () => {
     expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
     expect(http.counts().most).toBe(1);
     expect(http.counts().begun).toBeLessThanOrEqual(2);
+  });
+
+  test("read nothing for callers that have left", async () => {
+    await using http = await start(3);
+    const url = (topic: string) => `http://127.0.0.1:${http.data.port}/admin/messages?topic=${topic}`;
+    const first = fetch(url("first"));
+    await eventually(() => expect(http.counts().begun).toBe(1));
+    const leaving = createConnection(http.data.port, "127.0.0.1");
+    leaving.end("GET /admin/messages?topic=left HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    await once(leaving.resume(), "finish");
+    const answers = await Promise.all([first, fetch(url("last")), once(leaving, "close")]);
+    expect([answers[0].status, answers[1].status]).toEqual([200, 200]);
+    expect(http.counts().begun).toBe(2);
   });
 
   test("run different reads one at a time", async () => {
