@@ -60,10 +60,9 @@ function keptConnection(origin: URL, options: Client.Options): Client {
   const client = new Client(origin, options);
   const dispatch: Client["dispatch"] = client.dispatch.bind(client);
   let isUsed = false;
-  const isNew = (): void => {
+  client.on("disconnect", () => {
     isUsed = false;
-  };
-  client.on("connect", isNew).on("disconnect", isNew);
+  });
   // The pool has converted the handler to the client's older form.
   client.dispatch = (request, handler) => {
     let isRepeatable: boolean | undefined;
