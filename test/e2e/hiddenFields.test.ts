@@ -38,6 +38,8 @@ const CONFIG = ordersTo(
       receiver: { circuitBreaker: {} },
       batches: { baseUrl: "http://127.0.0.1:9", path: "/hook", batch: {} },
     },
+    inbox: { pull: { enabled: true } },
+    sources: { pulled: { path: "/pulled", idempotencyKeyPath: "$.id", consumption: "pull" } },
     routes: [
       { topicPattern: "batches.*", destination: "batches" },
       { topicPattern: "**", destination: "receiver" },
@@ -55,15 +57,20 @@ const CONFIG = ordersTo(
 let database: TestDatabase;
 let service: Service;
 let config: ConfigTree;
-let ids: Readonly<Record<"received" | "dead" | "cut" | "parked" | "retried" | "waiting" | "batched", string>>;
+let ids: Readonly<
+  Record<"received" | "pulled" | "dead" | "cut" | "raw" | "parked" | "retried" | "waiting" | "batched", string>
+>;
 let job: string;
 beforeAll(async () => {
   database = await services.database();
   service = await services.start({ database, config: CONFIG, roles: ["admin"] });
   ids = {
-    received: await received(),
+    received: await received("orders", CARD, ECHOED),
+    // Its client named the other messages of the claim.
+    pulled: await received("pulled", `${CARD}-3`, ECHOED),
     dead: await row(DEAD, CARD, ECHOED),
     cut: await row(DEAD, "cut", CUT),
+    raw: await row(`${DEAD}, payload = 'card=qzx4111'`, "raw", 'was answered 400: "card=qzx4111"'),
     parked: await row(PARKED, CARD, ECHOED),
     retried: await row(RETRIED, `${CARD}-2`, echoed(`${CARD}-2`), { card: { number: `${CARD}-2` } }),
     waiting: await row("state = 'pending'", null, null, {}),
@@ -94,12 +101,12 @@ async function row(
 }
 
 /** A message that died in the inbox. */
-async function received(): Promise<string> {
+async function received(source: string, card: string, reason: string): Promise<string> {
   const id = randomUUID();
   await database.query(
     `INSERT INTO inbox (id, source, idempotency_key, aggregate_id, correlation_id, payload, state, last_error)
-     VALUES ($1, 'orders', $2, $2, $2, $3, 'dead', $4)`,
-    [id, CARD, JSON.stringify({ card: { number: CARD } }), ECHOED],
+     VALUES ($1, $5, $2, $2, $2, $3, 'dead', $4)`,
+    [id, card, JSON.stringify({ card: { number: card } }), reason, source],
   );
   return id;
 }
@@ -211,6 +218,8 @@ test("no answer of any operation has it", async () => {
     key: "cut",
     lastError: 'POST http://127.0.0.1:9/hook was answered 400: {"refused":"…',
   });
+  for (const id of [ids.raw, ids.pulled])
+    expect(JSON.parse(texts.get(`GET /admin/messages/${id} undefined`) ?? "")).toMatchObject({ lastError: "***" });
   expect(JSON.parse(texts.get(`GET /admin/messages/${ids.waiting} undefined`) ?? "").waits[0]).toEqual({
     code: "breaker_open",
     text: expect.stringContaining("the circuit breaker of receiver is open (failures)"),
@@ -251,7 +260,7 @@ test("no command prints it, and svc tail neither", async () => {
 
   const tail = services.processes.svc(["tail", "-n", "50", "--json", "--config", file], { env: { LOG_LEVEL: "warn" } });
   // One of each row of the outbox.
-  await eventually(() => expect(tail.stdout.length).toBeGreaterThanOrEqual(Object.values(ids).length - 1));
+  await eventually(() => expect(tail.stdout.length).toBeGreaterThanOrEqual(Object.values(ids).length - 2));
   tail.kill("SIGINT");
   await tail.exited;
   for (const text of [...printed, ...tail.stdout]) expect(text).not.toMatch(SEEN);

@@ -95,7 +95,7 @@ export class Trace {
    * @throws StoreError
    */
   async timeline(id: MessageId): Promise<TracedMessage | undefined> {
-    const { store, settings, hiddenPaths, secrets } = this.#options;
+    const { store, settings, hiddenPaths, secrets, pullSources } = this.#options;
     const [stored, history, before, destinations, duplicates, processes] = await Promise.all([
       store.messages.get(id, true),
       store.history.of(id, MOST_ENTRIES).catch(withoutTable),
@@ -110,15 +110,15 @@ export class Trace {
     const timeline = timelineOf({ stored, history, before, destinations: shown, duplicates, rolesAlive }, settings);
     if (timeline === undefined) return undefined;
     const row = stored.outbox ?? stored.inbox;
-    const hiders = [stored.outbox, stored.inbox].map((each) => hidePayload(each?.payload ?? null, hiddenPaths).hideIn);
-    const hide = (text: string) => hiders.reduce((hidden, hideIn) => hideIn(hidden), text);
+    const payloads = [stored.outbox, stored.inbox].map((each) => each && hidePayload(each.payload, hiddenPaths));
+    const hide = (text: string) => payloads.reduce((hidden, each) => each?.hideIn(hidden) ?? hidden, text);
     const mask = (text: string) => secrets.mask(hide(text), false);
-    // The answer to a batch may repeat its other messages.
-    const isOfBatch = [timeline, ...timeline.events].some(
-      (each) => settings.destinations[each.destination ?? ""]?.batch,
-    );
-    const hidesReasons = isOfBatch && hiddenPaths.length > 0;
-    const { text } = hidePayload(row?.payload ?? null, hiddenPaths);
+    // The answer to a batch, and what a pull client says of its claim, may repeat other messages.
+    const isOfMany =
+      [timeline, ...timeline.events].some((each) => settings.destinations[each.destination ?? ""]?.batch) ||
+      pullSources.includes(timeline.source ?? "");
+    const hidesReasons = hiddenPaths.length > 0 && (isOfMany || payloads.some((each) => each?.text === null));
+    const { text = null } = payloads.find((each) => each !== undefined) ?? {};
     const headers = Object.entries(row?.headers ?? {}).map(([name, value]) => [mask(name), mask(value)] as const);
     return {
       timeline: withTexts(timeline, (told, name) =>

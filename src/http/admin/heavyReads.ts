@@ -3,10 +3,7 @@ import { sleep } from "../../time/wait.ts";
 import { Refusal } from "./requests.ts";
 
 /**
- * Reads for an operator in turn.
- *
- * @param question equal ones have equal answers
- * @param isGone whether the caller has left; false by default
+ * Reads for an operator in turn. @param question equal ones have equal answers. @param isGone whether the caller has left.
  * @throws what `read` throws, or Refusal when all callers have left before it begins
  */
 export type HeavyReads = <T>(question: string, read: () => Promise<T>, isGone?: () => boolean) => Promise<T>;

@@ -58,7 +58,9 @@ export function createGuard({ admin, sessions, limits, clock, log }: GuardOption
       // A session never makes up for wrong credentials.
       const session = verifier === null || hasCredentials(req.headers, auth) ? undefined : sessions?.of(req);
       const refusal =
-        verifier === null ? openRefusal(req, admin.console ?? false) : browserRefusal(req, session, sessions);
+        verifier === null
+          ? (foreignHostRefusal(req, admin.console ?? false) ?? crossSiteRefusal(req))
+          : browserRefusal(req, session, sessions);
       if (refusal !== null) {
         onRefused(req, refusal);
         return answerError(res, 403, refusal);
@@ -75,11 +77,6 @@ export function createGuard({ admin, sessions, limits, clock, log }: GuardOption
 
 /** Without the query, which may quote what an operator looks for. */
 const pathOf = (url: string): string | undefined => url.split("?", 1)[0];
-
-/** The same where no credentials are checked. */
-function openRefusal(req: IncomingMessage, hasConsole: boolean): string | null {
-  return foreignHostRefusal(req, hasConsole) ?? crossSiteRefusal(req);
-}
 
 /**
  * Why a browser may have sent a request for another site. A request with credentials of its own cannot be one.
