@@ -1,5 +1,5 @@
 import { destinationKindOf, sourceKindOf } from "../../adapters/kinds.ts";
-import { checkInboundAuth, credentialHeadersOf } from "../../adapters/sources/http/kind.ts";
+import { checkInboundAuth, credentialHeadersOf, signsMembers } from "../../adapters/sources/http/kind.ts";
 import { hasUnknownPlaceholder, topicParts } from "../../core/delivery/template.ts";
 import { CORRELATION_HEADER } from "../../core/receipt/attributes.ts";
 import type { ConfigProblem } from "../../model/errors.ts";
@@ -124,6 +124,10 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
     );
     if (source.kind === "http") {
       checkInboundAuth("auth.", source.auth, when);
+      when(["batch", "auth"], (report) => {
+        if (source.batch.path === undefined || !signsMembers(source.auth)) return;
+        report.error("batch.path", "does not go with this provider, which signs no item of a list: remove it");
+      });
       when([...KEY_PLACES, "cloudEvents", "auth"], (report) => {
         if (KEY_PLACES.some((key) => source[key] !== undefined)) return;
         if (source.cloudEvents === true || source.auth?.kind === "provider") return;

@@ -80,6 +80,15 @@ describe("a source with a provider", () => {
     expect(problems).not.toContain("xyzzy");
   });
 
+  test("is not split if its signature covers members of the whole body", () => {
+    const problem = "sources.s.batch.path: does not go with this provider, which signs no item of a list: remove it";
+    const split = (auth: string) => problemsOf(source(auth, "batch: { path: '$.items[*]' },"));
+    for (const provider of ["adyen", "mailgun"])
+      expect(split(`provider: ${provider}, secret: ab`)).toEqual([expect.stringContaining(problem)]);
+    for (const provider of ["github", "microsoft-graph", "hubspot, url: 'https://h/p'"])
+      expect(split(`provider: ${provider}, secret: ab`)).toEqual([]);
+  });
+
   test("a key that the provider does not use is a warning", () => {
     const auth = "provider: github, secret: s, webhookId: i, url: 'https://h/p', verifyToken: xyzzy";
     const warnings = warningsOf(source(auth)).join("\n");

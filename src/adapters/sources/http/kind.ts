@@ -196,6 +196,10 @@ function checkSignedText(
   if (has("url") && !hasUrl) report.error(key, "has {{ url }}, which needs url: where senders call the source");
 }
 
+/** Whether a signature covers members of the body, by their paths, and not all of it. */
+export const signsMembers = (auth: DeclaredAuth | undefined): boolean =>
+  auth?.kind === "provider" && providerOf(auth.provider).schemes.some(({ at }) => "path" in at);
+
 /** The headers that carry the signatures of a provider; none when they are in the body. */
 export function signatureHeaders({ schemes }: Provider): readonly string[] {
   // The last scheme is the usual one.

@@ -294,6 +294,12 @@ describe("a content type that is not signed", () => {
     // The signature of a JSON request covers its URL alone, as that of a form without fields would.
     for (const body of [json, Buffer.from(""), Buffer.from("&")])
       expect((await http.deliver({ headers, body, query })).status).toBe(401);
+    // Nor would that of its URL, cut in two.
+    for (let at = 1; at < query.length - 1; at++) {
+      const form = new URLSearchParams([[query.slice(at, at + 1), query.slice(at + 1)]]);
+      const sent = { headers, body: Buffer.from(form.toString()), query: query.slice(0, at) };
+      expect([at, (await http.deliver(sent)).status]).toEqual([at, 401]);
+    }
     expect(http.store.rows).toEqual([]);
 
     await using slack = await start("slack");
