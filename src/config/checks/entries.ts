@@ -124,11 +124,9 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
     );
     if (source.kind === "http") {
       checkInboundAuth("auth.", source.auth, when);
-      when(["batch", "auth"], (report) => {
-        if (source.batch.path === undefined || !signsMembers(source.auth)) return;
-        report.error("batch.path", "does not go with this provider, which signs no item of a list: remove it");
-      });
-      when([...KEY_PLACES, "cloudEvents", "auth"], (report) => {
+      when([...KEY_PLACES, "cloudEvents", "auth", "batch"], (report) => {
+        if (source.batch.path !== undefined && signsMembers(source.auth))
+          report.error("batch.path", "does not go with this provider, which signs no item of a list: remove it");
         if (KEY_PLACES.some((key) => source[key] !== undefined)) return;
         if (source.cloudEvents === true || source.auth?.kind === "provider") return;
         report.error(

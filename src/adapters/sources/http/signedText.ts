@@ -154,9 +154,8 @@ function sortedForm({ request, body, url }: SignedTextInput): Buffer | string {
     const names = [...form.keys()].sort();
     const fields = names.flatMap((name) => (form.get(name) ?? []).toSorted().map((value) => name + value));
     const text = fields.join("");
-    // Recorded JSON would come again as a form: its URL, cut in two.
     const isCut = /[?&]bodySHA256=[0-9a-f]{64}(?:&|$)/i.test(url + text);
-    return isCut ? "the URL and the form together are a URL that signs JSON" : Buffer.from(text, "utf8");
+    return isCut ? "the form may be the end of a URL that signs JSON" : Buffer.from(text, "utf8");
   }
   if (signed === null) return "the URL has no bodySHA256, which signs a body that is not a form";
   const digest = createHash("sha256").update(body).digest("hex");
