@@ -259,6 +259,17 @@ describe("a repetition", () => {
     ]);
   });
 
+  test("under one claim is allowed once, at once, if the receiver did not answer", async () => {
+    goesWell(1000, "A.1", [1]);
+    claim(2000, "A.1", 2);
+    deliver(2010, "A.1", 2, false);
+    deliver(2020, "A.1", 2);
+    settle(2030, "A.1", 2);
+    expect(await violations()).toEqual([]);
+    deliver(2015, "A.1", 2);
+    expect(await violations()).toEqual(["m-2 came from A.1 without a claim, or a second time under one"]);
+  });
+
   test("under one claim is a violation", async () => {
     goesWell(1000, "A.1");
     deliver(1040, "A.1", 2);

@@ -43,7 +43,7 @@ export interface ToldViolation extends Violation {
  *   it under the very claim that it closed. Where that was a repetition, the stream may have passed over it.
  * - **Twice only in the documented windows.** One delivery of a message is the one that was settled. Each other one was made by a process under a claim
  *   of its own of which one of these is true:
- *   1. the receiver broke off without an answer;
+ *   1. the receiver broke off without an answer. Its process may repeat such a request once under the same claim, at once;
  *   2. the claim ended otherwise than by `sent`, and between arrival and end of the claim something touched the process that delivered: the process
  *      itself, its way to the database, the database, or the broker for what goes there. A process that nothing touches settles what was
  *      acknowledged in the first half of its lease; in the second half a busy machine may be too slow;
@@ -132,8 +132,10 @@ class Deliveries {
     }
     for (const arrival of arrivals) {
       const claim = delivered.get(arrival);
-      if (claim === undefined) wrong.push(`came from ${arrival.from} without a claim, or a second time under one`);
-      else if (claim.mustYieldTo !== undefined) {
+      if (claim === undefined) {
+        if (isRepeated(arrival, delivered.keys())) continue;
+        wrong.push(`came from ${arrival.from} without a claim, or a second time under one`);
+      } else if (claim.mustYieldTo !== undefined) {
         wrong.push(`came from ${arrival.from} under a claim that it had to give back, because of ${claim.mustYieldTo}`);
       } else if (claim !== settled) wrong.push(...this.#wrongRepetition(row.key, arrival, claim));
     }
@@ -171,6 +173,13 @@ class Deliveries {
   }
 }
 
+/** Whether a request without an answer was repeated on a new connection, under its claim. @param others each under a claim of its own */
+function isRepeated({ at, from, answered }: Arrival, others: Iterable<Arrival>): boolean {
+  return !answered && [...others].some((other) => other.from === from && other.at >= at && other.at <= at + AT_ONCE_MS);
+}
+
+/** As long as a busy machine may take to connect. */
+const AT_ONCE_MS = 2000;
 /** The lease counts from the beginning of the claim's transaction; the journal has the time when the row was changed. */
 const LONGEST_CLAIM_MS = 1000;
 /** Both clocks are that of this machine; one is cut off to whole milliseconds. */
