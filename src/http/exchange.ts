@@ -454,6 +454,7 @@ export const ERRORS = {
   noJob: "There is no such replay",
   noCursor: "There is no such page: the cursor of the page before is expected, as it came",
   noMessage: "There is no such message: it was never received, a filter dropped it, or retention deleted it",
+  tooManyReads: "Too many questions of operators wait: repeat this one",
   tooManyFollowers: "Too many clients follow the events: close a page of the console",
   overloaded: "Too many unfinished request bodies are held; send the request again",
 } as const;

@@ -12,7 +12,7 @@ import type { OperationsStore } from "../../ports/operationsStore.ts";
 import type { Cells } from "../../ports/operatorStore.ts";
 import { accessOf } from "../credentials.ts";
 import { ERRORS } from "../exchange.ts";
-import type { RouteDescription } from "../openapi/answers.ts";
+import { type RouteDescription, TOO_MANY_READS } from "../openapi/answers.ts";
 import { describeDestinations, describeParked, describeReplays, describeTransformTest } from "../openapi/changes.ts";
 import { READS } from "../openapi/reads.ts";
 import { type Route, type RouteHandler, route } from "../routes.ts";
@@ -83,7 +83,9 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
       JSON.stringify(options.show(await reads.namingMissing(cells, () => work(request))));
     const answer = (request: T, isGone: () => boolean) =>
       options.heavyReads(`${id} ${JSON.stringify(request)}`, () => textOf(request), isGone);
-    return at(id, guard(answering(options.log, parse, answer)));
+    const { answers } = describe[id];
+    const description = { access, ...describe[id], answers: [...answers, TOO_MANY_READS] };
+    return route(id, description, guard(answering(options.log, parse, answer)));
   };
   const showMessage = reads.showMessage(trace, admin.showPayloads);
   const jobs = changes.jobChanges(options.jobs, options.runner, run, options.heavyReads);

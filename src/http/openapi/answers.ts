@@ -81,6 +81,8 @@ export const header = (name: string, description: string, schema: Schema): Respo
 export const RETRY_AFTER = header("Retry-After", "Seconds until a retry.", { type: "integer", minimum: 1 });
 const ENCODINGS = header("Accept-Encoding", "The supported encodings.", { enum: [ACCEPTED_ENCODINGS, "identity"] });
 
+export const TOO_MANY_READS = error(503, "Too many questions of operators wait.", ERRORS.tooManyReads);
+
 export const STORAGE_FAILED = error(500, "The database failed: try again.", ERRORS.storageFailed, "StorageFailed");
 
 export const invalidBody = (reason: string, errorAnswer = error): Answer =>

@@ -15,6 +15,7 @@ import {
   RETRY_AFTER,
   type RouteDescription,
   STORAGE_FAILED,
+  TOO_MANY_READS,
   tooLarge,
 } from "./answers.ts";
 import {
@@ -421,6 +422,7 @@ export function describeReplays(names: readonly string[], maxBytes: number) {
         NO_TABLE,
         NO_OVERRIDE,
         STORAGE_FAILED,
+        TOO_MANY_READS,
       ],
     },
     admin_replay_job: {

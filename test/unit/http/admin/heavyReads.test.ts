@@ -6,6 +6,7 @@ import type { ReplayJobs } from "../../../../src/core/finished/replayJobs.ts";
 import type { Overview } from "../../../../src/core/operations/overview.ts";
 import { createHeavyReads } from "../../../../src/http/admin/heavyReads.ts";
 import { adminRoutes } from "../../../../src/http/admin/routes.ts";
+import { StoreError } from "../../../../src/model/errors.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
 import { ManualClock, recordingLog } from "../../../support/recorders.ts";
@@ -70,10 +71,27 @@ describe("heavy reads", () => {
     expect(log).toEqual(["list", "list"]);
   });
 
+  test("fail with the one that found no database, which each would wait for as long", async () => {
+    const { ask, log } = setup();
+    const outage = new StoreError("unavailable", "no answer");
+    const failed = await Promise.allSettled([ask("a", 5000, outage), ask("b"), ask("c"), ask("b")]);
+    expect(failed).toEqual(Array.from({ length: 4 }, () => ({ status: "rejected", reason: outage })));
+    expect(log).toEqual(["a"]);
+    await ask("b");
+    expect(log).toEqual(["a", "rest 500", "b"]);
+  });
+
+  test("are refused while a hundred wait", async () => {
+    const { ask } = setup();
+    const waiting = Array.from({ length: 100 }, (_, n) => ask(`${n}`));
+    await expect(ask("100")).rejects.toMatchObject({ status: 503 });
+    await Promise.all([...waiting, ask("99")]);
+  });
+
   test("do not run when all that asked have left, and run when one waits", async () => {
     const { ask, log } = setup();
     const gone = () => true;
-    const left = Array.from({ length: 300 }, (_, n) => ask(`left ${n}`, 300, undefined, gone));
+    const left = Array.from({ length: 90 }, (_, n) => ask(`left ${n}`, 300, undefined, gone));
     const shared = [ask("shared", 0, undefined, gone), ask("shared")];
     expect(await Promise.all(shared)).toEqual(["shared 1", "shared 1"]);
     expect(log).toEqual(["shared"]);
