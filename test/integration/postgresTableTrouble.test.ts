@@ -334,6 +334,80 @@ describe("a row that is refused while the row that passed last still passes", ()
   });
 });
 
+describe("trouble that begins within a batch", () => {
+  const fullAt = (database: TestDatabase, when: string, table: string, condition: string, count: number) =>
+    refuse(
+      database,
+      when,
+      table,
+      `${condition} AND (SELECT count(*) FROM ${table} WHERE ${condition.replace(/NEW\./g, "")}) >= ${count}`,
+    );
+
+  test.each([2, 5, 9])("kills no row and refuses none, with room for %i more", async (room) => {
+    await withTables(async (store, database) => {
+      await passOne(store);
+      const types = Array.from({ length: 12 }, (_, n) => `t${n}`);
+      await fullAt(database, "INSERT", "outbox", "NEW.topic <> ''", 1 + room);
+      await store.inbox.insert(rowsOf(...types));
+      for (let pass = 0; pass < 3; pass += 1) {
+        await expect(store.inbox.relay(TO_ANY)).rejects.toMatchObject(tableTrouble("the row that passed last"));
+      }
+      expect(await dead(database)).toEqual([]);
+
+      await fullAt(database, "INSERT", "inbox", "NEW.event_type <> ''", 14 + room);
+      await expect(store.inbox.insert(rowsOf(...types))).rejects.toMatchObject(tableTrouble());
+      await database.query("DROP TRIGGER refuse ON outbox");
+      await relayAll(store);
+      expect((await claimed(store)).map(({ topic }) => topic)).toEqual([...types, ...types.slice(0, room)]);
+    });
+  });
+});
+
+describe("a row that passed last, and is refused itself by now", () => {
+  test("keeps no good row behind refused ones from its way", async () => {
+    await withTables(async (store, database) => {
+      const types = [...Array.from({ length: 50 }, () => "bad"), "good"];
+      const received = types.map((eventType, n) => inboxRow({ eventType, aggregateId: `${n}` }));
+      const pulled = types.map((eventType) => inboxRow({ eventType, consumption: "pull" }));
+      await store.inbox.insert([inboxRow({ eventType: "bad" }), inboxRow({ eventType: "bad", consumption: "pull" })]);
+      await relayAll(store);
+      await store.outbox.settle((await claimed(store)).map(sent));
+      await store.pull.acknowledge({ ...(await store.pull.claim(pullRequest())), source: "orders", ids: null });
+
+      await refuse(database, "INSERT", "outbox", "NEW.topic = 'bad'");
+      await store.inbox.insert(received);
+      await relayAll(store);
+      expect((await claimed(store)).map(({ topic }) => topic)).toEqual(["good"]);
+      expect(await dead(database)).toHaveLength(50);
+
+      await store.inbox.insert(pulled);
+      await database.query("DROP TRIGGER refuse ON outbox");
+      await database.query(
+        `INSERT INTO outbox (topic, payload) SELECT topic, '1' FROM unnest(ARRAY['${types.join("','")}']) AS t(topic)`,
+      );
+      for (const [table, type] of [
+        ["outbox", "topic"],
+        ["inbox", "event_type"],
+      ] as const)
+        await database.query(`ALTER TABLE ${table} ADD CHECK (${type} <> 'bad' OR state <> 'processing') NOT VALID`);
+      await database.query("ALTER TABLE inbox ADD CHECK (event_type <> 'bad' OR claim_token IS NULL) NOT VALID");
+      const { refused } = await store.outbox.claim(claimRequest());
+      expect(refused).toHaveLength(50);
+      expect((await claimed(store)).map(({ topic }) => topic)).toEqual(["good"]);
+      expect((await store.pull.claim(pullRequest())).rows.map(({ eventType }) => eventType)).toEqual(["good"]);
+    });
+  });
+
+  test("is no dead one: the table may have refused that, too", async () => {
+    await withTables(async (store, database) => {
+      await passOne(store);
+      await database.query("ALTER TABLE inbox ADD CHECK (event_type <> 'bad' OR state = 'dead')");
+      await store.inbox.insert([{ ...inboxRow({ eventType: "bad" }), state: "dead", lastError: "refused" }]);
+      expect(await store.inbox.insert(rowsOf("bad"))).toMatchObject([{ kind: "refused", mayPassLater: false }]);
+    });
+  });
+});
+
 describe("a unique key of the owner", () => {
   test("refuses the row that breaks it, not the others, though it would refuse the row that passed last as well", async () => {
     await withTables(async (store, database) => {

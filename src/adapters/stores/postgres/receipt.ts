@@ -300,13 +300,13 @@ SELECT r.id::text AS id, r.is_stored, (SELECT CASE WHEN current_setting('synchro
 ) r WHERE r.is_stored OR r.is_known`;
 }
 
-/** A copy of the row that was finished last, received now. */
+/** A copy of the row that was processed last, received now: dead ones include what the table has refused. */
 function copyLastStatement({ inboxTable: inbox, inbox: c }: TableNames): Statement {
   const kept = [c.source, c.aggregateId, c.eventType, c.payload, c.consumption, c.correlationId, c.headers];
-  return statement("inbox.copy the last finished row(id)")`
+  return statement("inbox.copy the last processed row(id)")`
 INSERT INTO ${inbox} (${c.id}, ${c.idempotencyKey}, ${c.state}, ${c.createdAt}, ${c.scheduledAt}, ${kept.join(", ")})
 SELECT $1::uuid, $1::text, 'pending', clock_timestamp(), clock_timestamp(), ${kept.map((name) => `f.${name}`).join(", ")}
-FROM ${inbox} f WHERE f.${c.state} IN ('processed', 'dead') ORDER BY f.${c.createdAt} DESC, f.${c.id} DESC LIMIT 1
+FROM ${inbox} f WHERE f.${c.state} = 'processed' ORDER BY f.${c.createdAt} DESC, f.${c.id} DESC LIMIT 1
 RETURNING ${c.id}`;
 }
 

@@ -36,7 +36,7 @@ export interface ReceiptCommands {
    * @throws StoreError when a row is refused
    */
   insertWhole(rows: readonly NewInboxRow[], isTrial: boolean): Promise<readonly InsertResult[]>;
-  /** The same, rolled back, of a copy of the row that was finished last. @returns false without one */
+  /** The same, rolled back, of a copy of the row that was processed last. @returns false without one */
   insertAccepted(): Promise<boolean>;
 }
 

@@ -1,7 +1,7 @@
 import { isRefused, type StoreError } from "../../../model/errors.ts";
 import type { Headers, MessageId, NewInboxRow, RoutedRow, TooLarge } from "../../../model/rows.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { requireSound, type Tried } from "./verdict.ts";
+import { MOST_TRIED, requireSound, type Tried } from "./verdict.ts";
 
 /** A row from a driver. All databases name their columns alike; identities are decimal text. */
 export type Row = Readonly<Record<string, unknown>>;
@@ -256,7 +256,7 @@ export class Quarantine {
     let tried = 0;
     let isSound = false;
     for (let page = 0; page < MAX_PAGES && refused.length < MAX_REFUSED; page += 1) {
-      const rows = await nextPage(page === 0 ? FIRST_ROWS : TRIAL_ROWS);
+      const rows = await nextPage(page === 0 ? MOST_TRIED : TRIAL_ROWS);
       if (rows.length === 0) break;
       const unknown = rows.filter((id) => !known.includes(id));
       tried += unknown.length;
@@ -287,8 +287,6 @@ export interface TrialClaims {
 }
 
 const TRIAL_ROWS = 200;
-/** Enough to show that a table refuses every row. */
-const FIRST_ROWS = 8;
 /** As long as a lease: after the trigger is fixed no restart is needed. */
 const QUARANTINE_MS = 30_000;
 /** How many times as long as it was searched for, at least, a row is left out. */

@@ -16,8 +16,8 @@ export interface Trial<T, R> {
 }
 
 /**
- * Judges the rows that a table refuses. A row is to blame only when it fails alone: another row passes through the same
- * statement, one of its batch or else the row that passed last, and the refused row fails again behind it. Otherwise the
+ * Judges the rows that a table refuses. A row is to blame only when it fails alone: behind it another row passes through
+ * the same statement, one of its batch or else the row that passed last, and the refused row fails again. Otherwise the
  * table is the cause, and all rows wait.
  */
 export class Verdict {
@@ -31,17 +31,21 @@ export class Verdict {
    */
   async *of<T, R>(parts: AsyncIterable<Tried<T, R>>, trial: Trial<T, R>): AsyncGenerator<Tried<T, R>> {
     const refused: (Tried<T, R> & { readonly isRefused: true })[] = [];
-    let isSound = false;
+    let [isSound, hasPassed] = [false, false];
     const prove = async ({ item, error }: (typeof refused)[number]): Promise<void> => {
       if (isSound) return;
-      this.#doubt = { refusal: error, accepted: () => trial.accepted(item) };
+      this.#doubt = { refusal: error, accepted: async () => (await trial.accepted(item)) || hasPassed };
       await requireSound(error, this.#doubt.accepted);
       isSound = true;
     };
     for await (const tried of parts) {
-      if (!tried.isRefused) isSound ||= trial.proves(tried.result);
+      if (!tried.isRefused && trial.proves(tried.result)) [isSound, hasPassed] = [true, true];
       if (!tried.isRefused || MAY_PASS.has(tried.error.code)) yield tried;
-      else if (refused.push(tried) === MOST_TRIED) await prove(tried);
+      else {
+        // The trouble of the table may have begun behind the rows that have passed.
+        isSound = false;
+        if (refused.push(tried) === MOST_TRIED) await prove(tried);
+      }
     }
     for (const tried of refused) {
       await prove(tried);
@@ -97,5 +101,5 @@ function troubleOf({ message }: StoreError, why: string): StoreError {
 /** Nothing is decided about such rows: they are tried again. */
 const MAY_PASS: ReadonlySet<StoreErrorCode> = new Set(["busy", "skipped"]);
 
-/** Refused rows of a batch without any that passes, before the others are left untried. */
-const MOST_TRIED = 8;
+/** Refused rows of a batch without any that passes, before the others are left untried: a default batch of the relay. */
+export const MOST_TRIED = 100;

@@ -176,17 +176,17 @@ SELECT ${microsecondsOf("MAX(s.created_at)")} AS latest FROM @stored s;
 SELECT s.id FROM @stored s;`;
 }
 
-/** A copy of the row that was finished last, received now. Returns its `id`; no row without one. */
+/** A copy of the row that was processed last, received now. Returns its `id`; no row without one. */
 export function copyLastStatement({ inboxTable: inbox, inbox: c }: TableNames): Statement {
   const kept = [c.source, c.aggregateId, c.eventType, c.payload, c.consumption, c.correlationId, c.headers];
-  return statement("inbox.copy the last finished row(id uuid)")`
+  return statement("inbox.copy the last processed row(id uuid)")`
 ${BATCH}
 ${NOW}
 DECLARE @copied TABLE (id uniqueidentifier NOT NULL);
 INSERT INTO ${inbox} (${c.id}, ${c.idempotencyKey}, ${c.state}, ${c.createdAt}, ${c.scheduledAt}, ${kept.join(", ")})
 OUTPUT inserted.${c.id} INTO @copied (id)
 SELECT TOP (1) @id, CONVERT(nvarchar(36), @id), N'pending', @now, @now, ${kept.map((name) => `f.${name}`).join(", ")}
-FROM ${inbox} f ${TO_READ} WHERE f.${c.state} IN (N'processed', N'dead') ORDER BY f.${c.createdAt} DESC, f.${c.id} DESC;
+FROM ${inbox} f ${TO_READ} WHERE f.${c.state} = N'processed' ORDER BY f.${c.createdAt} DESC, f.${c.id} DESC;
 SELECT k.id FROM @copied k;`;
 }
 

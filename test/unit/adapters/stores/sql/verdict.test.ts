@@ -74,7 +74,19 @@ describe("refused rows", () => {
       const table = refusing(...range(1000));
       table.last = last;
       await expect(judge(table, range(1000))).rejects.toMatchObject({ code: "schema" });
-      expect(table.tries).toBeLessThan(40);
+      expect(table.tries).toBeLessThan(220);
+    },
+  );
+
+  test.each(["data", undefined] as const)(
+    "behind rows that pass are judged by the row that passed last: %s",
+    async (last) => {
+      const table = refusing(4, 5, 6, 7);
+      table.last = last;
+      const judged = judge(table, range(8));
+      // Without any, those in front of them must do.
+      if (last === undefined) expect(await judged).toEqual({ passed: [0, 1, 2, 3], blamed: [4, 5, 6, 7] });
+      else await expect(judged).rejects.toMatchObject({ code: "schema" });
     },
   );
 
