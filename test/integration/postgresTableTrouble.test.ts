@@ -4,6 +4,7 @@ import type { ClaimedRow, InsertResult, Outcome } from "../../src/model/rows.ts"
 import { claimRequest, died, failed, inboxRow, parked, released, sent } from "../conformance/store/harness.ts";
 import { pullRequest } from "../conformance/store/pullSupport.ts";
 import type { TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { claimed, passOne, refuse, relayAll, skip, states, TO_ANY, useLooseTables } from "../support/looseTables.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
@@ -404,6 +405,44 @@ describe("a row that passed last, and is refused itself by now", () => {
       await database.query("ALTER TABLE inbox ADD CHECK (event_type <> 'bad' OR state = 'dead')");
       await store.inbox.insert([{ ...inboxRow({ eventType: "bad" }), state: "dead", lastError: "refused" }]);
       expect(await store.inbox.insert(rowsOf("bad"))).toMatchObject([{ kind: "refused", mayPassLater: false }]);
+    });
+  });
+});
+
+describe("an inbox whose statements fail", () => {
+  test.each([
+    [
+      "without a column",
+      "ALTER TABLE inbox RENAME headers TO others",
+      "ALTER TABLE inbox RENAME others TO headers",
+      "42703",
+    ],
+    [
+      "that takes no writes",
+      "ALTER DATABASE %I SET default_transaction_read_only = on",
+      "ALTER DATABASE %I RESET default_transaction_read_only",
+      "25006",
+    ],
+  ])("%s, is down until it takes messages again, also with receipts that relay", async (_, begin, end, state) => {
+    await withTables(async (store, database) => {
+      await passOne(store);
+      await relayAll(store);
+      const alter = async (statement: string) => {
+        await database.query(statement.replace("%I", `"${database.name}"`));
+        await database.query(
+          "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        );
+      };
+      await alter(begin);
+      for (const insert of [() => store.inbox.insert(rowsOf("t1")), () => store.inbox.insertAllOrNone(rowsOf("t1"))]) {
+        await expect(insert()).rejects.toThrow();
+        await expect(store.inbox.check()).rejects.toThrow(state);
+      }
+
+      // The sessions of the test may be as those of the service.
+      await alter(`SET default_transaction_read_only = off; ${end}`);
+      await eventually(() => store.inbox.check());
+      expect(kinds(await store.inbox.insert(rowsOf("t2")))).toEqual(["stored"]);
     });
   });
 });

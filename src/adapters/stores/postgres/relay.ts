@@ -99,11 +99,10 @@ export class PostgresRelay implements RelayCommands<Statement> {
   }
 
   async tryRelay(request: RelayRequest, id?: MessageId): Promise<Relayed> {
-    // In front of what was received with it, and at the same time.
     const newId = uuidv7({ msecs: 0 });
     return await this.#pool.runAndRollBack(async (run) => {
       if (id === undefined) await run(this.sql.setBack, { sources: Object.keys(request.topics), id: newId });
-      // The row keeps its old place: it waits for no other of its key.
+      // The row keeps its old place, in front of those received with it: it waits for no other of its key.
       const values = this.#valuesOf(request, this.#lowWater.noBound(), [id ?? (newId as MessageId)]);
       const [row] = await run(this.sql.relayNamed, values);
       return relayedOf(row);

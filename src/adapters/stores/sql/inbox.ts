@@ -120,18 +120,21 @@ export class SqlInbox<S> implements InboxStore {
   }
 
   async insert(rows: readonly NewInboxRow[], claim?: ReceiptClaim): Promise<readonly InsertResult[]> {
-    const relayed = await this.#insertRelayed(rows, claim);
     try {
-      const outcomes = relayed ?? (await this.#receipt.insert(rows));
+      const outcomes = (await this.#insertRelayed(rows, claim)) ?? (await this.#receipt.insert(rows));
       this.#receiptVerdict.passed();
       return outcomes;
     } catch (error) {
+      if (!isRefused(error)) throw this.#failed(error);
       return await this.#outcomesOf(
         rows,
         tryInHalves(rows, error, (part) => this.#receipt.insert(part)),
       );
     }
   }
+
+  readonly #failed = (failure: unknown): StoreError =>
+    this.#receiptVerdict.failed(failure as StoreError, () => this.#receipt.insertAccepted());
 
   async check(): Promise<void> {
     await this.#receiptVerdict.check();
@@ -239,7 +242,7 @@ export class SqlInbox<S> implements InboxStore {
     try {
       return await this.#receipt.insertWhole(rows, false);
     } catch (failure) {
-      if (!isRefused(failure)) throw failure;
+      if (!isRefused(failure)) throw this.#failed(failure);
       const outcomes = await this.#outcomesOf(
         rows,
         tryInParts(rows, (part) => this.#receipt.insertWhole(part, true)),

@@ -21,7 +21,7 @@ export interface Trial<T, R> {
  * table is the cause, and all rows wait.
  */
 export class Verdict {
-  /** The last refusal of a row, when no other of its batch had passed. */
+  /** The last failure of a batch of which nothing had passed. */
   #doubt: { readonly refusal: StoreError; readonly accepted: () => Promise<boolean> } | undefined;
 
   /**
@@ -34,18 +34,16 @@ export class Verdict {
     let [isSound, hasPassed] = [false, false];
     const prove = async ({ item, error }: (typeof refused)[number]): Promise<void> => {
       if (isSound) return;
-      this.#doubt = { refusal: error, accepted: async () => (await trial.accepted(item)) || hasPassed };
-      await requireSound(error, this.#doubt.accepted);
+      const accepted = async () => (await trial.accepted(item)) || hasPassed;
+      await requireSound(this.failed(error, accepted), accepted);
       isSound = true;
     };
     for await (const tried of parts) {
-      if (!tried.isRefused && trial.proves(tried.result)) [isSound, hasPassed] = [true, true];
+      // The trouble of the table may have begun behind the rows that have passed.
+      isSound = tried.isRefused ? isSound && MAY_PASS.has(tried.error.code) : isSound || trial.proves(tried.result);
+      hasPassed ||= isSound;
       if (!tried.isRefused || MAY_PASS.has(tried.error.code)) yield tried;
-      else {
-        // The trouble of the table may have begun behind the rows that have passed.
-        isSound = false;
-        if (refused.push(tried) === MOST_TRIED) await prove(tried);
-      }
+      else if (refused.push(tried) === MOST_TRIED) await prove(tried);
     }
     for (const tried of refused) {
       await prove(tried);
@@ -65,7 +63,13 @@ export class Verdict {
     this.#doubt = undefined;
   }
 
-  /** @throws StoreError while nothing has passed since the table was the cause, and the row that passed last is refused */
+  /** A batch has failed. @param accepted see {@link Trial} @returns the failure */
+  failed(failure: StoreError, accepted: () => Promise<boolean>): StoreError {
+    this.#doubt = { refusal: failure, accepted };
+    return failure;
+  }
+
+  /** @throws StoreError while nothing has passed since a batch failed, and the row that passed last fails */
   async check(): Promise<void> {
     if (this.#doubt !== undefined) await isAccepted(this.#doubt.refusal, this.#doubt.accepted);
   }
