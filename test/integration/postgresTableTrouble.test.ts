@@ -409,6 +409,26 @@ describe("a row that passed last, and is refused itself by now", () => {
   });
 });
 
+describe("refused rows that two processes judge at once", () => {
+  test("are dead once, and are no trouble of the table", async () => {
+    await withTables(async (store, database) => {
+      for (let n = 0; n < 3; n += 1) await passOne(store);
+      await refuse(database, "INSERT", "outbox", "NEW.topic = 'bad'");
+      await withStore(postgresStore(database, DEFAULT_NAMES), async (other) => {
+        const deaths = [];
+        for (let round = 0; round < 10; round += 1) {
+          await store.inbox.insert(Array.from({ length: 5 }, () => inboxRow({ eventType: "bad" })));
+          const results = await Promise.all([store, other].map((each) => each.inbox.relay(TO_ANY)));
+          deaths.push(...results.flatMap((result) => result.dead.map(({ id }) => id)));
+        }
+        await relayAll(store);
+        expect(new Set(deaths).size).toBe(deaths.length);
+        expect(await dead(database)).toHaveLength(50);
+      });
+    });
+  });
+});
+
 describe("an inbox whose statements fail", () => {
   test.each([
     [

@@ -300,7 +300,7 @@ export class SqlInbox<S> implements InboxStore {
     const judged = this.#relayVerdict.of(parts, {
       proves: (result) => result.relayed > 0,
       accepted: async () => (await this.#relay.tryRelay(request)).relayed > 0,
-      again: ({ id }) => this.#relay.tryRelay(request, id as MessageId),
+      again: async ({ id }) => (await this.#relay.tryRelay(request, id as MessageId)).candidates > 0,
     });
     for await (const tried of judged) {
       if (!tried.isRefused) {

@@ -11,7 +11,7 @@ export interface Trial<T, R> {
   proves(result: R): boolean;
   /** Sends the row that passed last, and is rolled back. @returns false without such a row @throws StoreError */
   accepted(item: T): Promise<boolean>;
-  /** Sends a refused row once more, and is rolled back. @throws StoreError when it is refused again */
+  /** The same with a refused row. @returns false when another process has it, or had it @throws StoreError */
   again(item: T): Promise<unknown>;
 }
 
@@ -49,11 +49,12 @@ export class Verdict {
       await prove(tried);
       const failure: unknown = await trial.again(tried.item).then(
         // The trouble is over, or is met by commits alone, as a full queue of NOTIFY is.
-        () => troubleOf(tried.error, "the same row passes in a transaction that is rolled back"),
+        (isThere) =>
+          isThere === false || troubleOf(tried.error, "the same row passes in a transaction that is rolled back"),
         (error: unknown) => error,
       );
-      if (!isRefused(failure)) throw failure;
-      yield tried;
+      if (failure !== true && !isRefused(failure)) throw failure;
+      if (failure !== true) yield tried;
     }
     this.passed();
   }
