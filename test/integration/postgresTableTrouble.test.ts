@@ -73,12 +73,30 @@ const SEQUENCE: Trouble = {
   end: (database) => database.query("ALTER SEQUENCE outbox_sequence_seq NO MAXVALUE"),
 };
 
+/** A trigger writes to a table whose sequence was set back. */
+const AUDITED: Trouble = {
+  state: "23505",
+  begin: async (database, table) => {
+    for (const statement of [
+      "CREATE TABLE audit (number int PRIMARY KEY)",
+      "INSERT INTO audit SELECT generate_series(1, 1000)",
+      "CREATE SEQUENCE audit_numbers",
+      `CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN INSERT INTO audit VALUES (nextval(''audit_numbers'')); RETURN NEW; END'`,
+      `CREATE TRIGGER audit BEFORE INSERT ON ${table} FOR EACH ROW EXECUTE FUNCTION audit()`,
+    ])
+      await database.query(statement);
+  },
+  end: (database) => database.query("SELECT setval('audit_numbers', 1000)"),
+};
+
 const OF_INSERTS: Readonly<Record<string, Trouble>> = {
   "raises 54000 for every row": raised("54000"),
   "raises 42501 for every row": raised("42501"),
   "raises 22023 for every row": raised("22023"),
   "raises a state of the owner for every row": raised("ABC01"),
   "refuses every row at its commit": DEFERRED,
+  "has a trigger whose own table takes no key twice": AUDITED,
   "has a constraint that no row meets": CHECKED,
 };
 

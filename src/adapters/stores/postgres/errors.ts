@@ -10,7 +10,7 @@ import { SKIPPED_REASON } from "../sql/rows.ts";
  * | unavailable | 08 connection, 53 resources, 57P shutdown, 28 authentication, 25006 read-only standby, socket errors, pool or query timeouts |
  * | contention  | 40 rollback (deadlock, serialization), 55P03 lock not available, 57014 cancelled |
  * | data        | 22 data exception, 23 integrity constraint, 54 program limit (for example an index row too large) |
- * | duplicate   | 23505 unique violation |
+ * | duplicate   | 23505 unique violation, not in a trigger |
  * | busy        | the same states from a trigger or function of the owner, which one row has met; 57P and 25006 only from RAISE |
  * | refused     | what code of the owner raises (P0, states of its own), whatever fails inside a trigger, row policies, 44 check of a view |
  * | skipped     | 22011, not in a trigger: `unlessSkipped` of `fragments`; 2201E is `refused`: `unlessNotInserted` |
@@ -109,7 +109,8 @@ function codeOfState(state: string, { routine, where }: ServerFields): StoreErro
   const ofOurs = OF_STATEMENTS.get(state);
   if (ofOurs !== undefined && !isOfFunction(where)) return ofOurs;
   if (state === "57014" || state === "55P03" || state.startsWith("40")) return "contention";
-  if (state === UNIQUE_VIOLATION) return "duplicate";
+  // Of a table that a trigger writes, the key says nothing about the row: it may be that of a sequence set back.
+  if (state === UNIQUE_VIOLATION && !isOfFunction(where)) return "duplicate";
   if (/^(22|23|54)/.test(state)) return "data";
   if (/^(P0|09|20|21|27|2F|38|39|44)/.test(state) || !STANDARD_CLASSES.has(state.slice(0, 2))) return "refused";
   // Our statements call no functions of the owner: an error with a context, or from RAISE, comes from a trigger.
