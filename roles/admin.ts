@@ -1,6 +1,5 @@
 import type { Config } from "../src/config/types.ts";
 import { DestinationControl } from "../src/core/destinations/control.ts";
-import { JobRunner } from "../src/core/finished/replayJobs.ts";
 import { operatorView } from "../src/core/redaction/hidePayload.ts";
 import { EventStream } from "../src/http/admin/events.ts";
 import { createHeavyReads } from "../src/http/admin/heavyReads.ts";
@@ -31,7 +30,6 @@ export function adminRole(context: OperatorContext, readFiles = readConsoleFiles
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
   const changes = new RunningChanges();
   const rows = createRowChanges(context, () => wakes.poller(), everySource(context));
-  const runner = new JobRunner({ jobs: rows.jobs, log });
   const destinations = new DestinationControl({ destinations: config.destinations, store, audit, log });
   const overview = createOverview(context);
   const show = operatorView(secrets, admin.redactPayloadPaths);
@@ -48,7 +46,6 @@ export function adminRole(context: OperatorContext, readFiles = readConsoleFiles
     evaluator,
     run: (change) => changes.run(change),
     ...rows,
-    runner,
     trace: createTrace(context),
     destinations,
     events,
@@ -77,7 +74,6 @@ export function adminRole(context: OperatorContext, readFiles = readConsoleFiles
   return {
     routes: [...routes, ...consoles],
     waiters: [changes, events],
-    workers: [runner],
     closers: [closer("transform tests", () => evaluator.close())],
   };
 }

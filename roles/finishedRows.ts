@@ -1,4 +1,4 @@
-import { v4 as uuidv4, v7 as uuidv7 } from "uuid";
+import { v7 as uuidv7 } from "uuid";
 import type { Config } from "../src/config/types.ts";
 import { InboxReplay } from "../src/core/finished/inboxReplay.ts";
 import { MessageActions } from "../src/core/finished/messageActions.ts";
@@ -8,7 +8,6 @@ import { ReplayJobs } from "../src/core/finished/replayJobs.ts";
 import { Retention } from "../src/core/finished/retention.ts";
 import type { SourceOptions } from "../src/core/receipt/receive.ts";
 import { StoppingError } from "../src/model/errors.ts";
-import type { ClaimToken } from "../src/model/rows.ts";
 import type { RetentionPolicy } from "../src/ports/finishedRows.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import { Loop, logFailures } from "../src/runtime/loop.ts";
@@ -85,8 +84,7 @@ function policyOf({ retention }: Config, table: RetentionPolicy["table"]): Reten
 const STALE_AFTER_MS = 600_000;
 
 /**
- * What operators do with rows: replays, at once or as jobs that show their progress and go on where they were
- * interrupted; the changes of parked rows and of single messages. The routes of the configuration decide where a row
+ * What operators do with rows: replays, at once or as jobs that show their progress and can be resumed; the changes of parked rows and of single messages. The routes of the configuration decide where a row
  * goes. Rows that are due and keys that are free are announced to the pollers of other processes.
  *
  * @param wakePoller wakes the poller of this process
@@ -115,7 +113,6 @@ export function createRowChanges(
     store: store.jobs,
     replay,
     newId: uuidv7,
-    newToken: () => uuidv4() as ClaimToken,
     now: () => systemClock.monotonic(),
     audit,
     redact,

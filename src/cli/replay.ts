@@ -4,7 +4,7 @@ import { everySource } from "../../roles/ingest.ts";
 import { openTransforms } from "../../roles/transforms.ts";
 import { leftText } from "../core/finished/leftRows.ts";
 import type { Replay } from "../core/finished/replay.ts";
-import type { HeldJob, JobShown, ReplayJobs } from "../core/finished/replayJobs.ts";
+import type { JobRun, JobShown, ReplayJobs } from "../core/finished/replayJobs.ts";
 import {
   hasFilter,
   MOST_PER_SECOND,
@@ -80,7 +80,11 @@ export function addReplayCommand(program: Command, io: CommandIo): void {
     .option("--to <name>", "deliver them to this destination from now on", optionParser(parseText))
     .option("--dry-run", "count the rows and show some of them; change nothing")
     .option("--per-second <count>", "most rows in a second", numberOption(1, MOST_PER_SECOND))
-    .option("--resume <id>", "go on with an interrupted or failed replay", optionParser(parseMessageId))
+    .option(
+      "--resume <id>",
+      "resume an interrupted or failed replay, or one whose process is gone",
+      optionParser(parseMessageId),
+    )
     .option("--jobs", "list the replays, newest first")
     .addHelpText("after", EXAMPLES)
     .action(
@@ -110,7 +114,7 @@ const EXAMPLES = `
 The rows keep their id, and are delivered before everything created later, in order per key. Make the dry run first:
 without --state dead, sent rows match as well. A long replay goes no faster than the pollers deliver, and no faster than
 --per-second. With --to the rows go to that destination from now on, also in later replays. Ctrl-C stops it between two
-batches, and prints the command that goes on; rows that were moved stay moved.
+batches, and prints the command that resumes it; rows that were moved stay moved.
 
 With --inbox dead inbox rows pass the filter, attributes and transform of their source again and are relayed, or stay
 dead with the new reason. Up to 50,000 rows, the oldest first: repeat it for the rest.
@@ -134,36 +138,22 @@ function replay(request: ReplayRequest, { dryRun = false, perSecond }: ReplayOpt
     },
     ...withJobs(async ({ jobs, rows, show, signal }) => {
       if (dryRun) return previewText(show(await rows.preview(request, SAMPLE_SIZE, signal)));
-      const run = async () => {
-        const { moved, ...left } = await rows.run(request, operator(), signal);
-        return movedText(moved, leftText(left));
-      };
-      // A process of an older version could go on with a job, and would replay the outbox.
-      if (inbox) return await run();
-      const started = jobs.start(request, operator(), perSecond ?? null, signal);
-      // Without the table of the jobs nothing can go on later.
-      const held = await started.catch((error: unknown) => {
-        if (perSecond !== undefined) throw error;
-        return withoutTable(error);
-      });
-      return held === undefined ? await run() : await execute(jobs, held, signal, io);
+      if (!inbox)
+        return await execute(jobs, await jobs.start(request, operator(), perSecond ?? null, signal), signal, io);
+      const { moved, ...left } = await rows.run(request, operator(), signal);
+      return movedText(moved, leftText(left));
     }, inbox),
   };
 }
 
-/** Goes on with a job, unless another process executes it. */
+/** Runs a job again, behind its position; a process that still runs it stops. */
 function resumeJob(id: string, io: CommandIo): DatabaseWork {
   return withJobs(async ({ jobs, signal }) => {
+    const run = await jobs.resume(id, operator());
+    if (run !== undefined) return await execute(jobs, run, signal, io);
     const job = await jobs.get(id);
     if (job === undefined) throw new Error(`there is no replay ${id}: svc replay --jobs lists them`);
-    await jobs.resume(id, operator());
-    const held = await jobs.take(id);
-    if (held === undefined) {
-      throw new Error(
-        `the replay ${id} is ${(await jobs.get(id))?.state}: only one that is interrupted, failed, or left by a process that died a minute ago can go on`,
-      );
-    }
-    return await execute(jobs, held, signal, io);
+    throw new Error(`the replay ${id} is ${job.state}: only a running, interrupted or failed one can be resumed`);
   });
 }
 
@@ -199,63 +189,39 @@ function withJobs(work: (tools: JobTools) => Promise<string>, inbox = false): Da
   };
 }
 
-/** @throws Error that has the command which goes on, when the signal aborts or the database fails */
-async function execute(jobs: ReplayJobs, held: HeldJob, signal: AbortSignal, io: CommandIo): Promise<string> {
+/** @throws Error with the command that resumes the job, when the signal aborts or the database fails */
+async function execute(jobs: ReplayJobs, run: JobRun, signal: AbortSignal, io: CommandIo): Promise<string> {
+  const { id } = run;
   let job: JobShown | undefined;
   try {
-    const total = (await jobs.get(held.id))?.total ?? null;
-    const progress = new Progress(io.stderr, total);
-    job = await jobs
-      .execute(held, signal, "interrupted", (moved) => progress.show(moved))
-      .finally(() => progress.end());
+    const total = (await jobs.get(id))?.total ?? null;
+    job = await jobs.execute(run, signal, showing(io.stderr, total));
   } catch (error) {
-    throw new Error(`the replay ended early: svc replay --resume ${held.id} goes on`, { cause: error });
+    throw new Error(`the replay ended early: svc replay --resume ${id} resumes it`, { cause: error });
   }
-  const moved = job?.moved ?? 0;
-  if (job?.state === "done") return movedText(moved, job.lastError ?? undefined);
-  if (job?.state === "interrupted")
-    throw new Error(
-      `the replay ended early, after ${moved} ${moved === 1 ? "row was" : "rows were"} moved: svc replay --resume ${held.id} goes on`,
-    );
-  throw new Error(`the replay ${held.id} is ${job?.state ?? "gone"} after ${rowsOf(moved)}`);
+  const { state = "gone", moved = 0, lastError = null } = job ?? {};
+  if (state === "done") return movedText(moved, lastError ?? undefined);
+  if (state === "interrupted") {
+    const were = `${moved} ${moved === 1 ? "row was" : "rows were"}`;
+    throw new Error(`the replay ended early, after ${were} moved: svc replay --resume ${id} resumes it`);
+  }
+  const what = state === "running" ? "resumed by another process" : state;
+  throw new Error(`the replay ${id} is ${what} after ${rowsOf(moved)}`);
 }
 
-/** A bar on a terminal; elsewhere a line now and then. */
-class Progress {
-  readonly #stream: CommandIo["stderr"];
-  readonly #total: number | null;
-  readonly #startedAt = performance.now();
-  #shownAt = performance.now();
-
-  constructor(stream: CommandIo["stderr"], total: number | null) {
-    this.#stream = stream;
-    this.#total = total;
-  }
-
-  show(moved: number): void {
+/** @returns shows the progress on a stream: a line now and then, which a terminal overwrites */
+function showing(stream: CommandIo["stderr"], total: number | null): (moved: number) => void {
+  const startedAt = performance.now();
+  let shownAt = startedAt;
+  return (moved) => {
     const now = performance.now();
-    const isTerminal = this.#stream.isTTY === true;
-    if (now - this.#shownAt < (isTerminal ? REDRAWN_MS : LINE_MS)) return;
-    this.#shownAt = now;
-    const rate = Math.round((moved * 1000) / Math.max(1, now - this.#startedAt));
-    const of = this.#total === null ? "" : ` of ${this.#total}`;
-    const text = `${moved}${of} rows, ${rate} a second`;
-    this.#stream.write(isTerminal ? `\r${this.#bar(moved)}${text}  ` : `${text}\n`);
-  }
-
-  /** Leaves the line of the bar. */
-  end(): void {
-    if (this.#stream.isTTY === true) this.#stream.write("\r\x1b[K");
-  }
-
-  #bar(moved: number): string {
-    if (this.#total === null || this.#total === 0) return "";
-    const filled = Math.min(BAR_WIDTH, Math.round((moved / this.#total) * BAR_WIDTH));
-    return `[${"#".repeat(filled)}${"-".repeat(BAR_WIDTH - filled)}] `;
-  }
+    if (now - shownAt < (stream.isTTY === true ? REDRAWN_MS : LINE_MS)) return;
+    shownAt = now;
+    const of = total === null ? "" : ` of ${total}`;
+    stream.write(`${moved}${of} rows moved${stream.isTTY === true ? "  \r" : "\n"}`);
+  };
 }
 
-const BAR_WIDTH = 30;
 const REDRAWN_MS = 200;
 const LINE_MS = 10_000;
 const MOST_JOBS = 50;
@@ -275,6 +241,7 @@ const JOB_COLUMNS: Columns<JobShown> = [
   ["moved", ({ moved, total }) => (total === null ? String(moved) : `${moved} of ${total}`)],
   ["by", ({ by }) => plainText(by, 40)],
   ["started", ({ createdAt }) => createdAt?.toISOString() ?? ""],
+  ["last progress", ({ updatedAt }) => updatedAt?.toISOString() ?? ""],
   ["filter", ({ filter }) => plainText(JSON.stringify(filter), 80)],
   ["last error", ({ lastError }) => plainText(lastError ?? "", 80)],
 ];

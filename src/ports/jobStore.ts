@@ -1,49 +1,36 @@
-import type { ClaimToken } from "../model/rows.ts";
 import type { ReplayScope } from "./finishedRows.ts";
 
 /**
- * Replays that operators started, in a table: any number of processes may call every method at once, and one at a time
- * executes a job, under a lease. The database's clock decides. Methods reject with `StoreError`; with the code `schema`
- * where the table is missing or closed to this user.
+ * Replays that operators started: a row each, in a table. The process that was asked runs a replay; its token in the row
+ * makes it the only one that may write there. Methods reject with `StoreError`; with the code `schema` where the table is
+ * missing or closed to this user.
  */
 export interface JobStore {
-  /** Adds a running job, held under its token. */
-  add(job: NewJob, lease: JobLease): Promise<void>;
+  /** Adds a running replay with the token of its first run. */
+  add(job: NewJob, token: string): Promise<void>;
 
   get(id: string): Promise<Job | undefined>;
 
   /** Newest first. */
   list(limit: number): Promise<readonly Job[]>;
 
-  /** Takes a running job whose lease has ended. @returns false when another process was faster, or the job has ended */
-  take(id: string, lease: JobLease): Promise<boolean>;
-
-  /** Running jobs that no process executes, oldest first. */
-  abandoned(limit: number): Promise<readonly string[]>;
-
   /**
-   * Notes how far a job has come, also where it was cancelled meanwhile, and extends its lease. Safe to repeat.
+   * Notes how far a run has come, also after a cancel, and the state of a replay that was running. Safe to repeat.
    *
-   * @returns false when the job was cancelled or another process has taken it: stop
+   * @returns the state of the replay then; undefined if the token is not that of its latest run: stop
    */
-  advance(id: string, lease: JobLease, progress: JobProgress): Promise<boolean>;
+  note(id: string, token: string, progress: JobProgress): Promise<JobState | undefined>;
 
-  /**
-   * Ends a job of this token, or releases it: `running` for whoever takes it next.
-   *
-   * @param error also what a job left that is done
-   */
-  end(id: string, token: ClaimToken, state: Exclude<JobState, "cancelled">, error: string | null): Promise<void>;
-
-  /** A running or interrupted job never goes on. @returns false when it had ended, or does not exist */
+  /** A running, interrupted or failed replay never resumes. @returns false when it had ended, or does not exist */
   cancel(id: string): Promise<boolean>;
 
   /**
-   * A failed or interrupted job runs again, for whoever takes it first; an interrupted one keeps its `lastError`.
+   * Makes a running, interrupted or failed replay a running one under a new token, so that its former run stops. The error
+   * of a failed one goes; rows left by others stay in `lastError`.
    *
-   * @returns false when it was in another state
+   * @returns false when it was in another state, or does not exist
    */
-  resume(id: string): Promise<boolean>;
+  resume(id: string, token: string): Promise<boolean>;
 }
 
 export interface NewJob {
@@ -57,18 +44,14 @@ export interface NewJob {
   readonly scope: ReplayScope;
 }
 
-interface JobLease {
-  readonly token: ClaimToken;
-  readonly leaseMs: number;
-}
-
 interface JobProgress {
-  /** Rows moved since the job began; fewer than noted change nothing. */
+  readonly state: Exclude<JobState, "cancelled">;
+  /** Rows moved since the replay began; fewer than noted change nothing. */
   readonly moved: number;
-  /** Sequence after which the job goes on; null keeps the one before. */
+  /** Sequence behind which the replay resumes; null keeps the one before. */
   readonly position: string | null;
-  /** What the job left as it is, in words: its `lastError` until it ends. Null keeps the one before. */
-  readonly left?: string | null;
+  /** Why it failed, and which rows it left, in words. */
+  readonly lastError: string | null;
 }
 
 export const JOB_STATES = ["running", "done", "failed", "cancelled", "interrupted"] as const;
@@ -79,6 +62,7 @@ export interface Job extends NewJob {
   readonly cell?: string | undefined;
   readonly state: JobState;
   readonly createdAt: Date | null;
+  /** Of the latest progress or change. */
   readonly updatedAt: Date | null;
   readonly moved: number;
   readonly position: string | null;

@@ -47,7 +47,7 @@ beforeAll(async () => {
 beforeEach(async () => {
   await database.query("DELETE FROM outbox WHERE topic = $1", [HELD]);
   await startOver(database, receiver);
-  await database.query("TRUNCATE outbox_history, outbox_job");
+  await database.query("TRUNCATE outbox_history, outbox_job, outbox_audit");
   standby.requests.splice(0);
 });
 
@@ -78,6 +78,11 @@ interface Job {
 }
 
 const jobOf = async (id: string) => (await service.get(`/admin/replays/${id}`)).json() as Job;
+
+const resumedBy = async () =>
+  (await database.query("SELECT actor FROM outbox_audit WHERE action = 'replay.resume' ORDER BY id")).map(
+    ({ actor }) => actor,
+  );
 
 async function insertDead(count: number, topic = "orders.created"): Promise<void> {
   await database.query(
@@ -159,36 +164,51 @@ describe("a replay job", () => {
     expect((await post("replay", { toDestination: "standby" })).status).toBe(400);
   });
 
-  test("goes on in another process when its own is killed, and at its restart; no row is moved twice", async () => {
-    await insertDead(100);
-    const { body } = await post("replays", { state: "dead", perSecond: 20 });
-    await eventually(async () => expect(await dead()).toBeLessThan(95));
+  test("is resumed by any process when its own is killed or stopped, cancelled by any, and moves each row once", async () => {
+    const rows = 300;
+    await insertDead(rows);
+    const { body } = await post("replays", { state: "dead", perSecond: 60 });
+    await eventually(async () => expect(await dead()).toBeLessThan(rows - 20));
     await service.kill();
-    // Neither the job nor what the process had claimed waits for the end of a lease.
-    await database.query("UPDATE outbox_job SET lease_until = now() - interval '1 second'");
-    await database.query("UPDATE outbox SET lease_expires_at = now() - interval '1 second' WHERE state = 'processing'");
-    const second = await start();
-    await eventually(async () => expect(await dead()).toBeLessThan(60), { timeoutMs: 30_000 });
-    // An orderly stop releases it.
-    expect((await second.stop()).code).toBe(0);
-    const [released] = await database.query("SELECT state, lease_until FROM outbox_job");
-    expect(released).toEqual({ state: "running", lease_until: null });
     service = await start();
-    await eventually(async () => expect(await jobOf(body.id)).toMatchObject({ state: "done" }), { timeoutMs: 30_000 });
-    const rows = await database.query(
+    const left = await dead();
+    expect(await jobOf(body.id)).toMatchObject({ state: "running", total: rows });
+    expect((await command("replay", "--jobs")).stdout).toMatch(new RegExp(`${body.id} +running`));
+    expect(await dead()).toBe(left);
+
+    const resume = () => post(`replays/${body.id}/resume`, {});
+    expect(await resume()).toMatchObject({ status: 200, body: { state: "running" } });
+    await eventually(async () => expect(await dead()).toBeLessThan(left - 20));
+    expect((await service.stop()).code).toBe(0);
+    expect(await database.query("SELECT state FROM outbox_job")).toEqual([{ state: "interrupted" }]);
+    service = await start();
+    expect((await resume()).status).toBe(200);
+
+    // The service is still running it.
+    const child = launch("replay", "--resume", body.id);
+    await eventually(async () => expect((await resumedBy()).at(-1)).not.toBe("anonymous (admin route)"));
+    const taken = await dead();
+    await eventually(async () => expect(await dead()).toBeLessThan(taken - 20));
+    expect(await post(`replays/${body.id}/cancel`, {})).toMatchObject({ status: 200, body: { state: "cancelled" } });
+    expect((await child.exited).code).toBe(1);
+    expect(child.stderr.join("\n")).toContain(`the replay ${body.id} is cancelled`);
+    expect(await dead()).toBeGreaterThan(0);
+
+    expect((await command("replay", "--state", "dead")).code).toBe(0);
+    const once = await database.query(
       "SELECT outbox_id FROM outbox_history WHERE event = 'replayed' GROUP BY outbox_id HAVING count(*) = 1",
     );
-    expect(rows).toHaveLength(100);
+    expect(once).toHaveLength(rows);
   }, 90_000);
 
   // What becomes of it when the database fails: test/integration/replayCommand.test.ts.
-  test("of the command is interrupted by Ctrl-C, says how to go on, and goes on", async () => {
+  test("of the command is interrupted by Ctrl-C, says how to resume it, and is resumed", async () => {
     await insertDead(40, HELD);
     const child = launch("replay", "--state", "dead", "--per-second", "10");
     await eventually(async () => expect(await dead()).toBeLessThan(40));
     child.kill("SIGINT");
     expect((await child.exited).code).toBe(1);
-    const [, id = ""] = /svc replay --resume ([0-9a-f-]{36}) goes on/.exec(child.stderr.join("\n")) ?? [];
+    const [, id = ""] = /svc replay --resume ([0-9a-f-]{36}) resumes it/.exec(child.stderr.join("\n")) ?? [];
     expect(id).not.toBe("");
     expect(await dead()).toBeGreaterThan(0);
     expect((await command("replay", "--jobs")).stdout).toMatch(new RegExp(`${id} +interrupted`));

@@ -197,20 +197,6 @@ describe("the command", () => {
   });
 });
 
-test("a replay whose job a trigger leaves out moves nothing, and says why", async () => {
-  await dead("free");
-  await database.query("CREATE FUNCTION drop_job() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$");
-  await database.query("CREATE TRIGGER drop_job BEFORE INSERT ON outbox_job FOR EACH ROW EXECUTE FUNCTION drop_job()");
-  try {
-    await expect(svc(addReplayCommand, "replay", "--state", "dead", "--topic", "free")).rejects.toThrow(
-      "the new job is not in the table of jobs",
-    );
-  } finally {
-    await database.query("DROP TRIGGER drop_job ON outbox_job");
-  }
-  expect(await database.query("SELECT state FROM outbox")).toEqual([{ state: "dead" }]);
-});
-
 /** @throws what ends the command */
 async function svc(add: Parameters<typeof runCommand>[0], ...words: readonly string[]) {
   const { stdout, error } = await runCommand(add, [...words, "--config", file]);

@@ -164,9 +164,9 @@ test("nor does what has given up on the locked tables for operators: a beat is n
   const { database, store, other } = setup;
   const { operations, jobs, destinations } = store;
   const id = randomUUID();
-  const lease = { token: randomUUID() as ClaimToken, leaseMs: 60_000 };
+  const token = randomUUID();
   const scope = { finishedUntil: "2026-01-05T08:30:00.000000Z", lastSequence: "0" };
-  await jobs.add({ id, by: "alice", filter: "{}", perSecond: null, total: null, scope }, lease);
+  await jobs.add({ id, by: "alice", filter: "{}", perSecond: null, total: null, scope }, token);
   await other.query(
     "LOCK TABLE outbox_process, outbox_figures, outbox_audit, outbox_job, outbox_destination IN ACCESS EXCLUSIVE MODE",
   );
@@ -177,7 +177,7 @@ test("nor does what has given up on the locked tables for operators: a beat is n
     operations.beat({ name: "host-1", version: "1", roles: [], upMs: 0 }, [{ ...counted, ...none }]),
     operations.addAudit({ actor: "alice", action: "pause", target: null, detail: null }),
     operations.processes(),
-    jobs.advance(id, lease, { moved: 1, position: "1" }),
+    jobs.note(id, token, { state: "running", moved: 1, position: "1", lastError: null }),
     destinations.states(),
   ]);
 

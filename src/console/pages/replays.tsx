@@ -249,7 +249,7 @@ function Job({ job, onChanged }: { readonly job: ReplayJob; readonly onChanged: 
   const what = Object.entries(filter)
     .filter(([, value]) => value !== null && value !== undefined)
     .map(([name, value]) => `${name} ${Array.isArray(value) ? plural(value.length, "id") : String(value)}`);
-  const canResume = state === "interrupted" || state === "failed";
+  const isStill = state === "running" && Date.now() - Date.parse(updatedAt ?? "") > STILL_MS;
   return (
     <li class="card">
       <p>
@@ -263,8 +263,10 @@ function Job({ job, onChanged }: { readonly job: ReplayJob; readonly onChanged: 
       />
       <p class="quiet">
         {count(moved)} of {count(total)} moved, by {by}, started <Time at={createdAt} />
-        {job.cell === undefined ? null : `, in the table of the cell ${job.cell}`}, last change <Time at={updatedAt} />
+        {job.cell === undefined ? null : `, in the table of the cell ${job.cell}`}, last progress{" "}
+        <Time at={updatedAt} />
       </p>
+      {isStill ? <p class="reason">No progress for a minute: if its process is gone, resume it.</p> : null}
       {lastError === null ? null : <p class="reason">{lastError}</p>}
       <ErrorNote>{error}</ErrorNote>
       <div class="actions">
@@ -273,7 +275,7 @@ function Job({ job, onChanged }: { readonly job: ReplayJob; readonly onChanged: 
             Cancel
           </button>
         ) : null}
-        {canResume ? (
+        {isStill || state === "interrupted" || state === "failed" ? (
           <button type="button" onClick={() => void change("resume")}>
             Resume
           </button>
@@ -282,3 +284,6 @@ function Job({ job, onChanged }: { readonly job: ReplayJob; readonly onChanged: 
     </li>
   );
 }
+
+/** A run that goes on notes its progress several times a second, but for its waits for the pollers. */
+const STILL_MS = 60_000;

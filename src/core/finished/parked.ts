@@ -10,7 +10,7 @@ import type { Audit } from "../operations/audit.ts";
 import { watchNames } from "../operations/leftOut.ts";
 import type { Redact } from "../redaction/redact.ts";
 import { LeftRows, type LeftShown } from "./leftRows.ts";
-import { loggedFilter, ReplayPace } from "./replay.ts";
+import { loggedFilter, paced } from "./replay.ts";
 import type { ParkedSelection } from "./requests.ts";
 
 interface ParkedOptions {
@@ -85,13 +85,11 @@ export class Parked {
    */
   async retry(selection: ParkedSelection, by: string, signal: AbortSignal): Promise<ParkedChanged> {
     const { store, replay, wait } = this.#options;
-    const pace = new ReplayPace({ untried: (ids) => replay.untried(ids), batchSize: this.#batchSize, wait });
+    const turn = paced(replay, this.#batchSize, wait, signal);
     const about = { by, action: "parked.retry" } as const;
     return await this.#change("parked rows are retried", selection, about, signal, async (ids, onLeft) => {
-      await pace.room(signal);
-      const count = await store.retry(ids, by, onLeft);
-      pace.moved(ids);
-      return count;
+      await turn(ids);
+      return await store.retry(ids, by, onLeft);
     });
   }
 

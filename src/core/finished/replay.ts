@@ -140,11 +140,8 @@ export class Replay {
     this.#require(request);
     const { store, inbox, onMoved, wait } = this.#options;
     if (request.inbox) return yield* inbox.moves(request, (statement) => this.persistently(statement, signal));
-    const pace = new ReplayPace({
-      untried: (ids) => this.persistently(() => store.untried(ids), signal),
-      batchSize: this.#batchSize,
-      wait,
-    });
+    const untried: ReplayStore["untried"] = (ids) => this.persistently(() => store.untried(ids), signal);
+    const turn = paced({ untried }, this.#batchSize, wait, signal);
     // Slices of a quarter of a second.
     const slice =
       perSecond === null ? this.#batchSize : Math.max(1, Math.min(this.#batchSize, Math.floor(perSecond / 4)));
@@ -158,7 +155,7 @@ export class Replay {
         const isBehind = ({ key }: FinishedRow): boolean => key !== null && heldKeys.has(key);
         const behind = part.filter(isBehind);
         const ids = part.filter((row) => !isBehind(row)).map(({ id }) => id);
-        await pace.room(signal);
+        await turn(ids);
         let left: readonly LeftRow[] = [];
         const move = (): Promise<number> => {
           left = behind.map(({ id }) => ({ id, reason: BEHIND_HELD }));
@@ -173,7 +170,6 @@ export class Replay {
           heldKeys.add(key);
           beforeHeld ??= String(BigInt(sequence) - 1n);
         }
-        pace.moved(ids);
         if (moved > 0) onMoved();
         yield { moved, left, position: beforeHeld ?? part.at(-1)?.sequence ?? null };
         if (perSecond !== null) await wait((part.length / perSecond) * 1000, signal);
@@ -321,64 +317,40 @@ function slices<T>(items: readonly T[], size: number): readonly (readonly T[])[]
   return Array.from({ length: Math.ceil(items.length / size) }, (_, n) => items.slice(n * size, (n + 1) * size));
 }
 
-interface ReplayPaceOptions {
-  /** How many of these rows wait for their first try. */
-  readonly untried: (ids: readonly MessageId[]) => Promise<number>;
-  /** Rows moved before it waits. */
-  readonly batchSize: number;
-  readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
-}
-
 /**
- * Keeps a replay from running ahead of the pollers. Claims follow the sequence, so replayed rows go before all fresh
- * ones: 100,000 moved at once delayed fresh rows by 19 s in a system that delivers 5,000 a second, at this pace by half
- * a second.
+ * Keeps a change of many rows from running ahead of the pollers: claims follow the sequence, so changed rows go before all
+ * fresh ones. 100,000 moved at once delayed fresh rows by 19 s in a system that delivers 5,000 a second, at this pace by
+ * half a second.
+ *
+ * @param untried how many of some rows wait for their first try
+ * @returns to be called with the rows of each part before they are changed: when those of earlier parts are a batch, it
+ *   waits until they have been tried, and so the pollers reach the fresh rows behind. It ends when none was tried for two
+ *   seconds: no poller runs, or those left wait behind others in backoff, which block only their own keys. It rejects
+ *   with the signal's reason when that aborts first
  */
-export class ReplayPace {
-  readonly #options: ReplayPaceOptions;
-  #moved: MessageId[] = [];
-  #nobodyDelivers = false;
-
-  constructor(options: ReplayPaceOptions) {
-    this.#options = options;
-  }
-
-  moved(ids: readonly MessageId[]): void {
-    if (!this.#nobodyDelivers) this.#moved.push(...ids);
-  }
-
-  /**
-   * Waits until every moved row has been tried: the pollers have then reached the fresh rows behind them. Stops waiting
-   * when the rest makes no progress: those rows wait behind others in backoff, which block only their own keys. When no
-   * row at all was tried, no poller runs, and it never waits again.
-   *
-   * @throws the signal's reason when it aborts first
-   */
-  async room(signal: AbortSignal): Promise<void> {
-    const { untried, batchSize, wait } = this.#options;
-    const all = this.#moved.length;
-    if (all < batchSize) return;
-    let left = all;
+export function paced(
+  { untried }: Pick<ReplayStore, "untried">,
+  batchSize: number,
+  wait: ReplayOptions["wait"],
+  signal: AbortSignal,
+): (ids: readonly MessageId[]) => Promise<void> {
+  let changed: MessageId[] = [];
+  return async (ids) => {
+    let left = changed.length < batchSize ? 0 : changed.length;
     let fruitlessMs = 0;
-    for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 1.2, LAST_WAIT_MS)) {
-      const now = await untried(this.#moved);
-      if (now < left) fruitlessMs = 0;
-      left = Math.min(now, left);
-      if (left === 0) break;
-      if (fruitlessMs >= (left === all ? NO_POLLER_MS : NO_PROGRESS_MS)) {
-        this.#nobodyDelivers = left === all;
-        break;
-      }
+    for (let waitMs = FIRST_WAIT_MS; left > 0 && fruitlessMs < NO_PROGRESS_MS; ) {
       await wait(waitMs, signal);
       signal.throwIfAborted();
-      fruitlessMs += waitMs;
+      const now = await untried(changed);
+      fruitlessMs = now < left ? 0 : fruitlessMs + waitMs;
+      left = Math.min(now, left);
+      waitMs = Math.min(waitMs * 1.2, LAST_WAIT_MS);
     }
-    this.#moved = [];
-  }
+    changed = changed.length < batchSize ? [...changed, ...ids] : [...ids];
+  };
 }
 
 const FIRST_WAIT_MS = 50;
 const LAST_WAIT_MS = 500;
-const NO_PROGRESS_MS = 1000;
-/** Longer than pollers need to find the rows and to deliver what is before them. */
-const NO_POLLER_MS = 5000;
+/** Longer than pollers need to find the rows. */
+const NO_PROGRESS_MS = 2000;

@@ -1,6 +1,6 @@
 import { parsePauseDuration } from "../../core/destinations/control.ts";
 import type { ActionResult } from "../../core/finished/messageActions.ts";
-import type { JobRunner, ReplayJobs } from "../../core/finished/replayJobs.ts";
+import type { JobRun, ReplayJobs } from "../../core/finished/replayJobs.ts";
 import {
   type Fields,
   hasFilter,
@@ -18,12 +18,14 @@ import {
   single,
 } from "../../core/finished/requests.ts";
 import { splitSequence } from "../../model/cellPositions.ts";
+import { errorText } from "../../model/errors.ts";
 import type { MessageId } from "../../model/rows.ts";
+import type { Log } from "../../ports/runtime.ts";
 import { ERRORS } from "../exchange.ts";
 import type { HeavyReads } from "./heavyReads.ts";
 import { type AdminRequest, onTable, parseJsonBody, parseOptionalBody, Refusal } from "./requests.ts";
 
-/** What operators change over HTTP: the bodies of their requests, replays that go on as jobs, and single messages. */
+/** What operators change over HTTP: the bodies of their requests, replays that are jobs, and single messages. */
 
 /** Runs a change to its end, whether or not its caller still waits for it; the signal ends it when the service stops. */
 export type RunChange = <T>(change: (signal: AbortSignal) => Promise<T>) => Promise<T>;
@@ -121,20 +123,24 @@ const SAMPLE_SIZE = 10;
 const MOST_JOBS = 50;
 
 type JobRequest = ReturnType<typeof parseTarget>;
-type Runner = Pick<JobRunner, "execute" | "look">;
 
-/** The work of the routes `/admin/replays`. @param runner executes what is started or resumed */
-export function jobChanges(jobs: ReplayJobs, runner: Runner, run: RunChange, heavyReads: HeavyReads) {
+/** The work of the routes `/admin/replays`. A replay runs in this process, also when its caller has gone. */
+export function jobChanges(jobs: ReplayJobs, run: RunChange, heavyReads: HeavyReads, log: Log) {
+  const execute = (job: JobRun): void => {
+    run((signal) => jobs.execute(job, signal)).catch((error: unknown) =>
+      log.error({ job: job.id, reason: errorText(error) }, "replay job failed"),
+    );
+  };
   const jobOf = async ({ id }: JobRequest) => {
     const job = id === undefined ? undefined : await jobs.get(id);
     if (job === undefined) throw new Refusal(404, ERRORS.noJob);
     return job;
   };
   const change =
-    (what: "cancelled" | "resumed", by: (id: string, by: string) => Promise<boolean>) => (request: JobRequest) =>
+    (what: "cancelled" | "resumed", work: (id: string, by: string) => Promise<boolean>) => (request: JobRequest) =>
       onTable(ERRORS.noJobTable, async () => {
         const { id, state } = await jobOf(request);
-        if (!(await by(id, request.by))) throw new Refusal(409, `The job cannot be ${what}: it is ${state}`);
+        if (!(await work(id, request.by))) throw new Refusal(409, `The job cannot be ${what}: it is ${state}`);
         return (await jobs.get(id)) ?? {};
       });
   return {
@@ -143,9 +149,9 @@ export function jobChanges(jobs: ReplayJobs, runner: Runner, run: RunChange, hea
     start: ({ request, by, perSecond, isDryRun }: ReturnType<ReturnType<typeof parseJob>>) =>
       onTable(ERRORS.noJobTable, async () => {
         if (!isDryRun) {
-          const held = await run((signal) => jobs.start(request, by, perSecond, signal));
-          runner.execute(held);
-          return (await jobs.get(held.id)) ?? {};
+          const job = await run((signal) => jobs.start(request, by, perSecond, signal));
+          execute(job);
+          return (await jobs.get(job.id)) ?? {};
         }
         const preview = () => run((signal) => jobs.preview(request, SAMPLE_SIZE, signal));
         const { count, isExact, sample } = await heavyReads(`preview ${JSON.stringify(request)}`, preview);
@@ -161,9 +167,9 @@ export function jobChanges(jobs: ReplayJobs, runner: Runner, run: RunChange, hea
     cancel: change("cancelled", (id, by) => jobs.cancel(id, by)),
 
     resume: change("resumed", async (id, by) => {
-      const isResumed = await jobs.resume(id, by);
-      if (isResumed) runner.look();
-      return isResumed;
+      const job = await jobs.resume(id, by);
+      if (job !== undefined) execute(job);
+      return job !== undefined;
     }),
   };
 }

@@ -2,7 +2,7 @@ import type { DestinationControl } from "../../core/destinations/control.ts";
 import type { MessageActions } from "../../core/finished/messageActions.ts";
 import type { Parked } from "../../core/finished/parked.ts";
 import type { Replay } from "../../core/finished/replay.ts";
-import type { JobRunner, ReplayJobs } from "../../core/finished/replayJobs.ts";
+import type { ReplayJobs } from "../../core/finished/replayJobs.ts";
 import { hasFilter, NO_FILTER } from "../../core/finished/requests.ts";
 import type { Overview } from "../../core/operations/overview.ts";
 import type { Show } from "../../core/redaction/hidePayload.ts";
@@ -30,7 +30,6 @@ interface AdminRouteOptions extends GuardOptions {
   readonly run: changes.RunChange;
   readonly replay: Pick<Replay, "run">;
   readonly jobs: ReplayJobs;
-  readonly runner: Pick<JobRunner, "execute" | "look">;
   readonly messages: MessageActions;
   readonly parked: Pick<Parked, "list" | "retry" | "discard">;
   readonly destinations: DestinationControl;
@@ -88,7 +87,7 @@ export function adminRoutes(options: AdminRouteOptions): readonly Route[] {
     return route(id, description, guard(answering(options.log, parse, answer)));
   };
   const showMessage = reads.showMessage(trace, admin.showPayloads);
-  const jobs = changes.jobChanges(options.jobs, options.runner, run, options.heavyReads);
+  const jobs = changes.jobChanges(options.jobs, run, options.heavyReads, options.log);
   return [
     at("admin_transform_test", transformTestHandler(byBody, { evaluator: options.evaluator, maxTimeoutMs, clock })),
     json("admin_replay", changes.parseReplay(names), async ({ request, by }) => {

@@ -293,7 +293,7 @@ const JOB = inCell({
   state: [{ enum: JOB_STATES }, "running"],
   by: [TEXT, "alice (admin route)"],
   createdAt: [TIME_OR_NULL, "2025-01-31T12:00:00.000Z"],
-  updatedAt: [TIME_OR_NULL, "2025-01-31T12:00:02.000Z"],
+  updatedAt: [{ ...TIME_OR_NULL, description: "Of its last progress or change." }, "2025-01-31T12:00:02.000Z"],
   filter: [{ type: "object", description: "As it was given." }, { state: "dead" }],
   perSecond: [nullable("integer"), 100],
   total: [nullable("integer", "Rows that matched at the start; null where counting them took too long."), 1200],
@@ -394,7 +394,7 @@ export function describeReplays(names: readonly string[], maxBytes: number) {
     admin_replay_start: {
       summary: "Start a replay, or count what it would move",
       description:
-        "A replay goes on when its caller disconnects; when its process dies another one with the role `admin` goes on within a minute. " +
+        "It runs in the process that was asked, also when its caller disconnects. " +
         "With `dryRun` it moves nothing, and counts for a third of a second. `inbox` needs `dryRun`.",
       body: {
         description: "As JSON.",
@@ -440,7 +440,8 @@ export function describeReplays(names: readonly string[], maxBytes: number) {
     },
     admin_replay_resume: {
       summary: "Resume a replay",
-      description: "An interrupted or failed one goes on where it was.",
+      description:
+        "A running, interrupted or failed one goes on behind its last batch, in this process; another process that runs it stops.",
       parameters: JOB_ID,
       body: CALLER,
       answers: jobChange("The job cannot be resumed: it is done"),

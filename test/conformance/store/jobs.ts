@@ -1,9 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
-import type { ClaimToken } from "../../../src/model/rows.ts";
 import type { StoreHarness } from "./harness.ts";
 
-const lease = (leaseMs = 60_000) => ({ token: randomUUID() as ClaimToken, leaseMs });
 /** @param scope by default one whose sequence no JavaScript number holds */
 const newJob = (
   id: string,
@@ -16,63 +14,68 @@ const newJob = (
   total: null,
   scope,
 });
-const PROGRESS = { moved: 2, position: "7" };
+const PROGRESS = { state: "running", moved: 2, position: "7", lastError: "1 row was left" } as const;
+const END = { ...PROGRESS, state: "done", moved: 3, position: null, lastError: null } as const;
 
 export function exerciseJobs(open: () => Promise<StoreHarness>): void {
   describe("replay jobs", () => {
     test("are kept as they are, with their progress", async () => {
       await using harness = await open();
       const { jobs } = harness.store;
-      const [id, holder] = [randomUUID(), lease()];
+      const [id, token] = [randomUUID(), randomUUID()];
       const job = newJob(id, harness.scope);
-      await jobs.add(job, holder);
-      expect(await jobs.advance(id, holder, PROGRESS)).toBe(true);
-      expect(await jobs.advance(id, holder, { moved: 3, position: null })).toBe(true);
+      await jobs.add(job, token);
+      expect(await jobs.note(id, token, PROGRESS)).toBe("running");
+      expect(await jobs.get(id)).toMatchObject({ ...job, ...PROGRESS });
+      expect(await jobs.note(id, token, END)).toBe("done");
       // A statement without an answer is repeated, and may come late.
-      expect(await jobs.advance(id, holder, { moved: 3, position: null })).toBe(true);
-      expect(await jobs.advance(id, holder, PROGRESS)).toBe(true);
-      expect(await jobs.get(id)).toMatchObject({ ...job, state: "running", moved: 3, position: "7" });
-      await jobs.end(id, holder.token, "done", null);
+      expect(await jobs.note(id, token, END)).toBe("done");
+      expect(await jobs.note(id, token, PROGRESS)).toBe("done");
+      expect(await jobs.get(id)).toMatchObject({ state: "done", moved: 3, position: "7" });
       expect((await jobs.list(10)).map(({ state }) => state)).toEqual(["done"]);
       expect(await jobs.get(randomUUID())).toBeUndefined();
     });
 
-    test("are executed by one process at a time, and by another when its lease has ended", async () => {
+    test("have one run, the latest: an older one changes nothing, and learns that it must stop", async () => {
       await using harness = await open();
       const { jobs } = harness.store;
-      const [id, first, second] = [randomUUID(), lease(0), lease()];
+      const [id, first, second] = [randomUUID(), randomUUID(), randomUUID()];
       await jobs.add(newJob(id), first);
-      expect(await jobs.abandoned(10)).toEqual([id]);
-      const taken = await Promise.all([
-        jobs.take(id, second),
-        ...Array.from({ length: 5 }, () => jobs.take(id, lease())),
-      ]);
-      expect(taken.filter(Boolean)).toHaveLength(1);
-      expect(await jobs.abandoned(10)).toEqual([]);
-      expect(await jobs.advance(id, first, PROGRESS)).toBe(false);
-      await jobs.end(id, first.token, "failed", "gone");
-      expect(await jobs.get(id)).toMatchObject({ state: "running", moved: 0, lastError: null });
+      await jobs.note(id, first, PROGRESS);
+      expect(await jobs.resume(id, second)).toBe(true);
+      expect(await jobs.note(id, first, { ...END, state: "failed", lastError: "gone" })).toBeUndefined();
+      expect(await jobs.get(id)).toMatchObject(PROGRESS);
+      expect(await jobs.note(id, second, { ...PROGRESS, position: "8" })).toBe("running");
+      const many = await Promise.all(
+        Array.from({ length: 5 }, () => randomUUID()).map(async (token) => {
+          await jobs.resume(id, token);
+          return token;
+        }),
+      );
+      const noted = await Promise.all(many.map((token) => jobs.note(id, token, PROGRESS)));
+      expect(noted.filter((state) => state === "running")).toHaveLength(1);
     });
 
-    test("are cancelled for ever, and resumed where they were interrupted or failed", async () => {
+    test("are cancelled for ever, and resumed when they were interrupted or failed", async () => {
       await using harness = await open();
       const { jobs } = harness.store;
-      const [id, holder] = [randomUUID(), lease()];
-      await jobs.add(newJob(id), holder);
-      expect(await jobs.resume(id)).toBe(false);
-      await jobs.end(id, holder.token, "interrupted", null);
-      expect(await jobs.take(id, lease())).toBe(false);
-      expect(await jobs.resume(id)).toBe(true);
-      const next = lease();
-      expect(await jobs.take(id, next)).toBe(true);
+      const [id, token, next] = [randomUUID(), randomUUID(), randomUUID()];
+      await jobs.add(newJob(id), token);
+      for (const [state, kept] of [
+        ["interrupted", "1 row was left"],
+        ["failed", null],
+      ] as const) {
+        expect(await jobs.note(id, token, { ...PROGRESS, state })).toBe(state);
+        expect(await jobs.resume(id, token)).toBe(true);
+        expect(await jobs.get(id)).toMatchObject({ state: "running", lastError: kept });
+      }
+      await jobs.resume(id, next);
       expect(await jobs.cancel(id)).toBe(true);
-      expect(await jobs.advance(id, next, PROGRESS)).toBe(false);
-      await jobs.end(id, next.token, "done", null);
-      expect([await jobs.cancel(id), await jobs.resume(id)]).toEqual([false, false]);
       // The batch that ran at that moment counts.
-      expect(await jobs.get(id)).toMatchObject({ state: "cancelled", ...PROGRESS });
-      expect(await jobs.advance(id, lease(), { moved: 3, position: "8" })).toBe(false);
-      expect(await jobs.get(id)).toMatchObject(PROGRESS);
+      expect(await jobs.note(id, next, END)).toBe("cancelled");
+      expect([await jobs.cancel(id), await jobs.resume(id, token)]).toEqual([false, false]);
+      expect(await jobs.get(id)).toMatchObject({ state: "cancelled", moved: 3, position: "7" });
+      expect([await jobs.cancel(randomUUID()), await jobs.resume(randomUUID(), token)]).toEqual([false, false]);
     });
   });
 }

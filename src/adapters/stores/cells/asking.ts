@@ -58,12 +58,11 @@ export async function readAll<T>(
 export async function askFirst<T>(
   cells: readonly CellLink[],
   work: (store: OperatorStore) => Promise<T>,
-  options: AskOptions<T> = {},
 ): Promise<Answer<T>> {
   const failures: Failure[] = [];
   for (const cell of cells) {
     try {
-      return { cell, value: await cell.ask(work, options) };
+      return { cell, value: await cell.ask(work) };
     } catch (error) {
       if (!(error instanceof StoreError)) throw error;
       failures.push({ cell, error });

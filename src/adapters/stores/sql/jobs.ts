@@ -12,20 +12,16 @@ import {
   type Values,
 } from "./rows.ts";
 
-/** The statements on jobs. Those that change one answer `changed`, the number of rows. */
-export type JobStatements<S> = Named<
-  S,
-  "add" | "get" | "list" | "take" | "abandoned" | "advance" | "end" | "cancel" | "resume"
->;
+/** The statements on jobs. `note` answers the `state`; `cancel` and `resume` answer `changed`, the number of rows. */
+export type JobStatements<S> = Named<S, "add" | "get" | "list" | "note" | "cancel" | "resume">;
 
 /** Replay jobs in a SQL database. */
 export function jobStore<S>(runner: StatementRunner<S>, sql: JobStatements<S>): JobStore {
   const changes = async (statement: S, values: Values): Promise<boolean> =>
     countOf(await runner.run(statement, values), "changed") > 0;
   return {
-    async add({ id, by, filter, perSecond, total, scope }, { token, leaseMs }) {
-      const job = { id, by: storable(by, LONGEST_NAME), filter, perSecond, total, ...scope };
-      await runner.run(sql.add, { ...job, token, leaseMs });
+    async add({ by, scope, ...job }, token) {
+      await runner.run(sql.add, { ...job, by: storable(by, LONGEST_NAME), ...scope, token });
     },
 
     async get(id) {
@@ -37,21 +33,14 @@ export function jobStore<S>(runner: StatementRunner<S>, sql: JobStatements<S>): 
       return (await runner.run(sql.list, { limit })).map(jobOf);
     },
 
-    take: (id, { token, leaseMs }) => changes(sql.take, { id, token, leaseMs }),
-
-    async abandoned(limit) {
-      return (await runner.run(sql.abandoned, { limit })).map((row) => String(row.id).toLowerCase());
-    },
-
-    advance: (id, { token, leaseMs }, { moved, position, left = null }) =>
-      changes(sql.advance, { id, token, leaseMs, moved, position, left: left === null ? null : storable(left) }),
-
-    async end(id, token, state, error) {
-      await runner.run(sql.end, { id, token, state, error: error === null ? null : storable(error) });
+    async note(id, token, { lastError, ...progress }) {
+      const error = lastError === null ? null : storable(lastError);
+      const [row] = await runner.run(sql.note, { id, token, ...progress, error });
+      return row?.state as JobState | undefined;
     },
 
     cancel: (id) => changes(sql.cancel, { id }),
-    resume: (id) => changes(sql.resume, { id }),
+    resume: (id, token) => changes(sql.resume, { id, token }),
   };
 }
 

@@ -2,13 +2,13 @@ import { describe, expect, test } from "@jest/globals";
 import { Replay } from "../../../../src/core/finished/replay.ts";
 import { ReplayJobs } from "../../../../src/core/finished/replayJobs.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
-import type { ClaimToken, MessageId } from "../../../../src/model/rows.ts";
+import type { MessageId } from "../../../../src/model/rows.ts";
 import type { FinishedRow } from "../../../../src/ports/finishedRows.ts";
 import type { Job, JobStore } from "../../../../src/ports/jobStore.ts";
 import { ManualClock, recordingAudit, recordingLog, silentLog } from "../../../support/recorders.ts";
 
 const ID = "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f";
-const HELD = { id: ID, token: "t" as ClaimToken };
+const RUN = { id: ID, token: "t" };
 const never = new AbortController().signal;
 
 function rowOf(n: number, topic = "orders"): FinishedRow {
@@ -38,24 +38,23 @@ function setup(rows: readonly FinishedRow[], filter = '{"topic":"orders"}') {
   /** What happens instead of, or after, the next notes. */
   const faults: ((note: () => void) => void)[] = [];
   const { log, lines } = recordingLog();
-  const jobs: Pick<JobStore, "get" | "advance" | "end"> = {
+  const jobs: Pick<JobStore, "get" | "note"> = {
     get: async () => ({ ...job }),
-    async advance(_id, _lease, { moved, position }) {
+    async note(_id, token, { state, moved, position, lastError }) {
       const note = () => {
+        notes.push([moved, position]);
         job.moved = Math.max(job.moved, moved);
         job.position = position ?? job.position;
-        notes.push([moved, position]);
+        job.lastError = lastError;
+        if (job.state === "running") job.state = state;
       };
       const fault = faults.shift();
       if (fault !== undefined) fault(note);
-      else note();
-      return job.state === "running";
-    },
-    async end(_id, _token, state, error) {
-      job.state = state;
-      job.lastError = error;
+      else if (token === holder.token) note();
+      return token === holder.token ? job.state : undefined;
     },
   };
+  const holder = { ...RUN };
   const moved: string[] = [];
   const replay = new Replay({
     inbox: {} as never,
@@ -87,22 +86,22 @@ function setup(rows: readonly FinishedRow[], filter = '{"topic":"orders"}') {
     store: jobs as JobStore,
     replay,
     newId: () => ID,
-    newToken: () => HELD.token,
     now: () => clock.monotonic(),
     audit: recordingAudit().audit,
     redact: (text) => text,
     log,
   });
-  return { runner, job, notes, faults, moved, lines };
+  return { runner, job, holder, notes, faults, moved, lines };
 }
 
+const thirty = () => Array.from({ length: 30 }, (_, n) => rowOf(n + 1));
 const unavailable = () => {
-  throw new StoreError("unavailable", "jobs.advance: the connection broke");
+  throw new StoreError("unavailable", "jobs.note: the connection broke");
 };
 
 describe("a replay job", () => {
   test("goes on when the database is away while its progress is noted, and counts each row once", async () => {
-    const { runner, job, faults, moved } = setup(Array.from({ length: 30 }, (_, n) => rowOf(n + 1)));
+    const { runner, job, faults, moved } = setup(thirty());
     // The second note was stored, but its answer was lost.
     faults.push(
       (note) => note(),
@@ -112,51 +111,48 @@ describe("a replay job", () => {
       },
       unavailable,
     );
-    expect(await runner.execute(HELD, never, "running")).toMatchObject({ state: "done", moved: 30 });
+    expect(await runner.execute(RUN, never)).toMatchObject({ state: "done", moved: 30 });
     expect([moved.length, job.position]).toEqual([30, "30"]);
   });
 
   test("that is stopped notes what it moved last", async () => {
-    const { runner, job, faults, moved } = setup(Array.from({ length: 30 }, (_, n) => rowOf(n + 1)));
+    const { runner, job, faults, moved } = setup(thirty());
     const stop = new AbortController();
     faults.push(() => {
       stop.abort();
       unavailable();
     });
-    await runner.execute(HELD, stop.signal, "interrupted");
+    await runner.execute(RUN, stop.signal);
     expect(moved).toHaveLength(10);
     expect(job).toMatchObject({ state: "interrupted", moved: 10, position: "10" });
   });
 
-  test("that is no longer held ends, and says so", async () => {
-    const { runner, job, faults, moved, lines } = setup(Array.from({ length: 30 }, (_, n) => rowOf(n + 1)));
+  test.each(["cancelled", "resumed elsewhere"])("that is %s ends after its batch, and says so", async (what) => {
+    const { runner, job, holder, faults, moved, lines } = setup(thirty());
     faults.push(() => {
-      job.state = "cancelled";
+      if (what === "cancelled") job.state = "cancelled";
+      else holder.token = "another";
     });
-    expect(await runner.execute(HELD, never, "running")).toMatchObject({ state: "cancelled" });
+    expect(await runner.execute(RUN, never)).toMatchObject({ state: job.state, lastError: null });
     expect(moved).toHaveLength(10);
     expect(lines).toMatchObject([
-      {
-        level: "warn",
-        message: expect.stringContaining("replay ended"),
-        fields: { job: ID, moved: 10, state: "cancelled" },
-      },
+      { level: "warn", message: expect.stringContaining("replay ended"), fields: { job: ID, moved: 10 } },
     ]);
   });
 
-  test("notes now and then how far it has looked without a match", async () => {
-    const { runner, notes } = setup(Array.from({ length: 85 }, (_, n) => rowOf(n + 1, n === 84 ? "orders" : "other")));
-    await runner.execute(HELD, never, "running");
-    expect(notes).toEqual([
-      [0, "30"],
-      [0, "60"],
-      [1, "85"],
+  test("notes how far it has looked without a match", async () => {
+    const { runner, notes } = setup(Array.from({ length: 25 }, (_, n) => rowOf(n + 1, n === 24 ? "orders" : "other")));
+    await runner.execute(RUN, never);
+    expect(notes.slice(0, 3)).toEqual([
+      [0, "10"],
+      [0, "20"],
+      [1, "25"],
     ]);
   });
 
-  test("with a filter that this version cannot read fails, and is not taken again and again", async () => {
+  test("with a filter that this version cannot read fails", async () => {
     const { runner, job } = setup([], '{"state":"archived"}');
-    await expect(runner.execute(HELD, never, "running")).rejects.toThrow('"sent" or "dead" is expected');
+    await expect(runner.execute(RUN, never)).rejects.toThrow('"sent" or "dead" is expected');
     expect(job).toMatchObject({ state: "failed", lastError: expect.stringContaining('"sent" or "dead"') });
   });
 });

@@ -19,7 +19,6 @@ export function adminOptions(log: Log): Parameters<typeof adminRoutes>[0] {
     destinations: { names: ["shop", "audit"] } as unknown as DestinationControl,
     parked: { list: async () => [], retry: async () => ({ changed: 0 }), discard: async () => ({ changed: 0 }) },
     jobs: {} as ReplayJobs,
-    runner: { execute: () => {}, look: () => {} },
     messages: {} as MessageActions,
     overview: {} as Overview,
     show: (answer) => answer,
