@@ -285,5 +285,5 @@ function Job({ job, onChanged }: { readonly job: ReplayJob; readonly onChanged: 
   );
 }
 
-/** A run that goes on notes its progress several times a second, but for its waits for the pollers. */
+/** A live run notes its progress several times a second, but for its waits for the pollers. */
 const STILL_MS = 60_000;

@@ -72,7 +72,7 @@ export class ReplayJobs {
   }
 
   /**
-   * Begins another run of a job that was interrupted, failed, or whose process is gone. A run that still goes on elsewhere
+   * Begins another run of a job that was interrupted, failed, or whose process is gone. A run that continues elsewhere
    * ends after its batch.
    *
    * @returns undefined when the job is done or cancelled, or does not exist

@@ -216,7 +216,7 @@ const LONGEST_WAIT_MS = 250;
 const LEAST_REST_MS = 1000;
 const COST_FACTOR = 50;
 const MOST_PENDING = 50_000;
-/** Dead rows that are read, those that died last, and parked ones. */
+/** Dead rows that are read, the newest, and parked ones. */
 export const MOST_FAILED = 2000;
 /** Rows behind a blocked key that are counted. */
 const MOST_BEHIND = 1000;

@@ -40,7 +40,7 @@ export function createHeavyReads(clock: Pick<Clock, "monotonic">, wait = (ms: nu
       try {
         return await read();
       } catch (error) {
-        // Each of those that wait would wait as long for the same.
+        // Each waiting read would take as long to fail in the same way.
         if (error instanceof StoreError && error.code === "unavailable")
           for (const other of asked.values()) other.outage = error;
         throw error;

@@ -361,7 +361,7 @@ export function describeReplays(names: readonly string[], maxBytes: number) {
         "Moves matching outbox rows from `sent` or `dead` back to `pending`, with `attempt` 0 and due now; other rows stay " +
         "as they are, and each row keeps its `id`. Rows that finish after the request arrived are not included. Rows move " +
         "in batches: those moved before an error stay moved, and the same request may be sent again. With `inbox` dead inbox " +
-        "rows pass the filter, attributes and transform of their source again, the oldest 50,000 of those that match.",
+        "rows pass the filter, attributes and transform of their source again, the oldest 50,000 of the matching ones.",
       body: {
         maxBytes,
         schema: {
@@ -441,7 +441,7 @@ export function describeReplays(names: readonly string[], maxBytes: number) {
     admin_replay_resume: {
       summary: "Resume a replay",
       description:
-        "A running, interrupted or failed one goes on behind its last batch, in this process; another process that runs it stops.",
+        "A running, interrupted or failed one continues behind its last batch, in this process; another process that runs it stops.",
       parameters: JOB_ID,
       body: CALLER,
       answers: jobChange("The job cannot be resumed: it is done"),

@@ -16,7 +16,7 @@ export const kafkaSourceSchema = {
       description: "Topics to consume.",
     },
     groupId: text("Consumer group.", { syntax: "notBlank" }),
-    autoOffsetReset: text("Where a group begins a topic of which it has no offset.", {
+    autoOffsetReset: text("Where a group begins a topic without an offset of its own.", {
       enum: ["earliest", "latest"],
       default: "earliest",
     }),

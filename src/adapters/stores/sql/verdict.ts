@@ -21,7 +21,7 @@ export interface Trial<T, R> {
  * table is the cause, and all rows wait.
  */
 export class Verdict {
-  /** The last failure of a batch of which nothing had passed. */
+  /** The last failure of a batch without a row that passed. */
   #doubt: { readonly refusal: StoreError; readonly accepted: () => Promise<boolean> } | undefined;
 
   /**
