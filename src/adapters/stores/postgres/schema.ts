@@ -71,7 +71,7 @@ async function migrateAtOnce(pool: PostgresPool, named: string | undefined, log:
       throw new ConfigError([
         {
           path: "database.url",
-          message: `${searched === undefined ? "no schema of the search_path" : `the schema "${searched}"`} exists for this user: create it or grant USAGE on it, or name another in currentSchema`,
+          message: `${searched === undefined ? "a schema of the search_path" : `the schema "${searched}"`} does not exist for this user: create it or grant USAGE on it, or name another in currentSchema`,
         },
       ]);
     }
