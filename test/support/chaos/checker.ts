@@ -117,7 +117,7 @@ class Deliveries {
 
   /** What is wrong with those of a message. */
   wrong(row: RowHistory): readonly string[] {
-    const arrivals = this.#evidence.history.of(row.message)?.arrivals ?? [];
+    const arrivals = withoutRepeated(this.#evidence.history.of(row.message)?.arrivals ?? []);
     const settled = row.claims.find(({ end }) => end === "sent");
     if (settled === undefined) return [`its row is ${row.state}`];
     const wrong: string[] = [];
@@ -132,10 +132,8 @@ class Deliveries {
     }
     for (const arrival of arrivals) {
       const claim = delivered.get(arrival);
-      if (claim === undefined) {
-        if (isRepeated(arrival, delivered.keys())) continue;
-        wrong.push(`came from ${arrival.from} without a claim, or a second time under one`);
-      } else if (claim.mustYieldTo !== undefined) {
+      if (claim === undefined) wrong.push(`came from ${arrival.from} without a claim, or a second time under one`);
+      else if (claim.mustYieldTo !== undefined) {
         wrong.push(`came from ${arrival.from} under a claim that it had to give back, because of ${claim.mustYieldTo}`);
       } else if (claim !== settled) wrong.push(...this.#wrongRepetition(row.key, arrival, claim));
     }
@@ -173,9 +171,20 @@ class Deliveries {
   }
 }
 
-/** Whether a request without an answer was repeated on a new connection, under its claim. @param others each under a claim of its own */
-function isRepeated({ at, from, answered }: Arrival, others: Iterable<Arrival>): boolean {
-  return !answered && [...others].some((other) => other.from === from && other.at >= at && other.at <= at + AT_ONCE_MS);
+/** Without requests that had no answer and were repeated on a new connection, once each. */
+function withoutRepeated(arrivals: readonly Arrival[]): readonly Arrival[] {
+  const kept: Arrival[] = [];
+  let repetition: Arrival | undefined;
+  for (const arrival of arrivals.toSorted((a, b) => a.at - b.at)) {
+    const last = kept.at(-1);
+    const isRepeated = last?.answered === false && last.from === arrival.from && arrival.at <= last.at + AT_ONCE_MS;
+    if (isRepeated && last !== repetition) {
+      kept.pop();
+      repetition = arrival;
+    }
+    kept.push(arrival);
+  }
+  return kept;
 }
 
 /** As long as a busy machine may take to connect. */
