@@ -23,7 +23,7 @@ import { withoutTable } from "../model/errors.ts";
 import type { MessageId } from "../model/rows.ts";
 import type { FinishedRow, FinishedState } from "../ports/finishedRows.ts";
 import { createMetrics } from "../runtime/metrics.ts";
-import { type DatabaseWork, databaseAction, requireDestination } from "./database.ts";
+import { type DatabaseTools, type DatabaseWork, databaseAction, requireDestination } from "./database.ts";
 import {
   type Columns,
   type CommandIo,
@@ -169,13 +169,10 @@ function withJobs(work: (tools: JobTools) => Promise<string>, inbox = false): Da
   return {
     endsOnSignal: true,
     async work(tools) {
-      const { config, store, show, signal, clock, log } = tools;
+      const { config, store, show, signal, log } = tools;
       await store.schema.checkColumns(inbox ? ["inbox", "outbox", "history"] : ["outbox", "history"]);
-      const { evaluator, service } = openTransforms(config, new Set(), log);
-      // Nobody scrapes this process.
-      const { metrics } = createMetrics({ version: "", roles: [], processMetrics: false });
-      const sources = everySource({ ...tools, evaluator, metrics, tally: new Tally(clock) });
-      const { jobs, replay: rows } = createRowChanges(tools, undefined, sources);
+      const transforms = inbox ? openTransforms(config, new Set(), log) : undefined;
+      const { jobs, replay: rows } = createRowChanges(tools, undefined, transforms && sourcesOf(tools, transforms));
       try {
         return await work({ jobs, rows, show, signal });
       } catch (error) {
@@ -183,10 +180,17 @@ function withJobs(work: (tools: JobTools) => Promise<string>, inbox = false): Da
         const table = `${config.database.operationsTablePrefix}job`;
         throw new Error(`the table ${table} cannot be used: see docs/status.md, "Tables"`, { cause: error });
       } finally {
-        await service.stop(signal);
+        await transforms?.service.stop(signal);
       }
     },
   };
+}
+
+/** What receives inbox rows again. */
+function sourcesOf(tools: DatabaseTools, { evaluator }: ReturnType<typeof openTransforms>) {
+  // Nobody scrapes this process.
+  const { metrics } = createMetrics({ version: "", roles: [], processMetrics: false });
+  return everySource({ ...tools, evaluator, metrics, tally: new Tally(tools.clock) });
 }
 
 /** @throws Error with the command that resumes the job, when the signal aborts or the database fails */

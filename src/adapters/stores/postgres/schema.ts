@@ -41,7 +41,7 @@ function migrationsOf(schema: string, client: pg.ClientBase, run: (script: strin
 
 const nameOf = ({ version, name }: Postgrator.Migration): string => `${version} ${name}`;
 
-/** As `SchemaStore.migrate`. @param schema of the tables, plain; undefined where the search path has them */
+/** As `SchemaStore.migrate`. @param schema of the tables, plain; undefined if the search path has them */
 export async function migrate(pool: PostgresPool, schema: string | undefined, log: Log, isAtStart?: boolean) {
   const problems = await settingProblems(pool);
   if (problems.length > 0) throw new ConfigError(problems);
