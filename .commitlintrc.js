@@ -5,7 +5,7 @@
 
 /** A verb that is missing here is added in the commit that begins with it. */
 const VERBS = new Set(
-  `Accept Add Adopt Allow Answer Apply Ask Assert Attribute Await Begin Blame Bound Bring Build Bump Call Cancel Catch
+  `Accept Add Adopt Allow Answer Apply Ask Assert Attribute Await Begin Blame Bound Break Bring Build Bump Call Cancel Catch
   Check Choose Clean Close Collect Compare Compress Compute Cost Count Cover Create Cut Decide Declare Decode
   Deduplicate Delete Deliver Derive Describe Disable Document Drop Enable Encode End Escape Exclude Expand Explain
   Export Expose Extract Fail Filter Find Finish Fix Fold Follow Forget Format Free Generate Give Group Guard Handle

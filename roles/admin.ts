@@ -1,6 +1,5 @@
 import type { Config } from "../src/config/types.ts";
-import { DestinationControl } from "../src/core/destinations/control.ts";
-import { operatorView } from "../src/core/redaction/hidePayload.ts";
+import { createOperations } from "../src/core/operations/operations.ts";
 import { EventStream } from "../src/http/admin/events.ts";
 import { createHeavyReads } from "../src/http/admin/heavyReads.ts";
 import { adminRoutes } from "../src/http/admin/routes.ts";
@@ -11,12 +10,10 @@ import { accessOf } from "../src/http/credentials.ts";
 import { StoppingError } from "../src/model/errors.ts";
 import type { Service } from "../src/ports/runtime.ts";
 import { EvaluatorPool } from "../src/runtime/evaluation/pool.ts";
+import { everySource } from "../src/setup/sources.ts";
+import { EVALUATOR_SCRIPT } from "../src/setup/transforms.ts";
 import { sharedController, waitOrAbort } from "../src/time/wait.ts";
 import { closer, type OperatorContext, type RoleParts } from "./context.ts";
-import { createRowChanges } from "./finishedRows.ts";
-import { everySource } from "./ingest.ts";
-import { createOverview, createTrace } from "./trace.ts";
-import { EVALUATOR_SCRIPT } from "./transforms.ts";
 
 /**
  * Role `admin`: operators try transforms, replay rows, retry or discard parked ones, and pause destinations.
@@ -24,15 +21,17 @@ import { EVALUATOR_SCRIPT } from "./transforms.ts";
  * @param readFiles reads what the console is served from
  */
 export function adminRole(context: OperatorContext, readFiles = readConsoleFiles): RoleParts {
-  const { config, configText, store, secrets, clock, audit, log, bodies, wakes } = context;
+  const { config, configText, store, clock, log, bodies, wakes } = context;
   const { admin } = config;
   // Not the workers of the configured transforms: a trial must hold up no message.
   const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB, log });
   const changes = new RunningChanges();
-  const rows = createRowChanges(context, () => wakes.poller(), everySource(context));
-  const destinations = new DestinationControl({ destinations: config.destinations, store, audit, log });
-  const overview = createOverview(context);
-  const show = operatorView(secrets, admin.redactPayloadPaths);
+  const operations = createOperations({
+    ...context,
+    sources: () => everySource(context),
+    wakePoller: () => wakes.poller(),
+  });
+  const { overview, show, audit } = operations;
   const heavyReads = createHeavyReads(clock);
   const readOverview = async () => show(await overview.read(SHOWN_MINUTES));
   const events = new EventStream({ read: () => heavyReads("events", readOverview), log });
@@ -45,14 +44,10 @@ export function adminRole(context: OperatorContext, readFiles = readConsoleFiles
     limits,
     evaluator,
     run: (change) => changes.run(change),
-    ...rows,
-    trace: createTrace(context),
-    destinations,
+    ...operations,
     events,
     heavyReads,
     configText,
-    show,
-    overview,
     operations: store.operations,
     cells: store.cells,
     clock,

@@ -1,11 +1,11 @@
 import { Capture } from "../src/core/capture/capture.ts";
 import type { ChangeLog } from "../src/ports/capture.ts";
 import { captureState } from "../src/runtime/captureState.ts";
+import { APPLICATION_NAME } from "../src/setup/stores.ts";
 import { Backoff, type BackoffRange } from "../src/time/backoff.ts";
 import { systemTimer } from "../src/time/clock.ts";
 import { sleep } from "../src/time/wait.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
-import { APPLICATION_NAME } from "./database.ts";
 
 /** Role `capture`: wakes the poller of this process when the database's log shows an outbox insert. */
 export async function captureRole(context: RoleContext): Promise<RoleParts> {

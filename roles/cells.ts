@@ -1,22 +1,21 @@
-import { ConfigError, configErrorOf, errorText, StoreError } from "../src/model/errors.ts";
+import { ConfigError, configErrorOf, errorText } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
-import type { BucketStore } from "../src/ports/bucketStore.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
+import type { CellIdentity, Store } from "../src/ports/store.ts";
 import { startInOrder } from "../src/runtime/shutdown.ts";
+import { prepareStore } from "../src/setup/stores.ts";
 import { atMost, pause, untilAborted, withTimeout } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
-import { prepareStore } from "./database.ts";
-import { heartbeatOf, workerRoles } from "./workers.ts";
+import { workerRoles } from "./workers.ts";
 
 interface CellOptions {
-  readonly name: string;
+  readonly identity: CellIdentity;
   /** With the configuration, store, log, metrics and wakes of the cell. */
   readonly context: RoleContext;
   /** Roles of the process. */
   readonly roles: readonly Role[];
   /** Whether relay, poller, capture and retention of this process work here; else it only receives and shows. */
   readonly isServed: boolean;
-  readonly version: string;
   /** Aborts at the stop of the process. */
   readonly stopping: AbortSignal;
 }
@@ -33,7 +32,7 @@ export class RunningCell {
   #opening: Promise<void> = Promise.resolve();
 
   constructor(options: CellOptions) {
-    this.name = options.name;
+    this.name = options.identity.name;
     this.context = options.context;
     this.#options = options;
   }
@@ -67,21 +66,17 @@ export class RunningCell {
   }
 
   async #open(): Promise<void> {
-    const { context, roles, isServed, version, stopping } = this.#options;
-    const { config, store, log } = context;
+    const { identity, context, roles, isServed, stopping } = this.#options;
+    const { config, store, control, log } = context;
     const own = new Set(roles.filter((role) => isServed || !WORKERS.has(role)));
-    const prepared = prepareStore(store, config, own, log, stopping).then(async () => {
-      if (own.has("ingest")) await requireBuckets(store.buckets);
-    });
+    const holds = store === control ? "everything" : "cell";
+    const prepared = prepareStore(store, config, own, log, stopping, { cell: identity, holds });
     await prepared.catch((error: unknown) => {
       throw error instanceof ConfigError ? configErrorOf(this.name, error) : error;
     });
     const parts = await workerRoles(context, own);
     const workers = parts.flatMap((part) => part.workers ?? []);
-    const closers = [
-      heartbeatOf(context, { version, roles: [...own], knowsCells: true }),
-      ...parts.flatMap((part) => part.closers ?? []),
-    ];
+    const closers = parts.flatMap((part) => part.closers ?? []);
     await startInOrder([...closers, ...workers], START_UNDO_MS, stopping, { log });
     this.#services = { workers, closers };
     this.#parts = parts;
@@ -146,8 +141,10 @@ export async function openCells(cells: readonly RunningCell[]): Promise<void> {
 /**
  * The components of all cells: each one by itself, for people and metrics, and one of the same name for all, which
  * decides whether the process is ready. That one is up while it is up in some cell: traffic for it must go on.
+ *
+ * @param control the store that the cells share, if it is none of them
  */
-export function healthOf(cells: readonly RunningCell[]): readonly HealthComponent[] {
+export function healthOf(cells: readonly RunningCell[], control?: Pick<Store, "ping">): readonly HealthComponent[] {
   const byName = new Map<string, HealthComponent[]>();
   const each = cells.flatMap((cell) =>
     cell.health().map((component): HealthComponent => {
@@ -169,17 +166,9 @@ export function healthOf(cells: readonly RunningCell[]): readonly HealthComponen
       },
     }),
   );
-  return [...all, ...each];
-}
-
-/** Without them every receipt of the cell would wait and fail. @throws ConfigError where they cannot be read */
-async function requireBuckets(buckets: BucketStore): Promise<void> {
-  try {
-    await buckets.all();
-  } catch (error) {
-    if (!(error instanceof StoreError && error.code === "schema")) throw error;
-    throw new ConfigError([{ path: "database", message: error.message }]);
-  }
+  if (control === undefined) return [...all, ...each];
+  const check = () => withTimeout(CHECK_MS, "the check", () => control.ping());
+  return [...all, ...each, { name: "database.control", decidesReadiness: false, check }];
 }
 
 /** Roles that work in the cells that a process serves. */

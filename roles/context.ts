@@ -1,18 +1,17 @@
 import type { Config } from "../src/config/types.ts";
-import type { Audit } from "../src/core/operations/audit.ts";
 import type { Tally } from "../src/core/operations/heartbeat.ts";
-import type { Buckets } from "../src/core/receipt/cellReceipts.ts";
+import type { ReceiptWork } from "../src/core/receipt/storing.ts";
 import type { Redact } from "../src/core/redaction/redact.ts";
 import type { BodyBudget } from "../src/http/exchange.ts";
 import type { Route } from "../src/http/routes.ts";
-import type { InsertResult } from "../src/model/rows.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Metrics } from "../src/ports/metrics.ts";
 import type { OtherProcesses } from "../src/ports/operationsStore.ts";
 import type { OperatorStore } from "../src/ports/operatorStore.ts";
 import type { HealthComponent, Log, SecretMasker, Service } from "../src/ports/runtime.ts";
-import type { ReceiptClaim, Store } from "../src/ports/store.ts";
+import type { Store } from "../src/ports/store.ts";
 import type { Clock } from "../src/time/clock.ts";
+import type { SharedStates } from "./sharedStates.ts";
 
 /** What every role is built from. */
 export interface RoleContext {
@@ -20,6 +19,10 @@ export interface RoleContext {
   /** The configuration in effect as text, with the origin of each value, secrets masked. */
   readonly configText: string;
   readonly store: Store;
+  /** What the cells of an installation share: destinations, figures. Without cells the same as `store`. */
+  readonly control: Pick<Store, "destinations" | "operations" | "schema">;
+  /** The shared states of destinations, for the pollers of this process. */
+  readonly states: SharedStates;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -32,24 +35,19 @@ export interface RoleContext {
   readonly bodies: BodyBudget;
   /** What is counted for operators, by source and destination. */
   readonly tally: Tally;
-  readonly audit: Audit;
   /** What the last heartbeat saw of the fleet. */
   readonly fleet: { others: OtherProcesses };
   /** Wakes between the roles of this process. */
   readonly wakes: Wakes;
+  /** What receipts do for the relay and the poller of this process, which set it. */
+  readonly receipts: ReceiptWork;
 }
 
 /** What those roles are built from that serve senders and operators: all cells as one. */
-export type OperatorContext = Omit<RoleContext, "store"> & { readonly store: OperatorStore };
+export type OperatorContext = Omit<RoleContext, "store" | "control" | "states"> & { readonly store: OperatorStore };
 
-/** The cells of an installation as this process reaches them. */
-export interface Cells {
-  /** By name; each works in a store of its own. */
-  readonly contexts: ReadonlyMap<string, RoleContext>;
-  readonly buckets: Buckets;
-}
-
-type Inserted = readonly InsertResult[];
+/** The cells of an installation, in the order of the configuration; each works in a store of its own once it is open. */
+export type Cells = readonly { readonly context: RoleContext; readonly isOpen: boolean }[];
 
 /** Hints that work has come. Each role of the process sets its own; those of absent roles do nothing. */
 export interface Wakes {
@@ -57,8 +55,6 @@ export interface Wakes {
   /** Receipts have relayed so many rows themselves. @param unclaimed those that no poller has yet */
   relayed: (rows: number, unclaimed: number) => void;
   poller: () => void;
-  /** Makes a receipt of so many rows, which may claim them for the poller of this process. */
-  receive: (rows: number, insert: (claim: ReceiptClaim | undefined) => Promise<Inserted>) => Promise<Inserted>;
   /** A poller of this process is woken by `poller`. */
   hasPoller: boolean;
   /** The poller's wait between claims without a wake, in ms; longer while the capture wakes it. */

@@ -1,39 +1,25 @@
 import { severalCells } from "../src/adapters/stores/cells/index.ts";
-import { cellConfig } from "../src/config/cells.ts";
-import type { CellConfig, Config } from "../src/config/types.ts";
-import { CellMap } from "../src/core/cells/cellMap.ts";
-import { createAudit } from "../src/core/operations/audit.ts";
+import { cellConfig, controlIdentity, identityOf } from "../src/config/cells.ts";
+import { compileRouting } from "../src/core/delivery/routing.ts";
 import { Tally, tallyDestinations } from "../src/core/operations/heartbeat.ts";
-import { BUCKETS } from "../src/model/cells.ts";
-import { ConfigError, withoutTable } from "../src/model/errors.ts";
-import type { Role } from "../src/model/roles.ts";
-import type { BucketStore } from "../src/ports/bucketStore.ts";
-import type { HealthComponent, Log, Service } from "../src/ports/runtime.ts";
-import { Loop, logFailures } from "../src/runtime/loop.ts";
+import type { HealthComponent, Service } from "../src/ports/runtime.ts";
+import type { Store } from "../src/ports/store.ts";
 import type { createMetrics } from "../src/runtime/metrics.ts";
+import type { ProcessOptions } from "../src/setup/process.ts";
+import { createStore, openStores, prepareStore } from "../src/setup/stores.ts";
 import { systemClock } from "../src/time/clock.ts";
 import { healthOf, openCells, RunningCell } from "./cells.ts";
 import { type Cells, closer, type OperatorContext, type RoleContext, type RoleParts } from "./context.ts";
-import { createStore, prepareStore } from "./database.ts";
+import { fleetFactorOf } from "./poller.ts";
+import { SharedStates } from "./sharedStates.ts";
 import { heartbeatOf, newWakes, workerRoles } from "./workers.ts";
 
 /** What of a process depends on where its data is: in one database, or in several cells. */
 
-export interface DataOptions {
-  readonly config: Config;
-  readonly roles: readonly Role[];
-  /** Those in which the process works; empty without cells. */
-  readonly cells: readonly CellConfig[];
-  readonly version: string;
-  readonly log: Log;
-  /** Aborts at a stop before the process is up. */
-  readonly stopping: AbortSignal;
-}
-
 /** What the roles have in common, in whichever database they work. */
 export type SharedParts = Pick<RoleContext, "configText" | "clock" | "secrets" | "redact" | "evaluator" | "bodies">;
 
-type Registry = Pick<ReturnType<typeof createMetrics>, "metrics" | "ofCell" | "observePool">;
+type Registry = Pick<ReturnType<typeof createMetrics>, "metrics" | "ofCell" | "observePools">;
 
 interface DataParts {
   /** Of the roles `ingest` and `admin`. */
@@ -48,30 +34,26 @@ interface DataParts {
   readonly workers: readonly Service[];
 }
 
-/** @throws ConfigError when the tables do not fit, StoreError when no database answers; with cells the start does */
-export async function openData(options: DataOptions, shared: SharedParts, registry: Registry): Promise<DataParts> {
-  const open = options.config.database.cells.length === 0 ? openDatabase : openInstallation;
-  return await open(options, shared, registry);
-}
-
-/** One database with everything. */
-async function openDatabase(options: DataOptions, shared: SharedParts, registry: Registry): Promise<DataParts> {
-  const { config, log, stopping, version } = options;
+/** One database with everything. @throws ConfigError when the tables do not fit, StoreError when no database answers */
+export async function openDatabase(
+  options: ProcessOptions,
+  shared: SharedParts,
+  registry: Registry,
+): Promise<DataParts> {
+  const { config, log, stopping } = options;
   const roles = new Set(options.roles);
-  const store = await createStore(config, systemClock, log);
+  const store = await createStore(config, log);
   try {
     await prepareStore(store, config, roles, log, stopping);
-    if (roles.has("ingest")) await refuseLeftBuckets(store.buckets);
   } catch (error) {
     await store.close();
     throw error;
   }
-  registry.observePool(() => store.poolUsage());
-  const context = contextOf({ config, store, log, metrics: registry.metrics }, shared);
+  registry.observePools([store]);
+  const common = commonOf(store, shared);
+  const context: RoleContext = { ...common, ...ownOf({ config, store, log, metrics: registry.metrics }, common) };
   const check = async () => {
     await store.ping();
-    // A mover waits a minute for the heartbeat of a process: while this one was suspended, buckets may have left.
-    if (roles.has("ingest")) await refuseLeftBuckets(store.buckets);
     await store.inbox.check();
   };
   return {
@@ -80,130 +62,97 @@ async function openDatabase(options: DataOptions, shared: SharedParts, registry:
     parts: await workerRoles(context, roles),
     health: () => [{ name: "database", decidesReadiness: true, check }],
     pools: [closer("database", () => store.close())],
-    closers: [heartbeatOf(context, { version, roles: options.roles })],
+    closers: commonServices(common, options),
     workers: [],
   };
 }
 
 /**
- * A database that buckets have left is a cell: whoever goes on storing their messages here breaks their order.
+ * Cells, each with a database or schema of its own, and the roles that work in it. What they share is in the schema of
+ * `database.url`, which the start needs; the cells are opened by the start of the services.
  *
- * @throws ConfigError
+ * @throws ConfigError when the tables do not fit, StoreError when the database of `database.url` does not answer
  */
-async function refuseLeftBuckets(buckets: BucketStore): Promise<void> {
-  const table = await buckets.all().catch(withoutTable);
-  const gone = table?.rows.find(({ state }) => state === "moving" || state === "left");
-  if (gone === undefined) return;
-  const message = `is empty, but messages that belong to this database have moved to the cell ${gone.otherCell}: name all cells of the installation, or bring them back first (svc cells drain ${gone.otherCell})`;
-  throw new ConfigError([{ path: "database.cells", message }]);
-}
-
-/** Cells, each with a database or schema of its own, and the roles that work in it. */
-async function openInstallation(options: DataOptions, shared: SharedParts, registry: Registry): Promise<DataParts> {
-  const { config, log, stopping, version, roles } = options;
+export async function openInstallation(
+  options: ProcessOptions,
+  shared: SharedParts,
+  registry: Registry,
+): Promise<DataParts> {
+  const { config, log, stopping, roles } = options;
   const reachesAll = roles.some((role) => role === "ingest" || role === "admin");
   const reached = reachesAll ? config.database.cells : options.cells;
-  const cells = await Promise.all(
-    reached.map(async (cell) => {
-      const own = cellConfig(config, cell);
-      const ownLog = log.child({ cell: cell.name });
-      const store = await createStore(own, systemClock, ownLog);
-      registry.observePool(() => store.poolUsage(), cell.name);
-      const metrics = registry.ofCell(cell.name);
-      const context = contextOf({ config: own, store, log: ownLog, metrics }, shared);
-      const isServed = options.cells.includes(cell);
-      return new RunningCell({ name: cell.name, context, roles, isServed, version, stopping });
-    }),
-  );
-  const stores = cells.map((cell) => ({
-    name: cell.name,
-    store: cell.context.store,
-    isReady: () => cell.isOpen,
-  }));
-  const store = severalCells(stores, systemClock, log);
-  // What is counted before its cell is known is kept in the first one.
-  const tally = cells[0]?.context.tally;
-  const context = contextOf({ config, store, log, metrics: registry.metrics }, shared, tally);
+  const { control, stores } = await openStores(config, reached, log);
+  try {
+    const cell = controlIdentity(config);
+    await prepareStore(control, config, new Set(roles), log, stopping, { cell, holds: "control" });
+  } catch (error) {
+    await Promise.all([control, ...stores.map(({ store }) => store)].map((store) => store.close()));
+    throw error;
+  }
+  registry.observePools([control, ...stores.map(({ store }) => store)]);
+  const common = commonOf(control, shared);
+  const cells = stores.map(({ cell, store, log }) => {
+    const { name } = cell;
+    const own = { config: cellConfig(config, cell), store, log, metrics: registry.ofCell(name) };
+    const context: RoleContext = { ...common, ...ownOf(own, common) };
+    const isServed = options.cells.includes(cell);
+    return new RunningCell({ identity: identityOf(config, cell), context, roles, isServed, stopping });
+  });
+  const asked = cells.map((cell) => ({ name: cell.name, store: cell.context.store, isReady: () => cell.isOpen }));
+  const store = severalCells(asked, control, systemClock, log);
+  const context: OperatorContext = { ...common, ...ownOf({ config, store, log, metrics: registry.metrics }, common) };
   context.wakes.poller = () => {
     for (const { context } of cells) context.wakes.poller();
   };
-  const buckets = new CellMap({ cells: stores, log });
-  const refreshing = new Loop({
-    name: "cells",
-    async pass() {
-      await buckets.refresh();
-      return "idle";
-    },
-    intervalMs: REFRESH_MS,
-    staleAfterMs: Number.POSITIVE_INFINITY,
-    onError: logFailures(log, "reading where buckets are failed"),
-  });
-  const start = async () => {
-    await openCells(cells);
-    await buckets.refresh();
-    if (roles.includes("ingest")) await refreshing.start();
-  };
+  const isCell = stores.some(({ store }) => store === control);
   return {
     context,
-    entrances: { contexts: new Map(cells.map((cell) => [cell.name, cell.context])), buckets },
+    entrances: cells,
     parts: [],
-    health: () => [...healthOf(cells), ...(roles.includes("ingest") ? [bucketsHealth(buckets)] : [])],
-    pools: cells.map(({ pool }) => pool),
-    closers: cells.map((cell) => cell.stopper("closers")),
+    health: () => healthOf(cells, isCell ? undefined : control),
+    pools: [
+      ...cells.map(({ pool }) => pool),
+      ...(isCell ? [] : [closer("database of the control tables", () => control.close())]),
+    ],
+    closers: [...commonServices(common, options), ...cells.map((cell) => cell.stopper("closers"))],
     // A start that fails is undone from its end: the roles of the cells that were opened are stopped then.
     workers: [
       ...cells.map((cell) => cell.stopper("workers")),
-      { name: "cells", start, stop: (cutoff) => refreshing.stop(cutoff) },
+      { name: "cells", start: () => openCells(cells), stop: async () => {} },
     ],
   };
 }
 
-/** Of where buckets are: a cell that went back to before a move is corrected, also while no message comes for it. */
-const REFRESH_MS = 5000;
+/** What the cells of a process have in common. */
+function commonOf(control: Store, shared: SharedParts) {
+  const fleet: RoleContext["fleet"] = { others: { pollers: 0, relays: 0 } };
+  const { clock } = shared;
+  const fleetFactor = () => fleetFactorOf(fleet.others.pollers);
+  const states = new SharedStates({ store: control.destinations, fleetFactor, clock });
+  return { ...shared, control, states, tally: new Tally(clock), fleet };
+}
 
-/**
- * Up while some bucket is known to be open. With a cell that has never answered and others that have no bucket, nobody
- * can say where any message belongs: a rollout that adds such a cell must stop at the first replica.
- */
-function bucketsHealth(buckets: CellMap): HealthComponent {
-  /** Why none is; undefined where one is. */
-  const closed = () => {
-    let reason: string | undefined;
-    for (let bucket = 0; bucket < BUCKETS; bucket += 1) {
-      const place = buckets.cellOf(bucket);
-      if ("cell" in place) return undefined;
-      reason ??= place.reason;
-    }
-    return reason;
-  };
-  return {
-    name: "buckets",
-    decidesReadiness: true,
-    async check() {
-      if (closed() === undefined) return;
-      await buckets.refresh();
-      const reason = closed();
-      if (reason !== undefined) throw new Error(reason);
-    },
-  };
+function commonServices(
+  common: ReturnType<typeof commonOf>,
+  { config, log, version, roles }: ProcessOptions,
+): readonly Service[] {
+  // Those of a relay too: its receipts label rows.
+  const routes = roles.some((role) => role === "poller" || role === "relay")
+    ? compileRouting(config.routes).hash
+    : undefined;
+  const heartbeat = heartbeatOf({ ...common, log }, { version, roles, routes });
+  return roles.includes("poller") ? [common.states, heartbeat] : [heartbeat];
 }
 
 /** @param own what is that of one database, or of all cells */
-function contextOf<S extends OperatorContext["store"]>(
+function ownOf<S extends OperatorContext["store"]>(
   own: Pick<RoleContext, "config" | "log" | "metrics"> & { readonly store: S },
-  shared: SharedParts,
-  tally = new Tally(systemClock),
+  { tally }: Pick<RoleContext, "tally">,
 ) {
-  const { config, store, log, metrics } = own;
   return {
-    ...shared,
-    config,
-    store,
-    log,
-    metrics: tallyDestinations(metrics, tally),
-    tally,
-    audit: createAudit({ store: store.operations, redact: shared.redact, log }),
-    fleet: { others: { pollers: 0, relays: 0 } },
-    wakes: newWakes(config.outbox.pollIntervalMs),
+    ...own,
+    metrics: tallyDestinations(own.metrics, tally),
+    wakes: newWakes(own.config.outbox.pollIntervalMs),
+    receipts: { relay: undefined, claim: () => undefined },
   };
 }

@@ -1,17 +1,13 @@
 import { v4 as uuidv4 } from "uuid";
 import { sourceKindOf } from "../src/adapters/kinds.ts";
-import { providerOf } from "../src/adapters/sources/http/kind.ts";
-import type { SourceConfig } from "../src/config/types.ts";
-import { Pull } from "../src/core/delivery/pull.ts";
-import { tallySource } from "../src/core/operations/heartbeat.ts";
-import { type AttributePlan, brokerPlan, httpPlan } from "../src/core/receipt/attributes.ts";
-import { CellJournal, CellReceipts } from "../src/core/receipt/cellReceipts.ts";
-import { createExpressions, warnOfFailures } from "../src/core/receipt/expressions.ts";
+import { Pull, pullSourcesOf } from "../src/core/delivery/pull.ts";
+import { cellJournal, cellReceipts } from "../src/core/receipt/cellReceipts.ts";
 import { createIntake } from "../src/core/receipt/intake.ts";
 import { type Journal, ReceiptJournal } from "../src/core/receipt/journal.ts";
 import { ReceiptBatcher } from "../src/core/receipt/receiptBatcher.ts";
-import { createReceiver, type Receipts, type SourceOptions } from "../src/core/receipt/receive.ts";
-import { createSourceStage } from "../src/core/transform/transform.ts";
+import { createReceiver, type Receipts } from "../src/core/receipt/receive.ts";
+import { countRefusals } from "../src/core/receipt/refusals.ts";
+import { storeReceived } from "../src/core/receipt/storing.ts";
 import { inboxRoutes } from "../src/http/inbox.ts";
 import { pullRoutes } from "../src/http/pull/routes.ts";
 import { PullWaiters } from "../src/http/pull/waiters.ts";
@@ -27,7 +23,7 @@ import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import type { Source } from "../src/ports/source.ts";
 import type { InboxStore } from "../src/ports/store.ts";
 import { REPLICA } from "../src/runtime/log.ts";
-import type { Clock } from "../src/time/clock.ts";
+import { sourceOptions } from "../src/setup/sources.ts";
 import { sleep } from "../src/time/wait.ts";
 import { type Cells, closer, type OperatorContext, type RoleContext, type RoleParts } from "./context.ts";
 
@@ -40,15 +36,13 @@ import { type Cells, closer, type OperatorContext, type RoleContext, type RolePa
 export async function ingestRole(context: OperatorContext, entrances: RoleContext | Cells): Promise<RoleParts> {
   const { config, clock, metrics, bodies } = context;
   const pull = pullParts(context);
-  const way = "contexts" in entrances ? waysInto(entrances, pull.onStored, clock) : wayInto(entrances, pull.onStored);
+  const way = "store" in entrances ? wayInto(entrances, pull.onStored) : waysInto(entrances, pull.onStored);
   const sources = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];
-    const receiver = createReceiver({
-      ...sourceOptions(context, source, settings, way.journal),
-      batcher: way.receipts,
-      requestTimeoutMs: config.server.requestTimeoutMs,
-    });
-    return [{ settings, receiver }];
+    const options = sourceOptions(context, source, settings, way.journal);
+    const { receipts: batcher } = way;
+    const receiver = createReceiver({ ...options, batcher, requestTimeoutMs: config.server.requestTimeoutMs });
+    return [{ settings, receiver, onAnswer: countRefusals(options) }];
   });
   const { workers, health } = await brokerSources(context, way.insert, way.journal);
   return {
@@ -74,7 +68,7 @@ type OnStored = (rows: readonly NewInboxRow[]) => void;
 
 /** The way into one database. */
 function wayInto(context: RoleContext, onPullable: OnStored) {
-  const { store, log, wakes } = context;
+  const { store, log, wakes, receipts } = context;
   const onStored = (rows: readonly NewInboxRow[], outcomes: readonly InsertResult[]): void => {
     const relayed = outcomes.flatMap((outcome) =>
       outcome.kind === "stored" && outcome.relayed ? [outcome.relayed] : [],
@@ -83,11 +77,8 @@ function wayInto(context: RoleContext, onPullable: OnStored) {
     if (relayed.length < rows.length) wakes.relay();
     onPullable(rows);
   };
-  const inbox: Pick<InboxStore, "insert" | "insertAllOrNone" | "insertsInTurn"> = {
-    get insertsInTurn() {
-      return store.inbox.insertsInTurn;
-    },
-    insert: (rows) => wakes.receive(rows.length, (claim) => store.inbox.insert(rows, claim)),
+  const inbox: Pick<InboxStore, "insert" | "insertAllOrNone"> = {
+    insert: (rows) => storeReceived(store.inbox, receipts, rows),
     insertAllOrNone: (rows) => store.inbox.insertAllOrNone(rows),
   };
   const insert: InboxStore["insert"] = async (rows) => {
@@ -95,21 +86,23 @@ function wayInto(context: RoleContext, onPullable: OnStored) {
     onStored(rows, outcomes);
     return outcomes;
   };
-  const batcher = new ReceiptBatcher(inbox, log, { onStored });
+  // The larger the batch, the less a receipt that relays costs for each message.
+  const isSerial = () => receipts.relay !== undefined && store.inbox.insertRelayed !== undefined;
+  const batcher = new ReceiptBatcher(inbox, log, { isSerial, onStored });
   const journal = journalOf(context);
   const closers = [closer("receipts", () => batcher.close()), ...(journal === undefined ? [] : [journal])];
   return { receipts: batcher, insert, journal, closers } satisfies Way;
 }
 
 /** The ways into several cells. */
-function waysInto({ contexts, buckets }: Cells, onPullable: OnStored, clock: Clock): Way {
-  const ways = new Map([...contexts].map(([name, context]) => [name, wayInto(context, onPullable)]));
-  const receipts = new CellReceipts({ cells: ways, buckets, clock, wait: sleep });
+function waysInto(cells: Cells, onPullable: OnStored): Way {
+  const ways = cells.map(({ context }) => wayInto(context, onPullable));
+  const receipts = cellReceipts(ways.map((way, n) => ({ ...way, isOpen: () => cells[n]?.isOpen === true })));
   return {
     receipts,
-    insert: (rows) => receipts.insert(rows),
-    journal: new CellJournal(new Map([...ways].map(([name, { journal }]) => [name, journal])), buckets),
-    closers: [...ways.values()].flatMap(({ closers }) => closers),
+    insert: receipts.insert,
+    journal: cellJournal(ways.map(({ journal }) => journal)),
+    closers: ways.flatMap(({ closers }) => closers),
   };
 }
 
@@ -136,9 +129,7 @@ interface PullParts {
 function pullParts({ config, store, clock, log, metrics, redact, bodies }: OperatorContext): PullParts {
   const { pull: settings, maxBodyBytes } = config.inbox;
   if (!settings.enabled) return { routes: [], waiters: [], onStored: () => {} };
-  const sources = Object.entries(config.sources).flatMap(([name, { consumption }]) =>
-    consumption === "pull" ? [name] : [],
-  );
+  const sources = pullSourcesOf(config.sources);
   const pull = new Pull({
     store: store.pull,
     maxAttempts: settings.maxAttempts,
@@ -191,43 +182,4 @@ export async function brokerSources(
     health.push({ name: `${config.kind}.${name}`, decidesReadiness: config.required, check: () => source.check() });
   }
   return { workers, health };
-}
-
-type ReceiptTools = Pick<OperatorContext, "config" | "clock" | "evaluator" | "log" | "metrics" | "tally">;
-
-/** What the messages of each source are received with; without a journal. */
-export function everySource(tools: ReceiptTools): readonly SourceOptions[] {
-  return Object.entries(tools.config.sources).map(([name, settings]) =>
-    sourceOptions(tools, name, settings, undefined),
-  );
-}
-
-/** What the messages of a source are received with. */
-function sourceOptions(
-  { clock, evaluator, log, metrics, tally }: ReceiptTools,
-  source: string,
-  settings: SourceConfig,
-  journal: Journal | undefined,
-): SourceOptions {
-  const { transform } = settings;
-  const onFailure = warnOfFailures(source, { log, clock });
-  return {
-    source,
-    settings,
-    attributes: attributePlanOf(settings),
-    expressions: createExpressions({ source, settings, evaluator, onFailure }),
-    stage: transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics),
-    keepsRefused: settings.kind !== "http",
-    journal,
-    clock,
-    metrics: tallySource(metrics, tally, source),
-    log,
-  };
-}
-
-/** Where the attributes of a source's messages are, in the order of its kind. */
-export function attributePlanOf(settings: SourceConfig): AttributePlan {
-  if (settings.kind !== "http") return brokerPlan(settings, sourceKindOf(settings).attributes);
-  const { auth } = settings;
-  return httpPlan(settings, auth?.kind === "provider" ? providerOf(auth.provider) : undefined);
 }

@@ -2,6 +2,8 @@ import { v4 as uuidv4 } from "uuid";
 import { createBacklogGauges } from "../src/core/delivery/backlogGauges.ts";
 import { createDelivery } from "../src/core/delivery/deliver.ts";
 import { Poller } from "../src/core/delivery/poller.ts";
+import { Relabel } from "../src/core/delivery/relabel.ts";
+import { compileRouting } from "../src/core/delivery/routing.ts";
 import { parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
 import { OutboxWatch } from "../src/core/delivery/watch.ts";
 import { DestinationGates } from "../src/core/destinations/gates.ts";
@@ -9,16 +11,17 @@ import { createDeliveryStage } from "../src/core/transform/transform.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import { REPLICA } from "../src/runtime/log.ts";
-import { Loop, type LoopOptions, logFailures } from "../src/runtime/loop.ts";
+import { Loop, logFailures } from "../src/runtime/loop.ts";
+import { needsSharedState } from "../src/setup/stores.ts";
 import { systemTimer } from "../src/time/clock.ts";
 import { atMost, sleep, TimeoutError, withTimeout } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
-import { needsSharedState } from "./database.ts";
 import { deliveryTargets } from "./destinations.ts";
+import { REFRESH_MS } from "./sharedStates.ts";
 
 /** Role `poller`: claims outbox rows and delivers them. */
 export async function pollerRole(context: RoleContext): Promise<RoleParts> {
-  const { config, store, clock, log, metrics, redact, evaluator, wakes, fleet } = context;
+  const { config, store, control, states, clock, log, metrics, redact, evaluator, wakes, receipts, fleet } = context;
   const { outbox } = config;
   const targets = await deliveryTargets(context, (destination, isWhole) => poller.answerEnded(destination, isWhole));
   const tools = { clock, random: Math.random, metrics, log };
@@ -42,8 +45,8 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     ...tools,
     limits: config.destinations,
     concurrency: outbox.concurrency,
-    store: store.destinations,
-    schema: store.schema,
+    store: control.destinations,
+    schema: control.schema,
     newToken,
     timer: systemTimer,
   });
@@ -62,26 +65,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     claimTimeoutMs: outbox.claimTimeoutMs,
     wait: (ms) => sleep(ms),
   });
-  let refreshedAt = Number.NEGATIVE_INFINITY;
-  let onRefreshed: (() => void)[] = [];
-  const refresh = async () => {
-    try {
-      await gates.refresh((destination) => poller.isSlow(destination));
-      refreshedAt = clock.monotonic();
-    } finally {
-      for (const resolve of onRefreshed) resolve();
-      onRefreshed = [];
-    }
-  };
-  /** Lets the loop read what the replicas share about destinations: two reads at once could end in the wrong order. */
-  const nextRefresh = () =>
-    new Promise<void>((resolve) => {
-      onRefreshed.push(resolve);
-      refreshes.wake();
-    });
-  const knowsDestinations = () => clock.monotonic() - refreshedAt <= STALE_STATE_MS;
-  /** Up to 32 that rest cost the database no more than a small fleet. */
-  const fleetFactor = () => Math.min(Math.max(1, (fleet.others.pollers + 1) / SMALL_FLEET), MOST_FLEET_FACTOR);
+  const fleetFactor = () => fleetFactorOf(fleet.others.pollers);
   const watch: OutboxWatch = new OutboxWatch({
     ...tools,
     store,
@@ -89,9 +73,8 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     pollIntervalMs: () => wakes.pollerIntervalMs(),
     // While it rests it reads them less often. Without an answer the last known state applies.
     beforeClaims: async () => {
-      if (!knowsDestinations()) await atMost(REFRESH_MS, nextRefresh());
+      if (states.areStale) await atMost(REFRESH_MS, states.next());
     },
-    knowsDestinations,
     fleetFactor,
     onWake: () => claims.wake(),
   });
@@ -108,24 +91,24 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
   const every = (
     name: string,
     [intervalMs, retryMs]: readonly [number | (() => number), number],
-    failure: string | OnError,
-    pass: () => Promise<void> | void,
+    failure: string,
+    pass: () => Promise<void>,
   ) =>
     new Loop({
       name,
-      pass: async () => {
-        await pass();
-        return "idle";
-      },
+      pass,
       intervalMs,
       backoff: { firstMs: 100, longestMs: retryMs },
       staleAfterMs: (typeof intervalMs === "number" ? intervalMs : intervalMs()) + STALE_AFTER_MS,
-      onError: typeof failure === "string" ? logFailures(log, failure) : failure,
+      onError: logFailures(log, failure),
       clock,
     });
   const backlog = createBacklogGauges({
-    store: store.outbox,
+    outbox: store.outbox,
+    operations: control.operations,
+    gates,
     destinations: Object.keys(config.destinations),
+    isHeld: (destination) => gates.isHeld(destination),
     metrics,
     clock,
   });
@@ -138,24 +121,51 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     await poller.tick(isDue);
     if (isDue) reclaimedAt = clock.monotonic();
   });
-  const cutOffs = every("outbox-cut-offs", UPKEEP_TIMES, "cutting off expired leases failed", () => poller.cutOff());
+  const cutOffs = every("outbox-cut-offs", UPKEEP_TIMES, "cutting off expired leases failed", async () =>
+    poller.cutOff(),
+  );
   const gauges = every("outbox-gauges", gaugeTimes, "reading the backlog failed", () => backlog.totals());
   const destinationGauges = every("destination-gauges", gaugeTimes, "reading the backlog by destination failed", () =>
     backlog.byDestination(),
   );
-  const onRefreshError: OnError = (error, failures) => void gates.refreshFailed(error, failures);
-  const refreshMs = () => (watch.isIdle ? IDLE_REFRESH_MS * fleetFactor() : REFRESH_MS);
-  const refreshes = every("destinations", [refreshMs, REFRESH_MS], onRefreshError, refresh);
+  const relabel = new Relabel({
+    store: store.outbox,
+    hash: compileRouting(config.routes).hash,
+    others: () => fleet.others.routes,
+    clock,
+    log,
+  });
+  let namesAt = Number.NEGATIVE_INFINITY;
+  /** The poller that watches does it; another one is still due if it watches later. */
+  const labels = new Loop({
+    name: "outbox-labels",
+    async pass() {
+      if (watch.mayRest) return "idle";
+      const result = await relabel.pass();
+      if (result === "again" || !relabel.isAlone || clock.monotonic() < namesAt) return result;
+      namesAt = clock.monotonic() + NAMES_MS;
+      const names = await store.outbox.destinationsWaiting();
+      poller.claimUnknown(names.filter((name) => config.destinations[name] === undefined));
+      return "idle";
+    },
+    intervalMs: LABELS_MS,
+    backoff: { firstMs: LABELS_MS, longestMs: GAUGES_RETRY_MS },
+    staleAfterMs: LABELS_MS + STALE_AFTER_MS,
+    onError: logFailures(log, "taking the labels of former routes failed"),
+    clock,
+  });
   wakes.hasPoller = true;
-  wakes.poller = () => {
-    poller.wake();
-    watch.wake();
-  };
-  wakes.receive = (rows, insert) => watch.receive(rows, insert);
+  wakes.poller = () => watch.wake();
+  // Receipts of several replicas do not see each other's rows before they are committed.
+  const isOnlyPoller = () => fleet.others.routes !== undefined && fleet.others.pollers === 0;
+  receipts.claim = (rows) => (states.areKnown && isOnlyPoller() ? poller.claimForReceipt(rows) : undefined);
+  let leaveStates = (): void => {};
   const service: Service = {
     name: "outbox-poller",
     async start() {
-      for (const loop of [upkeep, cutOffs, refreshes, claims, gauges, destinationGauges]) await loop.start();
+      const isSlow = (destination: string) => poller.isSlow(destination);
+      leaveStates = states.join({ gates, isSlow, isIdle: () => watch.isIdle });
+      for (const loop of [upkeep, cutOffs, claims, gauges, destinationGauges, labels]) await loop.start();
       // The claims of a capturing process follow the log: they look at the outbox less often.
       const subscribe = () => store.onOutboxWake(() => watch.wake(), !outbox.capture.enabled);
       await withTimeout(WAKE_SETUP_MS, "the subscription to outbox wakes", subscribe).catch((error: unknown) => {
@@ -165,9 +175,10 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     async stop(cutoff) {
       watch.stop();
       // Leases are kept until the last delivery has ended.
-      const stopped = [claims, poller, gauges, destinationGauges].map((each) => each.stop(cutoff));
+      const stopped = [claims, poller, gauges, destinationGauges, labels].map((each) => each.stop(cutoff));
       await Promise.all([store.leaveOutboxWatch(), ...stopped]);
-      await Promise.all([upkeep, cutOffs, refreshes].map((each) => each.stop(cutoff)));
+      await Promise.all([upkeep, cutOffs].map((each) => each.stop(cutoff)));
+      leaveStates();
       await gates.stop();
     },
   };
@@ -177,8 +188,9 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     async check() {
       await claims.check();
       await store.outbox.check();
-      // Without the table, rows with a rate limit wait for ever, and open breakers are not shared.
-      if (needsSharedState(config)) await refreshes.check();
+      // Without the table, rows with a rate limit wait for ever, and open breakers are not shared. The trouble of what
+      // cells share is not that of a cell.
+      if (control === store && needsSharedState(config)) await states.check();
     },
   };
   return {
@@ -188,7 +200,10 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
   };
 }
 
-type OnError = LoopOptions["onError"];
+/** Up to 32 that rest cost the database no more than a small fleet. @param others pollers of other processes */
+export function fleetFactorOf(others: number): number {
+  return Math.min(Math.max(1, (others + 1) / SMALL_FLEET), MOST_FLEET_FACTOR);
+}
 
 /** A database that hangs must not delay the start: polling works without wakes. */
 const WAKE_SETUP_MS = 3000;
@@ -204,9 +219,8 @@ const RESTING_RECLAIM_MS = 4500;
 const SMALL_FLEET = 8;
 /** A poller forgets within eight seconds that another one watches. */
 const MOST_FLEET_FACTOR = 4;
-/** A pause is in force in every replica within a second. */
-const REFRESH_MS = 500;
-/** Without a delivery it is in force with the next claim. */
-const IDLE_REFRESH_MS = 5000;
-const STALE_STATE_MS = 750;
 const GAUGES_RETRY_MS = 10_000;
+/** Most passes look at the last heartbeat, and no further. */
+const LABELS_MS = 1000;
+/** A thousand names take the database 50 ms. */
+const NAMES_MS = 5000;

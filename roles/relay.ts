@@ -1,10 +1,12 @@
-import { Relay } from "../src/core/delivery/relay.ts";
+import { CONNECTION_HEADERS, Relay } from "../src/core/delivery/relay.ts";
+import { compileRouting } from "../src/core/delivery/routing.ts";
 import { topicParts } from "../src/core/delivery/template.ts";
+import type { RelayRules } from "../src/ports/store.ts";
 import { Loop, logFailures } from "../src/runtime/loop.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 
 /** Role `relay`: copies pending push rows into the outbox. */
-export function relayRole({ config, store, clock, log, metrics, wakes, fleet }: RoleContext): RoleParts {
+export function relayRole({ config, store, clock, log, metrics, wakes, receipts, fleet }: RoleContext): RoleParts {
   const { relay: settings } = config.inbox;
   if (!settings.enabled) return {};
   const pushed = Object.entries(config.sources).filter(([, source]) => source.consumption === "push");
@@ -13,12 +15,20 @@ export function relayRole({ config, store, clock, log, metrics, wakes, fleet }: 
     // A poller here claims them, and calls the others when they are too many.
     if (!wakes.hasPoller) store.announceOutbox();
   };
-  const relay = new Relay({
-    store: store.inbox,
+  const routing = compileRouting(config.routes);
+  const rules: RelayRules = {
     topics: Object.fromEntries(pushed.map(([name, { topic }]) => [name, topicParts(topic, name)])),
     ownKeySources: pushed.filter(([, { keyScope }]) => keyScope === "source").map(([name]) => name),
-    batchSize: settings.batchSize,
+    route: routing.destinationOf,
+    routes: routing.hash,
     maxAttempts: settings.maxAttempts,
+    droppedHeaders: CONNECTION_HEADERS,
+  };
+  receipts.relay = rules;
+  const relay = new Relay({
+    store: store.inbox,
+    rules,
+    batchSize: settings.batchSize,
     onRelayed,
     clock,
     metrics,
@@ -37,10 +47,7 @@ export function relayRole({ config, store, clock, log, metrics, wakes, fleet }: 
   const gaugeIntervalMs = Math.max(settings.pendingGaugeIntervalMs, pollIntervalMs);
   const gauges = new Loop({
     name: "inbox-gauges",
-    async pass() {
-      await relay.gauge();
-      return "idle";
-    },
+    pass: () => relay.gauge(),
     intervalMs: gaugeIntervalMs,
     staleAfterMs: gaugeIntervalMs + STALE_AFTER_MS,
     onError: logFailures(log, "reading the inbox gauges failed"),

@@ -4,16 +4,19 @@ import { Command, CommanderError } from "commander";
 import { addCellCommands } from "../src/cli/cells.ts";
 import { addConfigCommands } from "../src/cli/config.ts";
 import { addConsoleCommand } from "../src/cli/console.ts";
+import { migrate } from "../src/cli/database.ts";
 import { addDestinationCommands } from "../src/cli/destinations.ts";
 import { addExplainCommand } from "../src/cli/explain.ts";
-import { lastWords, VERSION } from "../src/cli/io.ts";
+import { action, lastWords, VERSION } from "../src/cli/io.ts";
 import { addParkedCommands } from "../src/cli/parked.ts";
 import { addReplayCommand } from "../src/cli/replay.ts";
+import { run } from "../src/cli/run.ts";
 import { addStatusCommands } from "../src/cli/status.ts";
 import { addTailCommand } from "../src/cli/tail.ts";
 import { addTraceCommand } from "../src/cli/trace.ts";
 import { addTransformCommand } from "../src/cli/transform.ts";
 import { ConfigError, StoppingError } from "../src/model/errors.ts";
+import type { StartProcess } from "../src/setup/process.ts";
 
 // Messages outlive two collections of the young generation and are garbage soon after; the engine would let the old
 // generation grow to several times what is in use. Resident under full load: 165 instead of 215 MiB, at no measurable
@@ -28,7 +31,6 @@ const EXIT_USAGE = 2;
 const EXIT_FAILURE = 1;
 const EXIT_PIPE_CLOSED = 141;
 
-// Commands import their work when they run: `svc --version` should load no database driver.
 const { env } = process;
 const io = {
   env,
@@ -46,6 +48,9 @@ for (const stream of [process.stdout, process.stderr]) {
     process.exit(EXIT_PIPE_CLOSED);
   });
 }
+
+/** What a process has and commands have not, such as its servers, is loaded for a process alone. */
+const start: StartProcess = async (options) => (await import("./wire.ts")).startProcess(options);
 
 interface Options {
   readonly config?: string;
@@ -82,7 +87,7 @@ Examples:
   svc parked list                       which rows failed for good and wait for a decision
   svc status                            the whole installation at a glance
   svc trace order-4711                  where is this message, and why does it wait
-  svc cells list                        with several cells: how many buckets each has, and which move
+  svc cells of order-4711               with several cells: which one has the messages of a key
   svc migrate                           apply the schema migrations and exit
   svc config check --strict             is this configuration valid? every problem at once
   svc config print                      what is in effect, and where each value came from
@@ -97,8 +102,7 @@ Exit codes: 0 clean stop, 2 configuration or usage error, 1 anything else.`,
   .enablePositionalOptions()
   .exitOverride()
   .action(async (roles: string[], options: Options) => {
-    const { run } = await import("../src/cli/run.ts");
-    await run({ env, file: options.config, roles, once: options.once ?? false, cells: options.cells });
+    await run({ ...options, env, file: options.config, roles }, start);
   });
 
 program
@@ -111,10 +115,7 @@ program
 Runs under a database lock, so any number of replicas may run it at once. Use it as a separate step where the service
 runs with database.migrate: false, for example because its user may not create tables.`,
   )
-  .action(async (options: Options) => {
-    const { migrate } = await import("../src/cli/database.ts");
-    await migrate(options.config ?? program.opts<Options>().config, io);
-  });
+  .action(action(({ config }) => migrate(config, io)));
 
 program
   .command("dev")
@@ -122,11 +123,12 @@ program
     "run everything on this machine: embedded PostgreSQL in .svc/, sample svc.yml, and a receiver that prints deliveries",
   )
   .option("-c, --config <file>", "configuration file, made when it is not there (default: svc.yml)")
-  .action(async (options: Options) => {
-    const file = options.config ?? program.opts<Options>().config;
-    const { dev } = await import("../src/cli/dev.ts");
-    await dev({ env, file, directory: process.cwd(), print: (line) => process.stdout.write(`${line}\n`) });
-  });
+  .action(
+    action(async ({ config: file }) => {
+      const { dev } = await import("../src/cli/dev.ts");
+      await dev({ start, env, file, directory: process.cwd(), print: (line) => process.stdout.write(`${line}\n`) });
+    }),
+  );
 
 addConfigCommands(program, io);
 addTransformCommand(program, io);

@@ -3,43 +3,25 @@ import type { Config } from "../src/config/types.ts";
 import { Health } from "../src/core/health.ts";
 import { createRedactor } from "../src/core/redaction/redact.ts";
 import { BodyBudget } from "../src/http/exchange.ts";
-import { processRoutes } from "../src/http/processRoutes.ts";
+import { processRoutes } from "../src/http/process/routes.ts";
 import { createApps, type Route } from "../src/http/routes.ts";
 import { HttpServer } from "../src/http/server.ts";
 import { ConfigError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
-import type { Log, SecretMasker } from "../src/ports/runtime.ts";
+import type { Log } from "../src/ports/runtime.ts";
 import { createMetrics } from "../src/runtime/metrics.ts";
 import { startInOrder, stopPhases } from "../src/runtime/shutdown.ts";
-import { systemClock } from "../src/time/clock.ts";
+import type { StartProcess } from "../src/setup/process.ts";
+import { openTransforms } from "../src/setup/transforms.ts";
+import { systemClock, systemTimer } from "../src/time/clock.ts";
 import { adminRole } from "./admin.ts";
 import type { RoleParts } from "./context.ts";
-import { type DataOptions, openData, type SharedParts } from "./data.ts";
+import { openDatabase, openInstallation, type SharedParts } from "./data.ts";
 import { ingestRole } from "./ingest.ts";
-import { openTransforms } from "./transforms.ts";
 
 /** The composition root: the only place that puts a process together. */
 
-interface RunOptions extends DataOptions {
-  /** As {@link RoleContext} has it. */
-  readonly configText: string;
-  readonly secrets: SecretMasker;
-}
-
-interface RunningProcess {
-  /** The data port; 0 in the configuration lets the system choose one. */
-  readonly port: number;
-  /** Stops everything in the order of the spec. Rejects with an AggregateError when a part failed to stop. */
-  stop(): Promise<void>;
-}
-
-/**
- * Starts the roles of this process.
- *
- * @throws ConfigError for what cannot run, StoreError when no database answers, or the error of the part that failed to
- *   start; the other parts are stopped again by then
- */
-export async function startProcess(options: RunOptions): Promise<RunningProcess> {
+export const startProcess: StartProcess = async (options) => {
   const { config, log, stopping } = options;
   const roles = new Set(options.roles);
   await refuseWhatCannotRun(config, roles);
@@ -55,11 +37,12 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
     configText: options.configText,
     clock: systemClock,
     secrets: options.secrets,
-    redact: createRedactor(options.secrets, MAX_STORED_REASON),
-    evaluator: transforms.evaluator,
+    redact: createRedactor(options.secrets),
+    evaluator: transforms,
     bodies: new BodyBudget(config.server.maxBufferedBodyBytes, systemClock),
   };
-  const data = await openData(options, shared, registry);
+  const open = config.database.cells.length === 0 ? openDatabase : openInstallation;
+  const data = await open(options, shared, registry);
   const { context } = data;
   const parts: RoleParts[] = [...data.parts];
   if (roles.has("ingest")) parts.push(await ingestRole(context, data.entrances));
@@ -80,30 +63,24 @@ export async function startProcess(options: RunOptions): Promise<RunningProcess>
   );
   const servers = httpServers(config, routes, log);
   const waiters = parts.flatMap((part) => part.waiters ?? []);
-  const workers = [...data.workers, ...parts.flatMap((part) => part.workers ?? [])];
-  const closers = [...data.closers, transforms.service, ...parts.flatMap((part) => part.closers ?? [])];
+  const workers = [health.watch(systemTimer), ...data.workers, ...parts.flatMap((part) => part.workers ?? [])];
+  const closers = [...data.closers, transforms, ...parts.flatMap((part) => part.closers ?? [])];
 
-  const tools = { log, clock: systemClock };
-  await startInOrder([...data.pools, ...closers, ...workers, ...waiters, ...servers], START_UNDO_MS, stopping, tools);
+  await startInOrder([...data.pools, ...closers, ...workers, ...waiters, ...servers], START_UNDO_MS, stopping, { log });
   log.info({ port: servers[0]?.port, version: options.version }, "ready");
 
-  return {
-    port: servers[0]?.port ?? 0,
-    stop: () =>
-      stopPhases(
-        [
-          { name: "http", services: [...servers, ...waiters], timeoutMs: HTTP_DRAIN_MS },
-          { name: "workers", services: workers, timeoutMs: config.outbox.shutdownTimeoutMs },
-          { name: "publishers", services: closers, timeoutMs: CLOSE_MS },
-          { name: "database", services: data.pools, timeoutMs: CLOSE_MS },
-        ],
-        tools,
-      ),
-  };
-}
+  return () =>
+    stopPhases(
+      [
+        { name: "http", services: [...servers, ...waiters], timeoutMs: HTTP_DRAIN_MS },
+        { name: "workers", services: workers, timeoutMs: config.outbox.shutdownTimeoutMs },
+        { name: "publishers", services: closers, timeoutMs: CLOSE_MS },
+        { name: "database", services: data.pools, timeoutMs: CLOSE_MS },
+      ],
+      { log },
+    );
+};
 
-/** The stored reason is also for people who read the table. */
-const MAX_STORED_REASON = 2000;
 const HTTP_DRAIN_MS = 5000;
 const CLOSE_MS = 5000;
 const START_UNDO_MS = 5000;

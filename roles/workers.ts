@@ -5,9 +5,9 @@ import type { Service } from "../src/ports/runtime.ts";
 import { REPLICA } from "../src/runtime/log.ts";
 import { systemClock, systemTimer } from "../src/time/clock.ts";
 import type { RoleContext, RoleParts, Wakes } from "./context.ts";
-import { retentionRole } from "./finishedRows.ts";
 import { pollerRole } from "./poller.ts";
 import { relayRole } from "./relay.ts";
+import { retentionRole } from "./retention.ts";
 
 /** The roles that work in one database: the whole installation, or a cell of it. */
 
@@ -27,12 +27,12 @@ export async function workerRoles(context: RoleContext, roles: ReadonlySet<Role>
 
 /** Notes in the database that this process is alive, and what it counted. */
 export function heartbeatOf(
-  { store, tally, fleet, log }: RoleContext,
-  { version, roles, knowsCells }: Omit<ProcessName, "name" | "upMs">,
+  { control, tally, fleet, log }: Pick<RoleContext, "control" | "tally" | "fleet" | "log">,
+  { version, roles, routes }: Pick<ProcessName, "version" | "roles" | "routes">,
 ): Service {
   return new Heartbeat({
-    store: store.operations,
-    process: { name: REPLICA, version, roles, knowsCells },
+    store: control.operations,
+    process: { name: REPLICA, version, roles, routes },
     tally,
     onBeat(others) {
       fleet.others = others;
@@ -49,7 +49,6 @@ export function newWakes(pollIntervalMs: number): Wakes {
     relay: () => {},
     relayed: () => {},
     poller: () => {},
-    receive: (_rows, insert) => insert(undefined),
     hasPoller: false,
     pollerIntervalMs: () => pollIntervalMs,
   };

@@ -1,10 +1,9 @@
-import type { Command } from "commander";
 import { openSourcesNotice } from "../config/checks/entries.ts";
 import { jsonSchema } from "../config/jsonSchema.ts";
-import { type Inspection, inspectConfig, type LoadedConfig } from "../config/load.ts";
+import { type Inspection, inspectConfig } from "../config/load.ts";
 import { printConfig } from "../config/print.ts";
 import type { ConfigProblem } from "../model/errors.ts";
-import { type CommandIo, FILE_OPTION } from "./io.ts";
+import { type AddCommands, action, type CommandIo, FILE_OPTION } from "./io.ts";
 
 const EXIT_CONFIGURATION = 2;
 
@@ -13,12 +12,8 @@ interface ConfigOptions {
   readonly strict?: boolean;
 }
 
-/**
- * Adds `config check`, `config print` and `config schema`.
- *
- * @param program the command to add them to; a `--config` option of its own counts too
- */
-export function addConfigCommands(program: Command, io: CommandIo): void {
+/** Adds `config check`, `config print` and `config schema`. */
+export const addConfigCommands: AddCommands = (program, io) => {
   const config = program.command("config").description("check, show and document the configuration");
   config.addHelpText("after", EXAMPLES);
 
@@ -31,14 +26,14 @@ export function addConfigCommands(program: Command, io: CommandIo): void {
       "make warnings errors: unknown keys and variables, settings without effect; notices stay notices",
     )
     .addHelpText("after", CHECK_EXAMPLES)
-    .action((_options: ConfigOptions, command: Command) => check(command.optsWithGlobals<ConfigOptions>(), io));
+    .action(action((options: ConfigOptions) => check(options, io)));
 
   config
     .command("print")
     .description("show the configuration in effect as YAML, secrets masked, with the origin of each value")
     .option(...FILE_OPTION)
     .addHelpText("after", PRINT_EXAMPLES)
-    .action((_options: ConfigOptions, command: Command) => print(command.optsWithGlobals<ConfigOptions>(), io));
+    .action(action((options: ConfigOptions) => print(options, io)));
 
   config
     .command("schema")
@@ -47,39 +42,35 @@ export function addConfigCommands(program: Command, io: CommandIo): void {
     .action(() => {
       io.stdout.write(`${JSON.stringify(jsonSchema(), null, 2)}\n`);
     });
-}
+};
 
 function check(options: ConfigOptions, io: CommandIo): void {
-  const inspection = inspect(options, io);
-  const loaded = reportProblems(inspection, io);
+  const { loaded, warnings, source } = inspect(options, io);
   if (loaded === undefined) return;
-  io.stdout.write(`configuration is valid (${inspection.source})\n`);
-  io.stdout.write(listed("warning", inspection.warnings));
+  io.stdout.write(`configuration is valid (${source})\n`);
+  io.stdout.write(listed("warning", warnings));
   const notice = openSourcesNotice(loaded.config);
   if (notice !== undefined) io.stdout.write(listed("notice", [notice]));
 }
 
 function print(options: ConfigOptions, io: CommandIo): void {
-  const inspection = inspect(options, io);
-  const loaded = reportProblems(inspection, io);
+  const { loaded, warnings } = inspect(options, io);
   if (loaded === undefined) return;
   io.stdout.write(printConfig(loaded));
-  io.stderr.write(listed("warning", inspection.warnings));
+  io.stderr.write(listed("warning", warnings));
 }
 
-function inspect(options: ConfigOptions, io: CommandIo): Inspection {
-  return inspectConfig({ env: io.env, file: options.config, strict: options.strict, readFile: io.readFile });
-}
-
-/** Writes the problems with the warnings that may explain them. @returns the configuration if it has no problems */
-function reportProblems(inspection: Inspection, io: CommandIo): LoadedConfig | undefined {
+/** Writes the problems with the warnings that may explain them. */
+function inspect({ config: file, strict }: ConfigOptions, io: CommandIo): Inspection {
+  const inspection = inspectConfig({ env: io.env, file, strict, readFile: io.readFile });
   const { loaded, problems, warnings, source } = inspection;
-  if (loaded !== undefined) return loaded;
-  const count = problems.length === 1 ? "1 problem" : `${problems.length} problems`;
-  io.stderr.write(`configuration is not valid (${source}): ${count}\n`);
-  io.stderr.write(listed("error", problems) + listed("warning", warnings));
-  io.setExitCode(EXIT_CONFIGURATION);
-  return undefined;
+  if (loaded === undefined) {
+    const count = problems.length === 1 ? "1 problem" : `${problems.length} problems`;
+    io.stderr.write(`configuration is not valid (${source}): ${count}\n`);
+    io.stderr.write(listed("error", problems) + listed("warning", warnings));
+    io.setExitCode(EXIT_CONFIGURATION);
+  }
+  return inspection;
 }
 
 function listed(level: string, problems: readonly ConfigProblem[]): string {

@@ -1,16 +1,15 @@
-import type { Command } from "commander";
 import { loadConfig } from "../config/load.ts";
-import { parseBy } from "../core/finished/requests.ts";
+import { BY } from "../core/operations/syntax.ts";
 import { createSignInCode } from "../http/console/sessions.ts";
-import { type CommandIo, FILE_OPTION, operator, optionParser, usageError } from "./io.ts";
+import { type AddCommands, action, FILE_OPTION, operator, optionParser, usageError } from "./io.ts";
 
 interface SignInOptions {
   readonly config?: string;
   readonly by: string;
 }
 
-/** Adds `console sign-in`. @param program the command to add it to; a `--config` option of its own counts too */
-export function addConsoleCommand(program: Command, io: CommandIo): void {
+/** Adds `console sign-in`. */
+export const addConsoleCommand: AddCommands = (program, io) => {
   const console = program.command("console").description("sign in to the console");
   console
     .command("sign-in")
@@ -18,20 +17,18 @@ export function addConsoleCommand(program: Command, io: CommandIo): void {
       "print a one-time code for the console: for admin credentials that a browser cannot send, such as hmac",
     )
     .option(...FILE_OPTION)
-    .option("--by <name>", "who signs in, for the audit log", optionParser(parseBy), operator())
+    .option("--by <name>", "who signs in, for the audit log", optionParser(BY.parse), operator())
     .addHelpText("after", EXAMPLES)
-    .action((_options: SignInOptions, command: Command) => {
-      const { config: file, by } = command.optsWithGlobals<SignInOptions>();
-      const { auth, insecure } = loadConfig({ env: io.env, file, readFile: io.readFile }).config.admin;
-      if (auth === undefined || insecure) {
-        usageError(
-          command,
-          "the console of this configuration needs no sign-in: it has no admin.auth, or admin.insecure",
-        );
-      }
-      io.stdout.write(`${createSignInCode(auth, by, Date.now())}\n`);
-    });
-}
+    .action(
+      action(({ config: file, by }: SignInOptions, command) => {
+        const { auth, insecure } = loadConfig({ env: io.env, file, readFile: io.readFile }).config.admin;
+        if (auth === undefined || insecure) usageError(command, NO_SIGN_IN);
+        io.stdout.write(`${createSignInCode(auth, by, Date.now())}\n`);
+      }),
+    );
+};
+
+const NO_SIGN_IN = "the console of this configuration needs no sign-in: it has no admin.auth, or admin.insecure";
 
 const EXAMPLES = `
 The code is made from admin.auth of the configuration and needs no running service. Each process accepts it once, for two minutes.

@@ -1,53 +1,46 @@
 import type { Command } from "commander";
 import { renamedKeys } from "../config/checks/sections.ts";
-import { didYouMean } from "../config/kinds.ts";
 import type { Config } from "../config/types.ts";
-import { type Audit, createAudit } from "../core/operations/audit.ts";
-import { operatorView, type Show } from "../core/redaction/hidePayload.ts";
-import { createRedactor, type KnownSecrets, type Redact } from "../core/redaction/redact.ts";
+import { Tally } from "../core/operations/heartbeat.ts";
+import { createOperations, type Operations } from "../core/operations/operations.ts";
+import { createRedactor } from "../core/redaction/redact.ts";
 import { ConfigError, errorText } from "../model/errors.ts";
 import type { OperatorStore } from "../ports/operatorStore.ts";
-import type { Log } from "../ports/runtime.ts";
+import type { CheckedTables, SchemaNeeds } from "../ports/store.ts";
+import { createMetrics } from "../runtime/metrics.ts";
 import { handleSignals } from "../runtime/shutdown.ts";
-import { type Clock, systemClock } from "../time/clock.ts";
-import { type CommandIo, plainText } from "./io.ts";
-import type { Prepared } from "./run.ts";
+import { everySource } from "../setup/sources.ts";
+import { createOperatorStore } from "../setup/stores.ts";
+import { openTransforms } from "../setup/transforms.ts";
+import { systemClock } from "../time/clock.ts";
+import { action, type CommandIo, plainText } from "./io.ts";
+import { type Prepared, prepare } from "./run.ts";
 
 /** What a command does with the database of the configuration. */
 export interface DatabaseWork {
   /** Checks the arguments against the configuration, before it connects. @throws ConfigError */
-  readonly check?: ((config: Config) => void) | undefined;
+  readonly check?: (config: Config) => void;
+  /** The tables that are checked before the work, and what it needs of them. */
+  readonly tables?: CheckedTables;
+  readonly needs?: SchemaNeeds;
+  /** Whether it waits for the database as long as a start does; others for {@link LONGEST_ASK_MS}. */
+  readonly waits?: boolean;
   /** Whether a signal aborts the work, which then reports how far it came; by default it ends the process. */
   readonly endsOnSignal?: boolean;
-  /** Checks the tables and does the work. @returns what is printed, after the log */
+  /** @returns what is printed, after the log */
   readonly work: (tools: DatabaseTools) => Promise<string>;
 }
 
-export interface DatabaseTools {
+export interface DatabaseTools extends Operations {
   readonly config: Config;
   readonly store: OperatorStore;
-  readonly secrets: KnownSecrets;
-  readonly redact: Redact;
-  /** The last step of what the command prints of rows. */
-  readonly show: Show;
-  readonly audit: Audit;
-  readonly clock: Clock;
-  readonly log: Log;
   /** Aborts on a signal. */
   readonly signal: AbortSignal;
 }
 
-/**
- * The action of a command that works on the database of the configuration.
- *
- * @param plan is given the options, those before the command's name included
- */
+/** The action of a command that works on the database of the configuration. @param plan as of {@link action} */
 export function databaseAction<O>(io: CommandIo, plan: (options: O, command: Command) => DatabaseWork) {
-  return async (...given: readonly unknown[]): Promise<void> => {
-    const command = given.at(-1) as Command;
-    const options = command.optsWithGlobals<O & { readonly config?: string }>();
-    await onDatabase(io, options.config, plan(options, command));
-  };
+  return action<O>((options, command) => onDatabase(io, options.config, plan(options, command)));
 }
 
 /**
@@ -58,86 +51,75 @@ export function databaseAction<O>(io: CommandIo, plan: (options: O, command: Com
  *   signal that is printed instead, and the exit code is 1
  */
 export async function onDatabase(io: CommandIo, file: string | undefined, command: DatabaseWork): Promise<void> {
-  // Imported late: `svc --version` should load no database driver.
-  const { prepare } = await import("./run.ts");
-  const prepared = prepare({ env: io.env, file, roles: [], once: false });
-  command.check?.(prepared.config);
-  if (!command.endsOnSignal) return runCommand(prepared, io, command, new AbortController().signal);
-  await untilSignal(prepared, io, (signal) => runCommand(prepared, io, command, signal));
+  const { check, tables, needs, waits = false, endsOnSignal = false, work } = command;
+  const prepared = prepare({ env: io.env, file, commandLog: waits ? undefined : io.stderr });
+  const { config, secrets, running } = prepared;
+  const { log } = running;
+  check?.(config);
+  await runWork(prepared, io, endsOnSignal, async (signal, print) => {
+    const store = await createOperatorStore(config, log);
+    const evaluator = openTransforms(config, new Set(), log);
+    try {
+      const { startupTimeoutMs } = config.database;
+      await store.waitUntilReady(waits ? startupTimeoutMs : Math.min(startupTimeoutMs, LONGEST_ASK_MS), signal);
+      const leftOut = store.cells?.watch();
+      if (tables !== undefined) await store.schema.checkColumns(tables, needs);
+      const sources = () => everySource({ config, evaluator, log, clock: systemClock, ...unseen() });
+      const operations = createOperations({ config, store, secrets, redact: createRedactor(secrets), log, sources });
+      print(await work({ ...operations, config, store, signal }));
+      for (const { name, reason } of leftOut?.() ?? [])
+        io.stderr.write(`svc: the cell ${name} was left out, it does not answer: ${plainText(reason, MOST_SHOWN)}\n`);
+    } finally {
+      await evaluator.stop(signal);
+      await store.close();
+    }
+  });
 }
 
+/** Nobody scrapes the process of a command. */
+const unseen = () => ({
+  metrics: createMetrics({ version: "", roles: [], processMetrics: false }).metrics,
+  tally: new Tally(systemClock),
+});
+
 /**
- * Runs work that a signal aborts: what that throws is printed then, and the exit code is 1.
+ * Runs work for a command.
  *
- * @throws what the work throws before
+ * @param endsOnSignal whether a signal aborts the work: what that throws is printed then, and the exit code is 1
+ * @param work is given what prints its result: the lines for people come after the log
+ * @throws what the work throws before a signal
  */
-export async function untilSignal(
-  { running: { log, flush } }: Pick<Prepared, "running">,
+async function runWork(
+  { running: { log, flush } }: Prepared,
   io: CommandIo,
-  work: (signal: AbortSignal) => Promise<void>,
+  endsOnSignal: boolean,
+  work: (signal: AbortSignal, print: (text: string) => void) => Promise<void>,
 ): Promise<void> {
+  const print = (text: string) => {
+    flush();
+    io.stdout.write(text);
+  };
   let ended: Promise<void> = Promise.resolve();
-  const signals = handleSignals({ log, flush, stop: () => ended });
-  ended = work(signals.stopping);
+  const signals = endsOnSignal ? handleSignals({ log, flush, stop: () => ended }) : undefined;
+  const signal = signals?.stopping ?? new AbortController().signal;
+  ended = work(signal, print).finally(flush);
   try {
     await ended;
   } catch (error) {
-    if (!signals.stopping.aborted) throw error;
+    if (!signal.aborted) throw error;
     io.stderr.write(`svc: ${errorText(error)}\n`);
     io.setExitCode(EXIT_FAILURE);
   } finally {
-    signals.dispose();
+    signals?.dispose();
     flush();
   }
 }
 
 const EXIT_FAILURE = 1;
+/** For how long a command waits for the database: somebody waits for its answer, and it starts in a second. */
+const LONGEST_ASK_MS = 2000;
 /** Characters of a reason. */
 const MOST_SHOWN = 200;
-/** Characters of a text that is kept with a change; far above what the options admit. */
-const LONGEST_NOTE = 2000;
-
-async function runCommand(
-  { config, running, secrets }: Prepared,
-  { stdout, stderr }: CommandIo,
-  { work }: DatabaseWork,
-  signal: AbortSignal,
-): Promise<void> {
-  const { log, flush } = running;
-  const { createOperatorStore } = await import("../../roles/database.ts");
-  const store = await createOperatorStore(config, systemClock, log);
-  try {
-    await store.waitUntilReady(config.database.startupTimeoutMs, signal);
-    const redact = createRedactor(secrets, LONGEST_NOTE);
-    const leftOut = store.cells?.watch();
-    const audit = createAudit({ store: store.operations, redact, log });
-    const show = operatorView(secrets, config.admin.redactPayloadPaths);
-    const result = await work({ config, store, secrets, redact, show, audit, clock: systemClock, log, signal });
-    // The lines for people come last.
-    flush();
-    stdout.write(result);
-    for (const { name, reason } of leftOut?.() ?? []) {
-      stderr.write(`svc: the cell ${name} was left out, it does not answer: ${plainText(reason, MOST_SHOWN)}\n`);
-    }
-  } finally {
-    await store.close();
-    flush();
-  }
-}
-
-/**
- * Checks that a destination is configured.
- *
- * @param place where the name was given, for the error
- * @throws ConfigError that lists the destinations
- */
-export function requireDestination({ destinations }: Config, name: string, place: string): void {
-  if (Object.hasOwn(destinations, name)) return;
-  const names = Object.keys(destinations);
-  const known = names.length === 0 ? "there are none" : `the destinations are ${names.join(", ")}`;
-  const message = `there is no destination ${JSON.stringify(name)}: ${known}${didYouMean(name, names)}`;
-  throw new ConfigError([{ path: place, message }]);
-}
 
 /**
  * `svc migrate`: applies the bundled migrations even where `database.migrate` is false, and checks the tables.
@@ -147,6 +129,7 @@ export function requireDestination({ destinations }: Config, name: string, place
  */
 export async function migrate(file: string | undefined, io: CommandIo): Promise<void> {
   await onDatabase(io, file, {
+    waits: true,
     check({ database }) {
       if (renamedKeys(database).length === 0) return;
       const message = "the bundled migrations know only the default names: make the renamed tables and columns by hand";

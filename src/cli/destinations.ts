@@ -1,22 +1,16 @@
-import type { Command } from "commander";
-import { DestinationControl, parsePauseDuration } from "../core/destinations/control.ts";
-import { parseReason } from "../core/finished/requests.ts";
+import { requireName } from "../config/kinds.ts";
 import type { DestinationOverview } from "../core/operations/shown.ts";
-import type { Show } from "../core/redaction/hidePayload.ts";
-import { type DatabaseWork, databaseAction, onDatabase, requireDestination } from "./database.ts";
-import { type Columns, type CommandIo, FILE_OPTION, operator, optionParser, plainText, textTable } from "./io.ts";
+import { PAUSE_DURATION, REASON } from "../core/operations/syntax.ts";
+import { type DatabaseWork, databaseAction } from "./database.ts";
+import { type AddCommands, type Columns, FILE_OPTION, operator, optionParser, plainText, textTable } from "./io.ts";
 
 interface PauseOptions {
   readonly reason: string;
   readonly for?: number;
 }
 
-/**
- * Adds `destinations list`, `destinations pause` and `destinations resume`.
- *
- * @param program the command to add them to; a `--config` option of its own counts too
- */
-export function addDestinationCommands(program: Command, io: CommandIo): void {
+/** Adds `destinations list`, `destinations pause` and `destinations resume`. */
+export const addDestinationCommands: AddCommands = (program, io) => {
   const destinations = program
     .command("destinations")
     .description("show, pause and resume destinations")
@@ -29,8 +23,7 @@ export function addDestinationCommands(program: Command, io: CommandIo): void {
     .option("--json", "print what GET /admin/destinations answers with")
     .action(
       databaseAction(io, ({ json = false }: { readonly json?: boolean }) =>
-        withControl(null, async (control, show) => {
-          const rows = show(await control.list());
+        listing((rows) => {
           if (json) return `${JSON.stringify({ destinations: rows }, null, 2)}\n`;
           return rows.length === 0 ? "no destinations are configured\n" : textTable(rows, COLUMNS);
         }),
@@ -40,17 +33,17 @@ export function addDestinationCommands(program: Command, io: CommandIo): void {
   destinations
     .command("pause <name>")
     .description("stop deliveries to a destination in every replica until it is resumed")
-    .requiredOption("--reason <text>", "why, shown to those who list the destinations", optionParser(parseReason))
+    .requiredOption("--reason <text>", "why, shown to those who list the destinations", optionParser(REASON.parse))
     .option(
       "--for <duration>",
       "end by itself after this time, such as 30s, 15m, 2h or 1d",
-      optionParser(parsePauseDuration),
+      optionParser(PAUSE_DURATION.parse),
     )
     .option(...FILE_OPTION)
     .action(
       databaseAction(io, ({ reason, for: forMs }: PauseOptions, { args: [name = ""] }) =>
-        withControl(name, async (control) => {
-          await control.pause(name, { reason, forMs }, operator());
+        changing(name, async ({ destinations }) => {
+          await destinations.pause(name, { reason, forMs }, operator());
           return `${name} is paused${forMs === undefined ? "" : ` for ${ageOf(forMs)}`}\n`;
         }),
       ),
@@ -62,12 +55,12 @@ export function addDestinationCommands(program: Command, io: CommandIo): void {
     .option(...FILE_OPTION)
     .action(
       databaseAction(io, (_options, { args: [name = ""] }) =>
-        withControl(name, async (control) =>
-          (await control.resume(name, operator())) ? `${name} is resumed\n` : `${name} was not paused\n`,
+        changing(name, async ({ destinations }) =>
+          (await destinations.resume(name, operator())) ? `${name} is resumed\n` : `${name} was not paused\n`,
         ),
       ),
     );
-}
+};
 
 const EXAMPLES = `
 A pause is kept in the database: it takes effect in every replica within a second and survives restarts. Rows of a
@@ -82,23 +75,6 @@ Examples:
   svc destinations list
   svc destinations pause billing --reason "they migrate until noon" --for 2h
   svc destinations resume billing`;
-
-/**
- * {@link stateSummary} of a destination, from the database.
- *
- * @param name of a configured destination
- * @throws ConfigError for a bad configuration, StoreError when no database answers
- */
-export async function destinationState(file: string | undefined, name: string, io: CommandIo): Promise<string> {
-  let text = "";
-  const work = withControl(null, async (control, show) => {
-    const row = show(await control.list()).find((each) => each.name === name);
-    if (row !== undefined) text = stateSummary(row);
-    return "";
-  });
-  await onDatabase(io, file, work);
-  return text;
-}
 
 /** The state of a destination on one line: what waits for it, why its breaker is open, how a delivery failed last. */
 export function stateSummary(row: DestinationOverview): string {
@@ -115,19 +91,20 @@ export function stateSummary(row: DestinationOverview): string {
 /** Characters of a reason on the line of one destination. */
 const LONGEST_REASON = 200;
 
-type ControlWork = (control: DestinationControl, show: Show) => Promise<string>;
+const TABLES = ["outbox", "destinations"] as const;
 
-/**
- * @param changed the destination that the work changes: it must be configured, and the table of the pauses there; null
- *   for a read, which works without that table
- */
-function withControl(changed: string | null, work: ControlWork): DatabaseWork {
+/** A read, which works without the table of the pauses. */
+export function listing(print: (rows: readonly DestinationOverview[]) => string): DatabaseWork {
+  return { tables: TABLES, work: async ({ destinations, show }) => print(show(await destinations.list())) };
+}
+
+/** A change of a destination that is configured. */
+function changing(name: string, work: DatabaseWork["work"]): DatabaseWork {
   return {
-    check: (config) => changed !== null && requireDestination(config, changed, "destinations"),
-    async work({ config, store, show, audit, log }) {
-      await store.schema.checkColumns(["outbox", "destinations"], { destinations: changed !== null });
-      return work(new DestinationControl({ destinations: config.destinations, store, audit, log }), show);
-    },
+    check: ({ destinations }) => requireName("destination", name, Object.keys(destinations), "destinations"),
+    tables: TABLES,
+    needs: { destinations: true },
+    work,
   };
 }
 

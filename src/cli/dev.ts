@@ -8,10 +8,12 @@ import { inspectConfig } from "../config/load.ts";
 import type { Config } from "../config/types.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../dev/embeddedPostgres.ts";
 import { escapeControls } from "../model/text.ts";
+import type { StartProcess } from "../setup/process.ts";
 import { folderWith } from "./io.ts";
 import { prepare, serve } from "./run.ts";
 
 interface DevArguments {
+  readonly start: StartProcess;
   readonly env: NodeJS.ProcessEnv;
   /** `--config`; created when missing. Default: `svc.yml`. */
   readonly file: string | undefined;
@@ -26,7 +28,7 @@ interface DevArguments {
  *
  * @throws the error of the part that failed to start; the other parts are stopped again
  */
-export async function dev({ env, file = "svc.yml", directory, print }: DevArguments): Promise<void> {
+export async function dev({ start, env, file = "svc.yml", directory, print }: DevArguments): Promise<void> {
   const configFile = path.resolve(directory, file);
   const made = !existsSync(configFile);
   if (made) writeFileSync(configFile, sampleConfig(path.dirname(configFile)));
@@ -47,13 +49,8 @@ export async function dev({ env, file = "svc.yml", directory, print }: DevArgume
     ends.push(() => receiver.stop());
     const variables = devVariables(database, receiver.url);
     const ownEnv = { ...LOOPBACK_ONLY, ...env, ...variables };
-    const prepared = prepare({
-      env: { ...consoleVariables(ownEnv, configFile), ...ownEnv },
-      file: configFile,
-      roles: [],
-      once: false,
-    });
-    await serve(prepared, atEnd);
+    const prepared = prepare({ env: { ...consoleVariables(ownEnv, configFile), ...ownEnv }, file: configFile });
+    await serve(prepared, start, atEnd);
     print(firstScreen(prepared.config, receiver.url));
   } catch (error) {
     await atEnd();
@@ -164,19 +161,13 @@ function schemaPath(directory: string): string {
   return folder === undefined ? "docs/config.schema.json" : path.relative(directory, path.join(folder, file));
 }
 
-/** The receiver of `svc dev`. */
-interface Receiver {
-  readonly url: string;
-  stop(): Promise<void>;
-}
-
 /**
  * Starts an HTTP receiver on 127.0.0.1 that accepts and prints every delivery.
  *
  * @param preferredPort taken when it is free, else any other
  * @param print called with one line per delivery
  */
-async function startReceiver(preferredPort: number, print: (line: string) => unknown): Promise<Receiver> {
+async function startReceiver(preferredPort: number, print: (line: string) => unknown) {
   const server = createServer((req, res) => {
     void text(req).then(
       (body) => {
@@ -194,7 +185,7 @@ async function startReceiver(preferredPort: number, print: (line: string) => unk
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     stop: () =>
-      new Promise((resolve) => {
+      new Promise<void>((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();
       }),

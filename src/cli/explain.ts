@@ -1,9 +1,7 @@
-import type { Command } from "commander";
-import { addressingOf } from "../../roles/destinations.ts";
 import { destinationKindOf } from "../adapters/kinds.ts";
 import { loadConfig } from "../config/load.ts";
 import type { Config, DestinationConfig, RouteConfig, TransformConfig } from "../config/types.ts";
-import { COLUMN_MAX_ATTEMPTS, MAX_RETRY_DELAY_MS } from "../core/delivery/failure.ts";
+import { MAX_RETRY_DELAY_MS } from "../core/delivery/failure.ts";
 import {
   type MessageFields,
   messageFields,
@@ -11,11 +9,15 @@ import {
   type RoutingKey,
   renderRoutingKey,
 } from "../core/delivery/template.ts";
+import type { DestinationOverview } from "../core/operations/shown.ts";
+import { COLUMN_MAX_ATTEMPTS } from "../model/rows.ts";
 import { maskUrls } from "../model/secret.ts";
 import { escapeControls } from "../model/text.ts";
 import { compileTopicPattern } from "../model/topicPattern.ts";
-import { destinationState } from "./destinations.ts";
-import { type CommandIo, FILE_OPTION, readInput } from "./io.ts";
+import { addressingOf } from "../setup/destinations.ts";
+import { onDatabase } from "./database.ts";
+import { listing, stateSummary } from "./destinations.ts";
+import { type AddCommands, action, FILE_OPTION, readInput } from "./io.ts";
 
 interface ExplainOptions {
   readonly config?: string;
@@ -27,8 +29,8 @@ interface ExplainOptions {
 
 const EXIT_NOT_DELIVERED = 1;
 
-/** Adds `explain topic`. @param program the command to add it to; a `--config` option of its own counts too */
-export function addExplainCommand(program: Command, io: CommandIo): void {
+/** Adds `explain topic`. */
+export const addExplainCommand: AddCommands = (program, io) => {
   const explain = program.command("explain").description("show what the configuration does with a message");
   explain.addHelpText("after", EXAMPLES);
   explain
@@ -46,23 +48,32 @@ export function addExplainCommand(program: Command, io: CommandIo): void {
     )
     .option("--state", "show the state of the destination, from the database")
     .addHelpText("after", EXAMPLES)
-    .action(async (name: string, _options: ExplainOptions, command: Command) => {
-      const options = command.optsWithGlobals<ExplainOptions>();
-      const { config } = loadConfig({ env: io.env, file: options.config, readFile: io.readFile });
-      const { destination, lines } = explainTopic(config, {
-        topic: name,
-        key: options.key ?? null,
-        aggregateType: options.aggregateType ?? null,
-        payload: options.payload === undefined ? null : await readInput(command, "--payload", options.payload, io),
-      });
-      const showsState = options.state === true && destination !== undefined;
-      const state = showsState ? [line("state", await destinationState(options.config, destination, io))] : [];
-      const width = Math.max(...lines.map(({ label }) => label.length));
-      for (const { label, text } of [...lines, ...state])
-        io.stdout.write(`${label.padEnd(width)}  ${escapeControls(text)}\n`);
-      if (destination === undefined) io.setExitCode(EXIT_NOT_DELIVERED);
-    });
-}
+    .action(
+      action(async (options: ExplainOptions, command) => {
+        const { config: file, key = null, aggregateType = null, payload } = options;
+        const { config } = loadConfig({ env: io.env, file, readFile: io.readFile });
+        const { destination, lines } = explainTopic(config, {
+          topic: command.args[0] ?? "",
+          key,
+          aggregateType,
+          payload: payload === undefined ? null : await readInput(command, "--payload", payload, io),
+        });
+        const width = Math.max(...lines.map(([label]) => label.length));
+        const textOf = (rows: readonly DestinationOverview[] = []) => {
+          const states = rows.filter(({ name }) => name === destination).map((row) => ["state", stateSummary(row)]);
+          return [...lines, ...states]
+            .map(([label = "", text = ""]) => `${label.padEnd(width)}  ${escapeControls(text)}\n`)
+            .join("");
+        };
+        if (options.state === true && destination !== undefined) await onDatabase(io, file, listing(textOf));
+        else io.stdout.write(textOf());
+        if (destination === undefined) io.setExitCode(EXIT_NOT_DELIVERED);
+      }),
+    );
+};
+
+/** Label and text of each. */
+type Lines = readonly (readonly [string, string])[];
 
 const EXAMPLES = `
 Only --state needs the database. Exit code 1 when no route matches: such a row goes dead.
@@ -81,35 +92,40 @@ interface ExplainedRow {
   readonly payload: string | null;
 }
 
-interface TopicExplanation {
-  /** Where it goes; undefined when no route matches: such a row goes dead. */
-  readonly destination: string | undefined;
-  readonly lines: readonly ExplainedLine[];
-}
-
 /**
  * What the poller would do with a row: route, destination with its limits, transforms, address and key, in its order.
+ *
+ * @returns `destination`: undefined when no route matches: such a row goes dead
  */
-function explainTopic(config: Pick<Config, "routes" | "destinations" | "outbox">, row: ExplainedRow): TopicExplanation {
-  const topic = line("topic", row.topic);
+function explainTopic(
+  config: Pick<Config, "routes" | "destinations" | "outbox">,
+  row: ExplainedRow,
+): { readonly destination: string | undefined; readonly lines: Lines } {
   const matching = config.routes.flatMap((route, index) =>
-    compileTopicPattern(route.topicPattern)(row.topic) ? [{ route, index, path: `routes[${index}]` }] : [],
+    compileTopicPattern(route.topicPattern)(row.topic) ? [{ route, path: `routes[${index}]` }] : [],
   );
   const [first, ...shadowed] = matching;
   const destination = first && config.destinations[first.route.destination];
   if (first === undefined || destination === undefined) {
     const patterns = config.routes.map((route) => JSON.stringify(route.topicPattern)).join(", ");
     const tried = patterns === "" ? "there are no routes" : `none matches, of ${patterns}`;
-    return { destination: undefined, lines: [topic, line("route", `${tried}: a row with this topic goes dead`)] };
+    const dead = `${tried}: a row with this topic goes dead`;
+    return {
+      destination: undefined,
+      lines: [
+        ["topic", row.topic],
+        ["route", dead],
+      ],
+    };
   }
   const name = first.route.destination;
   return {
     destination: name,
     lines: [
-      topic,
-      line("route", named(first)),
-      ...shadowed.map((other) => line("shadowed", `${named(other)} matches too, but ${first.path} comes first`)),
-      line("destination", `${name} (${destination.kind})`),
+      ["topic", row.topic],
+      ["route", named(first)],
+      ...shadowed.map((other) => ["shadowed", `${named(other)} matches too, but ${first.path} comes first`] as const),
+      ["destination", `${name} (${destination.kind})`],
       ...limitLines(destination, first, config.outbox),
       ...transformLines(first.route.transform, `${first.path}.transform`),
       ...transformLines(destination.transform, `destinations.${name}.transform`),
@@ -120,7 +136,6 @@ function explainTopic(config: Pick<Config, "routes" | "destinations" | "outbox">
 
 interface MatchingRoute {
   readonly route: RouteConfig;
-  readonly index: number;
   /** Its key path. */
   readonly path: string;
 }
@@ -129,38 +144,32 @@ function named({ route, path }: MatchingRoute): string {
   return `${path} ${JSON.stringify(route.topicPattern)} to ${route.destination}`;
 }
 
-function transformLines(transform: TransformConfig | undefined, path: string): ExplainedLine[] {
+function transformLines(transform: TransformConfig | undefined, path: string): Lines {
   if (transform === undefined) return [];
   const { timeoutMs, maxDepth, onError } = transform;
-  return [line("transform", `${path} (timeoutMs ${timeoutMs}, maxDepth ${maxDepth}, onError ${onError})`)];
+  return [["transform", `${path} (timeoutMs ${timeoutMs}, maxDepth ${maxDepth}, onError ${onError})`]];
 }
 
 /** Where the message goes, as far as the configuration and the row tell. */
-function targetLines(destination: DestinationConfig, route: MatchingRoute, row: ExplainedRow): ExplainedLine[] {
+function targetLines(destination: DestinationConfig, route: MatchingRoute, row: ExplainedRow): Lines {
   const kind = destinationKindOf(destination);
   const keys = destination as unknown as Readonly<Record<string, string>>;
   const { address, routingKey } = addressingOf(destination);
   const { name, text } = kind.explain(destination);
-  const lines = [line(name, maskUrls(text))];
+  const lines: [string, string][] = [[name, maskUrls(text)]];
   if (kind.address !== null && address !== null) {
     const from = kind.address.from === null ? undefined : keys[kind.address.from];
     const origin = from === undefined ? `template ${JSON.stringify(keys[kind.address.template])}` : `column ${from}`;
-    lines.push(line(kind.address.name, `${rendered((fields) => address.render(fields), row)}  (${origin})`));
+    lines.push([kind.address.name, `${rendered((fields) => address.render(fields), row)}  (${origin})`]);
   }
   if (kind.routingKey !== null) {
     const path = `destinations.${route.route.destination}.${kind.routingKey.template}`;
-    lines.push(keyLine(kind.routingKey.name, routingKey, path, route, row));
+    lines.push([kind.routingKey.name, keyText(routingKey, path, route, row)]);
   }
   return lines;
 }
 
-function keyLine(
-  label: string,
-  own: RoutingKey | null,
-  ownPath: string,
-  { route, path }: MatchingRoute,
-  row: ExplainedRow,
-): ExplainedLine {
+function keyText(own: RoutingKey | null, ownPath: string, { route, path }: MatchingRoute, row: ExplainedRow): string {
   const template = route.routingKeyTemplate;
   const rule = {
     routingKey: template === undefined ? null : parseRoutingKeyTemplate(template),
@@ -170,7 +179,7 @@ function keyLine(
     template === undefined
       ? `${ownPath} ${JSON.stringify(own?.template.text)}`
       : `${path}.routingKeyTemplate ${JSON.stringify(template)}`;
-  return line(label, `${rendered((fields) => renderRoutingKey(own, rule, fields), row)}  (${origin})`);
+  return `${rendered((fields) => renderRoutingKey(own, rule, fields), row)}  (${origin})`;
 }
 
 /** What a template gives for the row, or why it gives nothing. */
@@ -202,18 +211,14 @@ function rendered(render: (fields: MessageFields) => string | null, row: Explain
 }
 
 /** The limits of a destination in effect; a value that is not the destination's own has the key it comes from. */
-function limitLines(
-  destination: DestinationConfig,
-  route: MatchingRoute,
-  outbox: Config["outbox"],
-): readonly ExplainedLine[] {
+function limitLines(destination: DestinationConfig, route: MatchingRoute, outbox: Config["outbox"]): Lines {
   return [
-    line("concurrency", concurrencyText(destination.concurrency, outbox.concurrency)),
-    line("rate limit", rateText(destination.rateLimit)),
-    line("retry", retryText(destination.retry, outbox.retryBaseDelayMs)),
-    line("attempts", attemptsText(destination.maxAttempts)),
-    line("breaker", breakerText(destination.circuitBreaker)),
-    line("exhausted", exhaustedText(route)),
+    ["concurrency", concurrencyText(destination.concurrency, outbox.concurrency)],
+    ["rate limit", rateText(destination.rateLimit)],
+    ["retry", retryText(destination.retry, outbox.retryBaseDelayMs)],
+    ["attempts", attemptsText(destination.maxAttempts)],
+    ["breaker", breakerText(destination.circuitBreaker)],
+    ["exhausted", exhaustedText(route)],
   ];
 }
 
@@ -254,10 +259,3 @@ function exhaustedText({ route, path }: MatchingRoute): string {
   if (route.onExhausted === "dead") return "the row is dead, later ones of its key go on";
   return `the row is parked, later ones of its key wait  (${path}.onExhausted)`;
 }
-
-interface ExplainedLine {
-  readonly label: string;
-  readonly text: string;
-}
-
-const line = (label: string, text: string): ExplainedLine => ({ label, text });

@@ -23,6 +23,9 @@ export interface CommandIo {
   readonly readFile?: ReadFile;
 }
 
+/** Adds commands to another one, whose own `--config` option counts too. */
+export type AddCommands = (program: Command, io: CommandIo) => void;
+
 /** The option of every command that reads the configuration. */
 export const FILE_OPTION = [
   "-c, --config <file>",
@@ -41,6 +44,18 @@ export async function readInput(command: Command, option: string, file: string, 
   } catch (error) {
     return usageError(command, `${option}: cannot read ${file === "-" ? "standard input" : file}: ${errorText(error)}`);
   }
+}
+
+/**
+ * The action of a command.
+ *
+ * @param act is given the options, those before the command's name included, and the command, which has the arguments
+ */
+export function action<O>(act: (options: O & { readonly config?: string }, command: Command) => void | Promise<void>) {
+  return (...given: readonly unknown[]) => {
+    const command = given.at(-1) as Command;
+    return act(command.optsWithGlobals(), command);
+  };
 }
 
 /** Ends the command with exit code 2. @throws CommanderError always, after the message is written */
@@ -68,14 +83,6 @@ export function optionParser<T>(parse: (text: string) => T): (text: string) => T
 export function repeatedOption<T>(parse: (text: string) => T): (text: string, before?: readonly T[]) => readonly T[] {
   return (text, before = []) => [...before, optionParser(parse)(text)];
 }
-
-/** The parser of an option that is a whole number of at most six digits. */
-export const numberOption = (from: number, to: number): ((text: string) => number) =>
-  optionParser((text) => {
-    const value = Number(text);
-    if (/^\d{1,6}$/.test(text) && value >= from && value <= to) return value;
-    throw new Error(`a whole number from ${from} to ${to} is expected`);
-  });
 
 /** The columns of a table for people: title and cell of each, in order. */
 export type Columns<T> = readonly (readonly [title: string, cell: (row: T) => string])[];

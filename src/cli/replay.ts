@@ -1,36 +1,27 @@
-import type { Command } from "commander";
-import { createRowChanges } from "../../roles/finishedRows.ts";
-import { everySource } from "../../roles/ingest.ts";
-import { openTransforms } from "../../roles/transforms.ts";
-import { leftText } from "../core/finished/leftRows.ts";
-import type { Replay } from "../core/finished/replay.ts";
-import type { JobRun, JobShown, ReplayJobs } from "../core/finished/replayJobs.ts";
+import { requireName } from "../config/kinds.ts";
+import { othersText } from "../core/operations/replay.ts";
+import type { JobRun, JobShown, ReplayJobs } from "../core/operations/replayJobs.ts";
 import {
   hasFilter,
   MOST_PER_SECOND,
   misfit,
   NO_FILTER,
-  parseFinishedState,
-  parseInstant,
-  parseMessageId,
-  parseText,
   type ReplayPreview,
   type ReplayRequest,
-} from "../core/finished/requests.ts";
-import { Tally } from "../core/operations/heartbeat.ts";
-import type { Show } from "../core/redaction/hidePayload.ts";
+} from "../core/operations/replayRequest.ts";
+import type { FailedGroup } from "../core/operations/shown.ts";
+import { FINISHED_STATE, instant, MESSAGE_ID, numberUpTo, STORABLE } from "../core/operations/syntax.ts";
 import { withoutTable } from "../model/errors.ts";
 import type { MessageId } from "../model/rows.ts";
 import type { FinishedRow, FinishedState } from "../ports/finishedRows.ts";
-import { createMetrics } from "../runtime/metrics.ts";
-import { type DatabaseTools, type DatabaseWork, databaseAction, requireDestination } from "./database.ts";
+import { type DatabaseWork, databaseAction } from "./database.ts";
 import {
+  type AddCommands,
   type Columns,
   type CommandIo,
   cellColumn,
   doneText,
   FILE_OPTION,
-  numberOption,
   operator,
   optionParser,
   plainText,
@@ -45,7 +36,9 @@ interface ReplayOptions {
   readonly state?: FinishedState;
   readonly id?: readonly MessageId[];
   readonly topic?: readonly string[];
-  readonly destination?: string;
+  /** False with `--no-destination`. */
+  readonly destination?: string | false;
+  readonly reason?: string;
   readonly to?: string;
   readonly createdAfter?: string;
   readonly createdBefore?: string;
@@ -55,60 +48,58 @@ interface ReplayOptions {
   readonly jobs?: boolean;
 }
 
-/** Adds `replay`. @param program the command to add it to; a `--config` option of its own counts too */
-export function addReplayCommand(program: Command, io: CommandIo): void {
+/** Adds `replay`. */
+export const addReplayCommand: AddCommands = (program, io) => {
   program
     .command("replay")
     .description("deliver finished rows again: moves sent and dead outbox rows that match every filter back to pending")
     .option(...FILE_OPTION)
     .option("--inbox", "receive dead inbox rows again, instead; goes with --state, --id, --source and the two instants")
-    .option("--source <name>", "only inbox rows of this source", optionParser(parseText))
-    .option("--state <state>", "only rows in this state: sent or dead", optionParser(parseFinishedState))
-    .option("--id <uuid>", "only this row; may be repeated", repeatedOption(parseMessageId))
-    .option("--topic <topic>", "only rows with this topic; may be repeated", repeatedOption(parseText))
-    .option("--destination <name>", "only rows that go to this destination", optionParser(parseText))
+    .option("--source <name>", "only inbox rows of this source", optionParser(STORABLE.parse))
+    .option("--state <state>", "only rows in this state: sent or dead", optionParser(FINISHED_STATE.parse))
+    .option("--id <uuid>", "only this row; may be repeated", repeatedOption(MESSAGE_ID.parse))
+    .option("--topic <topic>", "only rows with this topic; may be repeated", repeatedOption(STORABLE.parse))
+    .option("--destination <name>", "only rows that go to this destination", optionParser(STORABLE.parse))
+    .option("--no-destination", "only rows that no route sends anywhere")
+    .option("--reason <text>", "only dead rows that failed for this reason, but for numbers and ids in it")
     .option(
       "--created-after <instant>",
       "only rows created after, such as 2026-01-05T08:30:00Z",
-      optionParser((text) => parseInstant(text, "after")),
+      optionParser(instant("after").parse),
     )
-    .option(
-      "--created-before <instant>",
-      "only rows created before",
-      optionParser((text) => parseInstant(text, "before")),
-    )
-    .option("--to <name>", "deliver them to this destination from now on", optionParser(parseText))
+    .option("--created-before <instant>", "only rows created before", optionParser(instant("before").parse))
+    .option("--to <name>", "deliver them to this destination from now on", optionParser(STORABLE.parse))
     .option("--dry-run", "count the rows and show some of them; change nothing")
-    .option("--per-second <count>", "most rows in a second", numberOption(1, MOST_PER_SECOND))
+    .option("--per-second <count>", "most rows in a second", optionParser(numberUpTo(MOST_PER_SECOND).parse))
     .option(
       "--resume <id>",
       "resume an interrupted or failed replay, or one whose process is gone",
-      optionParser(parseMessageId),
+      optionParser(MESSAGE_ID.parse),
     )
     .option("--jobs", "list the replays, newest first")
     .addHelpText("after", EXAMPLES)
     .action(
       databaseAction(io, (options: ReplayOptions, command) => {
         const { id: ids, topic: topics, to: toDestination, perSecond } = options;
-        const { inbox, source, state, destination, createdAfter, createdBefore } = options;
-        const where = { inbox, source, state, ids, topics, destination };
+        const { inbox, source, state, reason, createdAfter, createdBefore } = options;
+        const destination = options.destination === false ? null : options.destination;
+        const where = { inbox, source, state, ids, topics, destination, reason };
         const request = { ...where, createdAfter, createdBefore, toDestination };
         if (options.jobs === true)
           return withJobs(async ({ jobs, show }) => {
-            const listed = show(await jobs.list(MOST_JOBS));
-            return textTable(listed, [...cellColumn(listed), ...JOB_COLUMNS]);
+            return textTable(show(await jobs.list(MOST_JOBS)), JOB_COLUMNS);
           });
         if (options.resume !== undefined) return resumeJob(options.resume, io);
         if (!hasFilter(request)) usageError(command, `${NO_FILTER} ${FILTERS}`);
-        const reason = misfit({ ...request, perSecond });
-        if (reason !== undefined) usageError(command, reason);
-        return replay(request, options, io);
+        const problem = misfit({ ...request, perSecond });
+        if (problem !== undefined) usageError(command, problem);
+        return replayRows(request, options, io);
       }),
     );
-}
+};
 
 const FILTERS =
-  "The filters are --state, --id, --topic, --destination, --created-after and --created-before; with --inbox also --source.";
+  "The filters are --state, --id, --topic, --destination, --reason, --created-after and --created-before; with --inbox also --source.";
 
 const EXAMPLES = `
 The rows keep their id, and are delivered before everything created later, in order per key. Make the dry run first:
@@ -125,24 +116,27 @@ Examples:
   svc replay --state dead --destination billing --dry-run            what would be delivered again?
   svc replay --destination billing --created-after 2026-01-05T08:00:00Z --created-before 2026-01-05T09:30:00Z
   svc replay --state dead --destination billing --to billing-standby  the same rows, to another destination
+  svc replay --no-destination --reason 'no route matches the topic "orders.craeted"'   one group of failures
   svc replay --inbox --source github                                  dead inbox rows of one source
   svc replay --id 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f               this one row`;
 
 /** Moves the rows or, in a dry run, shows them. A signal ends it between two batches, with exit code 1. */
-function replay(request: ReplayRequest, { dryRun = false, perSecond }: ReplayOptions, io: CommandIo): DatabaseWork {
+function replayRows(request: ReplayRequest, { dryRun = false, perSecond }: ReplayOptions, io: CommandIo): DatabaseWork {
   const { destination, toDestination, inbox } = request;
   return {
-    check(config) {
-      if (destination !== undefined) requireDestination(config, destination, "--destination");
-      if (toDestination !== undefined) requireDestination(config, toDestination, "--to");
-    },
-    ...withJobs(async ({ jobs, rows, show, signal }) => {
-      if (dryRun) return previewText(show(await rows.preview(request, SAMPLE_SIZE, signal)));
+    ...withJobs(async ({ jobs, replay, show, signal }) => {
+      if (dryRun) return previewText(show(await replay.preview(request, SAMPLE_SIZE, signal)));
       if (!inbox)
         return await execute(jobs, await jobs.start(request, operator(), perSecond ?? null, signal), signal, io);
-      const { moved, ...left } = await rows.run(request, operator(), signal);
-      return movedText(moved, leftText(left));
-    }, inbox),
+      const { moved, refusal } = await replay.run(request, operator(), signal);
+      return movedText(moved, refusal && othersText(refusal));
+    }),
+    check({ destinations }) {
+      const names = Object.keys(destinations);
+      if (typeof destination === "string") requireName("destination", destination, names, "--destination");
+      if (toDestination !== undefined) requireName("destination", toDestination, names, "--to");
+    },
+    ...(inbox && { tables: ["inbox", ...TABLES] }),
   };
 }
 
@@ -157,67 +151,42 @@ function resumeJob(id: string, io: CommandIo): DatabaseWork {
   });
 }
 
-interface JobTools {
-  readonly jobs: ReplayJobs;
-  readonly rows: Replay;
-  readonly show: Show;
-  readonly signal: AbortSignal;
-}
+const TABLES = ["outbox", "history"] as const;
 
-/** @param inbox whether the work needs the inbox table */
-function withJobs(work: (tools: JobTools) => Promise<string>, inbox = false): DatabaseWork {
+function withJobs(work: DatabaseWork["work"]): DatabaseWork {
   return {
     endsOnSignal: true,
-    async work(tools) {
-      const { config, store, show, signal, log } = tools;
-      await store.schema.checkColumns(inbox ? ["inbox", "outbox", "history"] : ["outbox", "history"]);
-      const transforms = inbox ? openTransforms(config, new Set(), log) : undefined;
-      const { jobs, replay: rows } = createRowChanges(tools, undefined, transforms && sourcesOf(tools, transforms));
-      try {
-        return await work({ jobs, rows, show, signal });
-      } catch (error) {
+    tables: TABLES,
+    work: (tools) =>
+      work(tools).catch((error: unknown) => {
         withoutTable(error);
-        const table = `${config.database.operationsTablePrefix}job`;
+        const table = `${tools.config.database.operationsTablePrefix}job`;
         throw new Error(`the table ${table} cannot be used: see docs/status.md, "Tables"`, { cause: error });
-      } finally {
-        await transforms?.service.stop(signal);
-      }
-    },
+      }),
   };
-}
-
-/** What receives inbox rows again. */
-function sourcesOf(tools: DatabaseTools, { evaluator }: ReturnType<typeof openTransforms>) {
-  // Nobody scrapes this process.
-  const { metrics } = createMetrics({ version: "", roles: [], processMetrics: false });
-  return everySource({ ...tools, evaluator, metrics, tally: new Tally(tools.clock) });
 }
 
 /** @throws Error with the command that resumes the job, when the signal aborts or the database fails */
 async function execute(jobs: ReplayJobs, run: JobRun, signal: AbortSignal, io: CommandIo): Promise<string> {
   const { id } = run;
-  let job: JobShown | undefined;
-  try {
-    const total = (await jobs.get(id))?.total ?? null;
-    job = await jobs.execute(run, signal, showing(io.stderr, total));
-  } catch (error) {
-    throw new Error(`the replay ended early: svc replay --resume ${id} resumes it`, { cause: error });
-  }
+  const resumes = `svc replay --resume ${id} resumes it`;
+  const job = await jobs.execute(run, signal, showing(io.stderr)).catch((error: unknown) => {
+    throw new Error(`the replay ended early: ${resumes}`, { cause: error });
+  });
   const { state = "gone", moved = 0, lastError = null } = job ?? {};
   if (state === "done") return movedText(moved, lastError ?? undefined);
   if (state === "interrupted") {
     const were = `${moved} ${moved === 1 ? "row was" : "rows were"}`;
-    throw new Error(`the replay ended early, after ${were} moved: svc replay --resume ${id} resumes it`);
+    throw new Error(`the replay ended early, after ${were} moved: ${resumes}`);
   }
   const what = state === "running" ? "resumed by another process" : state;
   throw new Error(`the replay ${id} is ${what} after ${rowsOf(moved)}`);
 }
 
 /** @returns shows the progress on a stream: a line now and then, which a terminal overwrites */
-function showing(stream: CommandIo["stderr"], total: number | null): (moved: number) => void {
-  const startedAt = performance.now();
-  let shownAt = startedAt;
-  return (moved) => {
+function showing(stream: CommandIo["stderr"]): (moved: number, total: number | null) => void {
+  let shownAt = performance.now();
+  return (moved, total) => {
     const now = performance.now();
     if (now - shownAt < (stream.isTTY === true ? REDRAWN_MS : LINE_MS)) return;
     shownAt = now;
@@ -234,10 +203,18 @@ function movedText(moved: number, left: string | undefined): string {
   return doneText(`${rowsOf(moved)} moved to pending`, moved, left);
 }
 
-function previewText({ count, sample }: ReplayPreview): string {
+function previewText({ count, sample, groups }: ReplayPreview): string {
   const shown = sample.length < count ? `; the first ${sample.length} of them:` : "";
-  return `${rowsOf(count)} would be moved to pending${shown}\n${textTable(sample, [...cellColumn(sample), ...COLUMNS])}`;
+  const table = textTable(sample, [...cellColumn(sample), ...COLUMNS]);
+  return `${rowsOf(count)} would be moved to pending${shown}\n${table}${count === 0 ? "" : `\n${textTable(groups, GROUPS)}`}`;
 }
+
+const GROUPS: Columns<FailedGroup> = [
+  ["rows", ({ count }) => String(count)],
+  ["destination", ({ destination }) => plainText(destination ?? "none", 40)],
+  ["topic", ({ topic }) => plainText(topic ?? "", 40)],
+  ["reason", ({ reason }) => plainText(reason ?? "", 120)],
+];
 
 const JOB_COLUMNS: Columns<JobShown> = [
   ["id", ({ id }) => id],

@@ -1,6 +1,4 @@
-import { createStore, prepareStore } from "../../roles/database.ts";
-import { retentions } from "../../roles/finishedRows.ts";
-import { cellConfig, servedCells } from "../config/cells.ts";
+import { cellConfig, identityOf, servedCells } from "../config/cells.ts";
 import { openSourcesNotice } from "../config/checks/entries.ts";
 import { readFileFromDisk } from "../config/file.ts";
 import { loadConfig } from "../config/load.ts";
@@ -10,14 +8,19 @@ import { checkRoles, parseRole, rolesEnabled } from "../config/roles.ts";
 import { secretIn } from "../config/shape.ts";
 import type { CellConfig, Config } from "../config/types.ts";
 import { createRedactor, KnownSecrets } from "../core/redaction/redact.ts";
-import { ConfigError, type ConfigProblem, configErrorOf, errorText, StoppingError } from "../model/errors.ts";
+import { ConfigError, configErrorOf, errorText, StoppingError } from "../model/errors.ts";
 import type { Log } from "../ports/runtime.ts";
+import type { CellIdentity } from "../ports/store.ts";
 import { createLog, parseLogLevel, type RunningLog } from "../runtime/log.ts";
+import { createMetrics } from "../runtime/metrics.ts";
 import { SecretFiles } from "../runtime/secretFiles.ts";
 import { handleSignals } from "../runtime/shutdown.ts";
+import type { StartProcess } from "../setup/process.ts";
+import { retentions } from "../setup/retention.ts";
+import { createStore, prepareStore } from "../setup/stores.ts";
 import { systemClock } from "../time/clock.ts";
 import { withTimeout } from "../time/wait.ts";
-import { maskLastWords, VERSION } from "./io.ts";
+import { type CommandIo, maskLastWords, VERSION } from "./io.ts";
 
 /** A configuration loaded for a process, with the log and the redaction that belong to it. */
 export interface Prepared {
@@ -37,11 +40,13 @@ interface RunArguments {
   /** `--config` */
   readonly file: string | undefined;
   /** Roles named on the command line; empty means every role that the configuration enables. */
-  readonly roles: readonly string[];
+  readonly roles?: readonly string[];
   /** `--once` */
-  readonly once: boolean;
+  readonly once?: boolean | undefined;
   /** `--cells`: names with commas between them; undefined for all. */
   readonly cells?: string | undefined;
+  /** Takes the log of a command, which has errors alone unless `LOG_LEVEL` is below `info`. */
+  readonly commandLog?: CommandIo["stderr"] | undefined;
 }
 
 /**
@@ -49,8 +54,10 @@ interface RunArguments {
  *
  * @throws ConfigError with everything that is wrong, the roles included
  */
-export function prepare({ env, file, roles: named, once, cells: namedCells }: RunArguments): Prepared {
-  const level = parseLogLevel(env.LOG_LEVEL);
+export function prepare(given: RunArguments): Prepared {
+  const { env, file, roles: named = [], once = false, cells: namedCells, commandLog } = given;
+  const wanted = parseLogLevel(env.LOG_LEVEL);
+  const level = commandLog !== undefined && (wanted === "info" || wanted === "warn") ? "error" : wanted;
   const namedRoles = readRoles(named);
   if (once && (namedRoles.length !== 1 || namedRoles[0] !== "retention")) {
     throw usage("--once", "works with the role retention alone: svc retention --once");
@@ -63,25 +70,21 @@ export function prepare({ env, file, roles: named, once, cells: namedCells }: Ru
   const cells = servedCells(config, namedCells);
   const secrets = new KnownSecrets(secretsOf(config));
   maskLastWords(secrets);
-  const running = createLog({ level, roles, redact: createRedactor(secrets, MAX_LOGGED_TEXT, true) });
-  logWarnings(running.log, warnings);
+  const redact = createRedactor(secrets, MAX_LOGGED_TEXT, true);
+  const output = commandLog && { write: (line: string) => void commandLog.write(line) };
+  const running = createLog({ level, roles, redact, ...(output && { output }) });
+  for (const { path, message } of warnings) running.log.warn({ key: path, reason: message }, "configuration warning");
   return { config, configText: printConfig(loaded), source, roles, cells, running, secrets };
 }
 
 /** Runs roles until a signal comes, or one sweep of retention. */
-export async function run(args: RunArguments): Promise<void> {
+export async function run(args: RunArguments, start: StartProcess): Promise<void> {
   const prepared = prepare(args);
-  if (args.once) await retentionOnce(prepared);
-  else {
-    warnOfOpenSources(prepared);
-    await serve(prepared);
-  }
-}
-
-function warnOfOpenSources({ config, roles, running }: Prepared): void {
-  const notice = openSourcesNotice(config);
-  if (notice === undefined || !roles.includes("ingest")) return;
-  running.log.warn({ key: notice.path, reason: notice.message }, "sources accept any caller");
+  if (args.once) return await retentionOnce(prepared);
+  const { config, roles, running } = prepared;
+  const notice = roles.includes("ingest") ? openSourcesNotice(config) : undefined;
+  if (notice) running.log.warn({ key: notice.path, reason: notice.message }, "sources accept any caller");
+  await serve(prepared, start);
 }
 
 /**
@@ -90,8 +93,12 @@ function warnOfOpenSources({ config, roles, running }: Prepared): void {
  * @param atEnd called after the service has stopped, by a signal or because it could not start
  * @throws the error of a failed start
  */
-export async function serve(prepared: Prepared, atEnd: () => Promise<void> = async () => {}): Promise<void> {
-  const { config, configText, source, roles, cells, running, secrets } = prepared;
+export async function serve(
+  prepared: Prepared,
+  start: StartProcess,
+  atEnd: () => Promise<void> = async () => {},
+): Promise<void> {
+  const { config, source, running, secrets } = prepared;
   const { log, flush } = running;
   let stopService = async (): Promise<void> => {};
   let started = (): void => {};
@@ -119,22 +126,11 @@ export async function serve(prepared: Prepared, atEnd: () => Promise<void> = asy
     log,
   });
   try {
-    // Commands prepare themselves as a start does, but have no use for its servers and metrics.
-    const { startProcess } = await import("../../roles/wire.ts");
-    const service = await startProcess({
-      config,
-      configText,
-      roles,
-      cells,
-      version: VERSION,
-      log,
-      secrets,
-      stopping: signals.stopping,
-    });
+    const stop = await start({ ...prepared, version: VERSION, log, stopping: signals.stopping });
     files.start();
     stopService = async () => {
       files.stop();
-      await service.stop();
+      await stop();
     };
   } catch (error) {
     if (signals.stopping.aborted) return;
@@ -159,10 +155,6 @@ function readRoles(named: readonly string[]) {
 
 function usage(path: string, message: string): ConfigError {
   return new ConfigError([{ path, message }]);
-}
-
-function logWarnings(log: Log, warnings: readonly ConfigProblem[]): void {
-  for (const { path, message } of warnings) log.warn({ key: path, reason: message }, "configuration warning");
 }
 
 /** What the log shows of a start; no secret. */
@@ -212,7 +204,8 @@ async function sweepCells(
 ): Promise<void> {
   const sweeps = cells.map(async (cell) => {
     try {
-      await sweep(cellConfig(config, cell), log.child({ cell: cell.name }), stopping);
+      const ownLog = log.child({ cell: cell.name });
+      await sweep(cellConfig(config, cell), ownLog, stopping, identityOf(config, cell));
       return [];
     } catch (error) {
       if (error instanceof ConfigError) return [configErrorOf(cell.name, error)];
@@ -228,13 +221,13 @@ async function sweepCells(
 }
 
 /** Sweeps both tables in turn; a failure of one does not affect the other. */
-async function sweep(config: Config, log: Log, stopping: AbortSignal): Promise<void> {
-  const store = await createStore(config, systemClock, log);
+async function sweep(config: Config, log: Log, stopping: AbortSignal, cell?: CellIdentity): Promise<void> {
+  const store = await createStore(config, log);
   const failures: unknown[] = [];
   try {
-    await prepareStore(store, config, new Set(["retention"]), log, stopping);
+    const part = { cell, holds: cell === undefined ? "everything" : "cell" } as const;
+    await prepareStore(store, config, new Set(["retention"]), log, stopping, part);
     // Nobody scrapes this process.
-    const { createMetrics } = await import("../runtime/metrics.ts");
     const { metrics } = createMetrics({ version: VERSION, roles: ["retention"], processMetrics: false });
     for (const { table, retention } of retentions({ config, store, clock: systemClock, metrics, log }, stopping)) {
       if (stopping.aborted) break;

@@ -1,72 +1,91 @@
-import type { Command } from "commander";
-import { createOverview } from "../../roles/trace.ts";
+import { Option } from "commander";
 import { MOST_FAILED } from "../core/operations/overview.ts";
 import type { OverviewShown } from "../core/operations/shown.ts";
+import { numberUpTo } from "../core/operations/syntax.ts";
+import { durationText } from "../core/operations/timeline.ts";
 import { mayPass, withoutTable } from "../model/errors.ts";
 import type { AuditEntry } from "../ports/operationsStore.ts";
 import { sleep } from "../time/wait.ts";
 import { type DatabaseWork, databaseAction } from "./database.ts";
-import { type Columns, type CommandIo, FILE_OPTION, lastWords, numberOption, plainText, textTable } from "./io.ts";
+import {
+  type AddCommands,
+  type Columns,
+  type CommandIo,
+  FILE_OPTION,
+  lastWords,
+  optionParser,
+  plainText,
+  textTable,
+} from "./io.ts";
 
 interface StatusOptions {
   readonly json?: boolean;
+  readonly check?: boolean;
   readonly watch?: boolean;
   readonly lines?: number;
 }
 
-/** Adds `status` and `audit`. @param program the command to add them to; a `--config` option of its own counts too */
-export function addStatusCommands(program: Command, io: CommandIo): void {
+/** Adds `status` and `audit`. */
+export const addStatusCommands: AddCommands = (program, io) => {
   program
     .command("status")
     .description("show the whole installation at a glance: what is wrong, replicas, sources, destinations")
     .option(...FILE_OPTION)
     .option("--json", "print what GET /admin/overview answers with")
+    .addOption(new Option("--check", "exit code 3 if a line with ! is shown").conflicts("watch"))
     .option("--watch", "again every two seconds, until Ctrl-C")
     .addHelpText(
       "after",
       `
-Reads the database of the configuration: no process need run. Rates are those of the last five minutes.
+Reads the database of the configuration: no process need run. Rates are by the minute, the mean of the last five.
 
-Exit codes: 0 printed, whatever it shows, 2 configuration or usage error, 1 anything else.`,
+Exit codes: 0 printed, with --check only if nothing is wrong, 3 with --check something is, 2 configuration or usage error, 1 anything else.`,
     )
     .action(databaseAction(io, (options: StatusOptions) => status(options, io)));
   program
     .command("audit")
     .description("show what operators did: replays, retries, discards, pauses, resumes")
     .option(...FILE_OPTION)
-    .option("-n, --lines <count>", "how many entries, the newest (default: 50)", numberOption(1, MOST_LINES))
+    .option(
+      "-n, --lines <count>",
+      "how many entries, the newest (default: 50)",
+      optionParser(numberUpTo(MOST_LINES).parse),
+    )
     .option("--json", "an entry a line as JSON")
     .action(databaseAction(io, audit));
-}
+};
 
 const LINES_BY_DEFAULT = 50;
 const MOST_LINES = 1000;
 
-function status({ json = false, watch = false }: StatusOptions, io: CommandIo): DatabaseWork {
+const WRONG_CODE = 3;
+
+function status({ json = false, watch = false, check = false }: StatusOptions, io: CommandIo): DatabaseWork {
   return {
     endsOnSignal: watch,
-    async work(tools) {
-      await tools.store.schema.checkColumns(["outbox", "destinations"]);
-      const overview = createOverview(tools, LONGEST_COUNT_MS);
-      const show = async () => {
-        const shown = tools.show(await overview.read(RATE_MINUTES));
+    tables: ["outbox", "destinations"],
+    async work({ overview, show, signal }) {
+      const read = async () => {
+        const shown = show(await overview.read(RATE_MINUTES, LONGEST_COUNT_MS));
+        if (check && shown.problems.length > 0) io.setExitCode(WRONG_CODE);
         return json ? `${JSON.stringify(shown)}\n` : statusText(shown);
       };
-      if (!watch) return await show();
+      if (!watch) return await read();
       for (;;) {
         try {
-          io.stdout.write(`${json ? "" : CLEAR}${await show()}`);
+          io.stdout.write(`${json ? "" : CLEAR}${await read()}`);
         } catch (error) {
           if (!mayPass(error)) throw error;
           io.stderr.write(`${lastWords(error)}: waiting for the database\n`);
         }
-        await sleep(WATCH_INTERVAL_MS, tools.signal);
+        await sleep(WATCH_INTERVAL_MS, signal);
       }
     },
   };
 }
 
 const RATE_MINUTES = 5;
+const LONGEST_PROBLEM = 250;
 const LONGEST_COUNT_MS = 10_000;
 const WATCH_INTERVAL_MS = 2000;
 /** Clears the terminal (ECMA-48: cursor home, erase to the end). */
@@ -74,10 +93,10 @@ const CLEAR = "\x1b[H\x1b[J";
 
 /** The overview for people. @param shown with the figures of the last {@link RATE_MINUTES} minutes */
 export function statusText(shown: OverviewShown): string {
-  const { at, replicas, sources, destinations, outbox, cells = [] } = shown;
+  const { at, problems, replicas, sources, destinations, unrouted, outbox, cells = [] } = shown;
   const parts = [
-    warningsOf(shown)
-      .map((warning) => `! ${warning}\n`)
+    problems
+      .map(({ text, reason }) => `! ${plainText(reason === null ? text : `${text}: ${reason}`, LONGEST_PROBLEM)}\n`)
       .join(""),
     outbox === null
       ? "outbox    being counted\n"
@@ -85,52 +104,18 @@ export function statusText(shown: OverviewShown): string {
     textTable(cells, CELL_COLUMNS),
     replicas === null ? "" : textTable(replicas, REPLICA_COLUMNS),
     textTable(sources, sourceColumns(at)),
-    textTable(destinations, destinationColumns(at)),
+    textTable(destinations, destinationColumns(at)) + unroutedText(unrouted),
   ];
   return parts.filter((part) => part !== "").join("\n");
 }
 
-/** What an operator should look at first. */
-function warningsOf({
-  replicas,
-  roles,
-  sources,
-  destinations,
-  outbox,
-  relayEnabled,
-  cells = [],
-}: OverviewShown): readonly string[] {
-  const runs = (role: string) => roles === null || (roles[role]?.replicas ?? 0) > 0;
-  const isReceiving = sources.some(({ pending }) => (pending ?? 0) > 0);
-  return [
-    ...cells
-      .filter(({ awaySince }) => awaySince !== null)
-      .map(
-        ({ name, reason }) =>
-          `the cell ${name} does not answer: its figures are missing (${plainText(reason ?? "", 100)})`,
-      ),
-    ...(replicas === null
-      ? ["the replicas are not known: the table of the processes cannot be read (docs/status.md)"]
-      : []),
-    ...(runs("poller") ? [] : ["no poller is alive: nothing is delivered"]),
-    ...(isReceiving && !runs("relay") ? ["no relay is alive: messages wait in the inbox"] : []),
-    ...(isReceiving && !relayEnabled ? ["inbox.relay.enabled is false: messages wait in the inbox"] : []),
-    ...destinations
-      .filter(({ state }) => state !== "ok")
-      .map(({ name, state, pause, breaker }) => {
-        const why = pause?.reason ?? breaker?.reason;
-        return `${name} is ${state}${why === undefined || why === null ? "" : `: ${plainText(why, 100)}`}`;
-      }),
-    ...(outbox !== null && outbox.parked > 0 ? [`${outbox.parked} rows are parked: svc parked list`] : []),
-    ...destinations.flatMap(({ name, minutes }) => {
-      const dead = (minutes ?? []).reduce((sum, minute) => sum + minute.dead, 0);
-      return dead === 0 ? [] : [`${dead} rows for ${name} died in the last ${RATE_MINUTES} minutes`];
-    }),
-  ];
+function unroutedText({ dead, parked, topics }: OverviewShown["unrouted"]): string {
+  if (dead + parked === 0) return "";
+  return `no destination  ${parked} parked, ${atLeast(dead)} dead; topics: ${plainText(topics.join(", "), 100)}\n`;
 }
 
 function oldest(ageMs: number | null): string {
-  return ageMs === null ? "" : `, the oldest for ${ageText(ageMs)}`;
+  return ageMs === null ? "" : `, the oldest for ${durationText(ageMs)}`;
 }
 
 function atLeast(count: number | null): string {
@@ -138,17 +123,15 @@ function atLeast(count: number | null): string {
   return count >= MOST_FAILED ? `${count} or more` : String(count);
 }
 
-function ageText(ms: number): string {
-  const seconds = Math.round(ms / 1000);
-  if (seconds < 120) return `${seconds} s`;
-  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
-}
-
 /** A minute, in the mean of the last ones. The figures include the part of the present minute that has passed. */
-function rate<M>(minutes: readonly M[] | null, counter: keyof M, at: Date): string {
+function rate<M>(minutes: readonly M[] | null, counters: keyof M | readonly (keyof M)[], at: Date): string {
   if (minutes === null) return "?";
-  const sum = minutes.reduce((total, minute) => total + Number(minute[counter]), 0);
-  return String(Math.round(sum / (RATE_MINUTES + (at.getTime() % 60_000) / 60_000)));
+  const sum = minutes.reduce(
+    (total, minute) => total + [counters].flat().reduce((all, each) => all + Number(minute[each as keyof M]), 0),
+    0,
+  );
+  const mean = sum / (RATE_MINUTES + (at.getTime() % 60_000) / 60_000);
+  return mean > 0 && mean < 10 ? mean.toFixed(1) : String(Math.round(mean));
 }
 
 const number = (value: number | null): string => (value === null ? "?" : String(value));
@@ -170,17 +153,18 @@ const sourceColumns = (at: Date): Columns<OverviewShown["sources"][number]> => [
   ["received/min", ({ minutes }) => rate(minutes, "received", at)],
   ["duplicate/min", ({ minutes }) => rate(minutes, "duplicate", at)],
   ["filtered/min", ({ minutes }) => rate(minutes, "filtered", at)],
+  ["refused/min", ({ minutes }) => rate(minutes, "refused", at)],
   ["waiting", ({ pending }) => number(pending)],
-  ["oldest", ({ oldestAgeMs }) => (oldestAgeMs === null ? "" : ageText(oldestAgeMs))],
+  ["oldest", ({ oldestAgeMs }) => (oldestAgeMs === null ? "" : durationText(oldestAgeMs))],
 ];
 
 const destinationColumns = (at: Date): Columns<OverviewShown["destinations"][number]> => [
   ["destination", ({ name }) => plainText(name, 40)],
   ["state", ({ state }) => state],
   ["sent/min", ({ minutes }) => rate(minutes, "sent", at)],
-  ["failed/min", ({ minutes }) => rate(minutes, "failed", at)],
+  ["failed/min", ({ minutes }) => rate(minutes, ["failed", "dead"], at)],
   ["waiting", ({ backlog }) => number(backlog)],
-  ["oldest", ({ oldestAgeMs }) => (oldestAgeMs === null ? "" : ageText(oldestAgeMs))],
+  ["oldest", ({ oldestAgeMs }) => (oldestAgeMs === null ? "" : durationText(oldestAgeMs))],
   ["blocked keys", ({ blockedKeys }) => number(blockedKeys)],
   ["parked", ({ parked }) => number(parked)],
   ["dead", ({ dead }) => atLeast(dead)],
@@ -197,7 +181,7 @@ function audit({ lines = LINES_BY_DEFAULT, json = false }: StatusOptions): Datab
       }
       const oldestFirst = entries.toReversed();
       return json
-        ? oldestFirst.map(({ position: _position, ...entry }) => `${JSON.stringify(entry)}\n`).join("")
+        ? oldestFirst.map((entry) => `${JSON.stringify(entry)}\n`).join("")
         : textTable(oldestFirst, AUDIT_COLUMNS);
     },
   };

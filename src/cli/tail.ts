@@ -1,10 +1,10 @@
-import type { Command } from "commander";
-import { tail } from "../core/trace/tail.ts";
+import { numberUpTo } from "../core/operations/syntax.ts";
+import { tail } from "../core/operations/tail.ts";
 import { withoutTable } from "../model/errors.ts";
 import type { HistoryEntry } from "../ports/historyStore.ts";
 import { pause } from "../time/wait.ts";
 import { type DatabaseWork, databaseAction } from "./database.ts";
-import { type CommandIo, FILE_OPTION, lastWords, numberOption, plainText } from "./io.ts";
+import { type AddCommands, type CommandIo, FILE_OPTION, lastWords, optionParser, plainText } from "./io.ts";
 import { factsOf } from "./trace.ts";
 
 interface TailCommandOptions {
@@ -12,17 +12,21 @@ interface TailCommandOptions {
   readonly json?: boolean;
 }
 
-/** Adds `tail`. @param program the command to add it to; a `--config` option of its own counts too */
-export function addTailCommand(program: Command, io: CommandIo): void {
+/** Adds `tail`. */
+export const addTailCommand: AddCommands = (program, io) => {
   program
     .command("tail")
     .description("show failed attempts and operators' actions of all replicas as they come, until Ctrl-C")
     .option(...FILE_OPTION)
-    .option("-n, --lines <number>", "how many of the latest come first; 10 by default", numberOption(0, MOST_LINES))
+    .option(
+      "-n, --lines <number>",
+      "how many of the latest come first; 10 by default",
+      optionParser(numberUpTo(MOST_LINES, 0).parse),
+    )
     .option("--json", "one JSON object per line")
     .addHelpText("after", EXAMPLES)
     .action(databaseAction(io, (options: TailCommandOptions) => follow(options, io)));
-}
+};
 
 const EXAMPLES = `
 Reads the table of the history: with outbox.history: all it shows every attempt, with off none.
@@ -39,12 +43,11 @@ const MOST_LINES = 1000;
 function follow({ lines = LINES_BY_DEFAULT, json = false }: TailCommandOptions, io: CommandIo): DatabaseWork {
   return {
     endsOnSignal: true,
+    tables: ["outbox"],
     async work({ config, store, show, signal }) {
-      await store.schema.checkColumns(["outbox"]);
       const onAway = (error: unknown) => io.stderr.write(`${lastWords(error)}: waiting for the database\n`);
       try {
-        const histories = store.cells?.histories.map(({ history }) => history) ?? [store.history];
-        for await (const entry of tail(lines, { histories, pause, onAway, signal })) {
+        for await (const entry of tail(lines, { histories: store.histories, pause, onAway, signal })) {
           const { sequence: _sequence, ...shown } = show(entry);
           io.stdout.write(json ? `${JSON.stringify(shown)}\n` : lineOf(shown));
         }

@@ -1,18 +1,16 @@
-import type { Command } from "commander";
-import { createTrace } from "../../roles/trace.ts";
-import { parseText } from "../core/finished/requests.ts";
-import type { FilteredMessage, Timeline, TimelineEvent } from "../core/trace/timeline.ts";
-import { MOST_MEANT } from "../core/trace/trace.ts";
+import { STORABLE } from "../core/operations/syntax.ts";
+import type { FilteredMessage, Timeline, TimelineEvent } from "../core/operations/timeline.ts";
+import { MOST_MEANT } from "../core/operations/trace.ts";
 import { MOST_COUNTED } from "../ports/journalStore.ts";
 import { type DatabaseWork, databaseAction } from "./database.ts";
-import { type CommandIo, FILE_OPTION, optionParser, plainText } from "./io.ts";
+import { type AddCommands, type CommandIo, FILE_OPTION, optionParser, plainText } from "./io.ts";
 
-/** Adds `trace`. @param program the command to add it to; a `--config` option of its own counts too */
-export function addTraceCommand(program: Command, io: CommandIo): void {
+/** Adds `trace`. */
+export const addTraceCommand: AddCommands = (program, io) => {
   program
     .command("trace")
     .description("show what happened to a message, and why it waits")
-    .argument("<text>", "its id, idempotency key, correlation id, or the key of its rows", optionParser(parseText))
+    .argument("<text>", "its id, idempotency key, correlation id, or the key of its rows", optionParser(STORABLE.parse))
     .option(...FILE_OPTION)
     .option("--json", "print what GET /admin/messages/{id} answers with, in an array")
     .addHelpText("after", EXAMPLES)
@@ -21,7 +19,7 @@ export function addTraceCommand(program: Command, io: CommandIo): void {
         traceMessages(text, json, io),
       ),
     );
-}
+};
 
 const EXAMPLES = `
 Reads the database of the configuration: no other process need run. An id or an idempotency key is found by an index; a correlation id or a key is searched among
@@ -38,9 +36,8 @@ const NOT_FOUND_CODE = 3;
 
 function traceMessages(text: string, json: boolean, io: CommandIo): DatabaseWork {
   return {
-    async work(tools) {
-      await tools.store.schema.checkColumns(["outbox", "destinations"]);
-      const trace = createTrace(tools);
+    tables: ["outbox", "destinations"],
+    async work({ trace }) {
       const { ids, filtered } = await trace.meant(text);
       const found = await Promise.all(ids.map((id) => trace.timeline(id)));
       const timelines = found.flatMap((each) => (each === undefined ? [] : [each.timeline]));

@@ -1,23 +1,21 @@
-import { type Command, InvalidArgumentError } from "commander";
+import type { Command } from "commander";
 import { loadConfig } from "../config/load.ts";
 import { TransformError } from "../model/errors.ts";
 import { escapeControls, escapeUnseen } from "../model/text.ts";
 import type { Evaluator } from "../ports/evaluator.ts";
-import { type CommandIo, readInput, usageError } from "./io.ts";
-import type { Trial, TrialInput } from "./trial.ts";
+import { EvaluatorPool } from "../runtime/evaluation/pool.ts";
+import { EVALUATOR_SCRIPT } from "../setup/transforms.ts";
+import { type AddCommands, action, type CommandIo, optionParser, readInput, repeatedOption, usageError } from "./io.ts";
+import { type Trial, TrialError, type TrialInput, trialOfConfigured, trialOfExpression } from "./trial.ts";
 
 type Evaluates = Pick<Evaluator, "evaluate">;
 
-interface TestOptions {
+interface TestOptions extends Omit<TrialInput, "payload"> {
   readonly expression?: string;
   readonly expressionFile?: string;
   readonly of?: string;
+  /** A file. */
   readonly payload?: string;
-  readonly topic?: string;
-  readonly source?: string;
-  readonly header?: readonly string[];
-  readonly attempt?: number;
-  readonly timeoutMs?: number;
   readonly config?: string;
 }
 
@@ -25,8 +23,8 @@ const EXIT_FAILED = 1;
 /** As in the service. */
 const MEMORY_LIMIT_MB = 256;
 
-/** Adds `transform test`. @param program the command to add it to; a `--config` option of its own counts too */
-export function addTransformCommand(program: Command, io: CommandIo): void {
+/** Adds `transform test`. */
+export const addTransformCommand: AddCommands = (program, io) => {
   const transform = program.command("transform").description("try transforms");
   transform.addHelpText("after", EXAMPLES);
   transform
@@ -38,22 +36,30 @@ export function addTransformCommand(program: Command, io: CommandIo): void {
     .option("--payload <file>", "file with the payload, which is JSON; - is standard input (default: the payload null)")
     .option("--topic <topic>", "value of $topic (default: test.topic; of a source: its event type)")
     .option("--source <name>", "value of $source")
-    .option("--header <header>", 'a received header, such as "X-Tenant: blue"; may be repeated', addHeader)
-    .option("--attempt <n>", "value of $attempt (default: 0)", wholeNumberFrom(0))
-    .option("--timeout-ms <ms>", "longest evaluation (default: that of the transform, else 100)", wholeNumberFrom(1))
+    .option(
+      "--header <header>",
+      'a received header, such as "X-Tenant: blue"; may be repeated',
+      repeatedOption(parseHeader),
+    )
+    .option("--attempt <n>", "value of $attempt (default: 0)", optionParser(wholeNumberFrom(0)))
+    .option(
+      "--timeout-ms <ms>",
+      "longest evaluation (default: that of the transform, else 100)",
+      optionParser(wholeNumberFrom(1)),
+    )
     .option("-c, --config <file>", "configuration file for --of (default: SVC_CONFIG_FILE, else /etc/svc/svc.yml)")
     .addHelpText("after", EXAMPLES)
-    .action(async (_options: TestOptions, command: Command) => {
-      const { EvaluatorPool } = await import("../runtime/evaluation/pool.ts");
-      const { EVALUATOR_SCRIPT } = await import("../../roles/transforms.ts");
-      const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB });
-      try {
-        await evaluate(await trialOf(command, io, evaluator), evaluator, io);
-      } finally {
-        await evaluator.close();
-      }
-    });
-}
+    .action(
+      action(async (options: TestOptions, command) => {
+        const evaluator = new EvaluatorPool({ script: EVALUATOR_SCRIPT, workers: 1, memoryLimitMb: MEMORY_LIMIT_MB });
+        try {
+          await evaluate(await trialOf(options, command, io, evaluator), evaluator, io);
+        } finally {
+          await evaluator.close();
+        }
+      }),
+    );
+};
 
 async function evaluate({ evaluation, onError }: Trial, evaluator: Evaluates, io: CommandIo): Promise<void> {
   try {
@@ -76,8 +82,7 @@ const CONSEQUENCES = {
 /**
  * @throws CommanderError when the options contradict each other, ConfigError when `--of` needs a valid configuration
  */
-async function trialOf(command: Command, io: CommandIo, evaluator: Evaluates): Promise<Trial> {
-  const options = command.optsWithGlobals<TestOptions>();
+async function trialOf(options: TestOptions, command: Command, io: CommandIo, evaluator: Evaluates): Promise<Trial> {
   const { expression, expressionFile, of: keyPath, payload } = options;
   if ([expression, expressionFile, keyPath].filter((given) => given !== undefined).length !== 1) {
     usageError(command, "give exactly one of --expression, --expression-file and --of");
@@ -85,15 +90,8 @@ async function trialOf(command: Command, io: CommandIo, evaluator: Evaluates): P
   if (expressionFile === "-" && payload === "-") {
     usageError(command, "only one of --expression-file and --payload can be standard input");
   }
-  const input: TrialInput = {
-    payload: payload === undefined ? "null" : await readInput(command, "--payload", payload, io),
-    topic: options.topic,
-    source: options.source,
-    headers: options.header ?? [],
-    attempt: options.attempt,
-    timeoutMs: options.timeoutMs,
-  };
-  const { TrialError, trialOfConfigured, trialOfExpression } = await import("./trial.ts");
+  const json = payload === undefined ? "null" : await readInput(command, "--payload", payload, io);
+  const input: TrialInput = { ...options, payload: json };
   const now = new Date();
   if (keyPath === undefined) {
     const text = expression ?? (await readInput(command, "--expression-file", expressionFile ?? "-", io));
@@ -111,18 +109,17 @@ async function trialOf(command: Command, io: CommandIo, evaluator: Evaluates): P
   }
 }
 
-/** Collects names and values in turn. */
-function addHeader(header: string, headers: readonly string[] = []): readonly string[] {
+function parseHeader(header: string): readonly [string, string] {
   const [, name, value] = /^([^\s:]+):(.*)$/s.exec(header) ?? [];
-  if (name === undefined || value === undefined) throw new InvalidArgumentError('Expected "Name: value".');
-  return [...headers, name, value.trim()];
+  if (name === undefined || value === undefined) throw new Error('expected "Name: value"');
+  return [name, value.trim()];
 }
 
 function wholeNumberFrom(least: number): (text: string) => number {
   return (text) => {
     const value = Number(text);
     if (/^\d+$/.test(text) && Number.isSafeInteger(value) && value >= least) return value;
-    throw new InvalidArgumentError(`Expected a whole number of at least ${least}.`);
+    throw new Error(`expected a whole number of at least ${least}`);
   };
 }
 

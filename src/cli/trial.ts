@@ -1,5 +1,4 @@
 import { randomUUID } from "node:crypto";
-import { attributePlanOf } from "../../roles/ingest.ts";
 import type { Config, SourceConfig, TransformConfig } from "../config/types.ts";
 import { findAttributes, usableAttributes } from "../core/receipt/attributes.ts";
 import { readEvent } from "../core/receipt/cloudEvents.ts";
@@ -8,18 +7,19 @@ import { JsonDocument } from "../core/receipt/jsonDocument.ts";
 import { DEFAULT_LIMITS } from "../core/transform/limits.ts";
 import { headersNotStored, receivedHeaders } from "../http/inbox.ts";
 import type { Evaluation, Evaluator } from "../ports/evaluator.ts";
+import { attributePlanOf } from "../setup/sources.ts";
 
 /** What `svc transform test` gives an expression to work on. */
 export interface TrialInput {
   /** JSON text. */
   readonly payload: string;
-  readonly topic: string | undefined;
-  readonly source: string | undefined;
-  /** Names and values in turn. */
-  readonly headers: readonly string[];
-  readonly attempt: number | undefined;
+  readonly topic?: string | undefined;
+  readonly source?: string | undefined;
+  /** Name and value of each. */
+  readonly header?: readonly (readonly [string, string])[] | undefined;
+  readonly attempt?: number | undefined;
   /** In place of the transform's own limit. */
-  readonly timeoutMs: number | undefined;
+  readonly timeoutMs?: number | undefined;
 }
 
 /** What computes the attributes of a source. */
@@ -40,20 +40,15 @@ export class TrialError extends Error {
   override readonly name = "TrialError";
 }
 
-/** The source would refuse the payload before its transform. */
-export class RefusedPayloadError extends Error {
-  override readonly name = "RefusedPayloadError";
-}
-
 const DEFAULT_TOPIC = "test.topic";
 
 /** An expression that is not configured, with every variable for which there is a value. */
 export function trialOfExpression(expression: string, input: TrialInput, now: Date): Trial {
-  const { source, headers } = input;
+  const { source, header } = input;
   const bindings = {
     ...rowBindings(input, now),
     ...(source === undefined ? {} : { source }),
-    ...(headers.length === 0 ? {} : { headers: receivedHeaders(headers, () => false) }),
+    ...(header === undefined ? {} : { headers: receivedHeaders(header.flat(), () => false) }),
   };
   return { evaluation: evaluationOf({ expression, ...DEFAULT_LIMITS }, input, bindings), onError: null };
 }
@@ -63,7 +58,8 @@ export function trialOfExpression(expression: string, input: TrialInput, now: Da
  *
  * @param keyPath such as `destinations.orders`, `routes[0]` or `sources.github`
  * @throws TrialError when there is no such transform, or an option sets a variable that the stage does not have or
- *   takes from elsewhere; RefusedPayloadError; Error when an expression of the source cannot be evaluated
+ *   takes from elsewhere; Error when the source refuses the payload before its transform, or one of its expressions
+ *   cannot be evaluated
  */
 export async function trialOfConfigured(
   keyPath: string,
@@ -127,7 +123,7 @@ function deliveryBindings(path: string, input: TrialInput, now: Date): Evaluatio
   const unbound = (option: string, variable: string) =>
     new TrialError(`${option}: ${variable} is not bound in ${path}; only the transform of a source has it`);
   if (input.source !== undefined) throw unbound("--source", "$source");
-  if (input.headers.length > 0) throw unbound("--header", "$headers");
+  if (input.header !== undefined) throw unbound("--header", "$headers");
   return rowBindings(input, now);
 }
 
@@ -144,7 +140,10 @@ async function receivedBySource(
   if (input.source !== undefined) throw given("--source", "its own name");
   if (input.attempt !== undefined) throw given("--attempt", "nowhere: it is always 0 at receipt");
   const omits = settings.kind === "http" ? headersNotStored(settings.auth, credentialHeaders) : () => false;
-  const message = { body: Buffer.from(input.payload, "utf8"), headers: receivedHeaders(input.headers, omits) };
+  const message = {
+    body: Buffer.from(input.payload, "utf8"),
+    headers: receivedHeaders(input.header?.flat() ?? [], omits),
+  };
   const event = settings.cloudEvents === true ? readEvent(message) : ({ kind: "event", ...message } as const);
   if (event.kind === "failed") throw refused(name, event.reason);
   const { body, headers } = event;
@@ -175,6 +174,6 @@ function documentOf(source: string, payload: string): JsonDocument {
   }
 }
 
-function refused(source: string, reason: string): RefusedPayloadError {
-  return new RefusedPayloadError(`sources.${source} refuses the payload before its transform: ${reason}`);
+function refused(source: string, reason: string): Error {
+  return new Error(`sources.${source} refuses the payload before its transform: ${reason}`);
 }

@@ -1,8 +1,10 @@
+import { isDeepStrictEqual } from "node:util";
 import { ConfigError } from "../model/errors.ts";
-import { DATABASES } from "./databases.ts";
+import type { CellIdentity } from "../ports/store.ts";
+import { DATABASES, schemaOf } from "./databases.ts";
 import { addressOf } from "./derive.ts";
-import { didYouMean } from "./kinds.ts";
-import type { CaptureConfig, CellConfig, Config, DestinationConfig } from "./types.ts";
+import { requireName } from "./kinds.ts";
+import type { CaptureConfig, CellConfig, Config } from "./types.ts";
 
 /**
  * The cells that a process serves.
@@ -15,29 +17,61 @@ export function servedCells({ database: { cells } }: Config, named: string | und
   if (named === undefined) return cells;
   const names = named.split(",").map((name) => name.trim());
   const known = cells.map(({ name }) => name);
-  for (const name of names) {
-    if (known.includes(name)) continue;
-    const choice = known.length === 0 ? "database.cells has none" : `the cells are ${known.join(", ")}`;
-    const message = `there is no cell ${JSON.stringify(name)}: ${choice}${didYouMean(name, known)}`;
-    throw new ConfigError([{ path: "--cells", message }]);
-  }
+  for (const name of names) requireName("cell", name, known, "--cells", "database.cells has none");
   return cells.filter(({ name }) => names.includes(name));
 }
 
-/**
- * The configuration of the roles that work in one cell: its database, its share of the rates that all replicas have
- * together, and names of its own for what the capture keeps.
- */
+/** The configuration of the roles that work in one cell: its database, and names of its own for what the capture keeps. */
 export function cellConfig(config: Config, cell: CellConfig): Config {
-  const { database, outbox, destinations } = config;
-  const shared = database.cells.length;
-  const entries = Object.entries(destinations).map(([name, entry]) => [name, withShareOfRate(entry, shared)]);
+  const { database, outbox } = config;
   return {
     ...config,
     database: { ...database, target: cell.target, cells: [] },
     outbox: { ...outbox, capture: captureOf(outbox.capture, cell) },
-    destinations: Object.fromEntries(entries),
   };
+}
+
+/** The cell that is the database of `database.url`, which has what the cells share; undefined if none is. */
+export function controlCell({ database: { cells, target } }: Config): CellConfig | undefined {
+  return cells.find((cell) => isDeepStrictEqual(withSchema(cell.target), withSchema(target)));
+}
+
+function withSchema(target: CellConfig["target"]): object {
+  return { ...target, currentSchema: schemaOf(target) };
+}
+
+/** What the configuration takes the database of `database.url` for. */
+export function controlIdentity(config: Config): CellIdentity {
+  const cell = controlCell(config);
+  return cell === undefined
+    ? { position: NO_CELL, name: "control", cells: config.database.cells.length }
+    : identityOf(config, cell);
+}
+
+/** The position of the schema that the cells share, if it is none of them. */
+export const NO_CELL = 0;
+
+/** Which cell the configuration takes the database of a cell for. @param cell one of `database.cells` */
+export function identityOf({ database: { cells } }: Config, { name }: CellConfig): CellIdentity {
+  return { position: cells.findIndex((each) => each.name === name) + 1, name, cells: cells.length };
+}
+
+/**
+ * Refuses a list of cells that would take keys to other databases than before.
+ *
+ * @param stored the cell that the database is; undefined if it is none
+ * @param own the cell that the configuration takes it for; undefined without cells
+ * @throws ConfigError when they differ
+ */
+export function requireIdentity(stored: CellIdentity | undefined, own: CellIdentity | undefined): void {
+  if (stored === undefined || isDeepStrictEqual(stored, own)) return;
+  const inWords = ({ position, name, cells }: CellIdentity) =>
+    position === NO_CELL ? `the schema that ${cells} cells share` : `cell ${position} of ${cells} (${name})`;
+  const message =
+    own === undefined
+      ? `this database is ${inWords(stored)}, but the configuration makes it none: list the cells as before`
+      : `this database is ${inWords(stored)}, but the configuration makes it ${inWords(own)}: restore the number, the order and the databases of the cells`;
+  throw new ConfigError([{ path: "database.cells", message }]);
 }
 
 function captureOf(capture: CaptureConfig, { name, url, target }: CellConfig): CaptureConfig {
@@ -54,13 +88,4 @@ function captureOf(capture: CaptureConfig, { name, url, target }: CellConfig): C
     identity: own(capture.identity),
     connection: url === undefined ? connection : { ...connection, ...elsewhere },
   };
-}
-
-/** Cells know nothing of each other's deliveries: together they keep the rate. */
-function withShareOfRate(entry: DestinationConfig, cells: number): DestinationConfig {
-  const { rateLimit } = entry;
-  if (rateLimit === undefined) return entry;
-  const { perSecond, burst } = rateLimit;
-  const share = burst === undefined ? {} : { burst: Math.max(1, Math.floor(burst / cells)) };
-  return { ...entry, rateLimit: { perSecond: perSecond / cells, ...share } };
 }

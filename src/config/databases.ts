@@ -33,6 +33,11 @@ export const DATABASES: { readonly [T in DatabaseTarget["type"]]: Database } = {
   },
 };
 
+/** The schema that has the tables of a database; on SQL Server it is that of the user. */
+export function schemaOf(target: DatabaseTarget): string {
+  return (target.type === "postgresql" ? target.currentSchema : undefined) ?? DATABASES[target.type].defaultSchema;
+}
+
 /**
  * Reads `database.url`.
  *

@@ -139,7 +139,9 @@ function children(node: SchemaNode, raw: Raw | undefined, rest: string | undefin
 
 function isLeaf(node: SchemaNode): boolean {
   const list = node.type === "array" && node.items?.type === "string";
-  return list || (node.type !== "object" && node.type !== "array" && node.kinds === undefined);
+  return (
+    list || node.orCount !== undefined || (node.type !== "object" && node.type !== "array" && node.kinds === undefined)
+  );
 }
 
 /** Sets the value at a path and creates the blocks above it. @returns what is wrong, if anything */

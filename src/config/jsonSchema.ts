@@ -42,6 +42,8 @@ function constraints(node: SchemaNode): Json {
       return objectSchema(node);
     case "array": {
       const list = { type: "array", items: convert(node.items ?? {}), ...defined({ minItems: node.minItems }) };
+      const { orCount: maximum } = node;
+      if (maximum !== undefined) return { anyOf: [list, { type: "integer", minimum: 1, maximum }, PLACEHOLDER] };
       return node.items?.type === "string" ? { anyOf: [list, { type: "string" }] } : list;
     }
     case "integer":

@@ -1,4 +1,5 @@
 import { distance } from "fastest-levenshtein";
+import { ConfigError } from "../model/errors.ts";
 import type { SchemaNode } from "../model/schema.ts";
 import type { RawMap } from "./yamlFile.ts";
 
@@ -15,15 +16,17 @@ export function fittingKinds(kinds: Kinds, present: readonly string[]): string[]
 }
 
 /**
- * Explains that no kind fits: the kinds, the keys each needs, and those the nearest lacks.
+ * Explains that no kind fits: which keys the kind that was meant lacks. `type` names that kind; without it all kinds
+ * and the keys each needs are listed, and the nearest is found by the keys.
  *
- * @param type the value of the `type` key, which only helps to find the nearest kind
+ * @param type the value of the `type` key, which decides nothing else
  */
 export function explainNoKind(kinds: Kinds, present: readonly string[], type: string | undefined): string {
+  const named = type === undefined ? undefined : nearestName(type, Object.keys(kinds));
   const list = Object.entries(kinds).map(([name, schema]) => `${name} needs ${listed(requiredKeys(schema))}`);
-  const nearest = nearestKind(kinds, present, type);
-  const text = `no kind fits; the required keys decide the kind: ${list.join("; ")}`;
-  if (nearest === undefined) return text;
+  const all = `no kind fits; the required keys decide the kind: ${list.join("; ")}`;
+  const nearest = named ?? nearestKind(kinds, present);
+  if (nearest === undefined) return all;
   const schema = kinds[nearest] ?? {};
   const missing = missingKeys(schema, present);
   const misspelt = missing.flatMap((keys) => {
@@ -34,10 +37,11 @@ export function explainNoKind(kinds: Kinds, present: readonly string[], type: st
     const meant = nearestName(key, unknownKeys);
     return meant === undefined ? [] : [` (is "${meant}" meant to be "${key}"?)`];
   });
-  return `${text}. Nearest is ${nearest}: ${listed(missing)} ${missing.length === 1 ? "is" : "are"} missing${misspelt.join("")}`;
+  const which = named === undefined ? `${all}. Nearest is ${nearest}` : `cannot be of the kind ${named}`;
+  return `${which}: ${listed(missing)} ${missing.length === 1 ? "is" : "are"} missing${misspelt.join("")}`;
 }
 
-function nearestKind(kinds: Kinds, present: readonly string[], type: string | undefined): string | undefined {
+function nearestKind(kinds: Kinds, present: readonly string[]): string | undefined {
   let best: string | undefined;
   let bestScore = 0;
   for (const [name, schema] of Object.entries(kinds)) {
@@ -45,7 +49,7 @@ function nearestKind(kinds: Kinds, present: readonly string[], type: string | un
     const known = present.filter((key) => Object.hasOwn(schema.properties ?? {}, key)).length;
     const isPresent = (key: string) => present.some((other) => other.toLowerCase() === key.toLowerCase());
     const having = required.filter((keys) => keys.split(" or ").some(isPresent)).length;
-    const score = having / required.length + (type === name ? 0.6 : 0) + known / 100;
+    const score = having / required.length + known / 100;
     if (score > bestScore) {
       best = name;
       bestScore = score;
@@ -73,6 +77,27 @@ export function presentKeys(raw: RawMap): string[] {
 
 function listed(keys: readonly string[]): string {
   return keys.length < 2 ? keys.join("") : `${keys.slice(0, -1).join(", ")} and ${keys.at(-1)}`;
+}
+
+/**
+ * Checks a name that somebody gave.
+ *
+ * @param what it names, such as `destination`
+ * @param place of the name, for the error
+ * @param none said without any name to choose
+ * @throws ConfigError that lists the names there are
+ */
+export function requireName(
+  what: string,
+  name: string,
+  names: readonly string[],
+  place: string,
+  none = "there are none",
+): void {
+  if (names.includes(name)) return;
+  const known = names.length === 0 ? none : `the ${what}s are ${names.join(", ")}`;
+  const message = `there is no ${what} ${JSON.stringify(name)}: ${known}${didYouMean(name, names)}`;
+  throw new ConfigError([{ path: place, message }]);
 }
 
 /**

@@ -2,6 +2,7 @@ import { ConfigError, type ConfigProblem } from "../model/errors.ts";
 import { checkDestinations, checkSources } from "./checks/entries.ts";
 import { Rules } from "./checks/rules.ts";
 import { checkDatabase, checkSwitches, readJdbcUrl } from "./checks/sections.ts";
+import { listCells } from "./count.ts";
 import { deepFreeze, derive, materialise } from "./derive.ts";
 import { configVariables, type Environment, overlayEnvironment } from "./environment.ts";
 import { type ChosenFile, ConfigFileError, chooseFile, type ReadFile, readFileFromDisk } from "./file.ts";
@@ -68,7 +69,7 @@ export function inspectConfig(options: LoadOptions): Inspection {
 function inspectFile(file: ChosenFile, options: LoadOptions, readFile: ReadFile): Inspection {
   const { root, lines } = file.yaml;
   const overlay = overlayEnvironment(root, configVariables(options.env), rootSchema);
-  const origins = new Map([...fileOrigins(file, lines), ...overlay.origins]);
+  const origins = new Map<string, Origin>([...fileOrigins(file, lines), ...overlay.origins]);
   inheritOrigins(root, [], origins);
   const shaped = shape(root, rootSchema, {
     lookup: (name) => options.env[name],
@@ -76,7 +77,7 @@ function inspectFile(file: ChosenFile, options: LoadOptions, readFile: ReadFile)
     fromEnvironment: (path) => originAt(origins, path)?.kind === "environment",
   });
 
-  const findings = [...shaped.problems];
+  const findings = [...shaped.problems, ...listCells(shaped.data.database, origins)];
   const broken = new Set(findings.map((finding) => formatKeyPath(finding.path)));
   // A key or block that has its problem already needs no second one.
   const isNews = ({ path }: Finding) => !path.some((_, index) => broken.has(formatKeyPath(path.slice(0, index + 1))));

@@ -180,6 +180,7 @@ function typeText(node: SchemaNode): string {
   if (node.type === "integer") return `integer${range(node)}`;
   if (node.type === "number") return `number${numberRange(node)}`;
   if (node.items?.whole === true) return `${typeText(node.items)} or list of them`;
+  if (node.orCount !== undefined) return `integer 1..${node.orCount} or list of ${itemsText(node.items ?? {})}`;
   if (node.type === "array") return `list of ${itemsText(node.items ?? {})}`;
   if (node.type === "object") return node.properties === undefined ? "map of text to text" : "block";
   if (node.type === "boolean") return "boolean";

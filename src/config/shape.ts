@@ -52,6 +52,7 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
     if (isText && node.items?.secret === true) return secretList(node.items, raw, path);
     if (isText && node.items?.whole === true) return wholeText(node.items, raw, path);
     if (isText) return scalar(node, raw, path);
+    if (typeof raw === "string" && node.orCount !== undefined) return scalar({ type: "integer" }, raw, path);
     if (node.items !== undefined && Array.isArray(raw)) return list(node.items, raw, path);
     problems.push({
       path,

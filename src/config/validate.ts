@@ -52,7 +52,7 @@ function makeValidator(): Ajv {
     // A configuration is validated once: optimizing the validator took longer than it runs.
     code: { optimize: false },
   });
-  ajv.addVocabulary(["secret", "url", "defaultText", "requiredAny", "whole"]);
+  ajv.addVocabulary(["secret", "url", "defaultText", "requiredAny", "whole", "orCount"]);
   for (const [keyword, definition] of Object.entries(KEYWORDS)) ajv.addKeyword({ keyword, ...definition });
   ajv.addKeyword({
     keyword: "kinds",
@@ -206,7 +206,7 @@ const CHECKS: Readonly<Record<Syntax, SyntaxCheck>> = {
  * @param text the value
  * @returns what is wrong, without the value itself (it may hold a password); undefined when nothing is
  */
-function syntaxError(syntax: Syntax, text: string): string | undefined {
+export function syntaxError(syntax: Syntax, text: string): string | undefined {
   return CHECKS[syntax](text);
 }
 

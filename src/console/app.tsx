@@ -169,7 +169,7 @@ function Page({ place }: { readonly place: Place }) {
     case "":
       return <OverviewPage />;
     case "destinations":
-      return <DestinationsPage />;
+      return <DestinationsPage key={id} name={id} />;
     case "messages":
       return id === undefined ? <MessagesPage place={place} /> : <MessageTimelinePage key={id} id={id} />;
     case "failures":

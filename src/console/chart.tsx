@@ -103,7 +103,7 @@ function options(element: HTMLElement, series: readonly Series[]): uPlot.Options
 
 function clock(seconds: number): string {
   const at = new Date(seconds * 1000);
-  return `${String(at.getHours()).padStart(2, "0")}:${String(at.getMinutes()).padStart(2, "0")}`;
+  return `${String(at.getUTCHours()).padStart(2, "0")}:${String(at.getUTCMinutes()).padStart(2, "0")}`;
 }
 
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });

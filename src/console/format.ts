@@ -30,16 +30,6 @@ export function duration(ms: number | null | undefined): string {
   return parts.join(" ");
 }
 
-/** Local time to the second. */
-export function time(at: string | null | undefined): string {
-  if (at === null || at === undefined) return UNKNOWN;
-  const date = new Date(at);
-  if (Number.isNaN(date.getTime())) return at;
-  const two = (value: number): string => String(value).padStart(2, "0");
-  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-  return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
-}
-
 /** How long ago, such as `3 min ago`. */
 export function ago(at: string | null | undefined, now = Date.now()): string {
   if (at === null || at === undefined) return UNKNOWN;
@@ -53,10 +43,10 @@ export function plural(amount: number, one: string, many = `${one}s`): string {
   return `${count(amount)} ${amount === 1 ? one : many}`;
 }
 
-/** What a `datetime-local` field holds, in the browser's time zone, as an instant; undefined where it is empty. */
-export function instantOf(local: string): string | undefined {
-  const date = new Date(local);
-  return local === "" || Number.isNaN(date.getTime()) ? undefined : date.toISOString();
+/** What a `datetime-local` field holds, in UTC as every time here, as an instant; undefined if it is empty. */
+export function instantOf(entered: string): string | undefined {
+  const date = new Date(`${entered}Z`);
+  return Number.isNaN(date.getTime()) ? undefined : date.toISOString();
 }
 
 /**

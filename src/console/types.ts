@@ -1,10 +1,11 @@
 import type {
   BlockedKeyShown,
   DestinationOverview as DestinationAlone,
+  FailedGroup,
   FailuresShown,
   OverviewShown,
 } from "../core/operations/shown.ts";
-import type { FilteredMessage, Timeline } from "../core/trace/timeline.ts";
+import type { FilteredMessage, Timeline } from "../core/operations/timeline.ts";
 import type { Job } from "../ports/jobStore.ts";
 import type { FoundMessage as Found } from "../ports/messageStore.ts";
 import type * as operations from "../ports/operationsStore.ts";
@@ -58,7 +59,9 @@ export interface ReplayFilter {
   readonly state?: string;
   readonly ids?: readonly string[];
   readonly topic?: string;
-  readonly destination?: string;
+  /** Null: that no route sends anywhere. */
+  readonly destination?: string | null;
+  readonly reason?: string;
   readonly createdAfter?: string;
   readonly createdBefore?: string;
 }
@@ -69,4 +72,5 @@ export interface DryRun {
   readonly count: number;
   readonly isExact: boolean;
   readonly sample: readonly Partial<FoundMessage>[];
+  readonly groups: readonly FailedGroup[];
 }

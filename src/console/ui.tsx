@@ -1,6 +1,6 @@
 import { type ComponentChildren, createContext } from "preact";
 import { useContext, useEffect, useId, useRef, useState } from "preact/hooks";
-import { ago, time, UNKNOWN } from "./format.ts";
+import { ago, UNKNOWN } from "./format.ts";
 import { link } from "./router.ts";
 
 /** The parts that pages are made of. Texts of the service are children, and so never markup. */
@@ -58,8 +58,17 @@ export function Loading({ resource }: { readonly resource: { error: string | und
 
 const TONES: Readonly<Record<string, string>> = {
   ...{ sent: "good", processed: "good", done: "good", running: "info", ok: "good", active: "good", closed: "good" },
-  ...{ dead: "bad", failed: "bad", open: "bad", broken: "bad", breaker_open: "bad" },
-  ...{ parked: "warn", paused: "warn", retry: "warn", half_open: "warn", interrupted: "warn", cancelled: "warn" },
+  ...{ dead: "bad", failed: "bad", failing: "bad", locked: "bad", open: "bad", broken: "bad", breaker_open: "bad" },
+  ...{
+    parked: "warn",
+    paused: "warn",
+    slow: "warn",
+    degraded: "warn",
+    retry: "warn",
+    half_open: "warn",
+    interrupted: "warn",
+    cancelled: "warn",
+  },
   ...{ processing: "info", pending: "info" },
 };
 
@@ -68,7 +77,7 @@ export function Badge({ children }: { readonly children: string }) {
   return <span class={`badge ${TONES[children] ?? "plain"}`}>{children.replaceAll("_", " ")}</span>;
 }
 
-/** A time; its full form and UTC are in the tooltip. */
+/** A time in UTC, as logs and `svc trace` have it; the tooltip has the time here. */
 export function Time({
   at,
   isRelative = false,
@@ -78,8 +87,8 @@ export function Time({
 }) {
   if (at === null || at === undefined) return <span>{UNKNOWN}</span>;
   return (
-    <time dateTime={at} title={at}>
-      {isRelative ? ago(at) : time(at)}
+    <time dateTime={at} title={isRelative ? at : new Date(at).toString()}>
+      {isRelative ? ago(at) : at}
     </time>
   );
 }
@@ -103,6 +112,9 @@ export interface Column<T> {
 export function cellColumn<T extends { readonly cell?: string | undefined }>(rows: readonly T[]): readonly Column<T>[] {
   return rows.some(({ cell }) => cell !== undefined) ? [{ title: "Cell", cell: ({ cell }) => cell ?? UNKNOWN }] : [];
 }
+
+/** Whether the window is a phone's; as in style.css. */
+export const isNarrow = (): boolean => matchMedia("(max-width: 48rem)").matches;
 
 interface TableProps<T> {
   readonly caption: string;

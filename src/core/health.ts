@@ -1,7 +1,7 @@
 import { errorText } from "../model/errors.ts";
 import type { Metrics } from "../ports/metrics.ts";
-import type { HealthComponent, Log } from "../ports/runtime.ts";
-import type { Clock } from "../time/clock.ts";
+import type { HealthComponent, Log, Service } from "../ports/runtime.ts";
+import type { Clock, Timer } from "../time/clock.ts";
 import { withTimeout } from "../time/wait.ts";
 
 /** The body of a health answer (spec, "GET /health/ready"). */
@@ -63,6 +63,18 @@ export class Health {
       this.#running = undefined;
     });
     return this.#running;
+  }
+
+  /** Checks every 30 s too: without probes the log and the metric would know nothing of a component that is down. */
+  watch(timer: Timer): Service {
+    let cancel = () => {};
+    const next = () => {
+      cancel = timer(RENEWAL_MS, () => {
+        void this.readiness();
+        next();
+      });
+    };
+    return { name: "health", start: async () => next(), stop: async () => cancel() };
   }
 
   async #checkAll(): Promise<HealthReport> {

@@ -15,18 +15,8 @@ interface Artefact {
 /** Every generated file. */
 export const ARTEFACTS: readonly Artefact[] = [
   { path: "docs/configuration.md", render: referencePage },
-  { path: "docs/config.schema.json", render: () => json(jsonSchema()) },
-  { path: "helm/svc/values.schema.json", render: chartSchema },
+  { path: "docs/config.schema.json", render: () => `${JSON.stringify(jsonSchema(), null, 2)}\n` },
 ];
-
-/** The schema of the chart's values, with that of the configuration in it. */
-function chartSchema(present = "{}"): string {
-  const { $schema: _, ...config } = jsonSchema();
-  const schema = JSON.parse(present) as { readonly definitions?: object };
-  return json({ ...schema, definitions: { ...schema.definitions, config } });
-}
-
-const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
 
 /** Writes all generated files below a directory. */
 export function generate(root: string, artefacts: readonly Artefact[] = ARTEFACTS): void {

@@ -394,6 +394,9 @@ export function sendError(res: ServerResponse, status: number, message: string):
   sendJson(res, status, { error: message });
 }
 
+/** Emitted by a response with the status and the text of its answer, before it goes out. */
+export const ANSWERED = "answered";
+
 /**
  * Sends a whole answer, also to a request whose body has not arrived whole.
  *
@@ -405,6 +408,7 @@ export function send(res: ServerResponse, status: number, contentType: string | 
   res.statusCode = status;
   if (contentType !== null) res.setHeader("Content-Type", contentType);
   res.setHeader("Content-Length", Buffer.byteLength(text));
+  res.emit(ANSWERED, status, text);
   if (res.req.complete || !hasBody(res)) res.end(text);
   else sendEarly(res, text);
 }
@@ -449,7 +453,7 @@ export const ERRORS = {
   noCsrfToken: "the X-CSRF-Token header is missing or is not that of the session: load the page again",
   noAuditTable: "The table of the audit log is missing, or the service has no right to read it: see docs/status.md",
   noJobTable: "The table of the replay jobs is missing, or the service has no rights on it: see docs/operations.md",
-  noOverride:
+  noDestinationColumn:
     "The outbox has no column for another destination: run svc migrate, or add it by docs/outbox.md, and restart the processes",
   noJob: "There is no such replay",
   noCursor: "There is no such page: the cursor of the page before is expected, as it came",

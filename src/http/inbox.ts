@@ -11,7 +11,7 @@ import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../time/clock.ts";
 import { createFormOf, trustsContentType } from "./batch.ts";
 import { accessOf, createVerifier, credentialHeaderNames } from "./credentials.ts";
-import { admit, type BodyBudget, ERRORS, send, sendError, sendJson, tooManyMessage } from "./exchange.ts";
+import { ANSWERED, admit, type BodyBudget, ERRORS, send, sendError, sendJson, tooManyMessage } from "./exchange.ts";
 import { type DescribedSource, describeReceive } from "./openapi/sources.ts";
 import { type Route, type RouteHandler, route, sourceIds } from "./routes.ts";
 import { answerHandshake, createWebhook } from "./webhook.ts";
@@ -23,6 +23,8 @@ export interface HttpSource {
       readonly webhookOrigins?: readonly string[];
     };
   readonly receiver: Receiver;
+  /** Takes status and body of every answer to its senders; nothing by default. */
+  readonly onAnswer?: Route["onAnswer"] | undefined;
 }
 
 interface InboxOptions {
@@ -42,12 +44,13 @@ export function inboxRoutes(options: InboxOptions): readonly Route[] {
   const { basePath, maxBodyBytes } = options.inbox;
   const ids = sourceIds(options.sources.map(({ receiver }) => receiver.source));
   return options.sources.map((source) => {
-    const { settings, receiver } = source;
+    const { settings, receiver, onAnswer } = source;
     const id = ids.get(receiver.source) ?? receiver.source;
     const access = accessOf(settings.auth, `source.${id}`, `the source ${receiver.source}`);
     const description = { access, ...describeReceive(receiver.source, settings, maxBodyBytes) };
     const { handle, handshakeMethods } = receiveHandler(source, options);
-    return route("receive", description, handle, { path: basePath + settings.path, sourceId: id, handshakeMethods });
+    const path = basePath + settings.path;
+    return route("receive", description, handle, { path, sourceId: id, handshakeMethods, onAnswer });
   });
 }
 
@@ -202,8 +205,10 @@ function answerBatch(res: ServerResponse, receipts: readonly Receipt[], isAtomic
   if (decisive !== undefined && (failed >= 0 || isNoneTaken)) {
     const { error } = decisive.body as { readonly error: string };
     answer(res, { ...decisive, body: { error: failed >= 0 ? error : `item ${refused}: ${error}`, items } });
-  } else if (refused >= 0) sendJson(res, 207, { items });
-  else sendJson(res, answers.some(({ status }) => status === 202) ? 202 : 200, { items });
+  } else if (refused >= 0) {
+    for (const { status, body } of answers) res.emit(ANSWERED, status, JSON.stringify(body));
+    sendJson(res, 207, { items });
+  } else sendJson(res, answers.some(({ status }) => status === 202) ? 202 : 200, { items });
 }
 
 /** Answers a request whose body holds no batch. @param maxItems `batch.maxItems` */

@@ -3,7 +3,7 @@ import express, { type ErrorRequestHandler, type Express, type RequestHandler } 
 import { errorText } from "../model/errors.ts";
 import { OPERATIONS, type OperationId, type OperationPath, pathPattern } from "../model/routes.ts";
 import type { Log } from "../ports/runtime.ts";
-import { announcesTooMuch, ERRORS, sendError, tooLargeMessage } from "./exchange.ts";
+import { ANSWERED, announcesTooMuch, ERRORS, sendError, tooLargeMessage } from "./exchange.ts";
 import type { RouteDescription } from "./openapi/answers.ts";
 
 /** @param parameters the decoded values of `{name}` in the path */
@@ -20,7 +20,11 @@ export interface Route extends OperationPath {
   readonly handle: RouteHandler;
   /** Of a source: what its sender's handshake uses besides POST. */
   readonly handshakeMethods?: readonly string[];
+  /** Of a source: takes status and body of every answer, also without `handle`. */
+  readonly onAnswer?: OnAnswer | undefined;
 }
+
+type OnAnswer = (status: number, body: string) => void;
 
 /**
  * The entry of {@link OPERATIONS} with what serves and describes it.
@@ -31,7 +35,7 @@ export function route(
   id: OperationId,
   description: RouteDescription,
   handle: RouteHandler,
-  of?: { readonly path: string; readonly sourceId: string; readonly handshakeMethods?: readonly string[] },
+  of?: Pick<Route, "path" | "handshakeMethods" | "onAnswer"> & { readonly sourceId: string },
 ): Route {
   const entry = OPERATIONS[id];
   if (of === undefined) return { ...entry, operationId: id, description, handle };
@@ -94,6 +98,7 @@ function listener(routes: readonly Route[], maxBodyBytes: number, log: Log): Req
   );
   return function onRequest(req, res) {
     const route = ofSources.get(pathOf(req));
+    if (route?.onAnswer !== undefined) res.on(ANSWERED, route.onAnswer);
     if (route?.group !== "inbox") {
       // Answers to operators and pull clients are for them alone, and never a page.
       res.setHeader("Cache-Control", "no-store");

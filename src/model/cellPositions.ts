@@ -3,34 +3,17 @@
  * that core and HTTP pass on as they are carry those of every cell.
  */
 
-/** Where a list goes on, by the name of the cell; a cell that is not named begins at its first row. */
-export type CellPositions = Readonly<Record<string, string>>;
-
 /** In place of a position: the list has no more. */
 export const DONE = "done";
 
-/** Positions as one text for an address: `cells.` and Base64. */
-export function encodePositions(positions: CellPositions): string {
-  return PREFIX + Buffer.from(JSON.stringify(Object.entries(positions))).toString("base64url");
+/** Where a list continues in each cell, in the order of the cells, as one text. @param positions null: at the first row */
+export function positionsText(positions: readonly (string | null)[]): string {
+  return JSON.stringify(positions);
 }
 
-/** @returns undefined for any other text, one that somebody changed included. */
-export function decodePositions(text: string): CellPositions | undefined {
-  if (!text.startsWith(PREFIX)) return undefined;
-  try {
-    const entries: unknown = JSON.parse(Buffer.from(text.slice(PREFIX.length), "base64url").toString());
-    return Array.isArray(entries) && entries.every(isPosition) ? Object.fromEntries(entries) : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-const PREFIX = "cells.";
-/** What {@link encodePositions} returns, as a regular expression. */
-export const POSITIONS_PATTERN = "cells\\.[A-Za-z0-9_-]{2,20000}";
-
-function isPosition(entry: unknown): entry is [string, string] {
-  return Array.isArray(entry) && entry.length === 2 && entry.every((part) => typeof part === "string");
+/** @returns undefined for a position in one database. @throws SyntaxError for a text that somebody changed */
+export function readPositions(text: string): readonly (string | null)[] | undefined {
+  return text.startsWith("[") ? JSON.parse(text) : undefined;
 }
 
 /** More than any sequence of a cell. */
@@ -39,16 +22,16 @@ const SEQUENCES = 2n ** 64n;
 /**
  * A sequence that orders the rows of several cells: by cell, then by the sequence within it.
  *
- * @param index of the cell; that of the first one leaves its sequences as they are
+ * @param place of the cell; 0 leaves the sequence unchanged
  * @param sequence decimal text, from 0 to 2^64 - 1
  */
-export function cellSequence(index: number, sequence: string): string {
-  return index === 0 ? sequence : String(BigInt(index) * SEQUENCES + BigInt(sequence));
+export function cellSequence(place: number, sequence: string): string {
+  return place === 0 ? sequence : String(BigInt(place) * SEQUENCES + BigInt(sequence));
 }
 
 /** @returns what {@link cellSequence} was given */
-export function splitSequence(sequence: string): { readonly index: number; readonly sequence: string } {
+export function splitSequence(sequence: string): { readonly place: number; readonly sequence: string } {
   const value = BigInt(sequence);
-  if (value < SEQUENCES) return { index: 0, sequence };
-  return { index: Number(value / SEQUENCES), sequence: String(value % SEQUENCES) };
+  if (value < SEQUENCES) return { place: 0, sequence };
+  return { place: Number(value / SEQUENCES), sequence: String(value % SEQUENCES) };
 }

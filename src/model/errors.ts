@@ -45,8 +45,6 @@ export type StoreErrorCode =
   | "skipped"
   /** The schema does not fit: a table or column is missing, or rights are; or the table refuses every row. */
   | "schema"
-  /** A bucket of the rows is not open in this cell: nothing was stored. */
-  | "elsewhere"
   | "other";
 
 class CodedError<C extends string> extends Error {

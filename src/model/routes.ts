@@ -40,6 +40,7 @@ export const OPERATIONS = {
   admin_config: { method: "get", path: "/admin/config", port: "operator", group: "admin" },
   admin_events: { method: "get", path: "/admin/events", port: "operator", group: "admin" },
   console: { method: "get", path: "/console", port: "operator", group: "console" },
+  console_slash: { method: "get", path: "/console/", port: "operator", group: "console" },
   console_asset: { method: "get", path: "/console/assets/{file}", port: "operator", group: "console" },
   console_session: { method: "get", path: "/console/session", port: "operator", group: "console" },
   console_sign_in: { method: "post", path: "/console/session", port: "operator", group: "console" },

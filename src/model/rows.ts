@@ -6,10 +6,10 @@
  * - outbox row: a message to deliver; `sequence` orders the rows of one `key`.
  * - key, aggregate: rows that share one are delivered in order; rows without one are independent.
  * - source, route, destination: where a message comes from; which topics go where; where a message goes.
- * - redirect: to replay an outbox row to another destination than that of its route; its override names that one.
+ * - label: the `destination` of an outbox row together with the hash of the `routes` that chose it.
+ * - pin: a `destination` without such a hash: an application or an operator (by a replay) chose it, whatever the routes.
  * - relay: to copy pending push rows of the inbox into the outbox.
  * - claim: a replica's temporary right to deliver rows, named by a claim token and ended by its lease.
- * - claim scope: a part of the outbox from which claims choose their rows.
  * - delivery: one claimed row on its way to its destination; attempt: one try of it.
  * - slot: one of the `outbox.concurrency` deliveries at a time. permit: what a destination's limits grant a delivery.
  * - outcome: how a claimed row ended: sent, retry, park, dead or release. Every outcome closes the claim on its row.
@@ -90,9 +90,13 @@ export const OUTBOX_COLUMNS = {
   leaseExpiresAt: "lease_expires_at",
   lastError: "last_error",
   sequence: "sequence",
-  destinationOverride: "destination_override",
+  destination: "destination",
+  routes: "routes",
   expiresAt: "expires_at",
 } as const;
+
+/** Characters of the column `routes`, see `compileRouting`. */
+export const ROUTES_HASH_LENGTH = 8;
 
 /** Columns of the table of the destinations, see `DestinationStore`. Only the table can have another name. */
 export const DESTINATION_COLUMNS = {
@@ -147,7 +151,7 @@ export const JOURNAL_COLUMNS = {
 } as const;
 
 /** Columns that an owner's table may do without: null. */
-type OptionalColumn = "destinationOverride" | "expiresAt";
+type OptionalColumn = "destination" | "routes" | "expiresAt";
 type OwnColumnNames<C> = { readonly [K in keyof C]: K extends OptionalColumn ? string | null : string };
 
 export type InboxColumnNames = OwnColumnNames<typeof INBOX_COLUMNS>;
@@ -157,10 +161,10 @@ export type JournalColumnNames = Readonly<Record<keyof typeof JOURNAL_COLUMNS, s
 export type HistoryColumnNames = Readonly<Record<keyof typeof HISTORY_COLUMNS, string>>;
 
 /**
- * Tables for operators: processes alive, their figures, the audit log, replay jobs, received messages without a row, and
- * the buckets of a cell.
+ * Tables for operators: processes alive, their figures, the audit log, replay jobs, received messages without a row, and which
+ * cell the database is.
  */
-const OPERATIONS_TABLES = ["process", "figures", "audit", "job", "journal", "bucket"] as const;
+const OPERATIONS_TABLES = ["process", "figures", "audit", "job", "journal", "cell"] as const;
 export type OperationsTables = Readonly<Record<(typeof OPERATIONS_TABLES)[number], string>>;
 
 /** @param prefix of `database.operationsTablePrefix` */
@@ -187,10 +191,6 @@ export interface NewInboxRow {
   readonly schedule?: Schedule | undefined;
   /** When it is no longer to be delivered; undefined for never. */
   readonly expiry?: Expiry | undefined;
-  /** Stored only while this bucket is open here (`StoreError` with the code `elsewhere`); undefined without cells. */
-  readonly bucket?: number | undefined;
-  /** Known from the buckets of this server (`BucketTable`): on another one the row is not stored either; undefined for any. */
-  readonly bucketsOn?: string | undefined;
 }
 
 /** A row is due when all of it has come, and not before its receipt. */
@@ -231,17 +231,19 @@ export function relayDeath(reason: string): keyof typeof RELAY_DEATHS | undefine
 /** What decides where an outbox row goes. */
 export interface RoutedRow {
   readonly topic: string | null;
-  /** The destination to which an operator replayed it; null for where the routes send its topic. */
-  readonly destinationOverride: string | null;
+  /** Null until the routes have sent it somewhere. */
+  readonly destination: string | null;
+  /** An application or an operator chose the destination: routes do not count. */
+  readonly isPinned: boolean;
 }
 
 /** The name of the destination of a row; undefined where it has none. */
 export type DestinationOf = (row: RoutedRow) => string | undefined;
 
 /** Why a row has no destination. */
-export function nowhere({ topic, destinationOverride: name }: RoutedRow): string {
-  if (name === null) return `no route matches the topic ${JSON.stringify(topic)}`;
-  return `there is no destination ${JSON.stringify(name)}, to which the row was replayed: replay it to another one`;
+export function nowhere({ topic, destination, isPinned }: RoutedRow): string {
+  if (!isPinned) return `no route matches the topic ${JSON.stringify(topic)}`;
+  return `the row is pinned to the destination ${JSON.stringify(destination)}, which is not configured: configure it, or replay the row to another one`;
 }
 
 /** An outbox row in its order. */
@@ -326,9 +328,7 @@ export type CellInsertResult = InsertResult | { readonly kind: "unavailable"; re
 export type Outcome = {
   readonly id: MessageId;
   readonly claimToken: ClaimToken;
-  /** Name of the claim scope of its destination alone, where there is one. */
-  readonly scope?: string | undefined;
-  /** Where the row goes, of a retry: scopes may change until it is due. */
+  /** Where the row goes, if it failed now or before. */
   readonly destination?: string | undefined;
   /** What its history keeps; undefined for nothing. */
   readonly record?: AttemptRecord | undefined;
@@ -357,4 +357,18 @@ export interface AttemptRecord {
   /** The receiver's own code: an HTTP status, an AMQP reply code, the name of a Kafka error. */
   readonly status: string | null;
   readonly durationMs: number;
+}
+
+/** Default of the column `max_attempts`. */
+export const COLUMN_MAX_ATTEMPTS = 5;
+
+/**
+ * The attempts of a row: the destination's number wins if the row has the default of the column. Any other value was
+ * chosen for the row.
+ *
+ * @param ofRow the row's `max_attempts`
+ * @param ofDestination `maxAttempts` of its destination, if it has one
+ */
+export function maxAttemptsInEffect(ofRow: number, ofDestination: number | undefined): number {
+  return ofRow === COLUMN_MAX_ATTEMPTS ? (ofDestination ?? ofRow) : ofRow;
 }

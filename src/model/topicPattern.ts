@@ -66,3 +66,18 @@ export function compileTopicPattern(pattern: string): (topic: string) => boolean
     return (((live[end >> 5] ?? 0) >>> (end & 31)) & 1) === 1;
   };
 }
+
+/**
+ * Whether a pattern can match topics that are known in part.
+ *
+ * @param parts literal texts between which each topic has other text, or none; a single part is the whole topic
+ * @returns false only if it matches none of them: the first and the last part decide
+ */
+export function mayMatch(pattern: string, parts: readonly string[]): boolean {
+  const [begin = "", end] = [parts[0], parts.length > 1 ? parts.at(-1) : undefined];
+  if (end === undefined) return compileTopicPattern(pattern)(begin);
+  const literals = pattern.split("*");
+  const [first = "", last = ""] = [literals[0], literals.at(-1)];
+  if (literals.length === 1) return pattern.startsWith(begin) && pattern.endsWith(end);
+  return (first.startsWith(begin) || begin.startsWith(first)) && (last.endsWith(end) || end.endsWith(last));
+}

@@ -110,6 +110,7 @@ export interface SharedDestination {
     readonly reason: string | null;
   };
   readonly lastSuccessAt: Date | null;
+  /** When a delivery last failed, for whatever reason. */
   readonly lastFailureAt: Date | null;
   readonly lastError: string | null;
   /** When a replica last reported that it is slow; null for a time after now, of a clock that was set back. */
@@ -120,10 +121,64 @@ export interface SharedDestination {
   readonly takenPerSecond: number;
 }
 
-/** State of a destination, the first that applies: paused, breaker open, half-open, deliveries slow or failing. */
-export const DESTINATION_STATES = ["paused", "open", "half-open", "slow", "ok"] as const;
+/**
+ * States of a destination; the first that applies counts.
+ *
+ * - `paused`: by an operator; `open`, `half-open`: its breaker holds rows back.
+ * - `failing`: over half of the deliveries within {@link RECENT_MINUTES} failed, or none has succeeded since ten seconds
+ *   before the last failure.
+ * - `slow`: deliveries take over a second, or their answers do not end.
+ * - `degraded`: rows are parked, or died within {@link RECENT_MINUTES}; others are delivered.
+ * - `ok`: a delivery has succeeded. `unknown`: none has yet, as far as is known.
+ */
+export const DESTINATION_STATES = [
+  "paused",
+  "open",
+  "half-open",
+  "failing",
+  "slow",
+  "degraded",
+  "ok",
+  "unknown",
+] as const;
 export type DestinationState = (typeof DESTINATION_STATES)[number];
 
-export function destinationState(is: Readonly<Record<Exclude<DestinationState, "ok">, boolean>>): DestinationState {
-  return DESTINATION_STATES.find((state) => state !== "ok" && is[state]) ?? "ok";
+/** The whole minutes, and the present one, that decide whether a destination is failing or degraded. */
+export const RECENT_MINUTES = 5;
+
+/** Attempts within {@link RECENT_MINUTES} in all replicas, at most 20 s old. */
+export interface RecentDeliveries {
+  readonly sent: number;
+  /** Their row is tried again or parked. */
+  readonly failed: number;
+  readonly dead: number;
 }
+
+export interface DestinationFacts extends Pick<SharedDestination, "lastSuccessAt" | "lastFailureAt"> {
+  readonly isPaused: boolean;
+  readonly breaker: BreakerState;
+  readonly isSlow: boolean;
+  /** Null where they cannot be read. */
+  readonly recent: RecentDeliveries | null;
+  /** Rows. */
+  readonly parked: number;
+}
+
+export function destinationState(facts: DestinationFacts): DestinationState {
+  const { isPaused, breaker, isSlow, lastSuccessAt, recent, parked } = facts;
+  if (isPaused) return "paused";
+  if (breaker !== "closed") return breaker;
+  if (isFailing(facts)) return "failing";
+  if (isSlow) return "slow";
+  if (parked > 0 || (recent?.dead ?? 0) > 0) return "degraded";
+  return lastSuccessAt !== null || (recent?.sent ?? 0) > 0 ? "ok" : "unknown";
+}
+
+function isFailing({ lastSuccessAt, lastFailureAt, recent }: DestinationFacts): boolean {
+  if (recent !== null && recent.failed + recent.dead > recent.sent) return true;
+  // Single failures among many successes may be the last outcome, too.
+  const succeededAt = lastSuccessAt?.getTime() ?? Number.NEGATIVE_INFINITY;
+  return lastFailureAt !== null && lastFailureAt.getTime() - succeededAt >= FAILING_AFTER_MS;
+}
+
+const FAILING_AFTER_MS = 10_000;

@@ -18,21 +18,18 @@ export interface ReplayStore {
 
   /**
    * Moves the rows that have been `sent` or `dead` since before the scope to `pending`, in one transaction: attempt 0,
-   * due now, error and claim cleared; their override is set where `to` names one, the rest unchanged. A row that the
-   * database does not let be changed so stays as it is, and so does one that another transaction holds, with those of
-   * `ids` behind it in its key. Move rows in the order of their sequence over all calls: a claim then
-   * never takes a row before an earlier one of its key.
+   * due now, error and claim cleared, and the label, unless the row is pinned; the rest unchanged. Move rows in the
+   * order of their sequence over all calls: a claim then never takes a row before an earlier one of its key.
    *
    * @param by who replays them, for the history
-   * @param to the destination that they go to from now on; undefined leaves that as it was, as it must where
-   *   {@link overrideRemedy} is set
-   * @param onLeft told of the rows that stay as they are: once, with cells once for each
-   * @returns how many were moved
+   * @param to the destination that they are pinned to; undefined leaves pins unchanged, as it must where
+   *   {@link destinationRemedy} is set
+   * @throws StoreError, `contention` when another transaction locks one of the rows for long: none is moved
    */
-  move(scope: ReplayScope, ids: readonly MessageId[], by: string, to?: string, onLeft?: OnLeft): Promise<number>;
+  move(scope: ReplayScope, ids: readonly MessageId[], by: string, to?: string): Promise<Changed>;
 
-  /** The statement that adds the column for overrides; undefined where `SchemaStore.checkColumns` found it. */
-  readonly overrideRemedy: string | undefined;
+  /** The statements that add the columns for pins; undefined where `SchemaStore.checkColumns` found it. */
+  readonly destinationRemedy: string | undefined;
 
   /** How many of the named rows are `pending` and untried. */
   untried(ids: readonly MessageId[]): Promise<number>;
@@ -48,22 +45,12 @@ export interface ReplayStore {
   receiveAgain(row: NewInboxRow & { readonly cell?: string | undefined }): Promise<boolean>;
 }
 
-/**
- * A row that a change on request leaves as it is: a trigger, a rule or a constraint of its owner wants it so, or another
- * transaction holds it.
- */
-export interface LeftRow {
-  readonly id: MessageId;
-  readonly reason: string;
-  /** Another transaction holds it, or a row before it in its key. */
-  readonly isHeld?: boolean;
+/** What a change of some rows has done. */
+export interface Changed {
+  readonly changed: number;
+  /** Why the database refused a row, which it left unchanged; undefined if it refused none. */
+  readonly refusal?: string | undefined;
 }
-
-/** Why a row is left behind one of its key that another transaction holds: it would be delivered first. */
-export const BEHIND_HELD =
-  "another transaction holds a lock on a row before it in its key: repeat this when that has ended";
-
-export type OnLeft = (rows: readonly LeftRow[]) => void;
 
 /** What was finished at one moment; opaque to the caller. */
 export interface ReplayScope {
@@ -111,8 +98,6 @@ export interface RetentionStore {
 
 interface DeletedBatch {
   readonly deleted: number;
-  /** Rows that a trigger kept without an error. */
-  readonly kept?: number;
   readonly rest: RetentionRange | null;
   readonly refusal?: string;
 }

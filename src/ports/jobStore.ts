@@ -33,7 +33,7 @@ export interface JobStore {
   resume(id: string, token: string): Promise<boolean>;
 }
 
-export interface NewJob {
+interface NewJob {
   readonly id: string;
   readonly by: string;
   /** JSON. */
@@ -58,8 +58,6 @@ export const JOB_STATES = ["running", "done", "failed", "cancelled", "interrupte
 export type JobState = (typeof JOB_STATES)[number];
 
 export interface Job extends NewJob {
-  /** The cell whose table has it, of those whose rows it moves; undefined without cells. */
-  readonly cell?: string | undefined;
   readonly state: JobState;
   readonly createdAt: Date | null;
   /** Of the latest progress or change. */

@@ -8,14 +8,17 @@ export interface MessageStore {
   /** The rows of one message. @param withPayload whether payloads are read; else they are null */
   get(id: MessageId, withPayload: boolean): Promise<StoredMessage>;
 
-  /** Those of the ids that are of outbox rows. */
-  inOutbox(ids: readonly MessageId[]): Promise<readonly MessageId[]>;
-
   /** The messages received under an idempotency key from any of these sources. */
   byIdempotencyKey(sources: readonly string[], key: string): Promise<readonly MessageId[]>;
 
   /** The first unfinished row of the key of an outbox row that comes before it; undefined when none does. */
   rowBefore(id: MessageId): Promise<RowBefore | undefined>;
+
+  /**
+   * The transaction that holds a row of this message, in either table; undefined where none does, or the database does
+   * not tell: SQL Server, and locks that several transactions share.
+   */
+  lockHolder(id: MessageId): Promise<LockHolder | undefined>;
 
   /**
    * Outbox rows from the newest on that match: reads up to `limit` rows, however few match.
@@ -130,4 +133,18 @@ export interface RowBefore {
   readonly isParked: boolean;
   readonly attempt: number;
   readonly scheduledAt: Date | null;
+}
+
+/** A transaction that keeps others from changing a row. */
+export interface LockHolder {
+  /** Of its server process; null for a prepared transaction, which has none. */
+  readonly pid: number | null;
+  readonly user: string | null;
+  readonly application: string | null;
+  /** As the database calls it, such as `idle in transaction`; null where this user may not see it. */
+  readonly state: string | null;
+  /** For how long it has been in that state. */
+  readonly stateMs: number | null;
+  /** The user of this process, to whom the right to see it can be granted. */
+  readonly seenBy: string;
 }

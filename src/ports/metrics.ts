@@ -1,3 +1,4 @@
+import type { Refusal } from "../model/refusals.ts";
 import type { RELAY_DEATHS } from "../model/rows.ts";
 import type { SlotStatus } from "./capture.ts";
 import type { BreakerState, DestinationState } from "./destinationStore.ts";
@@ -21,6 +22,8 @@ export interface Metrics {
   destinationInFlight(destination: string, count: number): void;
   /** Pending rows, and the age of the oldest due one. */
   destinationBacklog(destination: string, rows: number, oldestSeconds: number): void;
+  /** Pending rows that may be delivered now: due, and the destination does not hold them back. */
+  destinationDue(destination: string, rows: number): void;
   destinationRateLimited(destination: string, seconds: number): void;
   breakerTransition(destination: string, to: BreakerState): void;
   deliveryLatency(seconds: number): void;
@@ -40,6 +43,9 @@ export interface Metrics {
   inboxDead(
     reason: keyof typeof RELAY_DEATHS | "extraction_failed" | "transform_failed" | "storage_failed" | "pull",
   ): void;
+  inboxRefused(source: string, reason: Refusal): void;
+  /** A message of a source with a configured place for the aggregate id has none there. */
+  inboxWithoutAggregateId(source: string): void;
   inboxFiltered(): void;
   /** Entries of the journal that were not kept. */
   journalDropped(count: number): void;

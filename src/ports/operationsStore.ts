@@ -28,7 +28,7 @@ export interface OperationsStore {
   /**
    * Entries of the audit log, newest first.
    *
-   * @param before `position`, else `id`, of the last entry of the page before; null for the first
+   * @param before `id` of the last entry of the page before; null for the first
    */
   audit(before: string | null, limit: number): Promise<readonly AuditEntry[]>;
 
@@ -52,8 +52,10 @@ export interface ProcessName {
   readonly name: string;
   readonly version: string;
   readonly roles: readonly string[];
-  /** Whether it stores received messages in the cell of their bucket. */
-  readonly knowsCells?: boolean | undefined;
+  /** How far its clock is ahead of the database's, in ms; 0 where that is not known. */
+  readonly clockAheadMs?: number | undefined;
+  /** The hash of its routes, if it labels rows. */
+  readonly routes?: string | undefined;
   /** Ms since its start. */
   readonly upMs: number;
 }
@@ -62,13 +64,18 @@ export interface ProcessName {
 export interface OtherProcesses {
   readonly pollers: number;
   readonly relays: number;
+  /** Their routes; undefined before the first beat. */
+  readonly routes?: readonly string[] | undefined;
+  /** The database's time. */
+  readonly at?: Date | null;
 }
 
 export interface ProcessAlive {
   readonly name: string;
   readonly version: string;
   readonly roles: readonly string[];
-  readonly knowsCells: boolean;
+  /** Negative behind it. */
+  readonly clockAheadMs: number;
   readonly startedAt: Date | null;
   readonly seenAt: Date | null;
 }
@@ -78,7 +85,9 @@ export type Counter = (typeof COUNTERS)[number];
 
 /** What was counted about a source or a destination. */
 export interface Figures extends Readonly<Record<Counter, number>> {
-  readonly kind: "source" | "destination";
+  /** `remark`: what was wrong with messages, counted as received. */
+  readonly kind: "source" | "destination" | "remark";
+  /** Of a remark: the word for it, a blank, and the source. */
   readonly name: string;
   /** How long ago the counting began, in whole minutes: 0 for the present minute. */
   readonly minutesAgo: number;
@@ -101,8 +110,6 @@ export interface NewAuditEntry {
 export interface AuditEntry extends NewAuditEntry {
   /** Decimal text. */
   readonly id: string;
-  /** Where a page that ends with this entry goes on; undefined where that is its `id`. */
-  readonly position?: string | undefined;
   readonly at: Date | null;
 }
 

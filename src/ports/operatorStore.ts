@@ -14,16 +14,16 @@ import type { OutboxStore, ParkedStore, SchemaStore, Store } from "./store.ts";
  *
  * With cells, reads leave out a cell that does not answer within about two seconds, and `cells` names it. A change is
  * made in every cell that it concerns; where some fail it rejects with `CellError`, which says what was done in the
- * others.
+ * others. Processes, figures, audit log, replay jobs and the state of destinations are in the control store, that of
+ * `database.url`: while it is away, they reject with a `CellError` that names `control`.
  */
-export interface OperatorStore
-  extends Pick<Store, "ping" | "poolUsage" | "announceOutbox" | "waitUntilReady" | "close"> {
+export interface OperatorStore extends Pick<Store, "histories" | "announceOutbox" | "waitUntilReady" | "close"> {
   readonly messages: MessageStore;
   readonly operations: Omit<OperationsStore, "beat" | "leave">;
   readonly jobs: JobStore;
   readonly parked: ParkedStore;
   readonly replay: ReplayStore;
-  readonly history: Pick<HistoryStore, "isAvailable" | "of" | "since">;
+  readonly history: Pick<HistoryStore, "of">;
   readonly journal: Pick<JournalStore, "duplicatesOf" | "find">;
   readonly destinations: Pick<DestinationStore, "isAvailable" | "states" | "pause" | "resume">;
   readonly pull: PullStore;
@@ -40,11 +40,9 @@ export interface Cells {
   /**
    * Call it before reads whose answer is to tell what it is without.
    *
-   * @returns tells which cells were left out since, also for a moment, or are now
+   * @returns tells which cells were left out since, also for a moment, or are now, `control` among them
    */
   watch(): () => readonly MissingCell[];
-  /** The history of each cell, for whoever follows them: sequences are those of the cell. */
-  readonly histories: readonly CellHistory[];
 }
 
 export interface MissingCell {
@@ -53,9 +51,4 @@ export interface MissingCell {
   readonly reason: string;
   /** Since when, by this process's clock. */
   readonly since: Date;
-}
-
-export interface CellHistory {
-  readonly cell: string;
-  readonly history: Pick<HistoryStore, "since">;
 }

@@ -7,9 +7,8 @@ import type {
   OrderedRow,
   Outcome,
 } from "../model/rows.ts";
-import type { BucketStore } from "./bucketStore.ts";
 import type { DestinationStore } from "./destinationStore.ts";
-import type { OnLeft, ReplayStore, RetentionStore } from "./finishedRows.ts";
+import type { Changed, ReplayStore, RetentionStore } from "./finishedRows.ts";
 import type { HistoryStore } from "./historyStore.ts";
 import type { JobStore } from "./jobStore.ts";
 import type { JournalStore } from "./journalStore.ts";
@@ -26,14 +25,18 @@ export interface InboxStore {
   /**
    * Stores the rows in one transaction; resolves after the commit, with an outcome per row in the order given. Of two
    * rows with the same `(source, idempotencyKey)` the first is stored. A refused row keeps no other from being stored.
-   *
-   * Rows with a bucket are stored only while all of these are open here: else it rejects with the code `elsewhere`. Some
-   * rows may be stored even then, where it took several transactions: a repetition finds them here, or their copies.
-   *
-   * @param claim of the poller of this process, where the store relays rows as it stores them: it may claim their outbox
-   *   rows too, as {@link OutboxStore.claim} would
    */
-  insert(rows: readonly NewInboxRow[], claim?: ReceiptClaim): Promise<readonly InsertResult[]>;
+  insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
+
+  /**
+   * As {@link insert}, and relays the rows that wait for nothing in the same statement, with what {@link relay} makes of
+   * them. It leaves the other rows to the relay. Undefined if the store only relays in passes.
+   *
+   * @param claim of the poller of this process, which claims relayed rows as {@link OutboxStore.claim} would
+   */
+  readonly insertRelayed?:
+    | ((rows: readonly NewInboxRow[], relay: RelayRules, claim?: ClaimRequest) => Promise<RelayedReceipt>)
+    | undefined;
 
   /**
    * As {@link insert}, but stores all rows or none: where an outcome is `refused`, nothing is stored, and the others
@@ -43,9 +46,6 @@ export interface InboxStore {
 
   /** @throws StoreError while the table refuses every received row, in so far as a row that it took before shows that */
   check(): Promise<void>;
-
-  /** Whether inserts run one after the other now, as they relay what they store: one that begins earlier only waits. */
-  readonly insertsInTurn: boolean;
 
   /**
    * Copies up to `limit` pending push rows, oldest first, into the outbox and marks them `processed`, atomically. A row
@@ -72,8 +72,15 @@ export interface UnrelayedRows {
   readonly count: number;
 }
 
-export interface RelayRequest {
-  readonly limit: number;
+export interface RelayedReceipt {
+  /** For each row, in the order given. */
+  readonly outcomes: readonly InsertResult[];
+  /** In the order of `sequence`; the caller delivers them as those of a claim. */
+  readonly claimed: readonly ClaimedRow[];
+}
+
+/** What the relay makes of a row. */
+export interface RelayRules {
   /**
    * Per source the pieces of its topic template around each `{{ eventType }}`: `["orders.", ""]` renders `orders.<event
    * type>`, trimmed. Rows of other sources stay pending.
@@ -84,6 +91,15 @@ export interface RelayRequest {
   readonly maxAttempts: number;
   /** Received headers to drop, in lower case: whole names, and prefixes of names. */
   readonly droppedHeaders: { readonly names: readonly string[]; readonly prefixes: readonly string[] };
+  /** The destination of a topic, for rows that are relayed at their receipt; undefined leaves it to the claim of the row. */
+  readonly route?: ((topic: string) => string | undefined) | undefined;
+  /** Hash of the routes by which {@link route} decides. */
+  readonly routes?: string | undefined;
+}
+
+export interface RelayRequest extends RelayRules {
+  /** Most rows of the pass. */
+  readonly limit: number;
 }
 
 export interface RelayResult {
@@ -96,6 +112,9 @@ export interface RelayResult {
 }
 
 export interface OutboxStore {
+  /** Whether each destination has a queue of its own: an owner's table without the columns is one queue. */
+  readonly hasQueues: boolean;
+
   /**
    * Claims due rows in the order of `sequence`, each with the request's token and lease. The claimed rows of one key
    * are a run: no unfinished row of that key comes before or between them (except under `heldTokens`). Deliver them in
@@ -148,6 +167,26 @@ export interface OutboxStore {
    * @param request `totalsOnly` leaves `byDestination` empty
    */
   backlog(request?: { readonly totalsOnly: boolean }): Promise<OutboxBacklog>;
+
+  /**
+   * One step of a walk over unfinished rows that takes the labels which other routes chose: those rows have no
+   * destination then, and the routes of their claim decide. Leaves locked rows.
+   *
+   * @param keep hashes of routes whose labels stay
+   * @param after `next` of the step before; null for the first
+   * @param limit of rows that are read
+   */
+  relabel(keep: readonly string[], after: string | null, limit: number): Promise<RelabelResult>;
+
+  /** The destinations that pending rows name: labels and pins, in order; the first ten thousand. */
+  destinationsWaiting(): Promise<readonly string[]>;
+}
+
+export interface RelabelResult {
+  /** Null at the end of the walk. */
+  readonly next: string | null;
+  /** Rows with other labels, those included that were left. */
+  readonly found: number;
 }
 
 export interface SettledRows {
@@ -174,37 +213,39 @@ export interface ClaimRequest extends Lease {
   readonly maxBytes: number;
   readonly token: ClaimToken;
   /**
-   * Running claims of this process. Rows under them hold back no later row of their key: the caller delivers in order,
-   * and releases what it claimed behind an undelivered row.
+   * Running claims of this process. Rows under them hold back no later row of their key that goes to the same
+   * destination: the caller delivers in order, and releases what it claimed behind an undelivered row.
    */
   readonly heldTokens: readonly ClaimToken[];
-  /** Which rows to choose from; all by default. Other rows still hold back the later rows of their keys. */
-  readonly scope?: ClaimScope | undefined;
+  /** Which rows to choose from; by default all of them, as one queue. Other rows still hold back the later rows of their keys. */
+  readonly queues?: ClaimQueues | undefined;
 }
 
-/** A claim that comes with a receipt. */
+/** The destinations to claim for, each with a queue of its own. */
+export interface ClaimQueues {
+  /** The rows that each destination has room for, one at least; those without room are not among them. */
+  readonly room: ReadonlyMap<string, number>;
+  /** Those without room only because enough of their rows wait in this process: their rows stay unlabelled. */
+  readonly busy?: ReadonlySet<string> | undefined;
+  /** These rows are not claimed. */
+  readonly exceptIds?: readonly MessageId[] | undefined;
+  /** How this process labels a row without a destination. */
+  readonly routing: TopicRouting;
+}
+
+/** The routes of a process. */
+export interface TopicRouting {
+  /** The destination of a topic: the first match; undefined without one. */
+  destinationOf(topic: string): string | undefined;
+  /** Of the routes: another process with the same hash labels rows as this one does. */
+  readonly hash: string;
+}
+
+/** A claim that a receipt makes for the poller of its process. */
 export interface ReceiptClaim {
   readonly request: ClaimRequest;
-  /** Called at most once, after the commit, even where the outcome of other rows is not known. Must not throw. */
-  readonly onClaimed: (rows: ClaimResult["rows"]) => void;
-}
-
-/** A part of the outbox with claims of its own. */
-export interface ClaimScope {
-  /** The store remembers the progress of a scope's claims by this name. */
-  readonly name: string;
-  /**
-   * Rows `only` of these destinations, or those of all others. The store derives a row's destination from its override,
-   * or from its topic by its routes. Rows without a route, or whose destination the database cannot derive, are among
-   * the others.
-   */
-  readonly which: "only" | "except";
-  /** Names. They may change between two claims. */
-  readonly destinations: readonly string[];
-  /** Rows of these keys are not claimed. */
-  readonly exceptKeys: readonly string[];
-  /** Nor are these rows, and the others of their keys. */
-  readonly exceptIds?: readonly MessageId[] | undefined;
+  /** Must be called once, when the receipt has ended, with the rows that it has claimed. Never throws. */
+  readonly end: (claimed: readonly ClaimedRow[]) => void;
 }
 
 /** The destination of rows that match no route, or whose destination is unknown. No destination is called so. */
@@ -216,8 +257,8 @@ export interface ClaimResult {
   readonly more: boolean;
   /** Rows read that wait behind an earlier row of their key. */
   readonly heldBack: number;
-  /** A sweep in front of the scope's rows continues with its next claim, due in this many ms; undefined for none. */
-  readonly goesOnInMs?: number | undefined;
+  /** Destinations that got as many rows as they had room for, or whose queue was not read to its end: more are probably due. */
+  readonly unread?: ReadonlySet<string> | undefined;
   /** Rows that the database refuses to let be claimed, with its error; later claims leave them out for a while. */
   readonly refused?: readonly { readonly id: MessageId; readonly reason: string }[];
 }
@@ -236,11 +277,14 @@ export interface OutboxBacklog {
 export interface DestinationBacklog {
   /** Including rows that wait for a retry, are scheduled ahead or parked. */
   readonly pending: number;
+  /** Those of the pending rows whose time has come. */
+  readonly due: number;
   /** Age of the oldest due pending row in ms; null when there is none. */
   readonly oldestPendingAgeMs: number | null;
   readonly processing: number;
   /** Keys with a row there that waits for its retry or is parked. */
   readonly blockedKeys: number;
+  readonly parked: number;
 }
 
 export type CheckedTables = readonly ("inbox" | "outbox" | "destinations" | "history")[];
@@ -261,7 +305,7 @@ export interface SchemaStore {
    * The history's table may be missing or closed too: then `HistoryStore.isAvailable` is false. Its check needs a
    * database that takes writes.
    *
-   * An owner's outbox may have no column for overrides, see `ReplayStore.overrideRemedy`, and neither table one for the
+   * An owner's outbox may have no columns for destinations, see `ReplayStore.destinationRemedy`, and neither table one for the
    * expiry.
    *
    * @param tables those that this process uses; all by default
@@ -270,8 +314,28 @@ export interface SchemaStore {
    */
   checkColumns(tables?: CheckedTables, needs?: SchemaNeeds): Promise<void>;
 
+  /**
+   * The cell that this database is, as the first process that prepared it has noted.
+   *
+   * @param own what to note if nothing is; without it a table that is missing, or closed to the user, notes nothing
+   * @throws StoreError with the code `schema` when `own` is given and the table cannot be used
+   */
+  cell(own?: CellIdentity): Promise<CellIdentity | undefined>;
+
+  /** Whether rows wait in these tables; none do in tables that are missing, or closed to the user. */
+  hasUnfinished(): Promise<boolean>;
+
   /** Checks the destinations' table again. @returns what keeps it from being used, and the statements that fix it */
   destinationFault(): Promise<{ readonly what: string; readonly remedy: string } | undefined>;
+}
+
+/** Which cell of an installation of several a database is. */
+export interface CellIdentity {
+  /** In `database.cells`, from 1; 0 for the schema that the cells share. */
+  readonly position: number;
+  readonly name: string;
+  /** The number of cells: the cell of a key follows from it. */
+  readonly cells: number;
 }
 
 /** What is optional in an owner's tables, and the configuration needs. */
@@ -296,6 +360,8 @@ export interface Store {
   readonly inbox: InboxStore;
   readonly outbox: OutboxStore;
   readonly history: HistoryStore;
+  /** The history of each database, to follow them: sequences of one mean nothing in another. */
+  readonly histories: readonly Pick<HistoryStore, "since">[];
   readonly journal: JournalStore;
   readonly messages: MessageStore;
   readonly operations: OperationsStore;
@@ -305,13 +371,12 @@ export interface Store {
   readonly retention: RetentionStore;
   readonly pull: PullStore;
   readonly destinations: DestinationStore;
-  /** The buckets of this cell, of several ones. */
-  readonly buckets: BucketStore;
   readonly schema: SchemaStore;
   /** Waits until the database answers; rejects with the last error, or when `signal` aborts. */
   waitUntilReady(timeoutMs: number, signal: AbortSignal): Promise<void>;
   ping(): Promise<void>;
-  poolUsage(): { readonly used: number; readonly idle: number; readonly waiting: number };
+  /** The same object for stores that share theirs. */
+  readonly connections: { usage(): { readonly used: number; readonly idle: number; readonly waiting: number } };
   /**
    * Calls `listener` when another process relayed rows into the outbox: a hint that may come late or never. Returns
    * when subscribed; `close` ends it.
@@ -342,30 +407,22 @@ export interface ParkedStore {
    * Makes those of the rows that are still parked due now, with attempt 0.
    *
    * @param by who does it, for the history
-   * @param onLeft told of the rows that the database leaves as they are: once, with cells once for each
-   * @returns how many were changed
+   * @throws StoreError, `contention` when another transaction locks one of the rows for long: none is changed
    */
-  retry(ids: readonly MessageId[], by: string, onLeft?: OnLeft): Promise<number>;
+  retry(ids: readonly MessageId[], by: string): Promise<Changed>;
 
   /**
    * Makes those of the rows that are still parked `dead`, in one transaction: the next rows of their keys are free.
    *
    * @param by, reason go before the row's `last_error`, and into the history
-   * @param onLeft as of {@link retry}
-   * @returns how many were changed
    */
-  discard(ids: readonly MessageId[], by: string, reason: string, onLeft?: OnLeft): Promise<number>;
+  discard(ids: readonly MessageId[], by: string, reason: string): Promise<Changed>;
 
   /** As {@link discard}, of rows that are pending, parked or not. */
-  discardPending(ids: readonly MessageId[], by: string, reason: string, onLeft?: OnLeft): Promise<number>;
+  discardPending(ids: readonly MessageId[], by: string, reason: string): Promise<Changed>;
 
-  /**
-   * Makes those of the rows that wait for their retry due now, their attempts as they are.
-   *
-   * @param onLeft as of {@link retry}
-   * @returns how many were changed
-   */
-  hasten(ids: readonly MessageId[], by: string, onLeft?: OnLeft): Promise<number>;
+  /** Makes those of the rows that wait for their retry due now, their attempts as they are. */
+  hasten(ids: readonly MessageId[], by: string): Promise<Changed>;
 }
 
 /** All conditions given must hold. An empty list of ids matches no row. */

@@ -38,7 +38,7 @@ export interface RunningLog {
 }
 
 /** Fields that may quote an answer, an address or a driver's message: plain texts, and errors. */
-const TEXT_FIELDS = ["reason", "stack"] as const;
+const TEXT_FIELDS = ["reason", "stack", "ignored"] as const;
 const ERROR_FIELDS = ["error", "err"] as const;
 
 /**
@@ -65,12 +65,18 @@ export function parseLogLevel(value: string | undefined): LogLevel {
 export function createLog(options: LogOptions): RunningLog {
   const output = options.output ?? (process.stdout.isTTY ? terminal() : standardOutput());
   const redact = options.redact ?? ((text) => text);
+  const outages = new Outages();
   const log = pino(
     {
       level: options.level,
       base: { service: "svc", roles: options.roles, replica: options.replica ?? REPLICA },
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
+      hooks: {
+        logMethod(args, write, level) {
+          if (level < ERROR || outages.mayWrite(this, args[0])) write.apply(this, args);
+        },
+      },
       serializers: {
         ...Object.fromEntries(TEXT_FIELDS.map((field) => [field, (value: unknown) => textField(value, redact)])),
         ...Object.fromEntries(ERROR_FIELDS.map((field) => [field, (value: unknown) => errorField(value, redact)])),
@@ -84,6 +90,39 @@ export function createLog(options: LogOptions): RunningLog {
     flush: () => ignoringFaults(() => output.flush?.()),
   };
 }
+
+/**
+ * Errors while the database does not answer: every loop and every receipt has them, many times a second. The first is
+ * written, and each minute a line with how many more there were.
+ */
+class Outages {
+  /** Further lines since the last one, by cell, and the reason of the newest. */
+  readonly #begun = new Map<unknown, { more: number; reason: unknown }>();
+
+  /** @param fields of an error's line. @returns whether it is to be written; otherwise it is counted */
+  mayWrite(logger: pino.Logger, fields: unknown): boolean {
+    const { code, err, reason = err } = Object(fields) as Partial<Record<"code" | "err" | "reason", unknown>>;
+    if ((Object(err) as { code?: unknown }).code !== UNAVAILABLE && code !== UNAVAILABLE) return true;
+    const { cell } = logger.bindings();
+    const begun = this.#begun.get(cell);
+    this.#begun.set(cell, { more: (begun?.more ?? -1) + 1, reason });
+    if (begun !== undefined) return false;
+    setTimeout(() => {
+      const { more, reason: last } = this.#begun.get(cell) ?? { more: 0 };
+      this.#begun.delete(cell);
+      // The next minute begins with this line.
+      if (more > 0) logger.error({ code: UNAVAILABLE, more, reason: errorText(last) }, STILL_AWAY);
+    }, EVERY_MS).unref();
+    return true;
+  }
+}
+
+/** As `StoreError` has it. */
+const UNAVAILABLE = "unavailable";
+const STILL_AWAY = "the database did not answer: more errors for that in the last minute";
+const EVERY_MS = 60_000;
+/** Pino's number of the level. */
+const ERROR = 50;
 
 function textField(value: unknown, redact: Redactor): unknown {
   return typeof value === "string" ? redact(value) : value;

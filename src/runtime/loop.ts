@@ -12,8 +12,8 @@ export type PassResult = "again" | "idle" | "full";
 
 export interface LoopOptions {
   readonly name: string;
-  /** One round of work. `signal` aborts with a `StoppingError` when the time for a graceful stop is over. */
-  readonly pass: (signal: AbortSignal) => Promise<PassResult>;
+  /** One round of work; `idle` unless it says. `signal` aborts with a `StoppingError` when the time for a graceful stop is over. */
+  readonly pass: (signal: AbortSignal) => Promise<PassResult> | Promise<void>;
   /** Wait after an idle or full pass; a function is asked before each wait. */
   readonly intervalMs: number | (() => number);
   /** Called after each failed pass, with how many failed in a row and the wait before the next, in ms. */
@@ -114,7 +114,7 @@ export class Loop implements Service {
   #downReason(): string | undefined {
     if (this.#phase !== "running") return `${this.name} is ${this.#phase === "created" ? "not started" : this.#phase}`;
     if (this.#failures > 0) {
-      return `${this.name} failed in its last pass (${this.#failures} in a row): ${errorText(this.#lastError)}`;
+      return `${this.name} failed in its last pass: ${errorText(this.#lastError)}`;
     }
     const ageMs = Math.round(this.#clock.monotonic() - this.#freshSince);
     if (ageMs <= this.#options.staleAfterMs) return undefined;
@@ -161,7 +161,7 @@ export class Loop implements Service {
       this.#failures = 0;
       this.#lastError = undefined;
       this.#freshSince = this.#clock.monotonic();
-      return result;
+      return result ?? "idle";
     } catch (error) {
       // A pass that the cutoff interrupted has not failed.
       if (error instanceof StoppingError && this.#phase !== "running") return "idle";

@@ -1,3 +1,4 @@
+import { REFUSALS } from "../model/refusals.ts";
 import { ROLES, type Role } from "../model/roles.ts";
 import { RELAY_DEATHS } from "../model/rows.ts";
 import { SLOT_STATUSES } from "../ports/capture.ts";
@@ -120,6 +121,10 @@ export const METRICS = {
     help: "Pending outbox rows of the destination.",
     labels: { destination: [] },
   }),
+  destinationDue: gauge("svc_destination_due", POLLER, {
+    help: "Outbox rows that may be delivered now: due, and their destination is not paused or held by its breaker.",
+    labels: { destination: [] },
+  }),
   destinationOldestAge: gauge("svc_destination_oldest_age_seconds", POLLER, {
     help: "Age of the oldest due pending outbox row of the destination; 0 when there is none.",
     labels: { destination: [] },
@@ -173,6 +178,14 @@ export const METRICS = {
     labels: {
       reason: [...Object.keys(RELAY_DEATHS), "extraction_failed", "transform_failed", "storage_failed", "pull"],
     },
+  }),
+  inboxRefused: counter("svc_inbox_refused_total", ["ingest"], {
+    help: "Answers of HTTP sources that refuse a request, or an item of a batch stored in part.",
+    labels: { source: [], reason: REFUSALS },
+  }),
+  inboxWithoutAggregateId: counter("svc_inbox_without_aggregate_id_total", ["ingest"], {
+    help: "Messages without a value for aggregateIdPath, aggregateIdHeader or aggregateIdExpression of their source.",
+    labels: { source: [] },
   }),
   inboxFiltered: counter("svc_inbox_filtered_total", ["ingest"], {
     help: "Received messages dropped by a header filter.",

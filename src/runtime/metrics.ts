@@ -7,8 +7,6 @@ import type { Store } from "../ports/store.ts";
 import { type Clock, systemClock } from "../time/clock.ts";
 import { METRICS, type ServiceMetric } from "./metricDefinitions.ts";
 
-type PoolUsage = ReturnType<Store["poolUsage"]>;
-
 interface MetricsOptions {
   /** Version of the service, for `svc_info`. */
   readonly version: string;
@@ -30,8 +28,8 @@ interface MetricsRegistry {
   ofCell(cell: string): Metrics;
   /** All metrics in the Prometheus text format. */
   text(): Promise<string>;
-  /** Names where `svc_db_pool_connections` is read at each scrape. @param cell without cells undefined */
-  observePool(usage: () => PoolUsage, cell?: string): void;
+  /** Names the stores whose connections, together, are read at each scrape (`svc_db_pool_connections`). */
+  observePools(stores: readonly Pick<Store, "connections">[]): void;
 }
 
 /** The monitor wakes the process this often: at prom-client's 10 ms that alone is most of what an idle process does. */
@@ -69,10 +67,16 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
       for (const read of atScrape) read();
       return registry.metrics();
     },
-    observePool(usage, cell) {
-      const own = reportsOf(cell);
+    observePools(stores) {
+      const pools = [...new Set(stores.map(({ connections }) => connections))];
       atScrape.push(() => {
-        for (const [state, count] of Object.entries(usage())) own.dbPoolConnections(state, count);
+        const usages = pools.map((pool) => pool.usage());
+        for (const state of ["used", "idle", "waiting"] as const) {
+          reports.dbPoolConnections(
+            state,
+            usages.reduce((sum, usage) => sum + usage[state], 0),
+          );
+        }
       });
     },
   };

@@ -1,144 +1,159 @@
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import path from "node:path";
-import { fileURLToPath } from "node:url";
-import pg from "pg";
+import { setTimeout as sleep } from "node:timers/promises";
 import { acceptedIn } from "./accepted.ts";
-import { type Environment, receivedBy, until } from "./environment.ts";
-import { vacuum } from "./outbox.ts";
-import { inWords, processorSpent, sumOf, usAMessage } from "./processor.ts";
+import { type Environment, type Program, receivedBy, until } from "./environment.ts";
+import { BUSY_POLLER } from "./outbox.ts";
+import { inWords, processorSpent, type Spent, sumOf, usAMessage } from "./processor.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
+import { logWritten } from "./volume.ts";
 
-const ROUNDS = 6;
-const SECONDS = 10;
-/** Of the sender. Twice as many bring each cell the load, and so the batches, that one database has with half of them. */
-const CONNECTIONS = [128, 256] as const;
-const SVC = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../../roles/svc.js");
+/** Numbers of cells; 0 is one database without cells, with which the others are compared. */
+const LOADED = [2, 4, 8] as const;
+const IDLE = [1, 4] as const;
+const ROUNDS = 4;
+const SECONDS = 8;
+const WARM_MS = 6000;
+const CONNECTIONS = 256;
+const IDLE_SECONDS = 60;
+/** Until statements are planned and the connections of the start have ended. */
+const SETTLE_MS = 15_000;
 
 /** What one round has shown. */
 interface Round {
   readonly perSecond: number;
+  /** Processor time a message, of the process and of its backends. */
   readonly us: Readonly<Record<string, number>>;
+  /** Database log a message. */
+  readonly bytes: number;
 }
 
 /**
- * (bb) HTTP in to HTTP out through one process: two cells in two databases of one server, in turn with one database. One
- * machine does the same work, so it shows what cells cost, not what they bring.
+ * (bb) What cells in schemas of one database cost a process with every role: processor time and log a message, HTTP in to
+ * HTTP out, in turn with one database without cells; and processor time and connections while nothing happens.
  */
 export async function cells(environment: Environment): Promise<readonly Figure[]> {
-  const { protocol: _, hostname, port, username, password, pathname } = new URL(environment.url);
-  const url = (name: string) => `jdbc:postgresql://${hostname}:${port}/${name}?sslmode=disable`;
-  const single = pathname.slice(1);
-  const database = { url: url(single), username, password: decodeURIComponent(password) };
-  for (const name of ["cell_a", "cell_b"]) await environment.sql.query(`CREATE DATABASE ${name}`);
-  const two = {
-    ...database,
-    cells: ["a", "b"].map((name) => ({ name, url: url(`cell_${name}`) })),
-  };
-  const file = await environment.configuration({ database: two });
-  await svcCommand("migrate", "--config", file);
-  await svcCommand("cells", "rebalance", "--config", file);
   const receiver = await environment.program("receiver.js", []);
-  const figures: Figure[] = [];
-  for (const connections of CONNECTIONS) {
-    const measured = async (each: object): Promise<Round> => {
-      await empty(environment, single, "cell_a", "cell_b");
-      return await measure(environment, receiver, each, connections);
-    };
-    figures.push(...(await compared(measured, database, two, `${connections} connections`)));
+  const counts = [0, ...LOADED];
+  const rounds = new Map(counts.map((count): [number, Round[]] => [count, []]));
+  for (let n = 0; n < ROUNDS; n += 1) {
+    for (const count of n % 2 === 0 ? counts : counts.toReversed())
+      rounds.get(count)?.push(await measure(environment, receiver, count));
   }
   await receiver.stop();
-  return figures;
+  const alone = rounds.get(0) ?? [];
+  const loaded = LOADED.flatMap((count) => compared(count, rounds.get(count) ?? [], alone));
+  return [...loaded, ...(await idle(environment))];
 }
 
-async function compared(
-  measured: (database: object) => Promise<Round>,
-  database: object,
-  two: object,
-  load: string,
-): Promise<readonly Figure[]> {
-  const one: Round[] = [];
-  const both: Round[] = [];
-  const sides = [
-    { config: database, rounds: one },
-    { config: two, rounds: both },
-  ];
-  // The first round warms up.
-  for (let round = 0; round <= ROUNDS; round += 1) {
-    for (const { config, rounds } of round % 2 === 0 ? sides : sides.toReversed()) {
-      const result = await measured(config);
-      if (round > 0) rounds.push(result);
-    }
-  }
-  const ratio = median(both.map((each, n) => each.perSecond / (one[n]?.perSecond ?? Number.NaN)));
-  const usRatio = median(both.map((each, n) => sumOf(each.us) / sumOf(one[n]?.us ?? {})));
-  return [
-    {
-      name: `(bb) HTTP in to HTTP out, two cells on one server, ${load}`,
-      value: rate(median(both.map((each) => each.perSecond))),
-      baseline: `${rate(median(one.map((each) => each.perSecond)))} one database`,
-      ratio,
-      target: ">= 0.95",
-      met: ratio >= 0.95,
-    },
-    {
-      name: `(bb) processor time a message, two cells on one server, ${load}`,
-      value: inWords(both.at(-1)?.us ?? {}),
-      baseline: inWords(one.at(-1)?.us ?? {}),
-      ratio: usRatio,
+function compared(count: number, rounds: readonly Round[], alone: readonly Round[]): readonly Figure[] {
+  const figure = (name: string, of: (round: Round) => number, shown: (round: Round) => string): Figure => {
+    const ofMedian = (all: readonly Round[]) => {
+      const middle = median(all.map(of));
+      const round = all.find((each) => of(each) === middle);
+      return round === undefined ? "" : shown(round);
+    };
+    return {
+      name: `(bb) cells: ${count}: ${name}`,
+      value: ofMedian(rounds),
+      baseline: ofMedian(alone),
+      ratio: median(rounds.map((round, n) => of(round) / of(alone[n] ?? round))),
       target: "",
       met: true,
-    },
+    };
+  };
+  return [
+    figure(
+      "processor time a message",
+      ({ us }) => sumOf(us),
+      ({ us }) => inWords(us),
+    ),
+    figure(
+      "log a message",
+      ({ bytes }) => bytes,
+      ({ bytes }) => `${(bytes / 1000).toFixed(2)} kB`,
+    ),
+    figure(
+      "HTTP in to HTTP out",
+      (round) => round.perSecond,
+      (round) => rate(round.perSecond),
+    ),
   ];
 }
 
-async function measure(
-  environment: Environment,
-  receiver: Awaited<ReturnType<Environment["program"]>>,
-  database: object,
-  connections: number,
-): Promise<Round> {
-  const svc = await environment.svc(
-    [],
-    {
-      OUTBOX_BATCHSIZE: 500,
-      OUTBOX_CONCURRENCY: 64,
-      INBOX_RELAY_BATCHSIZE: 500,
-      DESTINATIONS_RECEIVER_BASEURL: `http://127.0.0.1:${receiver.port}`,
-    },
-    { database },
-  );
-  const sender = await environment.program("sender.js", [svc.port, "/inbox/bench", connections, 500]);
-  const programs = { service: svc, sender, receiver };
-  // Until statements are prepared and code is compiled, which takes longer with two cells.
-  await acceptedIn(sender, 8000);
+async function measure(environment: Environment, receiver: Program, count: number): Promise<Round> {
+  const service = await start(environment, count, `http://127.0.0.1:${receiver.port}`);
+  const sender = await environment.program("sender.js", [service.port, "/inbox/bench", CONNECTIONS, 500]);
+  await acceptedIn(sender, WARM_MS);
   const before = await receivedBy(receiver);
-  const spent = await processorSpent(environment, programs);
+  const [spent, log] = [await processorSpent(environment, { service }, nameOf(count)), await logWritten(environment)];
   const startedAt = performance.now();
   const accepted = await acceptedIn(sender, SECONDS * 1000);
   await until(async () => (await receivedBy(receiver)) - before >= accepted);
   const ms = performance.now() - startedAt;
-  const us = usAMessage(spent, await processorSpent(environment, programs), accepted);
-  for (const program of [sender, svc]) await program.stop();
-  return { perSecond: perSecond(accepted, ms), us };
+  const us = usAMessage(spent, await processorSpent(environment, { service }, nameOf(count)), accepted);
+  const bytes = ((await logWritten(environment)) - log) / accepted;
+  for (const program of [sender, service]) await program.stop();
+  // Leaves nothing to autovacuum, which would work for one number of cells while another is measured.
+  const tables = schemasOf(count).flatMap((schema) => [`${schema}.inbox`, `${schema}.outbox`]);
+  await environment.sql.query(`TRUNCATE ${tables.join(", ")}`);
+  await environment.sql.query(`VACUUM (ANALYZE) ${tables.join(", ")}`);
+  return { perSecond: perSecond(accepted, ms), us, bytes };
 }
 
-/** Leaves nothing to autovacuum, which would work for one database while the other is measured. */
-async function empty(environment: Environment, ...databases: readonly string[]): Promise<void> {
-  for (const name of databases) {
-    const url = new URL(environment.url);
-    url.pathname = name;
-    const sql = new pg.Client({ connectionString: url.href });
-    await sql.connect();
-    await sql.query("TRUNCATE inbox, outbox");
-    await vacuum({ sql });
-    await sql.end();
-  }
+/** All at the same time, so that the machine is the same for all. */
+async function idle(environment: Environment): Promise<readonly Figure[]> {
+  const services = new Map<number, Program>();
+  for (const count of [0, ...IDLE]) services.set(count, await start(environment, count, "http://127.0.0.1:1"));
+  await sleep(SETTLE_MS);
+  const spent = async () => {
+    const all: [number, Spent][] = [];
+    for (const [count, service] of services)
+      all.push([count, await processorSpent(environment, { service }, nameOf(count))]);
+    return all;
+  };
+  const before = new Map(await spent());
+  await sleep(IDLE_SECONDS * 1000);
+  const all = (await spent()).map(([count, to]) => {
+    const from = before.get(count) ?? {};
+    // In us a second: a core has a million.
+    const share = sumOf(usAMessage(from, to, IDLE_SECONDS)) / 1e6;
+    return { count, share, connections: to.database?.size ?? 0 };
+  });
+  for (const service of services.values()) await service.stop();
+  const [alone, ...others] = all;
+  return others.flatMap(({ count, share, connections }) => {
+    const figure = (name: string, ratio: number, most: number, value: string, baseline: string): Figure => ({
+      name: `(bb) idle, cells: ${count}: ${name}`,
+      value,
+      baseline,
+      ratio,
+      target: `<= ${most}`,
+      met: ratio <= most,
+    });
+    const percent = (part: number) => `${(part * 100).toFixed(1)} % of a core`;
+    const [base, least] = [alone?.share ?? 0, alone?.connections ?? 0];
+    return [
+      figure("processor time", share / base, 1.6, percent(share), percent(base)),
+      figure("connections", connections / least, 1.5, String(connections), String(least)),
+    ];
+  });
 }
 
-/** Runs a command of `svc` to its end. @throws Error when it fails */
-async function svcCommand(...args: readonly string[]): Promise<void> {
-  const child = spawn(process.execPath, [SVC, ...args], { stdio: ["ignore", "ignore", "inherit"] });
-  const [code] = await once(child, "exit");
-  if (code !== 0) throw new Error(`svc ${args.join(" ")} ended with ${code}`);
+/** A service in schemas of its own, which its first start makes: a cell keeps the number of cells. */
+async function start(environment: Environment, count: number, baseUrl: string): Promise<Program> {
+  const { hostname, port, username, password, pathname } = new URL(environment.url);
+  const parameters = `sslmode=disable&currentSchema=${nameOf(count)}&ApplicationName=${nameOf(count)}`;
+  const database = {
+    url: `jdbc:postgresql://${hostname}:${port}${pathname}?${parameters}`,
+    username,
+    password: decodeURIComponent(password),
+    ...(count === 0 ? {} : { cells: count }),
+  };
+  const settings = { ...BUSY_POLLER, INBOX_RELAY_BATCHSIZE: 500, DESTINATIONS_RECEIVER_BASEURL: baseUrl };
+  return await environment.svc([], settings, { database });
 }
+
+/** Of the schema and of the connections. */
+const nameOf = (count: number) => `cells_of_${count}`;
+
+const schemasOf = (count: number) =>
+  count === 0 ? [nameOf(count)] : Array.from({ length: count }, (_, n) => `${nameOf(count)}_${n}`);

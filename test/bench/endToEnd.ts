@@ -4,6 +4,7 @@ import { acceptedIn } from "./accepted.ts";
 import { BODY } from "./body.ts";
 import { type Environment, type Program, receivedBy, residentMiB, until } from "./environment.ts";
 import { rawLoop, untilSettled, vacuum } from "./outbox.ts";
+import { costInPairs, type Worker } from "./pairs.ts";
 import { inWords, processorSpent, sumOf, usAMessage } from "./processor.ts";
 import { type Figure, perSecond, rate } from "./report.ts";
 
@@ -35,6 +36,7 @@ export async function endToEnd(environment: Environment): Promise<Figure[]> {
   await untilSettled(environment);
   const spent = usAMessage(spentBefore, await processorSpent(environment, programs), accepted);
   for (const program of [sender, svc, receiver]) await program.stop();
+  const costs = await costInPairs("(c) HTTP in to HTTP out", startService);
   const delivered = perSecond(accepted, deliveredMs);
   const lagMs = Math.round(deliveredMs - sendingMs);
   const ratio = delivered / bare;
@@ -63,7 +65,36 @@ export async function endToEnd(environment: Environment): Promise<Figure[]> {
       target: "< 200 MiB",
       met: memory !== undefined && memory < 200,
     },
+    ...costs,
   ];
+}
+
+/** A service with every role, which receives and delivers for a second. */
+async function startService(environment: Environment): Promise<Worker> {
+  const receiver = await environment.program("receiver.js", []);
+  const service = await environment.svc([], {
+    OUTBOX_BATCHSIZE: 500,
+    OUTBOX_CONCURRENCY: 64,
+    INBOX_RELAY_BATCHSIZE: 500,
+    DESTINATIONS_RECEIVER_BASEURL: `http://127.0.0.1:${receiver.port}`,
+  });
+  const sender = await environment.program("sender.js", [service.port, "/inbox/bench", 128, 500]);
+  const sendFor = async (ms: number) => {
+    const before = await receivedBy(receiver);
+    const accepted = await acceptedIn(sender, ms);
+    await until(async () => (await receivedBy(receiver)) - before >= accepted);
+    await untilSettled(environment);
+    return accepted;
+  };
+  return {
+    service,
+    // After a rest the poller leaves the first claims of a second to passes.
+    async prepare() {
+      await sendFor(500);
+      await environment.sql.query("TRUNCATE inbox, outbox");
+    },
+    work: () => sendFor(1000),
+  };
 }
 
 /**

@@ -1,9 +1,10 @@
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import pg from "pg";
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
 import { type EmbeddedPostgres, freePort, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
@@ -59,12 +60,19 @@ export interface Program {
 }
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
-const SVC = path.resolve(HERE, "../../roles/svc.js");
+const BUILD = path.resolve(HERE, "../..");
 /** As the image starts Node.js; so do all programs of a benchmark, and `npm run bench` itself. */
 const IMAGE_OPTION = "--max-semi-space-size=32";
 
-/** @param settings of the PostgreSQL server; durable as installed (`fsync` on) unless they say otherwise */
-export async function openEnvironment(settings: Readonly<Record<string, string>> = {}): Promise<Environment> {
+/**
+ * @param settings of the PostgreSQL server; durable as installed (`fsync` on) unless they say otherwise
+ * @param checkout whose build runs as `svc`, with its own tables; this one by default. `store` fits the tables of this one
+ */
+export async function openEnvironment(
+  settings: Readonly<Record<string, string>> = {},
+  checkout?: string,
+): Promise<Environment> {
+  const svc = path.join(checkout === undefined ? BUILD : path.join(checkout, "dist"), "roles/svc.js");
   const directory = await mkdtemp(path.join(tmpdir(), "svc-bench-"));
   // As root the server runs as another user, who has to pass through.
   await chmod(directory, 0o711);
@@ -72,14 +80,18 @@ export async function openEnvironment(settings: Readonly<Record<string, string>>
   const sql = new pg.Client({ connectionString: server.url() });
   await sql.connect();
   const store = openStore(server);
-  await store.schema.migrate();
-  await store.schema.checkColumns();
   const programs: Program[] = [];
   const configuration: Environment["configuration"] = async (sections = {}, port = 8080) => {
     const file = path.join(directory, `svc-${port}.yml`);
     await writeFile(file, JSON.stringify({ ...svcConfig(server, port), ...sections }));
     return file;
   };
+  if (checkout === undefined) {
+    await store.schema.migrate();
+    await store.schema.checkColumns();
+  } else {
+    await promisify(execFile)(process.execPath, [svc, "migrate", "--config", await configuration()]);
+  }
   return {
     directory,
     serverPid: server.pid,
@@ -97,7 +109,7 @@ export async function openEnvironment(settings: Readonly<Record<string, string>>
       const env = { ...process.env, LOG_LEVEL: process.env.LOG_LEVEL ?? "info", ...Object.fromEntries(variables) };
       // For example BENCH_NODE_OPTIONS="--cpu-prof --cpu-prof-dir=/tmp/profiles".
       const nodeOptions = process.env.BENCH_NODE_OPTIONS?.split(" ").filter((option) => option !== "") ?? [];
-      const program = startProgram([...nodeOptions, SVC, ...roles, "--config", config], env, port, unreadLines);
+      const program = startProgram([...nodeOptions, svc, ...roles, "--config", config], env, port, unreadLines);
       programs.push(program);
       await until(async () => (await fetch(`http://127.0.0.1:${port}/health`)).ok);
       return program;

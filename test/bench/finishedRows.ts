@@ -1,6 +1,6 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { Replay } from "../../src/core/finished/replay.ts";
+import { Replay } from "../../src/core/operations/replay.ts";
 import { sleep } from "../../src/time/wait.ts";
 import { silentLog } from "../support/recorders.ts";
 import { BODY } from "./body.ts";

@@ -1,17 +1,17 @@
 import { createInterface } from "node:readline";
 import type { RoleContext } from "../../roles/context.ts";
-import { createStore, prepareStore } from "../../roles/database.ts";
-import { pollerRole } from "../../roles/poller.ts";
+import { fleetFactorOf, pollerRole } from "../../roles/poller.ts";
+import { SharedStates } from "../../roles/sharedStates.ts";
 import { newWakes } from "../../roles/workers.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { secretsOf } from "../../src/config/mask.ts";
-import { createAudit } from "../../src/core/operations/audit.ts";
 import { Heartbeat, Tally } from "../../src/core/operations/heartbeat.ts";
 import { createRedactor, KnownSecrets } from "../../src/core/redaction/redact.ts";
 import { BodyBudget } from "../../src/http/exchange.ts";
 import type { Service } from "../../src/ports/runtime.ts";
 import type { OutboxStore } from "../../src/ports/store.ts";
 import { createMetrics } from "../../src/runtime/metrics.ts";
+import { createStore, prepareStore } from "../../src/setup/stores.ts";
 import { type Clock, systemClock, systemTimer } from "../../src/time/clock.ts";
 import { sharedController } from "../../src/time/wait.ts";
 import { silentLog } from "../support/recorders.ts";
@@ -36,6 +36,9 @@ const counts: FleetCounts = { claims: 0, claimedRows: 0, releasedRows: 0, settle
 /** The outbox of a store, whose claims and settlements are counted. */
 function counted(outbox: OutboxStore): OutboxStore {
   return {
+    get hasQueues() {
+      return outbox.hasQueues;
+    },
     async claim(request) {
       const result = await outbox.claim(request);
       counts.claims += result.rows.length > 0 ? 1 : 0;
@@ -54,6 +57,8 @@ function counted(outbox: OutboxStore): OutboxStore {
     check: () => outbox.check(),
     clock: () => outbox.clock(),
     backlog: (request) => outbox.backlog(request),
+    relabel: (keep, after, limit) => outbox.relabel(keep, after, limit),
+    destinationsWaiting: () => outbox.destinationsWaiting(),
   };
 }
 
@@ -66,27 +71,32 @@ function clockOf(n: number): Clock {
 async function startPoller(name: string, clock: Clock): Promise<readonly Service[]> {
   const loaded = loadConfig({ env: {}, file });
   const { config } = loaded;
-  const store = await createStore(config, clock, silentLog);
+  const store = await createStore(config, silentLog, clock);
   await prepareStore(store, config, new Set(["poller"]), silentLog, new AbortController().signal);
   const secrets = new KnownSecrets(secretsOf(config));
   const redact = createRedactor(secrets, 2000);
   const tally = new Tally(clock);
   const { metrics } = createMetrics({ version: "bench", processMetrics: false });
+  const fleet: RoleContext["fleet"] = { others: { pollers: 0, relays: 0 } };
+  const fleetFactor = () => fleetFactorOf(fleet.others.pollers);
+  const states = new SharedStates({ store: store.destinations, fleetFactor, clock });
   const context: RoleContext = {
     config,
     configText: "",
     store: { ...store, outbox: counted(store.outbox) },
+    control: store,
+    states,
     clock,
     log: silentLog,
     metrics,
     tally,
-    audit: createAudit({ store: store.operations, redact, log: silentLog }),
     secrets,
     redact,
     evaluator: { evaluate: () => Promise.reject(new Error("no transform is configured")) },
     bodies: new BodyBudget(config.server.maxBufferedBodyBytes, clock),
-    fleet: { others: { pollers: 0, relays: 0 } },
+    fleet,
     wakes: newWakes(config.outbox.pollIntervalMs),
+    receipts: { relay: undefined, claim: () => undefined },
   };
   const { workers = [], closers = [] } = await pollerRole(context);
   const process = { name, version: "bench", roles: ["poller"] as const };
@@ -102,8 +112,8 @@ async function startPoller(name: string, clock: Clock): Promise<readonly Service
     log: silentLog,
   });
   const database: Service = { name: "database", start: async () => {}, stop: () => store.close() };
-  for (const worker of [...workers, heartbeat]) await worker.start();
-  return [...workers, ...closers, heartbeat, database];
+  for (const worker of [states, ...workers, heartbeat]) await worker.start();
+  return [...workers, ...closers, states, heartbeat, database];
 }
 
 const running: (readonly Service[])[] = [];

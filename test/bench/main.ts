@@ -6,6 +6,7 @@ import { endToEnd } from "./endToEnd.ts";
 import { openEnvironment } from "./environment.ts";
 import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
 import { fleet, SETTINGS_OF_FLEET } from "./fleet.ts";
+import { hangingCell } from "./hangingCell.ts";
 import { history } from "./history.ts";
 import { isolation } from "./isolation.ts";
 import { latency } from "./latency.ts";
@@ -45,6 +46,7 @@ const SCENARIOS = {
   replicas,
   fleet,
   cells,
+  hangingCell,
   hotKey,
   history,
   isolation,

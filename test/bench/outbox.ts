@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
 import type { ClaimToken } from "../../src/model/rows.ts";
-import type { ClaimScope } from "../../src/ports/store.ts";
 import { BODY } from "./body.ts";
 import { type Environment, type Program, until } from "./environment.ts";
 
@@ -84,13 +83,8 @@ export interface RawLoopTimes {
   readonly totalMs: number;
 }
 
-/** The raw loop: claims and completes batch after batch on one connection, delivering nothing. @param scope of all rows by default */
-export async function rawLoop(
-  { store }: Environment,
-  rows: number,
-  batch: number,
-  scope?: ClaimScope,
-): Promise<RawLoopTimes> {
+/** The raw loop: claims and completes batch after batch on one connection, delivering nothing. Rows of the topic `bench` alone are claimed. */
+export async function rawLoop({ store }: Environment, rows: number, batch: number): Promise<RawLoopTimes> {
   const claimMs: number[] = [];
   const batchMs: number[] = [];
   const startedAt = performance.now();
@@ -103,7 +97,10 @@ export async function rawLoop(
       heldTokens: [],
       leaseMs: 30_000,
       claimTimeoutMs: 300_000,
-      scope,
+      queues: {
+        room: new Map([["bench", batch]]),
+        routing: { destinationOf: (topic) => (topic === "bench" ? "bench" : "excluded"), hash: "bench" },
+      },
     });
     claimMs.push(performance.now() - claimedAt);
     if (claim.rows.length === 0) throw new Error("the raw loop found no rows");

@@ -7,12 +7,16 @@ export type Spent = Readonly<Record<string, ReadonlyMap<number, number>>>;
  * Reads the processor time of programs and of the database: its sessions, and what works in its background.
  *
  * @param programs by the names that the figures show
+ * @param application the name of the sessions that count; all, and the background, without it
  */
 export async function processorSpent(
   { sql }: Pick<Environment, "sql">,
   programs: Readonly<Record<string, Program>>,
+  application?: string,
 ): Promise<Spent> {
-  const { rows } = await sql.query("SELECT pid FROM pg_stat_activity");
+  const { rows } = await sql.query("SELECT pid FROM pg_stat_activity WHERE $1::text IS NULL OR application_name = $1", [
+    application ?? null,
+  ]);
   const pids: Readonly<Record<string, readonly number[]>> = {
     database: rows.map(({ pid }) => Number(pid)),
     ...Object.fromEntries(Object.entries(programs).map(([name, { pid }]) => [name, [pid]])),

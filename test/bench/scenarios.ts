@@ -2,6 +2,7 @@ import { BODY } from "./body.ts";
 import { RELAY } from "./endToEnd.ts";
 import { type Environment, until } from "./environment.ts";
 import { BUSY_POLLER, fillOutbox, rawLoop, steadyMean, timeDrain, vacuum } from "./outbox.ts";
+import { costInPairs, type Worker } from "./pairs.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
 
 const ROUNDS = 3;
@@ -34,6 +35,7 @@ export async function drain(environment: Environment): Promise<Figure[]> {
   process.kill(svc.pid, "SIGCONT");
   await svc.stop();
   await receiver.stop();
+  const costs = await costInPairs("(a) outbox drain to HTTP", startPoller);
   const ratio = median(ratios);
   return [
     {
@@ -44,7 +46,27 @@ export async function drain(environment: Environment): Promise<Figure[]> {
       target: ">= 0.7",
       met: ratio >= 0.7,
     },
+    ...costs,
   ];
+}
+
+/** A poller, which drains 10,000 rows at a time. */
+async function startPoller(environment: Environment): Promise<Worker> {
+  const rows = 10_000;
+  const receiver = await environment.program("receiver.js", []);
+  const service = await environment.svc(["poller"], {
+    ...BUSY_POLLER,
+    DESTINATIONS_RECEIVER_BASEURL: `http://127.0.0.1:${receiver.port}`,
+  });
+  process.kill(service.pid, "SIGSTOP");
+  return {
+    service,
+    prepare: () => fillOutbox(environment, rows, 500),
+    async work() {
+      await timeDrain(environment, service);
+      return rows;
+    },
+  };
 }
 
 /** (e) The cost of a claim does not grow with what waits, nor with what is blocked in front. */

@@ -81,7 +81,7 @@ async function send(environment: Environment, sender: Program, receiver: Program
 }
 
 /** The place in the database's log, in bytes. */
-async function logWritten({ sql }: Environment): Promise<number> {
+export async function logWritten({ sql }: Environment): Promise<number> {
   const { rows } = await sql.query("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn AS bytes");
   return Number((rows[0] as { bytes: string }).bytes);
 }

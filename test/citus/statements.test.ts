@@ -12,7 +12,6 @@ import { everyStatement, prepare } from "../support/postgresStatements.ts";
 
 /** They give positions or the ids of entries, which are the coordinator's, in a part of a `WITH`. */
 const IN_PARTS = [
-  "buckets.copy",
   "history.trial",
   "inbox.relay",
   "inbox.relay of named rows",
@@ -32,8 +31,8 @@ const IN_PARTS = [
 ];
 /** They read the catalogue or the clock, and no rows. */
 const ON_COORDINATOR = [
-  "buckets.time before",
   "inbox.mark coordination",
+  "messages.lock holder",
   "outbox.mark coordination",
   "outbox.may lack times",
 ];
@@ -67,7 +66,7 @@ const BY_TYPE: Readonly<Record<string, string>> = {
   "boolean[]": "{t}",
   "double precision[]": "{1}",
 };
-const BY_NAME: Readonly<Record<string, string>> = { figures: "[]" };
+const BY_NAME: Readonly<Record<string, string>> = { figures: "[]", headers: "{}" };
 
 /** How Citus runs a statement. */
 async function routeOf(text: string, parameters: readonly string[]): Promise<string> {

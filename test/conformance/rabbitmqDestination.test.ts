@@ -36,6 +36,7 @@ describeWith(["rabbitmq"], "RabbitMQ", () => {
             url: `amqp://${user}:${target.password}@${host}:${target.port}`,
             exchange,
             exchangeType: "topic",
+            declareExchange: true,
             routingKeyTemplate: "{{ topic }}",
             deliveryMode: "persistent",
           },

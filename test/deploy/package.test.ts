@@ -50,9 +50,11 @@ describe("the package", () => {
       ...files("docs"),
       // npm takes every README along.
       "deploy/README.md",
-      "deploy/grafana/svc-dashboard.json",
-      "deploy/prometheus/alerts.yml",
+      "helm/svc/README.md",
+      "deploy/split-into-cells.sql",
       "deploy/svc.example.yml",
+      "helm/svc/files/alerts.yml",
+      "helm/svc/files/svc-dashboard.json",
       "CHANGELOG.md",
       "LICENSE",
       "README.md",

@@ -56,9 +56,10 @@ test("an index that was made beforehand is found", async () => {
   await byHand(database, FILES.slice(0, 2));
   await database.query("DELETE FROM svc_migrations WHERE version > 2");
 
+  // But for the index on a column that a migration adds.
   const conditional = FILES.slice(2).flatMap((file) => [
     ...readFileSync(new URL(file, FOLDER), "utf8").matchAll(
-      /^CREATE INDEX IF NOT EXISTS \w+ ON (?:inbox|outbox) [^;]+;/gm,
+      /^CREATE INDEX IF NOT EXISTS \w+ ON (?:inbox|outbox) \((?!destination)[^;]+;/gm,
     ),
   ]);
   expect(conditional.length).toBeGreaterThan(0);

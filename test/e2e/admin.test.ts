@@ -81,22 +81,6 @@ describe("POST /admin/transform/test answers", () => {
     expect(Math.abs(Date.parse(String(context.timestamp)) - Date.now())).toBeLessThan(60_000);
   });
 
-  test("400 for a body that is no valid request", async () => {
-    for (const body of ["", "no json", "[]", { payload: 1 }, { expression: 1, payload: 1 }, { expression: "$" }]) {
-      expect(await ask(TRANSFORM_TEST, body)).toMatchObject({
-        status: 400,
-        body: { success: false, error: expect.stringMatching(/^Invalid request: /) },
-      });
-    }
-  });
-
-  test("400 for an expression that does not compile", async () => {
-    expect(await evaluate("{ broken(")).toMatchObject({
-      status: 400,
-      body: { success: false, error: expect.stringMatching(/^Invalid expression: (?!Invalid)./) },
-    });
-  });
-
   test("400 with the reason when the evaluation fails, or gives nothing", async () => {
     const failed = await evaluate('$error("no such order")');
     expect(failed).toMatchObject({ status: 400, body: { success: false } });
@@ -113,21 +97,6 @@ describe("POST /admin/transform/test answers", () => {
     }
   });
 
-  test("401 without or with wrong credentials, and says so in the words of this route", async () => {
-    for (const headers of [{}, { authorization: "Bearer wrong" }]) {
-      const answer = await ask(TRANSFORM_TEST, { expression: "$", payload: 1 }, headers as Record<string, string>);
-      expect(answer).toMatchObject({ status: 401, body: { success: false, error: expect.any(String) } });
-      expect(answer.headers["www-authenticate"]).toBe("Bearer");
-    }
-  });
-
-  test("413 for a body above admin.maxPayloadBytes", async () => {
-    expect(await ask(TRANSFORM_TEST, "x".repeat(MAX_PAYLOAD_BYTES + 1))).toMatchObject({
-      status: 413,
-      body: { success: false, error: `Request body exceeds ${MAX_PAYLOAD_BYTES} bytes` },
-    });
-  });
-
   test("while there is no console without admin.console", async () => {
     expect((await service.get("/console")).status).toBe(404);
   });
@@ -139,27 +108,13 @@ describe("POST /admin/transform/test answers", () => {
   });
 });
 
-describe("an expression that would hurt the process", () => {
-  test.each([
-    ["endless recursion", "($f := function($n) { 1 + $f($n + 1) }; $f(0))"],
-    ["a text that doubles itself", '($f := function($s) { $f($s & $s) }; $f("0123456789"))'],
-    ["a long sequence", "[1..10000000]"],
-    ["sequences in sequences", "[1..10000000].[1..10000000].[1..10000000]"],
-    ["objects without end", '$map([1..5000000], function($v) { {"v": $string($v), "w": [1..1000]} })'],
-    ["texts that fill the memory", "$map([1..900000], function($v) { $pad($string($v), 100000) })"],
-    ["a text longer than can be held", '$length($pad("x", 2000000000))'],
-    ["one call that never looks at the clock", "$count($distinct([1..300000]))"],
-    ["a loop that never ends", "($f := function($n) { $f($n + 1) }; $f(0))"],
-  ])("answers 400, and the service goes on: %s", async (_what, expression) => {
-    const hostile = evaluate(expression, { timeoutMs: 300 });
-    expect((await service.get("/health/live")).status).toBe(200);
-    expect(await hostile).toMatchObject({ status: 400, body: { success: false, error: expect.any(String) } });
-    // A worker that is cleaning up its memory may be late for the next evaluation.
-    await eventually(async () => {
-      expect(await evaluate("1 + 1")).toMatchObject({ status: 200, body: { result: 2 } });
-    });
-    expect(service.process.lines.filter((line) => line.includes('"level":"error"'))).toEqual([]);
-  });
+test("an expression that never looks at the clock is answered 400, and the service goes on", async () => {
+  const hostile = evaluate("$count($distinct([1..300000]))", { timeoutMs: 300 });
+  expect((await service.get("/health/live")).status).toBe(200);
+  expect(await hostile).toMatchObject({ status: 400, body: { success: false, error: expect.any(String) } });
+  // A worker that is cleaning up its memory may be late for the next evaluation.
+  await eventually(async () => expect(await evaluate("1 + 1")).toMatchObject({ status: 200, body: { result: 2 } }));
+  expect(service.process.lines.filter((line) => line.includes('"level":"error"'))).toEqual([]);
 });
 
 /** Puts finished and unfinished rows into the outbox; gives their ids by topic and state. */
@@ -201,87 +156,6 @@ describe("POST /admin/replay answers", () => {
     expect(await database.query(due, [ids])).toHaveLength(2);
     expect(await ask(REPLAY, { topic: "t-1" })).toMatchObject({ status: 200, body: { moved: 0 } });
     await service.process.waitForLine(/"msg":"replay".*"moved":2|"moved":2.*"msg":"replay"/);
-  });
-
-  test("200 for each filter, and for several together", async () => {
-    const ids = await fill(["f.orders.a", "orders.a", "orders.b"], STATES);
-    const [first = ""] = ids;
-    const yesterday = (hours: number) => new Date(Date.now() - 86_400_000 + hours * 3_600_000).toISOString();
-    const within = { createdAfter: yesterday(-1), createdBefore: yesterday(1) };
-    expect(await ask(REPLAY, { ids: [first, randomUUID()], ...within })).toMatchObject({ body: { moved: 1 } });
-    expect(await moved(ids)).toEqual(["f.orders.a sent"]);
-    expect(await ask(REPLAY, { topics: ["orders.b", "nobody"] })).toMatchObject({ body: { moved: 2 } });
-    expect(await ask(REPLAY, { topics: ["orders.a", "orders.b"], topic: "orders.b" })).toMatchObject({
-      body: { moved: 0 },
-    });
-    expect(await ask(REPLAY, { createdBefore: yesterday(-1) })).toMatchObject({ body: { moved: 0 } });
-    expect(await ask(REPLAY, { createdAfter: yesterday(1), topic: "orders.a" })).toMatchObject({ body: { moved: 0 } });
-    expect(await ask(REPLAY, { destination: "receiver", ...within })).toMatchObject({ body: { moved: 2 } });
-    expect(await ask(REPLAY, { destination: "other", topics: ["f.orders.a", "orders.a"] })).toMatchObject({
-      body: { moved: 1 },
-    });
-    expect(await moved(ids)).toEqual([
-      "f.orders.a dead",
-      "f.orders.a sent",
-      "orders.a dead",
-      "orders.a sent",
-      "orders.b dead",
-      "orders.b sent",
-    ]);
-  });
-
-  test("400 when no field is set, and moves nothing", async () => {
-    const ids = await fill(["t-2"], STATES);
-    for (const body of ["", {}, { unknown: 1 }]) {
-      const answer = await ask(REPLAY, body);
-      expect([answer.status, answer.body]).toEqual([400, { error: "A replay needs at least one filter." }]);
-    }
-    expect(await moved(ids)).toEqual([]);
-  });
-
-  test("400 for a body that is no valid request, and moves nothing", async () => {
-    const ids = await fill(["t-3"], STATES);
-    const wrong = [
-      "no json",
-      [{ topic: "t-3" }],
-      { topic: 3 },
-      { topics: "t-3" },
-      { ids: ["no uuid"], topic: "t-3" },
-      { topic: "t-3", createdAfter: "yesterday" },
-      { topic: "t-3", createdBefore: "2025-02-30T00:00:00Z" },
-      { topic: "t-3", destination: "recevier" },
-    ];
-    for (const body of wrong) {
-      const answer = await ask(REPLAY, body);
-      expect([answer.status, answer.body]).toEqual([400, { error: expect.stringMatching(/^Invalid request: /) }]);
-    }
-    expect(await moved(ids)).toEqual([]);
-  });
-
-  test("401 without or with wrong credentials, and moves nothing", async () => {
-    const ids = await fill(["t-4"], STATES);
-    for (const headers of [{}, { authorization: "Bearer wrong" }] as Record<string, string>[]) {
-      const answer = await ask(REPLAY, { topic: "t-4" }, headers);
-      expect([answer.status, answer.body]).toEqual([401, { error: expect.any(String) }]);
-      expect(answer.headers["www-authenticate"]).toBe("Bearer");
-    }
-    expect(await moved(ids)).toEqual([]);
-  });
-
-  test("413 for a body above admin.maxPayloadBytes", async () => {
-    const answer = await ask(REPLAY, "x".repeat(MAX_PAYLOAD_BYTES + 1));
-    expect([answer.status, answer.body]).toEqual([413, { error: `Request body exceeds ${MAX_PAYLOAD_BYTES} bytes` }]);
-  });
-
-  test("500 when the database fails, with what was moved by then", async () => {
-    await database.query("ALTER TABLE outbox RENAME TO outbox_away");
-    try {
-      const answer = await ask(REPLAY, { topic: "t-5" });
-      expect([answer.status, answer.body]).toEqual([500, { error: "Storage failed", moved: 0 }]);
-    } finally {
-      await database.query("ALTER TABLE outbox_away RENAME TO outbox");
-    }
-    expect(await ask(REPLAY, { topic: "t-5" })).toMatchObject({ status: 200, body: { moved: 0 } });
   });
 });
 

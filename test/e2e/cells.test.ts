@@ -1,14 +1,14 @@
 import { expect, test } from "@jest/globals";
-import { bucketOf } from "../../src/model/cells.ts";
+import { cellOf } from "../../src/model/cells.ts";
 import { atMost } from "../../src/time/wait.ts";
 import { eventually } from "../support/eventually.ts";
 import { History } from "../support/history.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import type { Receiver } from "../support/receiver.ts";
-import { type Service, useServices } from "../support/service.ts";
-import type { TcpProxy } from "../support/tcpProxy.ts";
+import { type ConfigTree, databaseConfig, ordersTo, type Service, useServices } from "../support/service.ts";
+import { startTcpProxy, type TcpProxy } from "../support/tcpProxy.ts";
 import { allDelivered, record, sendTraffic } from "../support/traffic.ts";
-import { type Cell, openBuckets, TwoCells } from "../support/twoCells.ts";
+import { type Cell, TwoCells } from "../support/twoCells.ts";
 
 const services = useServices();
 failOnLeaks();
@@ -18,60 +18,36 @@ async function setup() {
   return { receiver, cells: await TwoCells.open(services, receiver) };
 }
 
+/** A list of the cells that does not take `database.url` for one of them. */
+const namedUrls = ({ cells }: TwoCells) => cells.map(({ name, url }) => ({ name, url }));
+
 const keysIn = async (cell: Cell) =>
   (await cell.query<{ key: string }>("SELECT DISTINCT aggregate_id AS key FROM inbox")).map(({ key }) => key);
 
-/** Whether every inbox row with an own outbox row lies in the cell whose bucket it has. */
-async function expectKeysAtHome(cell: Cell, but: readonly string[] = []): Promise<void> {
-  const open = await openBuckets(cell);
-  const relayed = await cell.query<{ key: string }>(
-    "SELECT DISTINCT i.aggregate_id AS key FROM inbox i JOIN outbox o USING (id)",
-  );
-  expect(relayed.filter(({ key }) => !open.has(bucketOf(key)) && !but.includes(key))).toEqual([]);
-}
-
-function recorded(receiver: Receiver): History {
-  const history = new History();
-  record(receiver, history);
-  return history;
-}
-
-/** Sends acknowledged messages again, evenly taken: each is known, wherever its key is by now. */
-async function expectKnown(service: Service, history: History, most = 200): Promise<void> {
-  const ids = history.acknowledgedIds;
-  const step = Math.max(1, Math.floor(ids.length / most));
-  for (const id of ids.filter((_, n) => n % step === 0)) {
-    const [, key, n] = id.split("-");
-    const answer = await service.post({ id, key: `key-${key}`, type: "created", n: Number(n) });
-    expect([id, answer.status, answer.json()]).toEqual([id, 200, { status: "duplicate" }]);
-  }
-}
+const KEYS = Array.from({ length: 20 }, (_, n) => `key-${n}`);
+const [OF_A, OF_B] = [0, 1].map((cell) => KEYS.filter((key) => cellOf(key, 2) === cell)) as [string[], string[]];
 
 test("messages go to the cell of their key, and are delivered from there in order", async () => {
   const { receiver, cells } = await setup();
   const { a, b } = cells;
   const service = await cells.start();
-  // The first cell has everything until the buckets are shared out.
-  await service.post({ id: "first", key: "key-0", type: "created" });
-  await receiver.received(1);
-  expect(await keysIn(a)).toEqual(["key-0"]);
-  const shared = await cells.command("rebalance");
-  expect(shared).toMatch(/512/);
-  expect([(await openBuckets(a)).size, (await openBuckets(b)).size]).toEqual([512, 512]);
-
-  const history = recorded(receiver);
-  await sendTraffic({ history, to: [service], keys: 40, messagesPerKey: 10 });
+  const history = new History();
+  record(receiver, history);
+  await sendTraffic({ history, to: [service], keys: KEYS.length, messagesPerKey: 20 });
   await allDelivered(history, 30_000);
   expect(history.violations()).toEqual([]);
   expect(history.repeated).toEqual([]);
-  expect((await keysIn(b)).length).toBeGreaterThan(10);
-  await expectKeysAtHome(a, ["key-0"]);
-  await expectKeysAtHome(b);
-  await expectKnown(service, history);
+  expect((await keysIn(a)).toSorted()).toEqual(OF_A.toSorted());
+  expect((await keysIn(b)).toSorted()).toEqual(OF_B.toSorted());
+  for (const id of history.acknowledgedIds.slice(0, 40)) {
+    const [, key, n] = id.split("-");
+    const answer = await service.post({ id, key: `key-${key}`, type: "created", n: Number(n) });
+    expect([id, answer.status, answer.json()]).toEqual([id, 200, { status: "duplicate" }]);
+  }
 
   const metrics = (await service.get("/metrics")).text;
   expect(metrics).toMatch(/svc_outbox_messages_total\{status="sent",cell="b"\} [1-9]/);
-  expect(metrics).toMatch(/svc_inbox_messages_total\{status="new",cell=""\} 401/);
+  expect(metrics).toMatch(/svc_inbox_messages_total\{status="new",cell=""\} 400/);
   expect((await service.readiness()).components).toMatchObject({
     database: "up",
     "database.a": "up",
@@ -81,48 +57,20 @@ test("messages go to the cell of their key, and are delivered from there in orde
   });
 }, 90_000);
 
-test("a cell added to an installation in use, and removed again, loses, repeats and reorders nothing", async () => {
-  const { receiver, cells } = await setup();
-  const { a, b } = cells;
-  const history = recorded(receiver);
-  // Before there were cells.
-  const before = await cells.startWithout();
-  await sendTraffic({ history, to: [before], keys: 30, messagesPerKey: 5 });
-
-  const service = await cells.start();
-  await expect(cells.command("rebalance")).rejects.toThrow(/without knowing of cells: nothing is moved/);
-  await before.stop();
-  let isMoved: () => void = () => {};
-  const until = new Promise<void>((resolve) => {
-    isMoved = resolve;
-  });
-  const traffic = { history, to: [service], keys: 30, mostUndelivered: 100 };
-  const sending = sendTraffic({ ...traffic, messagesPerKey: 5, until, prefix: "n" });
-  // A bucket stays where it is while its deliveries do not keep up with its receipts.
-  await eventually(() => cells.command("rebalance"), { timeoutMs: 90_000 });
-  expect((await openBuckets(b)).size).toBe(512);
-  await eventually(async () => expect((await b.query("SELECT 1 FROM outbox LIMIT 30")).length).toBe(30));
-  isMoved();
-  await sending;
-  await allDelivered(history, 30_000);
-  expect(history.violations()).toEqual([]);
-  expect(history.repeated).toEqual([]);
-
-  const drained = sendTraffic({ ...traffic, messagesPerKey: 40, prefix: "o" });
-  const report = await eventually(() => cells.command("drain", "b"), { timeoutMs: 90_000 });
-  expect(report).toContain("b");
-  expect((await openBuckets(b)).size).toBe(0);
-  await drained;
-  await allDelivered(history, 30_000);
-  await service.stop();
-
-  // Without cells again: what came through b while it was there is known.
-  const after = await cells.startWithout();
-  expect(history.violations()).toEqual([]);
-  expect(history.repeated).toEqual([]);
-  await expectKnown(after, history);
-  expect((await a.query("SELECT 1 FROM outbox WHERE state <> 'sent'")).length).toBe(0);
-}, 240_000);
+test("a request whose messages are stored together or not at all is refused when they belong to several cells", async () => {
+  const { cells } = await setup();
+  const service = await cells.start({ sources: { orders: { batch: { atomic: true } } } }, ["ingest"]);
+  const send = (keys: readonly string[]) =>
+    service.post(keys.map((key) => `${JSON.stringify({ id: `x-${key}`, key, type: "created" })}\n`).join(""), {
+      headers: { "content-type": "application/x-ndjson" },
+    });
+  const apart = await send(KEYS);
+  expect(apart.status).toBe(400);
+  expect(apart.text).toContain("messages of several cells cannot be stored together or not at all");
+  for (const cell of cells.cells) expect(await keysIn(cell)).toEqual([]);
+  expect((await send(OF_B)).status).toBe(202);
+  expect((await keysIn(cells.b)).toSorted()).toEqual(OF_B.toSorted());
+});
 
 /** Answers of a service to a message of each of these keys, as far as they come within the time. */
 async function answersWithin(ms: number, service: Service, keys: readonly string[], id: string): Promise<string[]> {
@@ -133,16 +81,6 @@ async function answersWithin(ms: number, service: Service, keys: readonly string
   });
   await atMost(ms, Promise.allSettled(posts));
   return answers.toSorted();
-}
-
-/** Keys of each cell, when the buckets are shared out. */
-async function keysByCell(cell: Cell): Promise<{ here: string[]; there: string[] }> {
-  const open = await openBuckets(cell);
-  const keys = Array.from({ length: 20 }, (_, n) => `key-${n}`);
-  return {
-    here: keys.filter((key) => open.has(bucketOf(key))),
-    there: keys.filter((key) => !open.has(bucketOf(key))),
-  };
 }
 
 const arrived = (receiver: Receiver, id: string) =>
@@ -159,19 +97,15 @@ async function hold(proxy: TcpProxy, work: () => Promise<void>): Promise<void> {
 
 test("the paused database of a cell stops nothing in the other", async () => {
   const { receiver, cells } = await setup();
-  const { a, b } = cells;
+  const { b } = cells;
   const service = await cells.start();
-  await cells.command("rebalance");
-  const { here, there } = await keysByCell(a);
-  expect(await answersWithin(15_000, service, [...here, ...there], "all")).toHaveLength(20);
+  expect(await answersWithin(15_000, service, KEYS, "all")).toHaveLength(20);
   await eventually(() => expect(arrived(receiver, "all")).toBe(20));
 
   await hold(b.proxy, async () => {
-    const waiting = there.map((key) =>
-      service.post({ id: `held-${key}`, key, type: "created" }).catch(() => undefined),
-    );
-    expect(await answersWithin(10_000, service, here, "held")).toEqual(here.map((key) => `${key} 202`).toSorted());
-    await eventually(() => expect(arrived(receiver, "held")).toBe(here.length));
+    const waiting = OF_B.map((key) => service.post({ id: `held-${key}`, key, type: "created" }).catch(() => undefined));
+    expect(await answersWithin(10_000, service, OF_A, "held")).toEqual(OF_A.map((key) => `${key} 202`).toSorted());
+    await eventually(() => expect(arrived(receiver, "held")).toBe(OF_A.length));
     await eventually(async () => {
       const { status, components } = await service.readiness();
       expect({ status, ...components }).toMatchObject({
@@ -186,39 +120,93 @@ test("the paused database of a cell stops nothing in the other", async () => {
     const answers = await Promise.all(waiting);
     for (const answer of answers) expect([202, 500, undefined]).toContain(answer?.status);
   });
-  await eventually(async () => expect(await answersWithin(15_000, service, there, "held")).toHaveLength(there.length), {
+  await eventually(async () => expect(await answersWithin(15_000, service, OF_B, "held")).toHaveLength(OF_B.length), {
     timeoutMs: 60_000,
   });
   await eventually(() => expect(arrived(receiver, "held")).toBe(20), { timeoutMs: 60_000 });
   await eventually(async () => expect((await service.readiness()).components["database.b"]).toBe("up"));
 }, 150_000);
 
+test("while the schema that cells share is away, pauses hold, limited destinations wait, and the rest is delivered", async () => {
+  const { receiver, cells } = await setup();
+  const shared = await services.database();
+  const proxy = await startTcpProxy(shared);
+  services.defer(() => proxy.close());
+  const { pathname } = new URL(shared.url);
+  const names = ["open", "limited", "paused"] as const;
+  const baseUrl = receiver.url;
+  const service = await cells.start({
+    database: { url: `jdbc:postgresql://127.0.0.1:${proxy.port}${pathname}`, cells: namedUrls(cells) },
+    destinations: { open: { baseUrl }, limited: { baseUrl, rateLimit: { perSecond: 100 } }, paused: { baseUrl } },
+    routes: names.map((name) => ({ topicPattern: name, destination: name })),
+  });
+  await shared.query("INSERT INTO outbox_destination (name, paused_at, paused_by) VALUES ('paused', now(), 'alice')");
+  for (const name of ["a", "b"]) {
+    const isKnown = `svc_destination_state{destination="paused",state="paused",cell="${name}"} 1`;
+    await eventually(async () => expect((await service.get("/metrics")).text).toContain(isKnown));
+  }
+  const send = async (id: string) => {
+    for (const cell of cells.cells)
+      for (const name of names)
+        await cell.query("INSERT INTO outbox (topic, payload) VALUES ($1, $2)", [name, `{"id":"${id}-${name}-"}`]);
+  };
+
+  await hold(proxy, async () => {
+    await eventually(async () =>
+      expect((await service.readiness()).components).toMatchObject({ database: "up", "database.control": "down" }),
+    );
+    await send("away");
+    await eventually(() => expect(arrived(receiver, "away-open")).toBe(2));
+    expect(arrived(receiver, "away")).toBe(2);
+  });
+  await eventually(() => expect(arrived(receiver, "away-limited")).toBe(2), { timeoutMs: 30_000 });
+  expect(arrived(receiver, "away-paused")).toBe(0);
+  await shared.query("UPDATE outbox_destination SET paused_at = NULL");
+  await eventually(() => expect(arrived(receiver, "away-paused")).toBe(2));
+}, 90_000);
+
 test("a process that starts while a cell is away serves the others, and opens that one when it is back", async () => {
   const { receiver, cells } = await setup();
-  const { a, b } = cells;
-  const first = await cells.start();
-  await cells.command("rebalance");
-  const { here, there } = await keysByCell(a);
-  await first.stop();
+  const { b } = cells;
+  await (await cells.start()).stop();
 
   let second: Service | undefined;
   await hold(b.proxy, async () => {
     second = await cells.start();
-    expect(await answersWithin(10_000, second, here, "early")).toEqual(here.map((key) => `${key} 202`).toSorted());
-    await eventually(() => expect(arrived(receiver, "early")).toBe(here.length));
+    expect(await answersWithin(10_000, second, OF_A, "early")).toEqual(OF_A.map((key) => `${key} 202`).toSorted());
+    await eventually(() => expect(arrived(receiver, "early")).toBe(OF_A.length));
   });
-  await second?.process.waitForLine(/the cell is open/, 90_000);
+  await second?.process.waitForLine(/(?=.*"cell":"b").*the cell is open/, 90_000);
   if (second === undefined) throw new Error("it has not started");
-  expect(await answersWithin(15_000, second, there, "late")).toEqual(there.map((key) => `${key} 202`).toSorted());
-  await eventually(() => expect(arrived(receiver, "late")).toBe(there.length));
+  expect(await answersWithin(15_000, second, OF_B, "late")).toEqual(OF_B.map((key) => `${key} 202`).toSorted());
+  await eventually(() => expect(arrived(receiver, "late")).toBe(OF_B.length));
 }, 150_000);
 
-test("a cell whose tables cannot be made ends the start, also of the others", async () => {
-  const { cells } = await setup();
-  const child = await cells.launchService({ database: { cells: [{ name: "a" }, { name: "b", schema: "missing" }] } });
-  expect((await child.exited).code).toBe(2);
-  expect(child.stderr.join("\n")).toContain('cell b, database.url: the schema "missing" does not exist');
-});
+test("a number of cells makes their schemas, and another number ends the start", async () => {
+  const [receiver, database] = [await services.receiver(), await services.database()];
+  const config = (cells: number | ConfigTree[]) =>
+    ordersTo(receiver, { database: { ...databaseConfig(database), cells } });
+  const service = await services.start({ database, config: config(2) });
+  for (const name of ["public_0", "public_1"])
+    await service.process.waitForLine(new RegExp(`(?=.*"cell":"${name}").*the cell is open`), 30_000);
+  expect(await answersWithin(15_000, service, KEYS, "m")).toHaveLength(20);
+  await eventually(() => expect(arrived(receiver, "m")).toBe(20));
+  const found = await database.query("SELECT DISTINCT aggregate_id AS key FROM public_1.inbox ORDER BY key");
+  expect(found).toEqual(OF_B.toSorted().map((key) => ({ key })));
+  const command = services.processes.svc(["cells", "of", "key-0", "--config", services.configFile(config(2))]);
+  expect([(await command.exited).code, command.stdout]).toEqual([0, ["public_1"]]);
+  await service.stop();
+
+  const { exited, stderr } = (await services.launch({ database, config: config(3) })).process;
+  expect((await exited).code).toBe(2);
+  expect(stderr.join("\n")).toMatch(
+    /database\.cells: this database is the schema that 2 cells share, but the configuration makes it the schema that 3 cells share: restore/,
+  );
+  expect(await database.query("SELECT FROM pg_namespace WHERE nspname = 'public_2'")).toEqual([]);
+  const without = (await services.launch({ database, config: config([]) })).process;
+  expect((await without.exited).code).toBe(2);
+  expect(without.stderr.join("\n")).toContain("2 cells share, but the configuration makes it none");
+}, 60_000);
 
 test("svc retention --once sweeps a cell beside one whose tables do not fit, and exits with code 2", async () => {
   const { cells } = await setup();
@@ -236,82 +224,59 @@ test("svc retention --once sweeps a cell beside one whose tables do not fit, and
   expect(await cells.b.query("SELECT FROM outbox")).toEqual([]);
 });
 
-test("a process without cells receives nothing where buckets have left", async () => {
-  const { cells } = await setup();
-  const service = await cells.start();
-  await cells.command("rebalance");
-  await service.stop();
-  const child = await cells.launchService({ database: { cells: [] } });
-  expect((await child.exited).code).toBe(2);
-  expect(child.stderr.join("\n")).toContain(
-    "database.cells: is empty, but messages that belong to this database have moved",
-  );
-  const poller = await cells.start({ database: { cells: [] } }, ["poller"]);
-  expect((await poller.stop()).code).toBe(0);
-});
-
-test("a process without cells is not ready any more when buckets have left, as while it was suspended", async () => {
-  const { cells } = await setup();
-  await (await cells.start()).stop();
-  // Nothing has left yet, so it starts. It has not been seen for longer than a minute.
-  const service = await cells.start({ database: { cells: [] } });
-  await cells.a.query("DELETE FROM outbox_process");
-  await cells.command("rebalance");
-  await eventually(async () => expect((await service.get("/health/ready")).status).toBe(503));
-});
-
 test("relay and poller work in the cells that the process names", async () => {
   const { receiver, cells } = await setup();
-  const { a, b } = cells;
+  const { b } = cells;
   const front = await cells.start({}, ["ingest"]);
-  await cells.command("rebalance");
   const ofA = await cells.start({}, ["relay", "poller", "--cells", "a"]);
-  const { here, there } = await keysByCell(a);
-  expect(await answersWithin(15_000, front, [...here, ...there], "m")).toHaveLength(20);
-  await eventually(() => expect(arrived(receiver, "m")).toBe(here.length));
+  expect(await answersWithin(15_000, front, KEYS, "m")).toHaveLength(20);
+  await eventually(() => expect(arrived(receiver, "m")).toBe(OF_A.length));
   expect(await b.query("SELECT 1 FROM outbox")).toEqual([]);
   const ofB = await cells.start({}, ["relay", "poller", "--cells", "b"]);
   await eventually(() => expect(arrived(receiver, "m")).toBe(20));
   for (const service of [front, ofA, ofB]) expect((await service.stop()).code).toBe(0);
 }, 90_000);
 
-test("a process that receives does not start where it cannot read the buckets of a cell, and says how to make them", async () => {
+test("a list of cells that would take keys to other databases ends the start, with what is stored and what it says", async () => {
   const { cells } = await setup();
   await (await cells.start()).stop();
-  await cells.b.query("ALTER TABLE outbox_bucket RENAME TO elsewhere");
-  const withoutMigrations = { database: { migrate: false } };
-  await expect(cells.start(withoutMigrations)).rejects.toThrow(/cell b.*outbox_bucket.*run `svc migrate`/s);
-  // Nothing else needs them.
-  const service = await cells.start(withoutMigrations, ["relay", "poller"]);
-  expect((await service.stop()).code).toBe(0);
-}, 60_000);
-
-test("SIGTERM ends a move: the closed bucket is open again, and the exit code says that it has not moved", async () => {
-  const { cells } = await setup();
-  const service = await cells.start({}, ["ingest"]);
-  // Nobody relays it: the move waits.
-  await service.post({ id: "m", key: "k", type: "created" });
-  const mover = cells.launch("move", "--key", "k", "--to", "b", "--wait", "60s");
-  const states = () =>
-    cells.a.query("SELECT state FROM outbox_bucket WHERE bucket = $1", [bucketOf("k")]) as Promise<object[]>;
-  await eventually(async () => expect(await states()).toEqual([{ state: "moving" }]));
-  mover.kill("SIGTERM");
-  expect((await mover.exited).code).toBe(1);
-  expect(mover.stderr.join("\n")).toMatch(/0 buckets moved\n1 bucket \(\d+\) failed: the service is stopping/);
-  expect(await states()).toEqual([{ state: "open" }]);
-}, 60_000);
-
-test("a process is not ready while a cell that has never answered may have every bucket", async () => {
-  const { cells } = await setup();
-  cells.b.proxy.setMode("cut");
-  const service = await cells.start();
-  expect(await service.readiness()).toMatchObject({ status: 503, components: { "database.a": "up", buckets: "down" } });
-  cells.b.proxy.setMode("open");
-  await eventually(async () =>
-    expect(await service.readiness()).toMatchObject({ status: 200, components: { buckets: "up" } }),
+  expect(await cells.b.query("SELECT position, name, cells FROM outbox_cell")).toEqual([
+    { position: 2, name: "b", cells: 2 },
+  ]);
+  const [a = {}, b = {}] = cells.list;
+  const refusal = async (list: readonly ConfigTree[], roles: readonly string[] = []) => {
+    const { exited, stderr } = await cells.launchService({ database: { cells: list } }, roles);
+    expect((await exited).code).toBe(2);
+    return stderr.join("\n");
+  };
+  expect(await refusal([b, a])).toMatch(
+    /database\.cells: this database is cell [12] of 2 \((a|b)\), but the configuration makes it cell [12] of 2 \(\1\): restore the number, the order and the databases of the cells/,
   );
-  // Known once, its buckets keep the process ready.
-  cells.b.proxy.setMode("cut");
-  await eventually(async () => expect((await service.readiness()).components["database.b"]).toBe("down"));
-  expect(await service.readiness()).toMatchObject({ status: 200, components: { buckets: "up" } });
-}, 90_000);
+  expect(await refusal([a, { ...b, name: "c" }], ["relay", "--cells", "c"])).toContain(
+    "cell c, database.cells: this database is cell 2 of 2 (b), but the configuration makes it cell 2 of 2 (c)",
+  );
+  expect(await refusal([a])).toContain(
+    "this database is cell 1 of 2 (a), but the configuration makes it cell 1 of 1 (a)",
+  );
+  expect(await refusal([], ["poller"])).toContain(
+    "database.cells: this database is cell 1 of 2 (a), but the configuration makes it none: list the cells as before",
+  );
+  await cells.b.query("DROP TABLE outbox_cell");
+  const withoutMigrations = { database: { migrate: false } };
+  await expect(cells.start(withoutMigrations)).rejects.toThrow(/cell b.*outbox_cell.*run `svc migrate`/s);
+}, 60_000);
+
+test("rows that wait in the tables of database.url, which no cell has, end the start", async () => {
+  const { cells } = await setup();
+  await (await cells.start()).stop();
+  const other = await services.database();
+  const config = (list: readonly ConfigTree[]) => ({ database: { url: other.jdbcUrl, cells: list } });
+  await (await cells.start(config([]), ["ingest"])).stop();
+  const apart = config(namedUrls(cells));
+  await (await cells.start(apart)).stop();
+
+  await other.query("INSERT INTO outbox (topic, payload, scheduled_at) VALUES ('t', '1', '2100-01-01')");
+  const { exited, stderr } = await cells.launchService(apart);
+  expect((await exited).code).toBe(2);
+  expect(stderr.join("\n")).toContain("database.cells: no cell has the tables of database.url, and rows wait in them");
+}, 60_000);

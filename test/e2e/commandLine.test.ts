@@ -108,6 +108,24 @@ describe("the command line", () => {
     expect(stderr + stdout).not.toContain(PASSWORD);
   });
 
+  test.each([
+    "status",
+    "trace x",
+    "parked list",
+    "destinations list",
+    "replay --jobs",
+    "tail",
+    "replay --id 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f",
+  ])("svc %s says at once, in one sentence, that no database answers", async (command) => {
+    const startedAt = performance.now();
+    const file = configFile({ database: { ...UNUSED, startupTimeoutMs: 300_000 } });
+    const { code, stdout, stderr } = await ended(svc([...command.split(" "), "--config", file]));
+    expect([code, stdout]).toEqual([1, ""]);
+    expect(stderr).toMatch(/^svc: no database answered within 2000 ms: .*ECONNREFUSED.*$/);
+    // A service waits for five minutes here.
+    expect(performance.now() - startedAt).toBeLessThan(30_000);
+  });
+
   test("ends with code 1 and names the port and its key when the port is in use", async () => {
     const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
     const taken = createServer().listen(0);

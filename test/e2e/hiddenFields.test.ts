@@ -1,9 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { beforeAll, expect, test } from "@jest/globals";
-import type { Command } from "commander";
 import { addDestinationCommands } from "../../src/cli/destinations.ts";
 import { addExplainCommand } from "../../src/cli/explain.ts";
-import type { CommandIo } from "../../src/cli/io.ts";
+import type { AddCommands } from "../../src/cli/io.ts";
 import { addParkedCommands } from "../../src/cli/parked.ts";
 import { addReplayCommand } from "../../src/cli/replay.ts";
 import { addStatusCommands } from "../../src/cli/status.ts";
@@ -237,7 +236,7 @@ test("no answer of any operation has it", async () => {
 test("no command prints it, and svc tail neither", async () => {
   const file = services.configFile(config);
   await database.query(`UPDATE outbox SET ${PARKED} WHERE id = $1`, [ids.parked]);
-  const run = async (add: (program: Command, io: CommandIo) => void, ...args: readonly string[]) => {
+  const run = async (add: AddCommands, ...args: readonly string[]) => {
     const { error, stdout, stderr } = await runCommand(add, [...args, "--config", file]);
     if (error !== undefined) throw error;
     return `${stdout}${stderr}`;

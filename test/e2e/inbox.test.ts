@@ -1,4 +1,3 @@
-import { request as httpRequest } from "node:http";
 import { beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import type { TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
@@ -13,30 +12,17 @@ let receiver: Receiver;
 let service: Service;
 let count = 0;
 
-const orders = { idempotencyKeyPath: "$.id", aggregateIdPath: "$.key", topic: "orders.{{ source }}" };
-const sources = {
-  guarded: { ...orders, path: "/guarded", auth: { type: "bearer", token: "open-sesame-1" } },
-  filtered: { ...orders, path: "/filtered", filter: { require: [{ header: "X-Kind", equals: "order" }] } },
-  headed: {
-    path: "/headed",
-    idempotencyKeyHeader: "X-Event-Id",
-    eventTypeHeader: "X-Kind",
-    aggregateIdHeader: "X-Account",
-    topic: "orders.{{ eventType }}",
-  },
-  listed: {
-    path: "/listed",
-    idempotencyKeyPath: ["$.id", "$.event.id"],
-    eventTypePath: ["$.type", "$.event.type"],
-    aggregateIdPath: ["$.account", "$.event.account"],
-    topic: "orders.{{ eventType }}",
-  },
-  limited: { ...orders, path: "/limited", rateLimit: { requestsPerMinute: 1 } },
+const headed = {
+  path: "/headed",
+  idempotencyKeyHeader: "X-Event-Id",
+  eventTypeHeader: "X-Kind",
+  aggregateIdHeader: "X-Account",
+  topic: "orders.{{ eventType }}",
 };
 
 beforeAll(async () => {
   [database, receiver] = await Promise.all([services.database(), services.receiver()]);
-  service = await services.start({ database, config: ordersTo(receiver, { sources }) });
+  service = await services.start({ database, config: ordersTo(receiver, { sources: { headed } }) });
 });
 
 beforeEach(() => {
@@ -64,27 +50,6 @@ describe("POST to an HTTP source answers", () => {
     expect(rows).toEqual([{ payload: JSON.stringify({ id, type: "created", n: 1 }) }]);
   });
 
-  test("202 for the same idempotency key at another source", async () => {
-    const id = `both-${count}`;
-    await service.post({ id, type: "created" });
-    const headers = { authorization: "bearer open-sesame-1" };
-    expect((await service.post({ id }, { path: "/inbox/guarded", headers })).status).toBe(202);
-  });
-
-  test("202 and 200 by the first path of each list that finds a value", async () => {
-    const post = (body: object) => service.post(body, { path: "/inbox/listed" });
-    const nested = { event: { id: "l-1", type: "paid", account: "a-l" } };
-    expect([(await post(nested)).status, (await post({ id: "l-1", type: "other" })).status]).toEqual([202, 200]);
-    expect((await post({ id: null })).json()).toMatchObject({
-      error: expect.stringContaining("at $.id: found null; no idempotency key at $.event.id: found nothing"),
-    });
-    await eventually(async () =>
-      expect(await database.query("SELECT topic, payload FROM outbox WHERE key = 'a-l'")).toEqual([
-        { topic: "orders.paid", payload: JSON.stringify(nested) },
-      ]),
-    );
-  });
-
   test("202 and 200 by the key in a header, with type and aggregate in others", async () => {
     const headers = { "x-event-id": "e-1", "x-kind": "paid", "x-account": "a-1" };
     const post = (body: object, more = {}) =>
@@ -98,65 +63,6 @@ describe("POST to an HTTP source answers", () => {
         { topic: "orders.paid", payload: '{"n":1}' },
       ]),
     );
-  });
-
-  test("202 filtered, without a row, for a message that the header filter drops", async () => {
-    const before = await stored();
-    const dropped = await service.post(
-      { id: `f-${count}` },
-      { path: "/inbox/filtered", headers: { "x-kind": "Order" } },
-    );
-    expect([dropped.status, dropped.json()]).toEqual([202, { status: "filtered" }]);
-    expect(await stored()).toBe(before);
-    const passed = await service.post(
-      { id: `f-${count}` },
-      { path: "/inbox/filtered", headers: { "x-kind": "order" } },
-    );
-    expect(passed.json()).toHaveProperty("messageId");
-  });
-
-  test("400 for a body that is not JSON", async () => {
-    const answer = await service.post("{ id: 1 }", { headers: { "content-type": "application/json" } });
-    expect([answer.status, answer.json()]).toEqual([400, { error: "Invalid JSON" }]);
-  });
-
-  test("400 with the reason when the idempotency key path finds nothing", async () => {
-    const answer = await service.post({ type: "created" });
-    expect(answer.status).toBe(400);
-    expect((answer.json() as { error: string }).error).toMatch(/\$\.id/);
-  });
-
-  test("401 without a word about the credential when authentication fails, and stores nothing", async () => {
-    const before = await stored();
-    for (const authorization of [undefined, "Bearer wrong-sesame-2", "Basic open-sesame-1"]) {
-      const headers = authorization === undefined ? {} : { authorization };
-      const answer = await service.post({ id: `g-${count}` }, { path: "/inbox/guarded", headers });
-      expect(answer.status).toBe(401);
-      expect((answer.json() as { error: string }).error).not.toMatch(/sesame/);
-    }
-    expect(await stored()).toBe(before);
-  });
-
-  test("413 for a body above the cap, announced or counted as it comes", async () => {
-    const body = Buffer.alloc(MAX_BODY_BYTES + 1, "x");
-    const expected = [413, { error: `Request body exceeds ${MAX_BODY_BYTES} bytes` }];
-    const announced = await service.post(body);
-    expect([announced.status, announced.json()]).toEqual(expected);
-    const counted = await postChunked(service.port, "/inbox/orders", body);
-    expect([counted.status, JSON.parse(counted.text)]).toEqual(expected);
-  });
-
-  test("429 without a body, with Retry-After, over the source's rate", async () => {
-    expect((await service.post({ id: "l-1" }, { path: "/inbox/limited" })).status).toBe(202);
-    const answer = await service.post({ id: "l-2" }, { path: "/inbox/limited" });
-    expect([answer.status, answer.text]).toEqual([429, ""]);
-    expect(Number(answer.headers["retry-after"])).toBeGreaterThanOrEqual(1);
-  });
-
-  test("404 for a path that no source has, and 405 for another method", async () => {
-    expect((await service.post({ id: "x" }, { path: "/inbox/nowhere" })).status).toBe(404);
-    expect((await service.post({ id: "x" }, { path: "/inbox/orders/" })).status).toBe(404);
-    expect((await service.get("/inbox/orders")).status).toBe(405);
   });
 });
 
@@ -248,18 +154,3 @@ describe("input that nobody meant to send ends as a delivered row or a clean ref
     expect((await service.readiness()).verdict).toBe("healthy");
   });
 });
-
-/** Sends a body of unannounced length. */
-function postChunked(port: number, path: string, body: Buffer): Promise<{ status: number; text: string }> {
-  return new Promise((resolve, reject) => {
-    const request = httpRequest({ host: "127.0.0.1", port, path, method: "POST", agent: false });
-    request.once("error", reject);
-    request.once("response", async (response) => {
-      let text = "";
-      for await (const chunk of response) text += chunk;
-      resolve({ status: response.statusCode ?? 0, text });
-    });
-    request.setHeader("transfer-encoding", "chunked");
-    request.end(body);
-  });
-}

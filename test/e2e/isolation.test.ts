@@ -230,7 +230,7 @@ async function insertRows(load: Load, neighbours: Neighbours, override: string |
   const { healthy, bad } = neighbours;
   const { healthyRows, badRows, where } = load;
   await database.query(
-    `INSERT INTO outbox (topic, key, payload, destination_override)
+    `INSERT INTO outbox (topic, key, payload, destination)
      SELECT topic, key, payload, override FROM (
        SELECT $7 || '.' || n % 3 AS topic, 'healthy-' || n % $2::int AS key, n::text AS payload, n::float8 / $1::int AS place,
            NULL AS override

@@ -232,8 +232,6 @@ describe("every answer is as the OpenAPI document has it", () => {
       expect([plain, (await ask(`GET /admin/${plain}`, { headers: BEARER })).status]).toEqual([plain, 200]);
       expect([plain, (await ask(`GET /admin/${plain}`, wrong)).status]).toEqual([plain, 401]);
     }
-    const ofNoPage = await ask("GET /admin/audit?cursor=cells.eA", { headers: BEARER });
-    expect([ofNoPage.status, ofNoPage.json()]).toEqual([404, { error: expect.stringContaining("no such page") }]);
     const replay = (body: object) => ask("POST /admin/replays", { body, headers: BEARER });
     expect((await replay({ state: "dead", dryRun: true })).status).toBe(200);
     const { id } = (await replay({ topic: "nobody", perSecond: 5 })).json() as { id: string };

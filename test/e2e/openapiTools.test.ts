@@ -5,7 +5,9 @@ import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "@jest/globals";
 import { describeWithTools, toolPath } from "../support/describeWithTools.ts";
-import { ordersTo, type Service, useServices } from "../support/service.ts";
+import { ordersTo, useServices } from "../support/service.ts";
+import { loadWith } from "../unit/config/support.ts";
+import { documentOf, EVERYTHING } from "../unit/http/routesOf.ts";
 
 /** The document and the service as programs see them that others wrote: a linter of OpenAPI documents, and a tester that only knows the document. */
 
@@ -25,17 +27,9 @@ const CONFIG = ordersTo(
   },
 );
 
-let service: Promise<Service> | undefined;
-/** The service of all tests; it starts with the first one whose tool is there. */
-const started = () => {
-  service ??= services.database().then((database) => services.start({ database, config: CONFIG }));
-  return service;
-};
-
 describeWithTools(["openapi-linter"], "the linter of OpenAPI documents", () => {
   test("finds nothing", async () => {
-    const service = await started();
-    const document = (await service.get("/openapi.json")).text;
+    const document = JSON.stringify(await documentOf(loadWith(EVERYTHING)));
     const { createConfig, lintFromString } = await import(pathToFileURL(toolPath("openapi-linter")).href);
     const config = await createConfig({
       extends: ["recommended-strict"],
@@ -59,7 +53,7 @@ interface Problem {
 
 describeWithTools(["schemathesis"], "schemathesis with all its checks", () => {
   test("finds no answer that the document does not have", async () => {
-    const service = await started();
+    const service = await services.start({ database: await services.database(), config: CONFIG });
     const folder = services.folder();
     const file = path.join(folder, "openapi.json");
     const settings = path.join(folder, "schemathesis.toml");

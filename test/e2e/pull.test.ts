@@ -106,24 +106,6 @@ describe("a pull client", () => {
     expect(await service.metric("svc_claim_rows_sum")).toBeGreaterThanOrEqual(1);
   });
 
-  test("without the right credentials gets 401, and for a source that is not pulled 404", async () => {
-    for (const operation of ["claim", "ack", "nack", "extend"]) {
-      const path = `/pull/orders/${operation}`;
-      const answer = await service.post("", { path, headers: { authorization: "Bearer wrong-sesame-2" } });
-      expect([answer.status, answer.headers["www-authenticate"]]).toEqual([401, "Bearer"]);
-      expect(answer.text).not.toContain("sesame");
-    }
-    for (const path of ["/pull/pushed/claim", "/pull/unheard-of/claim"]) {
-      expect((await service.post("", { path, headers: AUTHORIZED })).status).toBe(404);
-    }
-  });
-
-  test("finds no route where pull is switched off", async () => {
-    const without = await services.start({ database, config: pulling({ inbox: { pull: { enabled: false } } }) });
-
-    expect((await clientOf(without).ask("claim")).status).toBe(404);
-  });
-
   test("that rejects a message to the end finds it dead, with the reason but no secret on the row and in the log", async () => {
     const client = clientOf(service);
     await service.post({ id: "o-1", key: "k" });
@@ -150,17 +132,6 @@ describe("a pull client", () => {
     ]);
     await service.process.waitForLine(/"msg":"inbox row is dead"/);
     expect(service.process.lines.join("\n")).not.toContain("sesame");
-  });
-
-  test("gets 500 while the database does not answer, and its messages when it does again", async () => {
-    const client = clientOf(service);
-    await service.post({ id: "o-1", key: "k" });
-    await database.query("ALTER TABLE inbox RENAME TO inbox_away");
-
-    expect(seen(await client.ask("claim", { waitMs: 60_000 }))).toEqual([500, { error: "Storage failed" }]);
-
-    await database.query("ALTER TABLE inbox_away RENAME TO inbox");
-    expect(keysOf(await client.claim())).toEqual(["o-1"]);
   });
 });
 

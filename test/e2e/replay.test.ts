@@ -27,7 +27,7 @@ const pendingIds = async () =>
 
 // Which rows it takes, and what it says: test/integration/replayCommand.test.ts.
 describe("svc replay", () => {
-  test("moves what matches, logs it, and wakes pollers that sleep: the message is delivered again under its id", async () => {
+  test("moves what matches, notes it, and wakes pollers that sleep: the message is delivered again under its id", async () => {
     const receiver = await services.receiver();
     for (const id of [FIRST, SECOND]) {
       await database.query(
@@ -48,9 +48,8 @@ describe("svc replay", () => {
 
     expect((await child.exited).code).toBe(0);
     expect(child.stdout.at(-1)).toBe("1 row moved to pending");
-    const logged = child.stdout.slice(0, -1).map((line) => JSON.parse(line) as { msg: string });
-    expect(logged.filter(({ msg }) => msg === "replay")).toMatchObject([
-      { level: "info", moved: 1, filter: { ids: 1, topics: ["orders.created", "none"] } },
+    expect(await database.query("SELECT action, detail FROM outbox_audit")).toEqual([
+      { action: "replay", detail: '{"ids":1,"topics":["orders.created","none"]}' },
     ]);
     const [request] = await receiver.received(1);
     expect(request?.headers["x-message-id"]).toBe(FIRST);

@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import type { TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
@@ -70,6 +71,16 @@ async function post(path: string, body: object, to = service): Promise<{ status:
   return { status: answer.status, body: answer.json() as Job };
 }
 
+interface Group {
+  readonly state: string;
+  readonly destination: string | null;
+  readonly reason: string;
+  readonly count: number;
+}
+
+/** What it says to do after a replay of the wrong rows. */
+const OPERATIONS = readFileSync(new URL("../../docs/operations.md", import.meta.url), "utf8");
+
 interface Job {
   readonly id: string;
   readonly state: string;
@@ -128,6 +139,75 @@ describe("a replay job", () => {
     expect((await post(`replays/${randomUUID()}/cancel`, {})).status).toBe(404);
     expect((await post("replays", {})).status).toBe(400);
     expect((await post("replays", { state: "dead", perSecond: 0 })).status).toBe(400);
+  });
+
+  test("takes exactly one group of failures, by each route and by the command, and tells which rows these are", async () => {
+    await insertDead(20);
+    const insertUnrouted = () =>
+      database.query(
+        `INSERT INTO outbox (topic, payload, state, last_error)
+         SELECT 'ordres.v' || n % 3, '{}', 'dead', 'no route matches the topic "ordres.v' || n % 3 || '"' FROM generate_series(1, 30) n`,
+      );
+    await insertUnrouted();
+    const failures = await service.get("/admin/failures?state=dead");
+    const [{ state = "", destination = "", reason = "", count = 0 } = {}] = (failures.json() as { groups: Group[] })
+      .groups;
+    expect([state, destination, count]).toEqual(["dead", null, 30]);
+    const group = { state, destination, reason };
+
+    const counted = await service.post({ ...group, dryRun: true }, { path: "/admin/replays" });
+    const ofTopic = (topic: string) => ({
+      reason: 'no route matches the topic "ordres.#"',
+      topic,
+      destination: null,
+      count: 10,
+    });
+    expect(counted.json()).toMatchObject({ count: 30, isExact: true });
+    expect((counted.json() as { groups: object[] }).groups).toEqual(
+      expect.arrayContaining([ofTopic("ordres.v0"), ofTopic("ordres.v1"), ofTopic("ordres.v2")]),
+    );
+
+    const { body } = await post("replays", { ...group, toDestination: "standby" });
+    await eventually(async () => expect(await jobOf(body.id)).toMatchObject({ state: "done", total: 30, moved: 30 }));
+    await standby.received(30);
+    expect([receiver.requests.length, await dead()]).toEqual([0, 20]);
+
+    await insertUnrouted();
+    expect(await post("replay", { reason, topic: "ordres.v0", destination: null })).toMatchObject({
+      status: 200,
+      body: { moved: 10 },
+    });
+    await eventually(async () => expect(await dead()).toBe(50));
+    const ofGroup = ["replay", "--no-destination", "--reason", 'no route matches the topic "ordres.v7"'];
+    const preview = await command(...ofGroup, "--dry-run");
+    expect(preview.stdout).toMatch(/^30 rows would be moved to pending; the first 10 of them:$/m);
+    expect(preview.stdout).toMatch(/^10 +none +ordres\.v1 +no route matches the topic "ordres\.#"$/m);
+    expect((await command(...ofGroup, "--to", "standby")).stdout).toContain("30 rows moved to pending");
+    await standby.received(60);
+    expect([receiver.requests.length, await dead()]).toEqual([0, 20]);
+    const details = await database.query("SELECT detail FROM outbox_audit WHERE action = 'replay' ORDER BY id");
+    expect(details[0]?.detail).toContain(String.raw`"reason":"no route matches the topic \"ordres.#\""`);
+    expect(details[0]?.detail).toContain('"destination":null');
+  });
+
+  test("of the wrong rows: what is still pending is discarded by whom replayed it and when", async () => {
+    await insertDead(3);
+    await insertDead(5, HELD);
+    const { body } = await post("replays", { state: "dead", by: "alice" });
+    await eventually(async () => expect(await jobOf(body.id)).toMatchObject({ state: "done", moved: 8 }));
+    await receiver.received(3);
+    await eventually(async () =>
+      expect(await database.query("SELECT 1 FROM outbox WHERE state = 'sent'")).toHaveLength(3),
+    );
+    const [statement = "missing"] =
+      /UPDATE outbox SET state = 'dead', last_error = 'discarded by [^`]*/.exec(OPERATIONS) ?? [];
+    await database.query(statement.replace(/'2026-[^']*'/, "now() - interval '1 hour'"));
+    expect(
+      await database.query("SELECT state, last_error, count(*)::int AS rows FROM outbox GROUP BY 1, 2 ORDER BY 1"),
+    ).toEqual([
+      { state: "dead", last_error: "discarded by alice: replayed by mistake", rows: 5 },
+      { state: "sent", last_error: null, rows: 3 },
+    ]);
   });
 
   test("delivers rows to another destination, by each route and by the command, and says so in the timeline", async () => {
@@ -271,7 +351,7 @@ test("a replay to another destination is refused without the column for it, and 
   const [{ id }] = (await database.query("SELECT id FROM outbox")) as [{ id: string }];
   const elsewhere = { toDestination: "standby", by: "alice" };
   expect((await service.stop()).code).toBe(0);
-  await database.query("ALTER TABLE outbox DROP COLUMN destination_override");
+  await database.query("ALTER TABLE outbox DROP COLUMN destination");
   const without = await start({ database: { migrate: false } });
 
   for (const route of ["replay", "replays"]) {

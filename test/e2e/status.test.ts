@@ -35,6 +35,7 @@ async function command(...args: readonly string[]) {
 }
 
 interface Overview {
+  readonly problems: readonly { readonly text: string }[];
   readonly roles: Readonly<Record<string, { readonly replicas: number }>> | null;
   readonly replicas: readonly { readonly name: string; readonly roles: readonly string[] }[] | null;
   readonly sources: readonly {
@@ -49,6 +50,7 @@ interface Overview {
     readonly dead: number | null;
     readonly minutes: readonly Readonly<Record<string, number>>[] | null;
   }[];
+  readonly unrouted: { readonly dead: number; readonly topics: readonly string[] };
   readonly outbox: { readonly pending: number; readonly dead: number } | null;
 }
 
@@ -136,24 +138,38 @@ describe("with a poller, the overview", () => {
     for (const id of ["a", "a", "b", "bad"]) {
       expect((await service.post({ id, key: id, type: "created" })).status).toBeLessThan(300);
     }
-    await eventually(async () => expect(await states()).toEqual({ dead: 1, sent: 2 }));
+    expect((await service.post("no JSON")).status).toBe(400);
+    await database.query("INSERT INTO outbox (topic, payload) VALUES ('ordres.created', '{}')");
+    await eventually(async () => expect(await states()).toEqual({ dead: 2, sent: 2 }));
 
     // An orderly stop writes what is left, and takes the process off the list.
     expect((await poller.stop()).code).toBe(0);
     const shown = await get<Overview>("overview");
     expect(shown.roles).not.toHaveProperty("poller");
     const [destination] = shown.destinations;
-    expect(destination).toMatchObject({ name: "receiver", state: "ok", backlog: 0, dead: 1 });
+    expect(destination).toMatchObject({ name: "receiver", state: "degraded", backlog: 0, dead: 1 });
     expect([sum(destination?.minutes, "sent"), sum(destination?.minutes, "dead")]).toEqual([2, 1]);
-    expect(shown.outbox).toMatchObject({ dead: 1 });
+    expect(shown.outbox).toMatchObject({ dead: 2 });
+    expect(shown.unrouted).toMatchObject({ dead: 1, parked: 0, topics: ["ordres.created"] });
 
     const { stdout, code } = await command("status");
     expect([code, stdout]).toEqual([0, expect.stringContaining("! no poller is alive: nothing is delivered")]);
-    expect(stdout).toMatch(/^receiver +ok/m);
+    expect(await command("status", "--check")).toMatchObject({ code: 3, stdout: expect.stringMatching(/^!/) });
+    expect((await command("status", "--check", "--watch")).code).toBe(2);
+    expect(stdout).toMatch(
+      // Its last reason is shared a moment after the row.
+      /^! receiver is degraded: 1 row died in the last 5 minutes(: POST \S+ was answered 400: no good)?$/m,
+    );
+    expect(stdout).toMatch(/^receiver +degraded.*\nno destination +0 parked, 1 dead; topics: ordres.created$/m);
+    expect(stdout).toContain("! 1 row has no destination (svc explain topic); topics: ordres.created");
+    expect(shown.problems.map(({ text }) => text)).toContain("no poller is alive: nothing is delivered");
     expect((await service.stop()).code).toBe(0);
     const json = await command("status", "--json");
     const [received] = (JSON.parse(json.stdout) as Overview).sources;
     expect([sum(received?.minutes, "received"), sum(received?.minutes, "duplicate")]).toEqual([3, 1]);
+    expect(received).toMatchObject({ refusals: { invalid: 1 }, withoutAggregateId: 0 });
+    const refused = "! orders refused 1 request in the last 5 minutes: invalid (1)";
+    expect((await command("status")).stdout).toContain(refused);
   });
 
   // The commands without them: test/integration/operatorCommands.test.ts.

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import pg from "pg";
 import type { TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -229,6 +230,30 @@ describe("a service that receives, and delivers nothing", () => {
     expect(waits[0]).toEqual({ code, text: expect.stringContaining(text) });
   });
 
+  test("tells who holds the row, or the one before it, instead of a free slot that is missing", async () => {
+    const [first, second] = [await insert(database, "k"), await insert(database, "k")];
+    const other = new pg.Client({ connectionString: database.url, application_name: "svc-test" });
+    await other.connect();
+    try {
+      await other.query("BEGIN");
+      await other.query("SELECT FROM outbox WHERE id = $1 FOR UPDATE", [first]);
+      const text = expect.stringMatching(
+        /^locked by pid \d+, idle in transaction for \d+ s, application svc-test, user \w+: it waits until that transaction ends$/,
+      );
+      const [lock, ...others] = (await shownBy(first)).waits;
+      expect(lock).toEqual({ code: "locked", text });
+      expect(others.map(({ code }) => code)).toEqual(["no_poller"]);
+      expect((await shownBy(second)).waits).toMatchObject([
+        { code: "locked", text: expect.stringContaining(`row ${first} is locked by pid`) },
+        { code: "behind_row" },
+        { code: "no_poller" },
+      ]);
+    } finally {
+      await other.end();
+    }
+    expect((await shownBy(first)).waits).toMatchObject([{ code: "no_poller" }]);
+  });
+
   test("shows a message without its history where that cannot be read", async () => {
     const id = await insert(database, "k");
     expect((await shownBy(id)).hasHistory).toBe(true);
@@ -315,6 +340,15 @@ describe("a service that receives, and delivers nothing", () => {
     expect(await idsOf("correlationId=c")).toEqual([received?.id]);
     expect(await idsOf("idempotencyKey=a")).toEqual([received?.id]);
     expect(await idsOf(`id=${ids[3]}`)).toEqual([ids[3]]);
+    // As the command finds them.
+    expect(await idsOf(`text=${ids[3]?.toUpperCase()}`)).toEqual([ids[3]]);
+    for (const text of ["a", "c", "agg"]) expect([text, await idsOf(`text=${text}`)]).toEqual([text, [received?.id]]);
+    expect(await find("text=k0&state=sent")).toEqual({
+      messages: ids.filter((_, n) => n % 2 === 0 && n >= 4).map((id) => expect.objectContaining({ id, state: "sent" })),
+      filtered: [],
+      cursor: null,
+    });
+    expect(await idsOf("text=nobody")).toEqual([]);
     for (const other of [
       "source=other",
       "correlationId=other",

@@ -1,8 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { expect, test } from "@jest/globals";
 import { adminRole } from "../../roles/admin.ts";
-import { createTrace } from "../../roles/trace.ts";
-import { severalCells } from "../../src/adapters/stores/cells/index.ts";
 import { statusText } from "../../src/cli/status.ts";
 import type { OverviewShown } from "../../src/core/operations/shown.ts";
 import { BodyBudget } from "../../src/http/exchange.ts";
@@ -10,12 +8,12 @@ import type { MessageId } from "../../src/model/rows.ts";
 import type { OperatorStore } from "../../src/ports/operatorStore.ts";
 import { systemClock } from "../../src/time/clock.ts";
 import { claimRequest, inboxRow, parked, relayRequest } from "../conformance/store/harness.ts";
-import { cellsOf } from "../support/cells.ts";
+import { composed } from "../support/cells.ts";
 import { describedApi } from "../support/describedApi.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { postgresHarnesses } from "../support/postgresHarness.ts";
-import { recordingAudit, silentLog } from "../support/recorders.ts";
+import { silentLog } from "../support/recorders.ts";
 import { loadWith } from "../unit/config/support.ts";
 import { startHttp } from "../unit/http/harness.ts";
 
@@ -32,14 +30,12 @@ admin: { enabled: true, insecure: true }
 
 /** The admin routes over a store; each answer is held against the OpenAPI document. */
 async function startAdmin(store: OperatorStore) {
-  const { audit, entries } = recordingAudit();
   const { routes } = adminRole({
     config: loadWith(CONFIG),
     configText: "",
     store,
     clock: systemClock,
     log: silentLog,
-    audit,
     redact: (text: string) => text,
     secrets: { mask: (text: string) => text, add: () => () => {} },
     bodies: new BodyBudget(1_000_000, systemClock),
@@ -56,16 +52,14 @@ async function startAdmin(store: OperatorStore) {
     api.check(method, place, { status: answer.status, headers: Object.fromEntries(answer.headers), text });
     return { status: answer.status, body: JSON.parse(text) };
   };
-  return { ask, entries, [Symbol.asyncDispose]: () => http.stop() };
+  return { ask, [Symbol.asyncDispose]: () => http.stop() };
 }
 
 test("the admin routes name the cell of what they show, and the cells that are missing", async () => {
   await using a = await open();
   await using b = await open();
   let isReady = true;
-  const [first, second] = cellsOf([a.store, b.store]);
-  if (first === undefined || second === undefined) throw new Error("two cells expected");
-  const store = severalCells([first, { ...second, isReady: () => isReady }], systemClock, silentLog);
+  const store = composed([a.store, b.store], { isReady: () => isReady });
   await using admin = await startAdmin(store);
   const [inA] = await a.insertOutbox([{ topic: "orders", key: "k" }]);
   const [inB] = await b.insertOutbox([{ topic: "orders", key: "k" }]);
@@ -81,7 +75,8 @@ test("the admin routes name the cell of what they show, and the cells that are m
   expect(list.messages[0].cell).toBe("b");
   const { body: rest } = await admin.ask("GET", `/admin/messages?limit=10&cursor=${list.cursor}`);
   expect(cellsIn([...list.messages, ...rest.messages])).toEqual(["a", "b", "b"]);
-  expect(await admin.ask("GET", "/admin/messages?cursor=cells.W10")).toMatchObject({ status: 404 });
+  const forged = Buffer.from(JSON.stringify([JSON.stringify(["1", "x"]), null])).toString("base64url");
+  expect(await admin.ask("GET", `/admin/messages?cursor=${forged}`)).toMatchObject({ status: 404 });
   expect((await admin.ask("GET", `/admin/messages/${inB}`)).body).toMatchObject({
     id: inB,
     cell: "b",
@@ -93,16 +88,8 @@ test("the admin routes name the cell of what they show, and the cells that are m
   ).toEqual(["a 1", "b 1"]);
   expect(parkedRows).not.toHaveProperty("missingCells");
   expect(cellsIn((await admin.ask("GET", "/admin/blocked-keys")).body.keys)).toEqual(["a", "b"]);
-  for (const by of ["alice", "bob", "carol"])
-    await store.operations.addAudit({ actor: by, action: "pause", target: null, detail: null });
-  const { body: audit } = await admin.ask("GET", "/admin/audit?limit=2");
-  expect(audit.entries[0]).not.toHaveProperty("position");
-  const { body: older } = await admin.ask("GET", `/admin/audit?limit=2&cursor=${audit.cursor}`);
-  expect(older.entries).toMatchObject([{ actor: "alice" }]);
-  expect((await admin.ask("POST", "/admin/replays", { state: "dead", by: "alice" })).body).toMatchObject({ cell: "a" });
-  expect((await admin.ask("GET", "/admin/replays")).body.jobs).toMatchObject([
-    { cell: "a", filter: { state: "dead" } },
-  ]);
+  expect((await admin.ask("POST", "/admin/replays", { state: "dead", by: "alice" })).status).toBe(200);
+  expect((await admin.ask("GET", "/admin/replays")).body.jobs).toMatchObject([{ filter: { state: "dead" } }]);
 
   isReady = false;
   expect((await admin.ask("GET", "/admin/parked")).body).toMatchObject({ rows: [{ cell: "a" }], missingCells: ["b"] });
@@ -113,19 +100,22 @@ test("the admin routes name the cell of what they show, and the cells that are m
     status: 500,
     body: { error: `The cell b does not answer; the others have no message ${inB}` },
   });
+  // The key has the form of an id.
+  const row = inboxRow({ idempotencyKey: randomUUID() });
+  await a.store.inbox.insert([row]);
+  const { body: meant } = await admin.ask("GET", `/admin/messages?text=${row.idempotencyKey}`);
+  expect(meant.messages).toMatchObject([{ id: row.id }]);
+  for (const text of [randomUUID(), "order-17"]) {
+    const error = "The cell b could not be asked; the others have no such message";
+    expect(await admin.ask("GET", `/admin/messages?text=${text}`)).toEqual({ status: 500, body: { error } });
+  }
   const discard = (which: object) => admin.ask("POST", "/admin/parked/discard", { ...which, reason: "gone" });
   expect(await discard({ ids: [inA] })).toEqual({ status: 200, body: { changed: 1 } });
   const inNone = { error: "The cell b could not be asked; rows there may be unchanged: repeat it", changed: 0 };
   for (const which of [{ all: true }, { ids: [inB] }])
     expect(await discard(which)).toEqual({ status: 500, body: inNone });
-  expect(await admin.ask("POST", "/admin/destinations/billing/pause", { reason: "they migrate" })).toEqual({
-    status: 500,
-    body: { error: "The cell b does not answer; billing is paused in the cell a alone: repeat it" },
-  });
-  expect(admin.entries.at(-1)).toMatchObject({
-    action: "pause",
-    detail: "until resumed: they migrate; the cell b does not answer; billing is paused in the cell a alone: repeat it",
-  });
+  const pause = await admin.ask("POST", "/admin/destinations/billing/pause", { reason: "they migrate" });
+  expect(pause.status).toBe(200);
   const dead = { state: "dead", by: "alice" };
   const dryRun = await admin.ask("POST", "/admin/replays", { ...dead, dryRun: true });
   expect(dryRun).toMatchObject({
@@ -151,7 +141,9 @@ test("the admin routes name the cell of what they show, and the cells that are m
     replicas: null,
     cells: store.cells.names.map((name) => ({ name, awaySince: name === "b" ? new Date(0) : null, reason: "gone" })),
   });
-  expect(text).toMatch(/^! the cell b does not answer: its figures are missing \(gone\)$/m);
+  expect(text).toMatch(
+    /^! the cell b does not answer, and its figures are missing: its tables have not been checked yet$/m,
+  );
   expect(text).toMatch(/^a +ok\nb +away since 1970-01-01T00:00:00.000Z$/m);
 
   isReady = true;
@@ -166,25 +158,4 @@ test("the admin routes name the cell of what they show, and the cells that are m
   // Of two counts each may be the first with the cell.
   const ofAll = overview.outbox.parked + 1;
   expect(answers.filter(([isWhole, parked]) => isWhole && parked !== ofAll)).toEqual([]);
-});
-
-test("a search says which cells could not be asked where it finds nothing", async () => {
-  await using a = await open();
-  await using b = await open();
-  const [first, second] = cellsOf([a.store, b.store]);
-  if (first === undefined || second === undefined) throw new Error("two cells expected");
-  const store = severalCells([first, { ...second, isReady: () => false }], systemClock, silentLog);
-  const trace = createTrace({
-    config: loadWith(CONFIG),
-    store,
-    secrets: { mask: (text) => text, add: () => () => {} },
-    clock: systemClock,
-  });
-  // The key has the form of an id.
-  const row = inboxRow({ idempotencyKey: randomUUID() });
-  await a.store.inbox.insert([row]);
-  expect((await trace.meant(row.idempotencyKey)).ids).toEqual([row.id]);
-  for (const text of [randomUUID(), "order-17"]) {
-    await expect(trace.meant(text)).rejects.toThrow("the cell b could not be asked; the others have no such message");
-  }
 });

@@ -1,22 +1,19 @@
-import { randomUUID } from "node:crypto";
 import { expect, test } from "@jest/globals";
 import pg from "pg";
-import { severalCells } from "../../src/adapters/stores/cells/index.ts";
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
-import { MessageActions } from "../../src/core/finished/messageActions.ts";
-import { Overview } from "../../src/core/operations/overview.ts";
-import type { ClaimToken, MessageId } from "../../src/model/rows.ts";
+import { MessageActions } from "../../src/core/operations/messageActions.ts";
+import type { MessageId } from "../../src/model/rows.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { systemClock } from "../../src/time/clock.ts";
 import { claimRequest, inboxRow, parked, ROUTING } from "../conformance/store/harness.ts";
 import { pullRequest } from "../conformance/store/pullSupport.ts";
-import { cellsOf } from "../support/cells.ts";
+import { composed } from "../support/cells.ts";
 import { TEST_APPLICATION_NAME } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { OwnPostgres } from "../support/ownPostgres.ts";
 import { DEFAULT_NAMES, migratedDatabase, postgresStore } from "../support/postgresHarness.ts";
-import { ManualClock, recordingAudit, recordingLog } from "../support/recorders.ts";
+import { ManualClock, recordingAudit, recordingLog, silentLog } from "../support/recorders.ts";
 import { useServices } from "../support/service.ts";
 
 const services = useServices();
@@ -37,7 +34,7 @@ function storeOn(server: OwnPostgres): Store {
       routing: ROUTING,
     },
     systemClock,
-    recordingLog().log,
+    silentLog,
   );
 }
 
@@ -67,7 +64,8 @@ test("a cell whose server hangs is named, and nobody else waits for it", async (
     await b.schema.migrate();
     const { log, lines } = recordingLog();
     const clock = new ManualClock();
-    const store = severalCells(cellsOf(stores), clock, log);
+    const store = composed(stores, { clock, log });
+    const ofControl = composed([a], { control: b, clock, log });
     await store.schema.checkColumns();
     const [here] = await near.query<{ id: MessageId }>(insert, ["k"]);
     const [there] = await server.query<{ id: MessageId }>(insert, ["k"]);
@@ -77,7 +75,7 @@ test("a cell whose server hangs is named, and nobody else waits for it", async (
     const pulled = () => inboxRow({ consumption: "pull" });
     await a.inbox.insert([pulled()]);
     await b.inbox.insert([pulled()]);
-    const pull = () => store.pull.claim(pullRequest({ token: randomUUID() as ClaimToken }));
+    const pull = () => store.pull.claim(pullRequest());
     expect(await store.parked.list({}, null, 10)).toHaveLength(2);
     expect(store.cells.watch()()).toEqual([]);
 
@@ -103,53 +101,40 @@ test("a cell whose server hangs is named, and nobody else waits for it", async (
     clock.advance(REST_MS);
     expect((await timed(pages())).ms).toBeLessThan(first.ms / 3);
 
-    await expect(store.messages.get(inB, false)).rejects.toMatchObject({ code: "unavailable", cells: ["b"] });
+    const away = { code: "unavailable", cells: ["b"] };
+    await expect(store.messages.get(inB, false)).rejects.toMatchObject(away);
     const { audit } = recordingAudit();
-    const actions = new MessageActions({
-      store,
-      replay: { run: async () => ({ moved: 0 }) },
-      onFreed: () => {},
-      audit,
-      redact: (text) => text,
-    });
+    const replay = { run: async () => ({ moved: 0 }) };
+    const redact = (text: string) => text;
+    const actions = new MessageActions({ store, replay, onFreed: () => {}, audit, redact });
     expect(await actions.retry(inA, "alice")).toEqual({ kind: "changed" });
-    await expect(actions.retry(inB, "alice")).rejects.toMatchObject({ cells: ["b"] });
-    // Of rows that this process has not listed it does not know the cell.
-    const fresh = severalCells(cellsOf(stores), clock, log);
-    await expect(fresh.parked.discardPending([inB], "alice", "gone")).rejects.toThrow(
-      "the cell b does not answer; 0 rows were changed in the other cells",
+    await expect(actions.retry(inB, "alice")).rejects.toMatchObject(away);
+    await expect(store.parked.discardPending([inA, inB], "alice", "gone")).rejects.toThrow(
+      "the cell b does not answer; 1 row was changed in the other cells",
     );
-    expect(await fresh.parked.discardPending([inA], "alice", "gone")).toBe(1);
-    await expect(
-      store.destinations.pause("billing", { by: "alice", reason: "they migrate", forMs: undefined }),
-    ).rejects.toThrow("the cell b does not answer; billing is paused in the cell a alone: repeat it");
     const scope = await store.replay.begin();
-    await near.query("UPDATE outbox SET state = 'dead', updated_at = now() - interval '1 s'");
-    const replayed = await store.replay.begin();
-    expect(scope).not.toEqual(replayed);
-    const page = await store.replay.page(replayed, {}, null, 10);
-    expect(page.rows.map(({ id }) => id)).toEqual([inA]);
-    expect((await store.replay.find(replayed, {}, [inA])).map(({ id }) => id)).toEqual([inA]);
-    await expect(fresh.replay.find(replayed, {}, [inA, inB])).rejects.toThrow(/the cell b did not answer/);
-    await expect(store.replay.page(replayed, {}, page.next, 10)).rejects.toThrow(/the cell b did not answer/);
-    const overview = new Overview({
-      store,
-      settings: {
-        destinations: {},
-        sources: {},
-        destinationOf: () => undefined,
-        isRelayEnabled: true,
-      },
-      clock: systemClock,
-    });
-    expect((await overview.read(5)).cells).toMatchObject([
-      { name: "a", awaySince: null, reason: null },
-      { name: "b", awaySince: expect.any(Date), reason: expect.any(String) },
-    ]);
+    const page = await store.replay.page(scope, {}, null, 10);
+    const notBegun = "the cell b did not answer when the replay began";
+    await expect(store.replay.page(scope, {}, page.next, 10)).rejects.toThrow(notBegun);
+    await expect(store.replay.find(scope, {}, [inA, inB])).rejects.toThrow(notBegun);
+
+    // What the installation has once is away: rows are shown and changed all the same.
+    const pause = { by: "alice", reason: "they migrate", forMs: undefined };
+    const once = [
+      () => ofControl.destinations.pause("billing", pause),
+      () => ofControl.operations.figures(5),
+      () => ofControl.jobs.list(10),
+    ];
+    for (const ask of once)
+      await expect(ask()).rejects.toMatchObject({
+        message: "the cell control does not answer",
+        code: "unavailable",
+      });
+    expect(await ofControl.messages.get(inA, false)).toMatchObject({ outbox: { state: "dead" } });
+    expect(ofControl.cells.watch()()).toMatchObject([{ name: "control" }]);
 
     // A command that begins now.
-    const own = [postgresStore(near), storeOn(server)];
-    const command = severalCells(cellsOf(own), systemClock, log);
+    const command = composed([postgresStore(near), storeOn(server)], { log });
     const run = async () => {
       await command.waitUntilReady(60_000, new AbortController().signal);
       await command.schema.checkColumns();
@@ -170,81 +155,52 @@ test("a cell whose server hangs is named, and nobody else waits for it", async (
     expect(store.cells.watch()()).toEqual([]);
     expect(await store.messages.get(inB, false)).toMatchObject({ cell: "b" });
     // What was claimed there for nobody is given back.
-    await eventually(async () => {
-      const { rows } = await b.pull.claim(pullRequest({ token: randomUUID() as ClaimToken }));
-      expect(rows).toHaveLength(1);
-    });
+    await eventually(async () => expect((await b.pull.claim(pullRequest())).rows).toHaveLength(1));
   } finally {
     server.resume();
     for (const store of stores) await store.close();
   }
 }, 90_000);
 
-/** Two cells, and a session that locks tables of the second one, which answers pings meanwhile. */
-async function openWithLocker() {
-  const [near, slow] = [await migratedDatabase(), await migratedDatabase()];
-  const stores = [postgresStore(near), postgresStore(slow)] as const;
-  const locker = new pg.Client({ connectionString: slow.url, application_name: TEST_APPLICATION_NAME });
+test("a cell whose tables are locked is left out until they are free; pull clients get what the other one has", async () => {
+  const databases = [await migratedDatabase(), await migratedDatabase()] as const;
+  const [near, slow] = [postgresStore(databases[0]), postgresStore(databases[1])];
+  const locker = new pg.Client({ connectionString: databases[1].url, application_name: TEST_APPLICATION_NAME });
   await locker.connect();
-  return {
-    databases: [near, slow],
-    stores,
-    locker,
-    async [Symbol.asyncDispose]() {
-      await locker.end();
-      for (const store of stores) await store.close();
-      for (const database of [near, slow]) await database.drop();
-    },
-  };
-}
+  try {
+    const store = composed([near, slow]);
+    await store.schema.checkColumns();
+    for (const database of databases) await database.query(insert, ["k"]);
+    for (const each of [near, near, slow]) await each.inbox.insert([inboxRow({ consumption: "pull" })]);
+    await locker.query("BEGIN; LOCK TABLE inbox, outbox IN ACCESS EXCLUSIVE MODE");
 
-test("a cell that is slow is waited for, as long as it answers at all", async () => {
-  await using cells = await openWithLocker();
-  const { databases, stores, locker } = cells;
-  let pings = 0;
-  const [a, b] = cellsOf(stores);
-  if (a === undefined || b === undefined) throw new Error("two cells expected");
-  const counted = new Proxy(b.store, {
-    get(store, name) {
-      if (name === "ping") pings += 1;
-      return Reflect.get(store, name);
-    },
-  });
-  const store = severalCells([a, { name: b.name, store: counted }], systemClock, recordingLog().log);
-  await store.schema.checkColumns();
-  for (const database of databases) await database.query(insert, ["k"]);
-  await locker.query("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE");
-  const page = store.messages.outboxPage({}, null, 10);
-  await eventually(() => expect(pings).toBe(2));
-  await locker.query("COMMIT");
-  expect((await page).rows.map(({ cell }) => cell).toSorted()).toEqual(["a", "b"]);
-  expect(store.cells.watch()()).toEqual([]);
-});
-
-test("pull clients get what a cell has while the table of another one is locked, and close it", async () => {
-  await using cells = await openWithLocker();
-  const { stores, locker } = cells;
-  const open = () => severalCells(cellsOf(stores), systemClock, recordingLog().log).pull;
-  const [pull, ofOtherProcess] = [open(), open()];
-  const [near, slow] = stores;
-  for (const store of [near, near, slow]) await store.inbox.insert([inboxRow({ consumption: "pull" })]);
-  await locker.query("BEGIN; LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE");
-
-  // The second claim begins with the locked cell.
-  for (let n = 0; n < 2; n += 1) {
-    const { token, rows, dead } = await pull.claim(pullRequest({ limit: 1, leaseMs: 4000 }));
-    expect([rows.length, dead]).toEqual([1, []]);
-    // The lease is not over, so the acknowledgement finds the row; it asks the locked cell too.
-    const acknowledged = await ofOtherProcess.acknowledge({ source: "orders", token, ids: null });
-    expect(acknowledged).toEqual(rows.map(({ id }) => id));
+    const cellsOfPage = async () => {
+      const { rows } = await store.messages.outboxPage({}, null, 10);
+      return rows.map(({ cell }) => cell).toSorted();
+    };
+    expect(await cellsOfPage()).toEqual(["a"]);
+    expect(store.cells.watch()()).toMatchObject([{ name: "b" }]);
+    // The second claim begins with the locked cell.
+    for (let n = 0; n < 2; n += 1) {
+      const { token, rows, dead } = await store.pull.claim(pullRequest({ limit: 1, leaseMs: 4000 }));
+      expect([rows.length, dead]).toEqual([1, []]);
+      const acknowledged = await store.pull.acknowledge({ source: "orders", token, ids: null });
+      expect(acknowledged).toEqual(rows.map(({ id }) => id));
+    }
+    // A claim is still under way in the other cell: the next ones pass it over, whichever they begin with.
+    for (let n = 0; n < 3; n += 1) {
+      const { value, ms } = await timed(store.pull.claim(pullRequest()));
+      expect(value).toMatchObject({ rows: [], dead: [] });
+      expect(ms).toBeLessThan(2000);
+    }
+    await locker.query("COMMIT");
+    await eventually(async () => expect(await cellsOfPage()).toEqual(["a", "b"]));
+    expect(store.cells.watch()()).toEqual([]);
+    // The claim that nobody waited for gives back what it took.
+    await eventually(async () => expect((await store.pull.claim(pullRequest())).rows).toMatchObject([{ attempt: 1 }]));
+  } finally {
+    await locker.end();
+    for (const store of [near, slow]) await store.close();
+    for (const database of databases) await database.drop();
   }
-  // A claim is still under way in the other cell: the next ones pass it over, whichever they begin with.
-  for (let n = 0; n < 3; n += 1) {
-    const { value, ms } = await timed(pull.claim(pullRequest()));
-    expect(value).toMatchObject({ rows: [], dead: [] });
-    expect(ms).toBeLessThan(2000);
-  }
-  await locker.query("COMMIT");
-  // The first claim has taken it for nobody, and gives it back.
-  await eventually(async () => expect((await pull.claim(pullRequest())).rows).toMatchObject([{ attempt: 1 }]));
 });

@@ -1,8 +1,5 @@
 import { describe } from "@jest/globals";
-import { severalCells } from "../../src/adapters/stores/cells/index.ts";
 import type { Store } from "../../src/ports/store.ts";
-import { systemClock } from "../../src/time/clock.ts";
-import { exerciseDestinations } from "../conformance/store/destinations.ts";
 import type { StoreHarness } from "../conformance/store/harness.ts";
 import { exerciseHistory } from "../conformance/store/history.ts";
 import { exerciseJobs } from "../conformance/store/jobs.ts";
@@ -12,10 +9,9 @@ import { exerciseParking } from "../conformance/store/parking.ts";
 import { exercisePull } from "../conformance/store/pull.ts";
 import { exerciseRedirect } from "../conformance/store/redirect.ts";
 import { exerciseReplay } from "../conformance/store/replay.ts";
-import { cellsOf } from "../support/cells.ts";
+import { composed } from "../support/cells.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { postgresHarnesses } from "../support/postgresHarness.ts";
-import { silentLog } from "../support/recorders.ts";
 
 failOnLeaks();
 
@@ -23,7 +19,7 @@ const open = postgresHarnesses();
 
 /**
  * A database whose operators' parts are those of two cells: its own, and one without rows. What these parts do not have
- * (receipts, claims, rates) goes to the database itself.
+ * (receipts, claims, heartbeats) goes to the database itself.
  */
 async function openCells(): Promise<StoreHarness> {
   const harness = await open();
@@ -34,10 +30,6 @@ async function openCells(): Promise<StoreHarness> {
     store,
     scope: await store.replay.begin(),
     replica: async (clock) => asCells(await harness.replica(clock), await other.replica(clock)),
-    async ageDestinations(ms) {
-      await harness.ageDestinations(ms);
-      await other.ageDestinations(ms);
-    },
     async [Symbol.asyncDispose]() {
       await harness[Symbol.asyncDispose]();
       await other[Symbol.asyncDispose]();
@@ -46,17 +38,12 @@ async function openCells(): Promise<StoreHarness> {
 }
 
 function asCells(store: Store, other: Store): Store {
-  const { messages, jobs, parked, replay, pull, ...together } = severalCells(
-    cellsOf([store, other]),
-    systemClock,
-    silentLog,
-  );
-  return joined<Store>(store, {
+  const { messages, jobs, parked, replay, pull, history, journal, operations } = composed([store, other]);
+  return joined(store, {
     ...{ messages, jobs, parked, replay, pull },
-    history: joined(store.history, together.history),
-    journal: joined(store.journal, together.journal),
-    operations: joined(store.operations, together.operations),
-    destinations: joined(store.destinations, together.destinations),
+    history: joined(store.history, history),
+    journal: joined(store.journal, journal),
+    operations: joined(store.operations, operations),
   });
 }
 
@@ -80,5 +67,4 @@ describe("two cells as one", () => {
   exerciseReplay(openCells);
   exerciseRedirect(openCells);
   exercisePull(openCells);
-  exerciseDestinations(openCells);
 });

@@ -4,7 +4,7 @@ import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store
 import { pullRequest } from "../conformance/store/pullSupport.ts";
 import { TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { claimed, passOne, refuse, skip, useLooseTables } from "../support/looseTables.ts";
+import { claimed, refuse, useLooseTables } from "../support/looseTables.ts";
 
 failOnLeaks();
 const { withTables } = useLooseTables();
@@ -172,26 +172,5 @@ describe("a row whose trigger cannot do it now", () => {
         await other.end();
       }
     });
-  });
-});
-
-test("a row behind a skipped one of its key that may not be given back keeps no other from being delivered", async () => {
-  await withTables(async (store, database) => {
-    await passOne(store);
-    await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('held', 'k', '1'), ('kept', 'k', '1')");
-    await database.query("INSERT INTO outbox (topic, payload) SELECT 'free', '1' FROM generate_series(1, 9)");
-    await skip(database, "UPDATE", "outbox", "NEW.topic = 'held' AND NEW.state = 'processing'");
-    await refuse(database, "UPDATE", "outbox", "NEW.topic = 'kept' AND NEW.state = 'pending'");
-
-    const { rows, refused } = await store.outbox.claim(claimRequest());
-
-    expect(rows.map(({ topic }) => topic)).toEqual(Array.from({ length: 9 }, () => "free"));
-    expect(refused).toHaveLength(2);
-    // Not past the one that stays under the claim.
-    await database.query("UPDATE outbox SET state = 'sent' WHERE topic = 'held'");
-    await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('later', 'k', '1')");
-    const [held] = rows;
-    if (held === undefined) throw new Error("nothing was claimed");
-    expect((await store.outbox.claim(claimRequest({ heldTokens: [held.claimToken] }))).rows).toEqual([]);
   });
 });

@@ -148,8 +148,8 @@ describe("several hosts without targetServerType", () => {
       await pool.run(one);
       expect([first.connections, second.connections]).toEqual([2, 0]);
       first.endsNext();
-      await expect(pool.dedicated()).rejects.toThrow("Connection terminated unexpectedly");
-      await (await pool.dedicated()).end();
+      await expect(pool.connections.dedicated()).rejects.toThrow("Connection terminated unexpectedly");
+      await (await pool.connections.dedicated()).end();
       expect([first.connections, second.connections]).toEqual([4, 0]);
       await pool.close();
     } finally {

@@ -4,8 +4,8 @@ import path from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
-import type { ClaimScope, Store } from "../../src/ports/store.ts";
-import { claimRequest } from "../conformance/store/harness.ts";
+import type { Store } from "../../src/ports/store.ts";
+import { claimRequest, queuesOf } from "../conformance/store/harness.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
@@ -13,12 +13,12 @@ import { ManualClock } from "../support/recorders.ts";
 
 // A server of its own: on that of the run, other tests change something all the time.
 const QUIET = { fsync: "off", shared_buffers: "8MB", max_connections: "20", autovacuum: "off" };
-const SCOPE: ClaimScope = { name: "others", which: "except", destinations: ["stuck"], exceptKeys: [] };
+const QUEUES = queuesOf(["orders"]);
 const INSERT = "INSERT INTO outbox (topic, payload) VALUES ($1, $2)";
 /** Longer than a sweep of a short front waits. */
 const SWEEP_MS = 1001;
 
-describe("a claim of a scope that has met nothing", () => {
+describe("an idle outbox", () => {
   let directory: string;
   let server: EmbeddedPostgres;
   let clock: ManualClock;
@@ -61,42 +61,18 @@ describe("a claim of a scope that has met nothing", () => {
     return postgresStore({ host, port, name: database, user, password: password.reveal() }, DEFAULT_NAMES, clock);
   }
 
-  async function payloads(scope = SCOPE): Promise<readonly (string | null)[]> {
-    const { rows } = await store.outbox.claim(claimRequest({ scope }));
+  async function payloads(): Promise<readonly (string | null)[]> {
+    const { rows } = await store.outbox.claim(claimRequest({ queues: QUEUES }));
     return rows.map((row) => row.payload);
   }
 
-  /** Whether the next claim reads the table only, and locks nothing in it: neither a claim nor a sweep could then be made. */
-  async function onlyLooks(): Promise<boolean> {
-    await owner.query("BEGIN; LOCK TABLE outbox IN EXCLUSIVE MODE");
-    const claiming = payloads().then(() => true);
-    const blocked = async () => {
-      for (;;) {
-        const { rows } = await application.query(
-          "SELECT FROM pg_locks WHERE relation = 'outbox'::regclass AND NOT granted",
-        );
-        if (rows.length > 0) return false;
-      }
-    };
-    const looked = await Promise.race([claiming, blocked()]);
-    await owner.query("ROLLBACK");
-    await claiming;
-    return looked;
-  }
-
-  test("looks, and neither claims nor sweeps, while nothing has changed", async () => {
-    expect(await onlyLooks()).toBe(true);
-    clock.advance(SWEEP_MS);
-    expect(await onlyLooks()).toBe(true);
-  });
-
-  test("meets a new row at once", async () => {
+  test("shows a new row to the next claim", async () => {
     await application.query(INSERT, ["orders", "new"]);
 
     expect(await payloads()).toEqual(["new"]);
   });
 
-  test("sweeps when a row was committed that had its place long before", async () => {
+  test("shows a row that was committed late", async () => {
     await application.query("BEGIN");
     await application.query(INSERT, ["orders", "late"]);
     for (let n = 0; n < 3; n += 1) await owner.query(INSERT, ["stuck", "stuck"]);
@@ -110,7 +86,7 @@ describe("a claim of a scope that has met nothing", () => {
     expect(await payloads()).toEqual(["late"]);
   });
 
-  test("sweeps when a savepoint gives back a row that a sweep has passed over", async () => {
+  test("shows a row that a savepoint has unlocked", async () => {
     const { rows } = await application.query(
       "INSERT INTO outbox (topic, payload) VALUES ('orders', 'locked') RETURNING id",
     );
@@ -129,7 +105,7 @@ describe("a claim of a scope that has met nothing", () => {
     await application.query("ROLLBACK");
   });
 
-  test("sweeps when a row falls due, a retry of another replica or one that was scheduled ahead", async () => {
+  test("shows a row that falls due, a retry of another replica or one that was scheduled ahead", async () => {
     await application.query(
       `INSERT INTO outbox (topic, payload, attempt, scheduled_at) SELECT 'orders', payload, attempt, now() + interval '1 second'
        FROM (VALUES ('ahead', 0), ('retry', 1)) AS r(payload, attempt)`,
@@ -141,27 +117,6 @@ describe("a claim of a scope that has met nothing", () => {
       claimed.push(...(await payloads()));
       expect(claimed).toEqual(["ahead", "retry"]);
     });
-  });
-
-  test("sweeps on and on where rows need not say when they were made, or more are back than can be looked at", async () => {
-    await application.query("ALTER TABLE outbox ALTER COLUMN created_at DROP NOT NULL");
-    const claims = async () => {
-      for (let look = 0; look < 3; look += 1) {
-        clock.advance(SWEEP_MS);
-        await payloads();
-      }
-      clock.advance(SWEEP_MS);
-      return !(await onlyLooks());
-    };
-    expect(await claims()).toBe(true);
-
-    await application.query("ALTER TABLE outbox ALTER COLUMN created_at SET NOT NULL");
-    expect(await claims()).toBe(false);
-
-    await application.query(
-      "INSERT INTO outbox (topic, payload, scheduled_at) SELECT 'orders', 'ahead', now() + interval '1 hour' FROM generate_series(1, 1001)",
-    );
-    expect(await claims()).toBe(true);
   });
 
   test("a resting process that shares the watch draws no transaction number", async () => {

@@ -2,13 +2,14 @@ import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import type { StoreError } from "../../src/model/errors.ts";
-import type { ClaimedRow, ClaimToken, Outcome } from "../../src/model/rows.ts";
+import type { ClaimedRow, ClaimToken, MessageId, Outcome } from "../../src/model/rows.ts";
 import { claimRequest, failed, inboxRow, recorded, relayRequest, sent } from "../conformance/store/harness.ts";
 import { pullRequest } from "../conformance/store/pullSupport.ts";
 import { createDatabase, TEST_APPLICATION_NAME } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
+import { withStore } from "../support/schemaChecks.ts";
 
 failOnLeaks();
 
@@ -226,7 +227,7 @@ test("an outbox that is locked leaves receipts a connection of their own", async
 
   expect(await store.inbox.insert([inboxRow()])).toEqual([{ kind: "stored" }]);
 
-  expect(store.poolUsage().waiting).toBe(POOL_SIZE + 1);
+  expect(store.connections.usage().waiting).toBe(POOL_SIZE + 1);
   await other.query("ROLLBACK");
   for (const { rows } of await Promise.all(claims)) expect(rows).toEqual([]);
 });
@@ -239,11 +240,58 @@ test("an inbox that is locked leaves deliveries a connection of their own", asyn
   await other.query("LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE");
   // As of so many partitions.
   const receipts = Array.from({ length: 2 * POOL_SIZE }, () => store.inbox.insert([inboxRow()]));
-  await eventually(() => expect(store.poolUsage()).toMatchObject({ used: POOL_SIZE - 1, waiting: POOL_SIZE + 1 }));
+  await eventually(() =>
+    expect(store.connections.usage()).toMatchObject({ used: POOL_SIZE - 1, waiting: POOL_SIZE + 1 }),
+  );
 
   const { rows } = await store.outbox.claim(claimRequest());
   expect((await store.outbox.settle(rows.map(sent))).closed.size).toBe(1);
 
   await other.query("ROLLBACK");
   for (const outcomes of await Promise.all(receipts)) expect(outcomes).toEqual([{ kind: "stored" }]);
+});
+
+describe("who holds a row", () => {
+  test("is known of a row that is locked or changed, in either table, and nobody waits for the answer", async () => {
+    await using at = await setUp();
+    const { store, other, database } = at;
+    const [pid] = (await other.query("SELECT pg_backend_pid() AS pid")).rows as { pid: number }[];
+    const id = randomUUID() as MessageId;
+    await database.query("INSERT INTO outbox (id, topic, payload) VALUES ($1, 't', '{}')", [id]);
+    await store.inbox.insert([inboxRow({ id })]);
+    const holder = () => store.messages.lockHolder(id);
+    expect(await holder()).toBeUndefined();
+    const known = { ...pid, user: database.user, application: TEST_APPLICATION_NAME, state: "idle in transaction" };
+    for (const hold of [
+      "SELECT FROM outbox WHERE id = $1 FOR UPDATE",
+      "UPDATE outbox SET topic = 'u' WHERE id = $1",
+      "DELETE FROM inbox WHERE id = $1",
+    ]) {
+      await other.query("SAVEPOINT s");
+      await other.query(hold, [id]);
+      expect(await holder()).toMatchObject({ ...known, stateMs: expect.any(Number) });
+      await other.query("ROLLBACK TO SAVEPOINT s");
+      expect([hold, await holder()]).toEqual([hold, undefined]);
+    }
+  });
+
+  test("is known by its pid and user if the service may not see what others do", async () => {
+    await using at = await setUp();
+    const { other, database } = at;
+    const id = randomUUID() as MessageId;
+    await database.query("INSERT INTO outbox (id, topic, payload) VALUES ($1, 't', '{}')", [id]);
+    await other.query("SELECT FROM outbox WHERE id = $1 FOR UPDATE", [id]);
+    const user = `u_${id.replaceAll("-", "").slice(0, 12)}`;
+    await database.query(`CREATE ROLE ${user} LOGIN PASSWORD 'p'; GRANT SELECT ON outbox, inbox TO ${user}`);
+    try {
+      await withStore(postgresStore({ ...database, user, password: "p" }), async ({ messages }) => {
+        const holder = { pid: expect.any(Number), user: database.user, seenBy: user };
+        expect(await messages.lockHolder(id)).toMatchObject({ ...holder, state: null, stateMs: null });
+        await database.query(`GRANT pg_read_all_stats TO ${user}`);
+        expect(await messages.lockHolder(id)).toMatchObject({ ...holder, state: "idle in transaction" });
+      });
+    } finally {
+      await database.query(`DROP OWNED BY ${user}; DROP ROLE ${user}`);
+    }
+  });
 });

@@ -44,9 +44,8 @@ describe("migrations", () => {
     await expect(withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).rejects.toThrow(/MD5/i);
   });
 
-  test("tables go into the schema that currentSchema names, and are used there", async () => {
+  test("tables go into the schema that currentSchema names, which is made, and are used there", async () => {
     await using database = await createDatabase();
-    await database.query('CREATE SCHEMA "Relay"');
     const names = { ...DEFAULT_NAMES, schema: "Relay" };
 
     await withStoreOn(database, names, async (store) => {
@@ -59,14 +58,24 @@ describe("migrations", () => {
     expect(await database.query("SELECT to_regclass('public.inbox') AS t")).toEqual([{ t: null }]);
   });
 
-  test("a schema that does not exist is named", async () => {
+  test("a user who may not create the schema gets the statement that makes it", async () => {
     await using database = await createDatabase();
-
-    const failure = await withStoreOn(database, { ...DEFAULT_NAMES, schema: "nowhere" }, (store) =>
-      store.schema.migrate().catch((error: unknown) => error),
-    );
-
-    expect(problemsOf(failure)).toContain('"nowhere" does not exist');
+    const user = `svc_${database.name}`;
+    await database.query(`CREATE ROLE ${user} LOGIN PASSWORD 'p'`);
+    try {
+      const migrate = () =>
+        withStoreOn({ ...database, user, password: "p" }, { ...DEFAULT_NAMES, schema: "Relay" }, (store) =>
+          store.schema.migrate().catch(problemsOf),
+        );
+      const create = `CREATE SCHEMA "Relay" AUTHORIZATION ${user};`;
+      expect(await migrate()).toBe(
+        `database.username: the schema "Relay" does not exist, and this user may not create it: let the owner of the database run one of\n      ${create}\n      GRANT CREATE ON DATABASE ${database.name} TO ${user};`,
+      );
+      await database.query(create);
+      expect(await migrate()).toHaveLength(MIGRATIONS.length);
+    } finally {
+      await database.query(`DROP OWNED BY ${user} CASCADE; DROP ROLE ${user}`);
+    }
   });
 });
 
@@ -167,6 +176,47 @@ describe("migrations of tables in use", () => {
     ).rejects.toThrow();
     await database.query(statement);
     await database.query("INSERT INTO outbox (topic, payload, headers) VALUES ('a', '1', NULL)");
+  });
+
+  test("rename the column for destinations of operators, also if a run breaks off behind that", async () => {
+    await using database = await openMigrated();
+    const undone = `DROP INDEX IF EXISTS outbox_destination_idx; ALTER TABLE outbox DROP COLUMN IF EXISTS routes; DELETE FROM svc_migrations WHERE version > 15`;
+    await database.query(`${undone}; ALTER TABLE outbox RENAME COLUMN destination TO destination_override`);
+    await database.query("INSERT INTO outbox (topic, payload, destination_override) VALUES ('t', '1', 'standby')");
+    for (const rest of ["", undone]) {
+      if (rest !== "") await database.query(rest);
+      const migrate = (store: Store) => store.schema.migrate();
+      expect(await withStoreOn(database, DEFAULT_NAMES, migrate)).toEqual(["16 destination"]);
+      expect(await database.query("SELECT destination, routes FROM outbox")).toEqual([
+        { destination: "standby", routes: null },
+      ]);
+    }
+    expect(await database.query("SELECT to_regclass('outbox_destination_idx')::text AS name")).toEqual([
+      { name: "outbox_destination_idx" },
+    ]);
+  });
+
+  test("leave the statements behind a postponed statement to the operator too, as they may need it", async () => {
+    await using database = await openMigrated();
+    await database.query(
+      "DROP INDEX outbox_destination_idx; ALTER TABLE outbox DROP COLUMN routes; ALTER TABLE outbox RENAME COLUMN destination TO destination_override; DELETE FROM svc_migrations WHERE version > 15",
+    );
+    const report = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+    await report.connect();
+    await report.query("BEGIN; LOCK TABLE outbox IN ACCESS SHARE MODE");
+    const { log, lines } = recordingLog();
+    const applied = await withStore(postgresStore(database, DEFAULT_NAMES, undefined, log), (store) =>
+      store.schema.migrate(),
+    );
+    await report.end();
+
+    expect(applied).toEqual(["16 destination"]);
+    const statements = lines.filter(({ level }) => level === "warn").map(({ fields }) => String(fields.statement));
+    expect(statements).toHaveLength(5);
+    for (const statement of statements) await database.query(statement);
+    const { log: quiet, lines: warnings } = recordingLog();
+    await withStore(postgresStore(database, DEFAULT_NAMES, undefined, quiet), (store) => store.schema.checkColumns());
+    expect(warnings).toEqual([]);
   });
 
   test("of replicas that start at once run once", async () => {

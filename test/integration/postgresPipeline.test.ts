@@ -55,7 +55,7 @@ describe("statements that are sent behind one another", () => {
 
   /** The connection that somebody uses to hold a lock, until it is let go. */
   async function holdLock(database: TestDatabase, pool: PostgresPool, key: number) {
-    const holder = await pool.dedicated();
+    const holder = await pool.connections.dedicated();
     await holder.query("SELECT pg_advisory_lock($1)", [key]);
     const waiting = () =>
       eventually(async () => {
@@ -163,7 +163,7 @@ describe("statements that are sent behind one another", () => {
       expect(await both).toMatchObject([unavailable, unavailable]);
     });
     expect(await pool.run(locked, { key: 2 })).toHaveLength(1);
-    expect(pool.usage()).toMatchObject({ used: 0, waiting: 0 });
+    expect(pool.connections.usage()).toMatchObject({ used: 0, waiting: 0 });
     await lock.release();
   });
 

@@ -1,6 +1,7 @@
 import { describe, expect, jest, test } from "@jest/globals";
 import pg from "pg";
-import { type PoolOptions, PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
+import type { PoolOptions } from "../../src/adapters/stores/postgres/connections.ts";
+import { PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
 import { Secret } from "../../src/model/secret.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";

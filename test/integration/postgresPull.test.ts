@@ -161,24 +161,6 @@ describe("an owner's table", () => {
     expect((await inbox.store.pull.claim(pullRequest())).rows).toMatchObject([{ headers: {} }]);
   });
 
-  test("whose last_error column is too narrow keeps neither a row from dying nor others from being claimed", async () => {
-    await using inbox = await open((database) =>
-      database.query("ALTER TABLE inbox ALTER COLUMN last_error TYPE varchar(10)"),
-    );
-    const { store, database } = inbox;
-    const [first, second] = ids(await receive(inbox, [{}, {}]));
-    const held = await claim(inbox, { limit: 1 });
-    const reason = "x".repeat(11);
-
-    expect((await store.pull.reject(held, { delayMs: 0, reason, maxAttempts: 5 })).retried).toEqual([first]);
-
-    const { rows, dead } = await store.pull.claim(pullRequest({ maxAttempts: 1 }));
-    expect([ids(rows), dead]).toEqual([[second], [first]]);
-    expect(await database.query("SELECT state, last_error FROM inbox WHERE id = $1", [first])).toEqual([
-      { state: "dead", last_error: null },
-    ]);
-  });
-
   test.each([
     ["returns OLD", "RETURN OLD;"],
     ["keeps state and lease", "NEW.state := OLD.state; NEW.lease_expires_at := OLD.lease_expires_at; RETURN NEW;"],
@@ -217,12 +199,12 @@ test("with old statistics every statement finds its rows by the indexes made for
   );
   const { token } = await claim(inbox);
   const looked = await explained(database, [
-    [sql.claim.text, ["orders", 100, 1_000_000, token, 1000, 5, true]],
-    [sql.available.text, ["orders"]],
+    [sql.claim.text, ["orders", 100, 1_000_000, token, 1000, 5, []]],
+    [sql.available.text, ["orders", 1, []]],
     [sql.acknowledge.text, ["orders", token, null]],
     [sql.extend.text, ["orders", token, null, 1000]],
     [sql.release.text, ["orders", token, null]],
-    [sql.reject.text, ["orders", token, null, 5, 1000, null, true]],
+    [sql.reject.text, ["orders", token, null, 5, 1000, null]],
   ]);
 
   const own = [

@@ -65,14 +65,14 @@ describe("a schema that comes before that of the tables in the search path", () 
 
   test("gets the later migrations of those", async () => {
     await using database = await openMigrated();
-    await database.query("DROP TABLE outbox_bucket");
+    await database.query("DROP TABLE outbox_cell");
     await database.query("DELETE FROM svc_migrations WHERE version > 14");
     await ofUser(database);
 
-    expect(await start(database)).toEqual({ end: ["15 buckets"], warnings: [] });
+    expect(await start(database)).toEqual({ end: ["15 cell", "16 destination"], warnings: [] });
 
-    expect(await database.query("SELECT to_regclass('public.outbox_bucket')::text AS made")).toEqual([
-      { made: "outbox_bucket" },
+    expect(await database.query("SELECT to_regclass('public.outbox_cell')::text AS made")).toEqual([
+      { made: "outbox_cell" },
     ]);
   });
 
@@ -200,7 +200,7 @@ describe("time limits of the role", () => {
       "SELECT pg_advisory_xact_lock(hashtextextended('svc migrations', 0))",
     );
 
-    expect(applied).toHaveLength(15);
+    expect(applied).toHaveLength(16);
   });
 
   test("end no migration of tables in use, and leave no index unfinished", async () => {
@@ -211,7 +211,7 @@ describe("time limits of the role", () => {
 
     const applied = await whileMigrationWaits(database, "INSERT INTO outbox (topic, payload) VALUES ('t', '1')");
 
-    expect(applied).toHaveLength(13);
+    expect(applied).toHaveLength(14);
     expect(await database.query("SELECT FROM pg_index WHERE NOT indisvalid")).toEqual([]);
   });
 });
@@ -231,7 +231,7 @@ describeWithPgbouncer("time limits of the role behind PgBouncer", () => {
         /^database\.url: statement_timeout is 700 ms for this user.*`svc migrate` past the pooler/,
       );
 
-      expect((await start(database)).end).toEqual(["15 buckets"]);
+      expect((await start(database)).end).toEqual(["15 cell", "16 destination"]);
     },
     START_TIMEOUT_MS,
   );
@@ -283,7 +283,7 @@ describe("settings of the role that the statements need otherwise", () => {
       silentLog,
     );
     await expect(primary.run(insert)).rejects.toThrow(/takes no writes/);
-    await expect(primary.dedicated()).rejects.toThrow(/takes no writes/);
+    await expect(primary.connections.dedicated()).rejects.toThrow(/takes no writes/);
     await primary.close();
   });
 });

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import type { ClaimedRow } from "../../src/model/rows.ts";
-import type { ClaimScope, Store } from "../../src/ports/store.ts";
-import { claimRequest, died, failed, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
+import type { ClaimQueues, Store } from "../../src/ports/store.ts";
+import { claimRequest, died, failed, inboxRow, queuesOf, relayRequest, sent } from "../conformance/store/harness.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { DEFAULT_NAMES, databaseCopies, postgresStore, withStoreOn } from "../support/postgresHarness.ts";
@@ -39,33 +39,42 @@ describe("the column check", () => {
     await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.checkColumns());
   });
 
-  test("an outbox need not have the column for overrides, which its statement adds", async () => {
+  test("an outbox need not have the columns for destinations, which its statements add", async () => {
     await using database = await openMigrated();
-    await database.query("ALTER TABLE outbox DROP COLUMN destination_override");
+    await database.query("ALTER TABLE outbox DROP COLUMN destination");
     await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('a', 'k', '1'), ('b', 'k', '2')");
 
-    const remedy = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+    const { log, lines } = recordingLog();
+    const remedy = await withStore(postgresStore(database, DEFAULT_NAMES, undefined, log), async (store) => {
       await store.schema.checkColumns();
-      const only: ClaimScope = { name: "only a", which: "only", destinations: ["a"], exceptKeys: [] };
-      const { rows } = await store.outbox.claim(claimRequest({ scope: only }));
-      expect(rows).toMatchObject([{ topic: "a", destinationOverride: null }]);
+      const { rows } = await store.outbox.claim(claimRequest({ limit: 1, queues: queuesOf(["a"]) }));
+      expect(rows).toMatchObject([{ topic: "a", destination: null, isPinned: false }]);
       await store.outbox.settle(rows.map((row) => died(row)));
       const ids = rows.map(({ id }) => id);
       expect(await store.replay.find(await store.replay.begin(), {}, ids)).toMatchObject([{ topic: "a" }]);
-      expect(await store.replay.move(await store.replay.begin(), ids, "alice")).toBe(1);
+      expect(await store.replay.move(await store.replay.begin(), ids, "alice")).toMatchObject({ changed: 1 });
       expect((await store.messages.outboxPage({ destination: "a" }, null, 10)).rows).toHaveLength(1);
       expect((await store.outbox.backlog()).byDestination.get("a")).toMatchObject({ pending: 1 });
       expect(await store.operations.deadRows(10)).toEqual([]);
       expect(await store.operations.blockedKeys(10, 10)).toEqual([]);
       expect(await store.parked.list({}, null, 10)).toEqual([]);
-      return store.replay.overrideRemedy ?? "";
+      return store.replay.destinationRemedy ?? "";
     });
 
-    expect(remedy).toBe('ALTER TABLE "outbox" ADD COLUMN "destination_override" text;');
+    expect(remedy).toBe('ALTER TABLE "outbox" ADD COLUMN "destination" text;');
+    const index = `CREATE INDEX CONCURRENTLY ON "outbox" ("destination", "sequence") WHERE "state" = 'pending';`;
+    expect(lines.filter(({ level }) => level === "warn")).toEqual([
+      {
+        level: "warn",
+        fields: { remedy: `${remedy} ${index}` },
+        message: expect.stringContaining("one destination that is held up can delay the others"),
+      },
+    ]);
     await database.query(remedy);
+    await database.query(index);
     await withStoreOn(database, DEFAULT_NAMES, async (store) => {
       await store.schema.checkColumns();
-      expect(store.replay.overrideRemedy).toBeUndefined();
+      expect(store.replay.destinationRemedy).toBeUndefined();
     });
   });
 
@@ -133,7 +142,7 @@ describe("the column check", () => {
 
     const warnings = await check();
 
-    expect(warnings.map(({ level }) => level)).toEqual(["warn", "warn", "warn"]);
+    expect(warnings.map(({ level }) => level)).toEqual(["warn", "warn", "warn", "warn"]);
     for (const { remedy } of warnings) {
       for (const statement of remedy.split(/(?<=;) /)) await database.query(statement);
     }
@@ -211,8 +220,8 @@ describe("types of columns", () => {
     if (column !== "sequence") delete values.sequence;
     const insert = `INSERT INTO outbox (${Object.keys(values).join(", ")}) VALUES (${Object.values(values).join(", ")})`;
     await database.query(insert);
-    const claim = async (scope?: ClaimScope) => {
-      const { rows } = await store.outbox.claim(claimRequest({ scope }));
+    const claim = async (queues?: ClaimQueues) => {
+      const { rows } = await store.outbox.claim(claimRequest({ queues }));
       expect(rows).toHaveLength(1);
       return rows[0] as ClaimedRow;
     };
@@ -221,16 +230,16 @@ describe("types of columns", () => {
     expect((await store.outbox.settle([failed(first, 0)])).closed).toContain(first.id);
     expect(await store.outbox.reclaim(10, 1000)).toBe(0);
     const topics = first.topic === null ? [] : [first.topic];
-    const second = await claim({ name: "", which: "except", destinations: ["none of ours"], exceptKeys: ["nor this"] });
+    const second = await claim(queuesOf(topics));
     expect(second.attempt).toBe(1);
     expect((await store.outbox.settle([sent(second)])).closed).toContain(first.id);
     await store.outbox.backlog();
     const scope = await store.replay.begin();
     expect((await store.replay.page(scope, { topics }, null, 10)).rows).toHaveLength(1);
     expect(await store.replay.find(scope, { topics }, [first.id])).toHaveLength(1);
-    expect(await store.replay.move(scope, [first.id], "alice")).toBe(1);
+    expect(await store.replay.move(scope, [first.id], "alice")).toMatchObject({ changed: 1 });
     expect(await store.replay.untried([first.id])).toBe(1);
-    const third = await claim({ name: "", which: "except", destinations: [], exceptKeys: [] });
+    const third = await claim();
     await store.outbox.settle([died(third)]);
     const [range] = await store.retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 0 });
     if (range === undefined) throw new Error("a range expected");
@@ -327,20 +336,19 @@ describe("types of columns", () => {
       await database.query(`ALTER TABLE outbox DROP COLUMN ${column}`);
       await database.query(`ALTER TABLE outbox ADD COLUMN ${column} ${type} GENERATED ALWAYS AS (${value}) STORED`);
     }
-    const mended = (column: string, more = "") =>
-      `ALTER TABLE "outbox" ALTER COLUMN "${column}" DROP EXPRESSION${more};`;
-    const updatedAt = mended("updated_at", ', ALTER COLUMN "updated_at" SET DEFAULT now()');
+    const mended = (column: string) => `ALTER TABLE "outbox" ALTER COLUMN ${column} DROP EXPRESSION;`;
 
     await withStoreOn(database, DEFAULT_NAMES, async (store) => {
       const failure = await store.schema.checkColumns(["outbox"]).then(() => undefined, problemsOf);
-      expect(failure?.match(/ALTER TABLE .*;/g)).toEqual([updatedAt]);
+      expect(failure?.match(/ALTER TABLE .*;/g)).toEqual([mended("updated_at")]);
     });
-    expect(problemsOf(await checkFailure(database)).match(/ALTER TABLE .*;/g)).toEqual([mended("key"), updatedAt]);
-    for (const statement of [mended("key"), updatedAt]) await database.query(statement);
+    const all = [mended("key"), mended("updated_at")];
+    expect(problemsOf(await checkFailure(database)).match(/ALTER TABLE .*;/g)).toEqual(all);
+    for (const statement of all) await database.query(statement);
     await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.checkColumns());
   });
 
-  test("a rule on a table keeps what writes there from starting, and is warned of where retention fails", async () => {
+  test("rules and views are refused with the statements that drop them; a rule that is off, and triggers, are not", async () => {
     await using database = await openMigrated();
     await database.query("CREATE RULE noted AS ON INSERT TO outbox DO ALSO NOTIFY noted");
     await database.query('CREATE RULE "Kept" AS ON DELETE TO outbox DO INSTEAD NOTHING');
@@ -348,19 +356,30 @@ describe("types of columns", () => {
     await database.query("ALTER TABLE outbox DISABLE RULE unused");
     await database.query("CREATE RULE elsewhere AS ON UPDATE TO outbox DO ALSO NOTIFY noted");
     await database.query("ALTER TABLE outbox ENABLE REPLICA RULE elsewhere");
-    await database.query("CREATE TABLE child () INHERITS (outbox)");
     await database.query(
-      "CREATE RULE replaced AS ON INSERT TO outbox DO INSTEAD INSERT INTO child (topic, payload) VALUES (NEW.topic, NEW.payload)",
+      `CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.updated_at := now(); RETURN NEW; END $$;
+       CREATE TRIGGER before_it BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION touch();
+       CREATE TRIGGER after_it AFTER UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION touch()`,
     );
-    const { log, lines } = recordingLog();
-    await withStore(postgresStore(database, DEFAULT_NAMES, undefined, log), async (store) => {
-      await store.schema.checkColumns(["outbox"]);
-      await expect(store.schema.checkColumns()).rejects.toThrow("rule noted on INSERT");
-    });
-    const warned = { level: "warn", fields: { rule: '"Kept"', remedy: 'DROP RULE "Kept" ON "outbox";' } };
-    expect(lines).toMatchObject([warned, warned]);
+    await database.query("ALTER TABLE inbox RENAME TO kept; CREATE VIEW inbox AS SELECT * FROM kept");
 
-    await database.query('DROP RULE noted ON "outbox"');
+    const failure = problemsOf(await checkFailure(database));
+    expect(failure).toContain('database.outboxTableName: the table "outbox" has the rule noted, which rewrites');
+    expect(failure).toContain('database.inboxTableName: the table "inbox" is not a table');
+    const remedies = failure.match(/DROP .*;/g);
+    expect(remedies).toEqual(['DROP VIEW "inbox";', 'DROP RULE "Kept" ON "outbox";', 'DROP RULE noted ON "outbox";']);
+    for (const remedy of remedies ?? []) await database.query(remedy);
+    await database.query("ALTER TABLE kept RENAME TO inbox");
+    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.checkColumns());
+  });
+
+  test("a last_error too narrow for reasons is refused with the statement that widens it", async () => {
+    await using database = await openMigrated();
+    await database.query("ALTER TABLE outbox ALTER COLUMN last_error TYPE varchar(40)");
+
+    const [statement = ""] = problemsOf(await checkFailure(database)).match(/ALTER TABLE .*;/g) ?? [];
+    expect(statement).toBe('ALTER TABLE "outbox" ALTER COLUMN "last_error" TYPE text USING "last_error"::text;');
+    await database.query(statement);
     await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.checkColumns());
   });
 
@@ -436,25 +455,5 @@ describe("an owner's tables with other column types", () => {
     expect(await database.query("SELECT topic FROM outbox ORDER BY sequence")).toEqual(
       [0, 1, 2, 3, 5, 6, 7, 8].map((n) => ({ topic: `t${n}` })),
     );
-  });
-
-  test("a reason that does not fit the owner's last_error column does not keep the row from being settled", async () => {
-    await using database = await openMigrated();
-    await database.query("ALTER TABLE outbox ALTER COLUMN last_error TYPE varchar(40)");
-    await database.query("INSERT INTO outbox (topic, payload) VALUES ('a', '1'), ('b', '2')");
-
-    const { closed } = await withStoreOn(database, DEFAULT_NAMES, async (store) => {
-      const { rows } = await store.outbox.claim(claimRequest());
-      const [first, second] = rows;
-      if (first === undefined || second === undefined) throw new Error("two rows expected");
-      const reason = "x".repeat(100);
-      return await store.outbox.settle([{ ...sent(first), kind: "dead", attempted: true, reason }, sent(second)]);
-    });
-
-    expect(closed.size).toBe(2);
-    expect(await database.query("SELECT state FROM outbox ORDER BY sequence")).toEqual([
-      { state: "dead" },
-      { state: "sent" },
-    ]);
   });
 });

@@ -27,7 +27,7 @@ function wakeOf(pool: PostgresPool, log: Log): PostgresWake {
 /** Two processes that use the same channel: one listens, the other announces. */
 async function listen(database: TestDatabase, through: { readonly host: string; readonly port: number }) {
   const { log, lines } = recordingLog();
-  const open = () => new PostgresPool({ ...connectionTo({ ...database, ...through }), poolSize: 2 }, silentLog);
+  const open = () => new PostgresPool({ ...connectionTo({ ...database, ...through }), poolSize: 2 }, log);
   const [here, there] = [open(), open()];
   const [listening, announcing] = [here, there].map((pool) => wakeOf(pool, log));
   let wakes = 0;

@@ -1,4 +1,6 @@
 import { beforeEach, expect, test } from "@jest/globals";
+import { openConnection } from "../../src/adapters/brokers/rabbitmq/connection.ts";
+import { parseAmqpUri } from "../../src/adapters/brokers/rabbitmq/uri.ts";
 import { type PublishError, StoppingError } from "../../src/model/errors.ts";
 import type { Destination, OutboundMessage } from "../../src/ports/destination.ts";
 import { message } from "../conformance/destination/bench.ts";
@@ -158,7 +160,7 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
     const error = await failure(publish(destination, { address: other }));
     expect(error.code).toBe("precondition_failed");
     expect(error.message).toMatch(
-      new RegExp(`"${other}" of .* exists with other properties than type topic and durable: set exchangeType`),
+      new RegExp(`"${other}" of .* exists with other properties than type topic and durable: set declareExchange`),
     );
     await Promise.all(beside);
     await withChannel(server().url, (channel) => channel.deleteExchange(other));
@@ -188,7 +190,7 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
     await publish(destination, { address: "amq.topic", routingKey: queue });
     expect(await failure(publish(destination, { address: "amq.missing" }))).toMatchObject({
       code: "not_found",
-      message: expect.stringContaining('"amq." cannot be declared'),
+      message: expect.stringContaining('its name begins with "amq."'),
     });
     expect(await failure(publish(destination, { address: "amq.rabbitmq.trace" }))).toMatchObject({
       code: "access_refused",
@@ -237,6 +239,15 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
     expect(sizes.length - delivered).toBeGreaterThan(0);
     expect(await arrived()).toHaveLength(delivered);
     expect(lines.filter(({ level }) => level !== "info")).toEqual([]);
+  });
+
+  test("knows the frame size that it agreed on with the broker", async () => {
+    const connection = await openConnection(
+      parseAmqpUri(`${server().url}?frame_max=1000000`),
+      new AbortController().signal,
+    );
+    expect(connection.frameMax).toBe(131_072);
+    await connection.close();
   });
 
   test("gives up a connection on which nothing comes for two heartbeats, and publishes on another one", async () => {

@@ -78,6 +78,30 @@ describeWith(["rabbitmq"], "a RabbitMQ server that refuses", () => {
     expect(await bodies(theirs)).toEqual(["allowed"]);
   });
 
+  test("without declareExchange uses any exchange, without the right to configure it, and makes none", async () => {
+    const { url } = await limitedUser({ configure: "^$", write: ".*", read: "^$" });
+    const theirs = unique("theirs");
+    await withChannel(server().url, async (channel) => {
+      await channel.assertExchange(theirs, "headers", {
+        durable: false,
+        autoDelete: true,
+        alternateExchange: "amq.fanout",
+      });
+      await channel.assertQueue(theirs, { durable: true });
+      await channel.bindQueue(theirs, theirs, "");
+    });
+    const destination = open(url, { declareExchange: false });
+    await publish(destination, theirs, "unchanged");
+    expect(await bodies(theirs)).toEqual(["unchanged"]);
+    expect(await failure(publish(destination, unique("missing")))).toMatchObject({
+      code: "not_found",
+      message: expect.stringContaining("declareExchange is false"),
+    });
+    // A destination that declares it says what to do, whether it may or not.
+    for (const each of [url, server().url])
+      expect((await failure(publish(open(each), theirs))).message).toContain("set declareExchange to false");
+  });
+
   test("fails what goes to an exchange that the user may not write to, names both, and leaves the others alone", async () => {
     const { user, url, allow } = await limitedUser({ configure: ".*", write: "^mine-", read: "^$" });
     const [mine, theirs] = [await bound("mine"), await bound("theirs")];

@@ -25,6 +25,7 @@ export function destinationAt(
       url,
       exchange: "{{ topic }}",
       exchangeType: "topic",
+      declareExchange: true,
       routingKeyTemplate: "{{ topic }}",
       deliveryMode: "persistent",
       ...config,

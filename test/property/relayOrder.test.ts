@@ -84,6 +84,11 @@ async function openInbox() {
   const clock = new ManualClock();
   const replicas = Array.from({ length: REPLICAS + 1 }, () => postgresStore(database, DEFAULT_NAMES, clock));
   await replicas[0]?.schema.migrate();
+  /** The replicas forget their marks. */
+  const beginAnew = async () => {
+    for (const { schema } of replicas) await schema.checkColumns();
+  };
+  await beginAnew();
   const relayed = () => database.query<RelayedRow>("SELECT id, key FROM outbox ORDER BY sequence");
   return {
     relayed,
@@ -96,14 +101,14 @@ async function openInbox() {
         notBefore: null,
       });
       const before = (await relayed()).length;
-      await replicas[replica]?.inbox.insert(
-        rows.map(({ aggregate, publishedMsAgo }) =>
-          inboxRow({
-            aggregateId: aggregate,
-            ...(publishedMsAgo === null ? {} : { schedule: schedule(publishedMsAgo) }),
-          }),
-        ),
+      const received = rows.map(({ aggregate, publishedMsAgo }) =>
+        inboxRow({
+          aggregateId: aggregate,
+          ...(publishedMsAgo === null ? {} : { schedule: schedule(publishedMsAgo) }),
+        }),
       );
+      const inbox = replicas[replica]?.inbox;
+      await (replica < REPLICAS ? inbox?.insertRelayed?.(received, relayRequest()) : inbox?.insert(received));
       return (await relayed()).slice(before);
     },
     due: () =>
@@ -124,12 +129,15 @@ async function openInbox() {
       await database.query("DELETE FROM outbox");
       return all;
     },
-    elapse: () =>
-      database.query(
+    /** In reality no row comes to lie below the marks. */
+    async elapse() {
+      await database.query(
         `UPDATE inbox SET created_at = created_at - d, scheduled_at = scheduled_at - d
          FROM (SELECT $1 * interval '1 millisecond' AS d) elapsed`,
         [PHASE_MS],
-      ),
+      );
+      await beginAnew();
+    },
     /** Empties the inbox. @returns how many rows waited */
     async clear() {
       const rows = await database.query<{ state: string }>("DELETE FROM inbox RETURNING state");

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { compileTopicPattern } from "../../src/model/topicPattern.ts";
+import { compileTopicPattern, mayMatch } from "../../src/model/topicPattern.ts";
 import { naivelyMatches } from "./naiveGlob.ts";
 import { settings } from "./settings.ts";
 
@@ -33,6 +33,16 @@ describe("a topic pattern", () => {
     fc.assert(
       fc.property(patterns, topics, (pattern, topic) => {
         expect(compileTopicPattern(pattern)(topic)).toBe(naivelyMatches(pattern, topic));
+      }),
+      settings(),
+    );
+  });
+
+  test("may match every topic that it matches, however little of that is known", () => {
+    const parts = fc.array(topics, { minLength: 1, maxLength: 3 });
+    fc.assert(
+      fc.property(patterns, parts, topics, (pattern, literals, between) => {
+        if (naivelyMatches(pattern, literals.join(between))) expect(mayMatch(pattern, literals)).toBe(true);
       }),
       settings(),
     );

@@ -1,19 +1,29 @@
 import { severalCells } from "../../src/adapters/stores/cells/index.ts";
-import type { Cell } from "../../src/adapters/stores/cells/link.ts";
+import type { Log } from "../../src/ports/runtime.ts";
 import type { Store } from "../../src/ports/store.ts";
-import { systemClock } from "../../src/time/clock.ts";
-import type { StoreHarness } from "../conformance/store/harness.ts";
+import { type Clock, systemClock } from "../../src/time/clock.ts";
 import type { PostgresHarness } from "./postgresHarness.ts";
 import { silentLog } from "./recorders.ts";
 
-/** Cells called `a`, `b` and so on. */
-export function cellsOf(stores: readonly Store[]): readonly Cell[] {
-  return stores.map((store, n) => ({ name: String.fromCharCode("a".charCodeAt(0) + n), store }));
+interface Further {
+  /** By default the store of the first. */
+  readonly control?: Store;
+  /** Of the last. */
+  readonly isReady?: () => boolean;
+  readonly clock?: Clock;
+  readonly log?: Log;
 }
 
-/** The same of harnesses, composed. */
-export const composed = (harnesses: readonly StoreHarness[]) =>
-  severalCells(cellsOf(harnesses.map(({ store }) => store)), systemClock, silentLog);
+/** Cells called `a`, `b` and so on, as one. */
+export function composed(stores: readonly [Store, ...Store[]], further: Further = {}) {
+  const { control = stores[0], isReady, clock = systemClock, log = silentLog } = further;
+  const cells = stores.map((store, n) => ({
+    name: String.fromCharCode("a".charCodeAt(0) + n),
+    store,
+    isReady: n === stores.length - 1 ? isReady : undefined,
+  }));
+  return severalCells(cells, control, clock, log);
+}
 
 /** Runs work with two cells, `a` and `b`, each a database of its own. @param open see `postgresHarnesses` */
 export const twoCells =
@@ -23,5 +33,5 @@ export const twoCells =
   ): Promise<void> => {
     await using a = await open();
     await using b = await open();
-    await work({ a, b, store: composed([a, b]) });
+    await work({ a, b, store: composed([a.store, b.store]) });
   };

@@ -35,7 +35,11 @@ export async function createCitusTemplate(): Promise<string> {
 
 /** Makes a database with the settings that the documentation asks for. @param template whose connections end for good */
 export async function createCitusDatabase(name: string, template: string): Promise<void> {
-  const settings = { search_path: CITUS_SCHEMA, "citus.propagate_set_commands": "local" };
+  const settings = {
+    search_path: CITUS_SCHEMA,
+    "citus.propagate_set_commands": "local",
+    "citus.enable_schema_based_sharding": "on",
+  };
   await onEachNode(async (node) => {
     // A maintenance process of Citus is connected to each database; where nobody may connect it does not come back.
     await run(node, [

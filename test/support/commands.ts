@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import type { CommandIo } from "../../src/cli/io.ts";
+import type { AddCommands, CommandIo } from "../../src/cli/io.ts";
 
 /** What a command that ran in this process did. */
 export interface CommandRun {
@@ -19,7 +19,7 @@ export interface CommandRun {
  * @param readFile for commands without a database; the others read from the disk
  */
 export async function runCommand(
-  add: (program: Command, io: CommandIo) => void,
+  add: AddCommands,
   args: readonly string[],
   readFile?: CommandIo["readFile"],
 ): Promise<CommandRun> {

@@ -32,9 +32,6 @@ const AS_FILES = process.env.SVC_TEST_POSTGRES_URL ? "" : " STRATEGY FILE_COPY";
 
 const SCHEMA_PARAMETER = citusUrl() === undefined ? "" : `?currentSchema=${CITUS_SCHEMA}`;
 
-/** Of the second cell, which services have where `SVC_TEST_CELLS` asks for it. */
-export const SECOND_SCHEMA = "cell_b";
-
 /** Connection names, so that a leak check tells the test's own connections from those of the code under test. */
 export const TEST_APPLICATION_NAME = "svc-test";
 
@@ -51,21 +48,7 @@ export async function createDatabase(template?: string): Promise<TestDatabase> {
     const from = template === undefined ? "" : ` TEMPLATE ${pg.escapeIdentifier(template)}`;
     await onServer(`CREATE DATABASE ${pg.escapeIdentifier(name)}${from}${AS_FILES}`);
   }
-  const database = await existingDatabase(name);
-  if (process.env.SVC_TEST_CELLS && template === undefined) await makeSchema(database, SECOND_SCHEMA);
-  return database;
-}
-
-/** Makes a further schema, which Citus keeps on a node of its own choice. */
-export async function makeSchema({ url }: Pick<TestDatabase, "url">, schema: string): Promise<void> {
-  const client = new pg.Client({ connectionString: url, application_name: TEST_APPLICATION_NAME });
-  await client.connect();
-  try {
-    if (citusUrl() !== undefined) await client.query("SET citus.enable_schema_based_sharding = on");
-    await client.query(`CREATE SCHEMA ${schema}`);
-  } finally {
-    await client.end();
-  }
+  return await existingDatabase(name);
 }
 
 /**

@@ -81,15 +81,6 @@ export async function collate(database: TestDatabase): Promise<void> {
   );
 }
 
-/** A trigger that writes the idempotency keys of new messages in lower case. */
-export async function lowerKeys(database: TestDatabase): Promise<void> {
-  await database.query(
-    `CREATE FUNCTION lower_key() RETURNS trigger LANGUAGE plpgsql AS $$
-     BEGIN NEW.idempotency_key := lower(NEW.idempotency_key); RETURN NEW; END $$`,
-  );
-  await database.query("CREATE TRIGGER lower_key BEFORE INSERT ON inbox FOR EACH ROW EXECUTE FUNCTION lower_key()");
-}
-
 export const states = (database: TestDatabase) =>
   database.query("SELECT topic, state, last_error FROM outbox ORDER BY sequence");
 

@@ -8,12 +8,11 @@ export type InsertFault = { readonly reject: Error } | { readonly refuse: string
  * The insert of an inbox, in memory: unique by `(source, idempotencyKey)`, with the faults and delays a test asks for. It
  * runs the inserts of the shared suite.
  */
-export class MemoryInbox implements Pick<InboxStore, "insert" | "insertAllOrNone" | "insertsInTurn"> {
+export class MemoryInbox implements Pick<InboxStore, "insert" | "insertAllOrNone"> {
   readonly #rows = new Map<string, NewInboxRow>();
   /** The rows of each call, in the order of the calls. */
   readonly calls: (readonly NewInboxRow[])[] = [];
   fault: InsertFault | undefined;
-  insertsInTurn = false;
   #held: Promise<void> | undefined;
 
   /** The stored rows in the order in which they came. */

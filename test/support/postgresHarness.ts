@@ -1,6 +1,6 @@
 import { afterAll } from "@jest/globals";
+import type { PoolOptions } from "../../src/adapters/stores/postgres/connections.ts";
 import { createPostgresStore } from "../../src/adapters/stores/postgres/index.ts";
-import type { PoolOptions } from "../../src/adapters/stores/postgres/pool.ts";
 import type { TableNames } from "../../src/adapters/stores/sql/names.ts";
 import {
   DESTINATION_COLUMNS,
@@ -157,6 +157,7 @@ async function openPostgres(database: TestDatabase, idle: TestDatabase[]): Promi
     database,
     store,
     clock,
+    labels: () => database.query("SELECT destination, routes FROM outbox ORDER BY sequence"),
     async replica(itsClock = new ManualClock()) {
       const replica = postgresStore(database, DEFAULT_NAMES, itsClock);
       stores.push(replica);
@@ -243,10 +244,11 @@ function age(table: string, key: string, columns: readonly string[]): string {
 
 async function insertOutbox(database: TestDatabase, rows: readonly ApplicationRow[]): Promise<readonly MessageId[]> {
   const inserted = await database.query<{ id: MessageId }>(
-    `INSERT INTO outbox (topic, payload, key, max_attempts, scheduled_at, headers)
-     SELECT topic, payload, key, coalesce(max_attempts, 5), now() + coalesce(due, 0) * interval '1 millisecond', headers::jsonb
-     FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::float[], $6::text[])
-       WITH ORDINALITY AS r(topic, payload, key, max_attempts, due, headers, n)
+    `INSERT INTO outbox (topic, payload, key, max_attempts, scheduled_at, headers, destination, routes)
+     SELECT topic, payload, key, coalesce(max_attempts, 5), now() + coalesce(due, 0) * interval '1 millisecond', headers::jsonb,
+       destination, routes
+     FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::float[], $6::text[], $7::text[], $8::text[])
+       WITH ORDINALITY AS r(topic, payload, key, max_attempts, due, headers, destination, routes, n)
      ORDER BY n RETURNING id`,
     [
       rows.map((row) => row.topic ?? "orders"),
@@ -255,6 +257,8 @@ async function insertOutbox(database: TestDatabase, rows: readonly ApplicationRo
       rows.map((row) => row.maxAttempts ?? null),
       rows.map((row) => row.dueInMs ?? null),
       rows.map((row) => ODD_HEADERS[row.topic ?? ""] ?? "{}"),
+      rows.map((row) => row.destination ?? null),
+      rows.map((row) => row.routes ?? null),
     ],
   );
   return inserted.map((row) => row.id);

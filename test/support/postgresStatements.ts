@@ -3,11 +3,7 @@ import { BUNDLED_TYPES } from "../../src/adapters/stores/postgres/columns.ts";
 import type { Statement } from "../../src/adapters/stores/postgres/statement.ts";
 import { fixedStatements, tableStatements } from "../../src/adapters/stores/postgres/statements.ts";
 import { quoteNames } from "../../src/adapters/stores/sql/names.ts";
-import { ROUTING } from "../conformance/store/harness.ts";
 import { DEFAULT_NAMES } from "./postgresHarness.ts";
-
-/** Receipts do not relay on Citus. */
-const NOT_ON_CITUS = ["inbox.insert and relay", "inbox.insert, relay and claim"];
 
 /** The store's statements on its tables that run on Citus, by their names; several of one name are numbered. */
 export function everyStatement(): ReadonlyMap<string, Statement> {
@@ -33,11 +29,7 @@ export function everyStatement(): ReadonlyMap<string, Statement> {
     else for (const [key, each] of Object.entries(value)) if (key !== "dialect") walk(each);
   };
   walk(fixedStatements(names));
-  walk(tableStatements(names, BUNDLED_TYPES, true, ROUTING));
-  for (const name of NOT_ON_CITUS) {
-    // Without buckets and with them.
-    if (!found.delete(name) || !found.delete(`${name} (2)`)) throw new Error(`no statement ${name}`);
-  }
+  walk(tableStatements(names, BUNDLED_TYPES, true));
   return found;
 }
 

@@ -27,10 +27,14 @@ export async function startPreparingPooler(server: {
   const welcome: Buffer[] = [];
   let [isWelcomed, clients] = [false, 0];
   let near: Socket | undefined;
+  /** Whose queries the server has not finished: the end of an answer is for nobody else, also if its client has gone. */
+  const asking: Socket[] = [];
   const fromServer = messages((message) => {
     if (!isWelcomed && isKept(message)) welcome.push(message);
-    isWelcomed ||= typeOf(message) === "Z";
-    near?.write(message);
+    (asking[0] ?? near)?.write(message);
+    if (typeOf(message) !== "Z") return;
+    if (isWelcomed) asking.shift();
+    isWelcomed = true;
   });
   far.on("data", fromServer).on("error", () => near?.destroy());
 
@@ -42,6 +46,7 @@ export async function startPreparingPooler(server: {
       const type = typeOf(message);
       const name = type === "P" ? message.toString("utf8", HEADER, message.indexOf(0, HEADER)) : "";
       if (type === "X") return;
+      if (type === "S" || type === "Q") asking.push(socket);
       if (name !== "" && prepared.has(name)) socket.write(PARSE_COMPLETE);
       else far.write(message);
       if (name !== "") prepared.add(name);

@@ -19,7 +19,8 @@ export const MIGRATIONS = [
   "redirect",
   "expiry",
   "put-off",
-  "buckets",
+  "cell",
+  "destination",
 ].map((name, n) => ({
   version: n + 1,
   name,

@@ -6,6 +6,7 @@ import type {
   OutboxBacklog,
   OutboxGlance,
   OutboxStore,
+  RelabelResult,
   SettledRows,
 } from "../../src/ports/store.ts";
 
@@ -15,7 +16,8 @@ export function outboxRow(overrides: Partial<Omit<ClaimedRow, "claimToken">> = {
     id: randomUUID() as MessageId,
     sequence: "1",
     topic: "orders",
-    destinationOverride: null,
+    destination: null,
+    isPinned: false,
     key: null,
     aggregateType: null,
     payload: "{}",
@@ -43,13 +45,15 @@ export class ScriptedOutbox implements OutboxStore {
   /** Ids that another transaction holds. */
   readonly locked = new Set<MessageId>();
   renewals = 0;
+  hasQueues = true;
   readonly #held = new Set<MessageId>();
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
     this.claims.push(request);
     const rows = (this.batches.shift() ?? []).map((row): ClaimedRow => ({ ...row, claimToken: request.token }));
     for (const row of rows) this.#held.add(row.id);
-    return { rows, more: this.batches.length > 0, heldBack: 0 };
+    const more = this.batches.length > 0;
+    return { rows, more, heldBack: 0, unread: new Set(more ? request.queues?.room.keys() : []) };
   }
 
   async glance(): Promise<OutboxGlance> {
@@ -82,6 +86,14 @@ export class ScriptedOutbox implements OutboxStore {
 
   async clock(): Promise<number> {
     return 0;
+  }
+
+  async relabel(): Promise<RelabelResult> {
+    return { next: null, found: 0 };
+  }
+
+  async destinationsWaiting(): Promise<readonly string[]> {
+    return [];
   }
 
   async backlog(): Promise<OutboxBacklog> {

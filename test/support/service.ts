@@ -3,7 +3,7 @@ import { Agent, request as httpRequest, type IncomingHttpHeaders } from "node:ht
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, afterEach, expect } from "@jest/globals";
-import { createDatabase, SECOND_SCHEMA, type TestDatabase } from "./databases.ts";
+import { createDatabase, type TestDatabase } from "./databases.ts";
 import { eventually } from "./eventually.ts";
 import { freePort } from "./ports.ts";
 import { type Processes, type RunningProcess, useProcesses } from "./processes.ts";
@@ -11,9 +11,6 @@ import { Receiver } from "./receiver.ts";
 
 /** A configuration or a part of one, as it stands in the file. */
 export type ConfigTree = { readonly [key: string]: unknown };
-
-/** Where `SVC_TEST_CELLS` asks for it services have two cells, of which the first has every bucket and the test's rows. */
-const CELLS = process.env.SVC_TEST_CELLS ? { cells: [{ name: "a" }, { name: "b", schema: SECOND_SCHEMA }] } : undefined;
 
 /** What a service needs to know of its database. */
 export type DatabaseAddress = Pick<TestDatabase, "jdbcUrl" | "user" | "password">;
@@ -126,7 +123,7 @@ export function useServices(scope: "test" | "block" = "test"): Services {
   };
   const launch = async ({ database, config, port: givenPort, roles = [], env = {} }: ServiceOptions) => {
     const port = givenPort ?? (await freePort());
-    const own = { server: { httpPort: port }, database: { ...databaseConfig(database), ...CELLS } };
+    const own = { server: { httpPort: port }, database: databaseConfig(database) };
     const child = processes.svc([...roles, "--config", configFile(merged(own, config))], { env });
     // A client gives up only when its peer is gone: an answer that never comes fails the test by its own time limit.
     const agent = new Agent({ keepAlive: true });

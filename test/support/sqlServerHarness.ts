@@ -97,7 +97,7 @@ export async function migratedDatabase(options: DatabaseOptions = {}): Promise<S
 /** @param left called when a test has left the database as it should */
 async function open(database: SqlServerDatabase, left: () => void): Promise<StoreHarness> {
   await database.query(
-    "TRUNCATE TABLE inbox; TRUNCATE TABLE outbox; TRUNCATE TABLE outbox_destination; TRUNCATE TABLE outbox_journal; TRUNCATE TABLE outbox_bucket;",
+    "TRUNCATE TABLE inbox; TRUNCATE TABLE outbox; TRUNCATE TABLE outbox_destination; TRUNCATE TABLE outbox_journal; TRUNCATE TABLE outbox_cell;",
   );
   const clock = new ManualClock();
   const stores = [sqlServerStore(database, DEFAULT_NAMES, clock)];
@@ -112,6 +112,7 @@ async function open(database: SqlServerDatabase, left: () => void): Promise<Stor
     },
     insertOutbox: (rows) => insertOutbox(database, rows),
     outboxRows: () => outboxRows(database),
+    labels: () => database.query("SELECT destination, routes FROM outbox ORDER BY sequence"),
     inboxRows: () => inboxRows(database),
     async expireLeases() {
       await database.query(`UPDATE outbox SET lease_expires_at = ${A_SECOND_AGO} WHERE state = N'processing'`);
@@ -191,7 +192,7 @@ function msBetween(from: string, to: string): string {
 }
 
 /** A statement takes 2,100 parameters. */
-const ROWS_PER_INSERT = 300;
+const ROWS_PER_INSERT = 250;
 
 async function insertOutbox(
   database: SqlServerDatabase,
@@ -202,11 +203,11 @@ async function insertOutbox(
     const part = rows.slice(from, from + ROWS_PER_INSERT);
     const inserted = await database.query<{ id: MessageId }>(
       `DECLARE @inserted TABLE (id uniqueidentifier, sequence bigint);
-       INSERT INTO outbox (topic, payload, [key], max_attempts, scheduled_at, headers)
+       INSERT INTO outbox (topic, payload, [key], max_attempts, scheduled_at, headers, destination, routes)
        OUTPUT inserted.id, inserted.sequence INTO @inserted (id, sequence)
-       SELECT topic, payload, [key], max_attempts, DATEADD(millisecond, due, SYSUTCDATETIME()), headers
-       FROM (VALUES ${part.map((_, n) => `(${n}, @topic${n}, @payload${n}, @key${n}, @max${n}, @due${n}, @headers${n})`).join(", ")})
-         AS r (n, topic, payload, [key], max_attempts, due, headers)
+       SELECT topic, payload, [key], max_attempts, DATEADD(millisecond, due, SYSUTCDATETIME()), headers, destination, routes
+       FROM (VALUES ${part.map((_, n) => `(${n}, @topic${n}, @payload${n}, @key${n}, @max${n}, @due${n}, @headers${n}, @destination${n}, @routes${n})`).join(", ")})
+         AS r (n, topic, payload, [key], max_attempts, due, headers, destination, routes)
        ORDER BY n;
        SELECT id FROM @inserted ORDER BY sequence;`,
       Object.assign({}, ...part.map(valuesOf)),
@@ -224,6 +225,8 @@ function valuesOf(row: ApplicationRow, n: number): TestValues {
     [`max${n}`]: row.maxAttempts ?? 5,
     [`due${n}`]: row.dueInMs ?? 0,
     [`headers${n}`]: ODD_HEADERS[row.topic ?? ""] ?? "{}",
+    [`destination${n}`]: row.destination ?? null,
+    [`routes${n}`]: row.routes ?? null,
   };
 }
 

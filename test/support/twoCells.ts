@@ -1,98 +1,100 @@
 import pg from "pg";
 import { CITUS_SCHEMA, citusUrl } from "./citus.ts";
-import { makeSchema, TEST_APPLICATION_NAME, type TestDatabase } from "./databases.ts";
+import { TEST_APPLICATION_NAME, type TestDatabase } from "./databases.ts";
 import type { RunningProcess } from "./processes.ts";
 import type { Receiver } from "./receiver.ts";
-import { type ConfigTree, databaseConfig, merged, ordersTo, type Service, type Services } from "./service.ts";
+import { type ConfigTree, merged, ordersTo, type Service, type Services } from "./service.ts";
 import { startTcpProxy, type TcpProxy } from "./tcpProxy.ts";
 
 /** A cell of a test's installation. */
 export interface Cell {
-  readonly name: "a" | "b";
+  readonly name: string;
+  /** The JDBC URL of its tables, through the proxy. */
+  readonly url: string;
   /** Leads to its database, for the service alone. */
   readonly proxy: TcpProxy;
   /** Runs one statement in its schema, past the proxy. */
   query<Row extends pg.QueryResultRow = pg.QueryResultRow>(sql: string, params?: readonly unknown[]): Promise<Row[]>;
 }
 
-/** An installation of two cells: two databases, or on Citus two schemas of one. */
+/** An installation of two cells: two databases, or on Citus two schemas of one; or of four schemas there. */
 export class TwoCells {
   readonly a: Cell;
   readonly b: Cell;
-  /** The configuration of a service, without what `ordersTo` has. */
-  readonly config: ConfigTree;
+  readonly cells: readonly Cell[];
+  /** `database.cells`. */
+  readonly list: readonly ConfigTree[];
   readonly #services: Services;
   readonly #receiver: Receiver;
   readonly #database: TestDatabase;
 
-  private constructor(services: Services, receiver: Receiver, database: TestDatabase, a: Cell, b: Cell, url: string) {
+  private constructor(
+    services: Services,
+    receiver: Receiver,
+    database: TestDatabase,
+    cells: readonly Cell[],
+    list: readonly ConfigTree[],
+  ) {
     this.#services = services;
     this.#receiver = receiver;
     this.#database = database;
-    this.a = a;
-    this.b = b;
-    this.config = { database: { cells: [{ name: "a" }, { name: "b", url }] } };
+    this.cells = cells;
+    [this.a, this.b] = cells as [Cell, Cell];
+    this.list = list;
   }
 
+  /** Each behind a proxy of its own. */
   static async open(services: Services, receiver: Receiver): Promise<TwoCells> {
     const first = await services.database();
     const isCitus = citusUrl() !== undefined;
     const second = isCitus ? first : await services.database();
-    if (isCitus) await makeSchema(first, CITUS_SCHEMA_B);
-    const a = await openCell(services, "a", first, isCitus ? CITUS_SCHEMA : undefined);
-    const b = await openCell(services, "b", second, isCitus ? CITUS_SCHEMA_B : undefined);
-    const database = { ...first, jdbcUrl: a.url };
-    return new TwoCells(services, receiver, database, a, b, b.url);
+    if (isCitus) await first.query("CREATE SCHEMA cell_b");
+    const a = openCell(services, "a", first, await proxyTo(services, first), isCitus ? CITUS_SCHEMA : undefined);
+    const b = openCell(services, "b", second, await proxyTo(services, second), isCitus ? "cell_b" : undefined);
+    const list = [{ name: "a" }, { name: "b", url: b.url }];
+    return new TwoCells(services, receiver, { ...first, jdbcUrl: a.url }, [a, b], list);
   }
 
-  get cells(): readonly [Cell, Cell] {
-    return [this.a, this.b];
+  /** Four schemas of a database on Citus, as `cells: 4` has them, behind one proxy. The first start makes them. */
+  static async openFour(services: Services, receiver: Receiver): Promise<TwoCells> {
+    const database = await services.database();
+    const proxy = await proxyTo(services, database);
+    const [control, ...cells] = ["", "_0", "_1", "_2", "_3"].map((end) =>
+      openCell(services, CITUS_SCHEMA + end, database, proxy, CITUS_SCHEMA + end),
+    );
+    const list = cells.map(({ name }) => ({ name, schema: name }));
+    return new TwoCells(services, receiver, { ...database, jdbcUrl: String(control?.url) }, cells, list);
   }
 
   /** A service with these cells. @param overrides of its configuration */
   start(overrides: ConfigTree = {}, roles: readonly string[] = []): Promise<Service> {
-    const config = ordersTo(this.#receiver, merged(this.config, overrides));
-    return this.#services.start({ database: this.#database, config, roles });
+    return this.#services.start({ database: this.#database, config: this.#config(overrides), roles });
   }
 
   /** The process of a service that may not start. */
   async launchService(overrides: ConfigTree, roles: readonly string[] = []): Promise<RunningProcess> {
-    const config = ordersTo(this.#receiver, merged(this.config, overrides));
+    const config = this.#config(overrides);
     return (await this.#services.launch({ database: this.#database, config, roles })).process;
   }
 
-  /** The same without cells, in the database of the first one. */
-  startWithout(): Promise<Service> {
-    return this.#services.start({ database: this.#database, config: ordersTo(this.#receiver) });
-  }
-
-  /** Starts `svc cells` with these arguments. */
-  launch(...args: readonly string[]) {
-    const own = { database: databaseConfig(this.#database) };
-    const file = this.#services.configFile(merged(ordersTo(this.#receiver, this.config), own));
-    return this.#services.processes.svc(["cells", ...args, "--config", file]);
-  }
-
-  /** Runs `svc cells`. @returns what it printed. @throws Error when it fails */
-  async command(...args: readonly string[]): Promise<string> {
-    const command = this.launch(...args);
-    const { code } = await command.exited;
-    if (code !== 0) throw new Error(`svc cells ${args.join(" ")} ended with ${code}:\n${command.lines.join("\n")}`);
-    return command.stdout.join("\n");
+  #config(overrides: ConfigTree): ConfigTree {
+    return ordersTo(this.#receiver, merged({ database: { cells: this.list } }, overrides));
   }
 }
 
-/** The buckets that are open in a cell. */
-export async function openBuckets({ query }: Cell): Promise<ReadonlySet<number>> {
-  const rows = await query<{ bucket: number }>("SELECT bucket FROM outbox_bucket WHERE state = 'open'");
-  return new Set(rows.map(({ bucket }) => bucket));
-}
-
-const CITUS_SCHEMA_B = "second_cell";
-
-async function openCell(services: Services, name: Cell["name"], database: TestDatabase, schema: string | undefined) {
+async function proxyTo(services: Services, database: TestDatabase): Promise<TcpProxy> {
   const proxy = await startTcpProxy(database);
   services.defer(() => proxy.close());
+  return proxy;
+}
+
+function openCell(
+  services: Services,
+  name: string,
+  database: TestDatabase,
+  proxy: TcpProxy,
+  schema: string | undefined,
+): Cell {
   const pool = new pg.Pool({
     connectionString: database.url,
     application_name: TEST_APPLICATION_NAME,
@@ -103,12 +105,12 @@ async function openCell(services: Services, name: Cell["name"], database: TestDa
   services.defer(() => pool.end());
   const direct = new URL(database.url);
   const url = `jdbc:postgresql://127.0.0.1:${proxy.port}${direct.pathname}${schema === undefined ? "" : `?currentSchema=${schema}`}`;
-  const cell: Cell = {
+  return {
     name,
+    url,
     proxy,
     async query<Row extends pg.QueryResultRow>(sql: string, params: readonly unknown[] = []) {
       return (await pool.query<Row>(sql, [...params])).rows;
     },
   };
-  return { ...cell, url };
 }

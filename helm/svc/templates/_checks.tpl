@@ -11,8 +11,13 @@
 {{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
 {{- fail "ingress.enabled is true, but ingress.hosts is empty: name at least one host" -}}
 {{- end -}}
-{{- if and .Values.ingress.enabled (not (include "svc.componentOf" (list . "ingest"))) -}}
-{{- fail "ingress.enabled is true, but no pod has the role ingest" -}}
+{{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
+{{- fail "httpRoute.enabled is true, but httpRoute.parentRefs is empty: name the Gateway" -}}
+{{- end -}}
+{{- range $name := list "ingress" "httpRoute" -}}
+{{- if and (get $.Values $name).enabled (not (include "svc.componentOf" (list $ "ingest"))) -}}
+{{- fail (printf "%s.enabled is true, but no pod has the role ingest" $name) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -138,23 +143,24 @@
 {{- end -}}
 {{- end -}}
 {{- if .autoscaling.enabled -}}
-{{- include "svc.checkAutoscaling" (list $workload .autoscaling .resources) -}}
+{{- include "svc.checkAutoscaling" $workload -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Arguments: list of workload, its autoscaling and its resources. */}}
+{{/* Argument: a workload. */}}
 {{- define "svc.checkAutoscaling" -}}
-{{- $workload := index . 0 -}}
+{{- $workload := . -}}
 {{- $values := printf "%s.autoscaling" $workload.values -}}
-{{- $requests := default dict (index . 2).requests -}}
-{{- with index . 1 -}}
-{{- if gt (int .minReplicas) (int .maxReplicas) -}}
-{{- fail (printf "%s.minReplicas is above maxReplicas" $values) -}}
+{{- $requests := default dict .settings.resources.requests -}}
+{{- $fewest := int (include "svc.fewestReplicas" .settings) -}}
+{{- with .settings.autoscaling -}}
+{{- if gt $fewest (int .maxReplicas) -}}
+{{- fail (printf "%s.maxReplicas is %d, below the %d of replicas or minReplicas" $values (int .maxReplicas) $fewest) -}}
 {{- end -}}
 {{- if eq .kind "hpa" -}}
-{{- if not (or .targetCPUUtilizationPercentage .targetMemoryUtilizationPercentage) -}}
-{{- fail (printf "%s needs targetCPUUtilizationPercentage or targetMemoryUtilizationPercentage" $values) -}}
+{{- if not (or .targetCPUUtilizationPercentage .targetMemoryUtilizationPercentage .metrics) -}}
+{{- fail (printf "%s needs targetCPUUtilizationPercentage, targetMemoryUtilizationPercentage or metrics" $values) -}}
 {{- end -}}
 {{- if or (and .targetCPUUtilizationPercentage (not $requests.cpu)) (and .targetMemoryUtilizationPercentage (not $requests.memory)) -}}
 {{- fail (printf "%s measures in percent of the request: set resources.requests.cpu and memory" $values) -}}

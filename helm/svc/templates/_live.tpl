@@ -44,7 +44,7 @@ svc-relay/ingest: "true"
 {{/*
 The number of replicas of a scaled Deployment: the present one, which the autoscaler goes on from. Without it the Deployment would shrink to one pod when
 autoscaling is switched on. Nothing where there is none yet, and where helm 4 applies on the server and the autoscaler owns the field: a rollback would
-conflict with it. Arguments: list of root, name and autoscaling.
+conflict with it. Arguments: list of root, name and settings.
 */}}
 {{- define "svc.liveReplicas" -}}
 {{- $root := index . 0 -}}
@@ -58,7 +58,7 @@ conflict with it. Arguments: list of root, name and autoscaling.
 {{- end -}}
 {{- with $live.spec -}}
 {{- if not (and $isApplied $isScaled (gt (int .replicas) 0)) -}}
-{{- max (int .replicas) (int (index $ 2).minReplicas) -}}
+{{- max (int .replicas) (int (include "svc.fewestReplicas" (index $ 2))) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -198,6 +198,28 @@ lifecycle:
 {{- end }}
 {{- end -}}
 
+{{/*
+A Job of a hook, limited as values.migrations says. Arguments: those of svc.podTemplate without the account, and annotations.
+*/}}
+{{- define "svc.hookJob" -}}
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {{ include "svc.fullname" .root }}-{{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "svc.labels" (list .root .component) | nindent 4 }}
+  annotations:
+    {{- toYaml .annotations | nindent 4 }}
+spec:
+  activeDeadlineSeconds: {{ int .root.Values.migrations.activeDeadlineSeconds }}
+  backoffLimit: {{ int .root.Values.migrations.backoffLimit }}
+  {{- include "svc.podFailurePolicy" . | nindent 2 }}
+  template:
+    {{- $account := include "svc.migrationServiceAccountName" .root }}
+    {{- include "svc.podTemplate" (merge (dict "restartPolicy" "Never" "serviceAccountName" $account) .) | nindent 4 }}
+{{- end -}}
+
 {{/* Of Jobs: exit code 2 is a configuration or a schema that svc refuses, and that a repeat would refuse as well. */}}
 {{- define "svc.podFailurePolicy" -}}
 podFailurePolicy:

@@ -71,6 +71,11 @@ role itself says), values (where those settings stand, for messages).
 {{- end -}}
 {{- end -}}
 
+{{/* The fewest replicas of a scaled workload: autoscaling takes none of those that it had without. Argument: its settings. */}}
+{{- define "svc.fewestReplicas" -}}
+{{- max (int .autoscaling.minReplicas) (int .replicas) -}}
+{{- end -}}
+
 {{/* Seconds that a pod may need to stop: load balancers, HTTP, workers, publishers, database, and 5 to spare. */}}
 {{- define "svc.stopSeconds" -}}
 {{- $workersMs := int (include "svc.configNumber" (list . "outbox.shutdownTimeoutMs" 30000)) -}}

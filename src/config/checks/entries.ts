@@ -5,6 +5,7 @@ import { CORRELATION_HEADER } from "../../core/receipt/attributes.ts";
 import type { ConfigProblem } from "../../model/errors.ts";
 import { isOwnPath } from "../../model/routes.ts";
 import { isCredentialHeader } from "../../model/secret.ts";
+import { mayMatch } from "../../model/topicPattern.ts";
 import type { Report, When } from "../../ports/kinds.ts";
 import { basePath, withLeadingSlash } from "../derive.ts";
 import type { KeyPath } from "../keyPath.ts";
@@ -137,6 +138,25 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
     } else sourceKindOf(source).check(source, when);
   }
   checkPaths(config, rules);
+  checkRouted(config, rules);
+}
+
+/** Rows with a topic that no route matches are dead at once. */
+function checkRouted(config: DeclaredConfig, rules: Rules): void {
+  rules.when([], ["routes", "inbox.relay.enabled"], () => {
+    const patterns = config.routes.map(({ topicPattern }) => topicPattern);
+    if (patterns.length === 0 || !config.inbox.relay.enabled) return;
+    for (const [name, source] of Object.entries(config.sources)) {
+      rules.when(["sources", name], ["consumption", "topic"], (report) => {
+        if (source.consumption !== "push") return;
+        // The topic is trimmed, and its event type may be empty.
+        const parts = topicParts(source.topic, name).map((part) => part.trim());
+        if (patterns.some((pattern) => mayMatch(pattern, parts))) return;
+        const message = `is ${JSON.stringify(source.topic)}, which no route can match: every row would be dead at once; the patterns of routes are ${patterns.slice(0, MAX_NAMES).join(", ")}`;
+        report.warning("topic", message);
+      });
+    }
+  });
 }
 
 const KEY_PLACES = ["idempotencyKeyPath", "idempotencyKeyHeader", "idempotencyKeyExpression"] as const;

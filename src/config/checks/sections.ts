@@ -2,7 +2,7 @@ import { checkCallers, checkInboundAuth } from "../../adapters/sources/http/kind
 import { INBOX_COLUMNS, OUTBOX_COLUMNS, operationsTables } from "../../model/rows.ts";
 import { maskUrl } from "../../model/secret.ts";
 import type { Report, When } from "../../ports/kinds.ts";
-import { DATABASES, parseJdbcUrl } from "../databases.ts";
+import { DATABASES, parseJdbcUrl, schemaOf } from "../databases.ts";
 import { JdbcUrlError, type ParsedJdbcUrl } from "../jdbc/target.ts";
 import type { DeclaredConfig } from "../types.ts";
 import type { Rules } from "./rules.ts";
@@ -48,9 +48,10 @@ function checkCells({ database, outbox }: DeclaredConfig, rules: Rules): void {
         report.error(`${key}.schema`, "is not possible beside url: name the schema there, with currentSchema");
       if (schema !== undefined && type !== "postgresql")
         report.error(`${key}.schema`, `is not possible on ${type}: give the cell a url`);
+      checkLength(report, `${key}.schema`, schema ?? "", type);
       if (cells.findIndex((each) => each.name === name) < n)
         report.error(`${key}.name`, `names a second cell ${name}: each needs a name of its own`);
-      const place = `${own ?? url} ${schema ?? ""}`;
+      const place = `${own ?? url} ${schema ?? (typeof parsed === "string" ? "" : schemaOf(parsed.target))}`;
       const other = places.get(place);
       places.set(place, name);
       if (other === undefined) return;
@@ -90,7 +91,6 @@ export function readJdbcUrl(database: Pick<DeclaredConfig["database"], "type" | 
 }
 
 function checkNames(database: DeclaredConfig["database"], report: Report): void {
-  const longest = DATABASES[database.type].longestName;
   const tables = TABLE_KEYS.flatMap((key) => {
     const found = key === "operationsTablePrefix" ? Object.values(operationsTables(database[key])) : [database[key]];
     return found.map((name) => [key, name] as readonly [string, string]);
@@ -110,15 +110,17 @@ function checkNames(database: DeclaredConfig["database"], report: Report): void 
       report.error(`columnMapping.${table}.${key}`, `names the column "${name}", which is the one of ${other} already`);
     }
   }
-  for (const [key, name] of names) {
-    if (name.length > longest)
-      report.error(key, `is ${name.length} characters long; ${database.type} takes ${longest}`);
-  }
+  for (const [key, name] of names) checkLength(report, key, name, database.type);
   tables.forEach(([key, name], n) => {
     for (const [other] of tables.slice(0, n).filter(([, earlier]) => earlier === name)) {
       report.error(key, `must differ from database.${other}; both are "${name}"`);
     }
   });
+}
+
+function checkLength(report: Report, key: string, name: string, type: DeclaredConfig["database"]["type"]): void {
+  const longest = DATABASES[type].longestName;
+  if (name.length > longest) report.error(key, `is ${name.length} characters long; ${type} takes ${longest}`);
 }
 
 /** The keys below `database` that rename a table or column of the bundled migrations. */

@@ -26,7 +26,7 @@ export const databaseSchema = section(
     username: text("User name."),
     password: text("Password.", { secret: true }),
     poolSize: integer(
-      "Connections per replica. Keep it above `outbox.concurrency`. Of three or more, one is kept for receipts and one for everything else: neither a locked outbox table stops receipts, nor a locked inbox deliveries.",
+      "Connections per replica and database. If several [cells](cells.md) share them, a cell has at most half. Keep it above `outbox.concurrency`. Of three or more, one is kept for receipts and one for everything else: neither a locked outbox table stops receipts, nor a locked inbox deliveries.",
       { minimum: 1, default: 10 },
     ),
     connectionTimeoutMs: ms("Longest wait for a pooled connection.", { minimum: 0, default: 30000 }),
@@ -35,9 +35,11 @@ export const databaseSchema = section(
       default: 60000,
     }),
     migrate: boolean("Migrate at startup. Must be `false` with renamed tables or columns.", { default: true }),
-    cells: list("Cells that share the load. A new one gets its part by `svc cells rebalance`.", cellSchema, {
-      default: [],
-    }),
+    cells: list(
+      "Cells that share the load: a list, or their number. `4` makes four, in the schemas `<schema>_0` to `<schema>_3` of `database.url` (PostgreSQL; `<schema>` is its `currentSchema`, else `public`), named like these; `1` makes one, `<schema>_0`. Number and order are chosen once.",
+      cellSchema,
+      { default: [], orCount: 1024 },
+    ),
     outboxTableName: text("Outbox table.", { syntax: "identifier", default: "outbox" }),
     inboxTableName: text("Inbox table.", { syntax: "identifier", default: "inbox" }),
     destinationTableName: text("Table of pauses, circuit breakers and rates.", {

@@ -1,63 +1,119 @@
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { post } from "../api.ts";
-import { count, duration, UNKNOWN } from "../format.ts";
+import { count, duration } from "../format.ts";
 import { useLive } from "../live.tsx";
 import { useResource } from "../resource.ts";
 import { link } from "../router.ts";
 import { useCaller } from "../session.ts";
 import type { Destination } from "../types.ts";
-import { Badge, Dialog, Loading, PageTitle, Table, TextField, Time, useAnnouncer } from "../ui.tsx";
+import { Badge, Dialog, Facts, Loading, PageTitle, Section, Table, TextField, Time, useAnnouncer } from "../ui.tsx";
+import { DestinationChart, Problems } from "./overview.tsx";
 
-/** The destinations, with pause and resume. */
-export function DestinationsPage() {
+type Asked = Pick<Destination, "name" | "pause">;
+
+/** The destinations, with pause and resume. @param name of one, whose page it is; undefined for the list */
+export function DestinationsPage({ name }: { readonly name: string | undefined }) {
   const { beat } = useLive();
   const resource = useResource<{ destinations: readonly Destination[] }>("admin/destinations", beat);
-  const [paused, setPaused] = useState<string | undefined>();
-  const [resumed, setResumed] = useState<string | undefined>();
+  const [asked, setAsked] = useState<Asked | undefined>();
+  const { destinations } = resource.data ?? {};
+  const one = destinations?.find((each) => each.name === name);
+  const change = (each: Destination) => {
+    const verb = each.pause === null ? "Pause" : "Resume";
+    return (
+      <button type="button" onClick={() => setAsked(each)} aria-label={`${verb} ${each.name}`}>
+        {verb}
+      </button>
+    );
+  };
+  const Change = asked?.pause === null ? PauseDialog : ResumeDialog;
   return (
     <>
-      <PageTitle>Destinations</PageTitle>
+      <PageTitle>{name === undefined ? "Destinations" : "Destination"}</PageTitle>
       <Loading resource={resource} />
-      {resource.data === undefined ? null : (
+      {destinations === undefined ? null : name === undefined ? (
         <Table
           caption="Destinations"
-          rows={resource.data.destinations}
-          keyOf={({ name }) => name}
+          rows={destinations}
+          keyOf={(each) => each.name}
           empty="The configuration has no destination."
           columns={[
-            { title: "Name", cell: ({ name }) => <a href={link(["messages"], { destination: name })}>{name}</a> },
+            {
+              title: "Name",
+              cell: (each) => <a href={link(["destinations", each.name])}>{each.name}</a>,
+              isWide: true,
+            },
             { title: "State", cell: (each) => <State destination={each} />, isWide: true },
             { title: "Waiting", cell: ({ backlog }) => count(backlog), isNumber: true },
             { title: "Oldest", cell: ({ oldestAgeMs }) => duration(oldestAgeMs), isNumber: true },
-            { title: "In flight", cell: ({ inFlight }) => count(inFlight), isNumber: true },
-            {
-              title: "Limit",
-              cell: ({ rate }) => (rate === null ? "none" : `${count(rate.taken)} of ${count(rate.perSecond)}/s`),
-              isNumber: true,
-            },
-            { title: "Last success", cell: ({ lastSuccessAt }) => <Time at={lastSuccessAt} /> },
-            { title: "Last failure", cell: (each) => <LastFailure destination={each} />, isWide: true },
-            {
-              title: "Action",
-              cell: ({ name, pause }) =>
-                pause === null ? (
-                  <button type="button" onClick={() => setPaused(name)} aria-label={`Pause ${name}`}>
-                    Pause
-                  </button>
-                ) : (
-                  <button type="button" onClick={() => setResumed(name)} aria-label={`Resume ${name}`}>
-                    Resume
-                  </button>
-                ),
-            },
+            { title: "Parked", cell: ({ parked }) => count(parked), isNumber: true },
+            { title: "Limit", cell: limitOf, isNumber: true },
+            { title: "Last success", cell: ({ lastSuccessAt }) => <Time at={lastSuccessAt} isRelative /> },
+            { title: "Last failure", cell: ({ lastFailureAt }) => <Time at={lastFailureAt} isRelative /> },
+            { title: "Action", cell: change },
           ]}
         />
+      ) : one === undefined ? (
+        <p>The configuration has no destination {name}.</p>
+      ) : (
+        <OneDestination destination={one}>{change(one)}</OneDestination>
       )}
-      {paused === undefined ? null : (
-        <PauseDialog name={paused} onDone={resource.reload} onClose={() => setPaused(undefined)} />
+      {asked === undefined ? null : (
+        <Change name={asked.name} onDone={resource.reload} onClose={() => setAsked(undefined)} />
       )}
-      {resumed === undefined ? null : (
-        <ResumeDialog name={resumed} onDone={resource.reload} onClose={() => setResumed(undefined)} />
+    </>
+  );
+}
+
+const limitOf = ({ rate }: Destination): string =>
+  rate === null ? "none" : `${count(rate.taken)} of ${count(rate.perSecond)}/s`;
+
+function OneDestination({
+  destination,
+  children,
+}: {
+  readonly destination: Destination;
+  readonly children: ComponentChildren;
+}) {
+  const { name, recent } = destination;
+  const { overview } = useLive();
+  const counted = overview?.destinations.find((each) => each.name === name);
+  const figures = recent && `${count(recent.sent)} sent, ${count(recent.failed)} failed, ${count(recent.dead)} dead`;
+  return (
+    <>
+      <p class="wrap">{name}</p>
+      <Problems of={(overview?.problems ?? []).filter((each) => each.destination === name)} />
+      <div class="actions">
+        {children}
+        <a class="button" href={link(["messages"], { destination: name, state: "pending" })}>
+          Waiting messages
+        </a>
+        <a class="button" href={link(["failures"], { destination: name })}>
+          Failures
+        </a>
+      </div>
+      <Section title="Now">
+        <Facts
+          entries={[
+            ["State", <State key="state" destination={destination} />],
+            ["Waiting", count(destination.backlog)],
+            ["Oldest", duration(destination.oldestAgeMs)],
+            ["In flight", count(destination.inFlight)],
+            ["Blocked keys", count(destination.blockedKeys)],
+            ["Parked", count(destination.parked)],
+            ["Last five minutes", figures],
+            ["Rate limit", limitOf(destination)],
+            ["Last success", <Time key="success" at={destination.lastSuccessAt} />],
+            ["Last failure", <Time key="failure" at={destination.lastFailureAt} />],
+            ["Last error", destination.lastError],
+          ]}
+        />
+      </Section>
+      {counted === undefined || overview === undefined ? null : (
+        <Section title="Last hour">
+          <DestinationChart destination={counted} at={overview.at} />
+        </Section>
       )}
     </>
   );
@@ -83,16 +139,6 @@ function State({ destination: { state, pause, breaker } }: { readonly destinatio
           {breaker.reason ?? "failures"}; next probe in {duration(breaker.nextProbeMs)}
         </div>
       )}
-    </>
-  );
-}
-
-function LastFailure({ destination: { lastFailureAt, lastError } }: { readonly destination: Destination }) {
-  if (lastFailureAt === null && lastError === null) return <span>{UNKNOWN}</span>;
-  return (
-    <>
-      <Time at={lastFailureAt} />
-      {lastError === null ? null : <div class="quiet reason">{lastError}</div>}
     </>
   );
 }

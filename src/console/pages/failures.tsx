@@ -7,13 +7,15 @@ import { go, link, type Place } from "../router.ts";
 import { useCaller } from "../session.ts";
 import type { FailureGroup, Failures } from "../types.ts";
 import { Badge, Choice, Dialog, Loading, MessageLink, PageTitle, TextField, Time, useAnnouncer } from "../ui.tsx";
+import { NO_DESTINATION } from "./replays.tsx";
 
-type Change = "retry" | "discard";
+const VERBS = { retry: "Retry", discard: "Discard" } as const;
+type Change = keyof typeof VERBS;
 
 interface Asked {
   readonly change: Change;
   /** Undefined: every parked row. */
-  readonly ids: readonly string[] | undefined;
+  readonly rows?: { readonly which: object; readonly text: string };
 }
 
 /** Dead and parked rows, grouped by reason. */
@@ -46,10 +48,10 @@ export function FailuresPage({ place }: { readonly place: Place }) {
           options={[["", "any"], ...names]}
         />
         <div class="actions many">
-          <button type="button" onClick={() => setAsked({ change: "retry", ids: undefined })}>
+          <button type="button" onClick={() => setAsked({ change: "retry" })}>
             Retry all parked…
           </button>
-          <button type="button" class="danger" onClick={() => setAsked({ change: "discard", ids: undefined })}>
+          <button type="button" class="danger" onClick={() => setAsked({ change: "discard" })}>
             Discard all parked…
           </button>
         </div>
@@ -78,6 +80,14 @@ export function FailuresPage({ place }: { readonly place: Place }) {
 
 function Group({ group, onAsk }: { readonly group: FailureGroup; readonly onAsk: (asked: Asked) => void }) {
   const { state, destination, reason, newestAt, oldestAt, ids } = group;
+  const these = ids.length === 1 ? "this row" : `these ${count(ids.length)} rows`;
+  const ofGroup = { state, destination: destination ?? NO_DESTINATION, reason: reason ?? undefined };
+  // Without its reason nothing says which rows are the group; a small one is its ids.
+  const isLarge = reason !== null && group.count > ids.length;
+  const wanted = [
+    ...(isLarge ? [[`this group of ${count(group.count)} rows`, { destination, lastError: reason }] as const] : []),
+    [these, { ids }] as const,
+  ];
   return (
     <li class="card">
       <p>
@@ -96,22 +106,28 @@ function Group({ group, onAsk }: { readonly group: FailureGroup; readonly onAsk:
       <div class="actions">
         {state === "dead" ? (
           <>
-            <a class="button" href={link(["replays"], { state, destination: destination ?? undefined })}>
-              Replay dead rows{destination === null ? "" : ` of ${destination}`}…
-            </a>
+            {group.count === ids.length ? null : (
+              <a class="button" href={link(["replays"], ofGroup)}>
+                Replay {reason === null ? `dead rows to ${destination ?? "no destination"}` : "this group"}…
+              </a>
+            )}
             <a class="button" href={link(["replays"], { state, ids: ids.join(",") })}>
-              Replay {ids.length === 1 ? "this row" : `these ${count(ids.length)} rows`}…
+              Replay {these}…
             </a>
           </>
         ) : (
-          <>
-            <button type="button" onClick={() => onAsk({ change: "retry", ids })}>
-              Retry {ids.length === 1 ? "this row" : `these ${count(ids.length)} rows`}…
-            </button>
-            <button type="button" class="danger" onClick={() => onAsk({ change: "discard", ids })}>
-              Discard {ids.length === 1 ? "this row" : `these ${count(ids.length)} rows`}…
-            </button>
-          </>
+          (["retry", "discard"] as const).flatMap((change) =>
+            wanted.map(([text, which]) => (
+              <button
+                key={`${change} ${text}`}
+                type="button"
+                class={change === "discard" ? "danger" : undefined}
+                onClick={() => onAsk({ change, rows: { which, text } })}
+              >
+                {VERBS[change]} {text}…
+              </button>
+            )),
+          )
         )}
       </div>
     </li>
@@ -124,33 +140,38 @@ interface ParkedDialogProps {
   readonly onClose: () => void;
 }
 
-function ParkedDialog({ asked: { change, ids }, onDone, onClose }: ParkedDialogProps) {
+function ParkedDialog({ asked: { change, rows }, onDone, onClose }: ParkedDialogProps) {
   const [reason, setReason] = useState("");
   const [topic, setTopic] = useState("");
   const caller = useCaller();
   const { announce } = useAnnouncer();
   const run = async (): Promise<void> => {
-    const which = ids !== undefined ? { ids } : topic === "" ? { all: true } : { topic };
+    const which = rows?.which ?? (topic === "" ? { all: true } : { topic });
     const more = change === "discard" ? { reason } : {};
-    const { changed, left } = await post<{ changed: number; left?: { count: number } }>(`admin/parked/${change}`, {
+    const { changed, refusal } = await post<{ changed: number; refusal?: string }>(`admin/parked/${change}`, {
       ...which,
       ...more,
       ...caller,
     });
-    const held = left === undefined ? "" : ` ${plural(left.count, "row")} left: a trigger or a lock holds them.`;
+    const held = refusal === undefined ? "" : ` Others are unchanged: ${refusal}`;
     announce(`${plural(changed, "row")} ${change === "retry" ? "due now" : "discarded"}.${held}`);
     onDone();
   };
-  const rows = ids === undefined ? "all parked rows" : plural(ids.length, "parked row");
-  const verb = change === "retry" ? "Retry" : "Discard";
+  const verb = VERBS[change];
   return (
-    <Dialog title={`${verb} ${rows}?`} action={verb} isDanger={change === "discard"} onConfirm={run} onClose={onClose}>
+    <Dialog
+      title={`${verb} ${rows?.text ?? "all parked rows"}?`}
+      action={verb}
+      isDanger={change === "discard"}
+      onConfirm={run}
+      onClose={onClose}
+    >
       <p>
         {change === "retry"
           ? "They are delivered again with all their attempts; later rows of their keys follow."
           : "They become dead and are not delivered; the next rows of their keys are."}
       </p>
-      {ids === undefined ? (
+      {rows === undefined ? (
         <TextField
           label="Topic pattern"
           value={topic}

@@ -54,7 +54,14 @@ function MessageBody({ message, onChanged }: { readonly message: Message; readon
                 </a>
               ),
             ],
-            ["Destination", message.destination],
+            [
+              "Destination",
+              message.destination === null ? null : (
+                <a key="destination" href={link(["destinations", message.destination])}>
+                  {message.destination}
+                </a>
+              ),
+            ],
             ["Source", message.source],
             ["Idempotency key", message.idempotencyKey],
             ["Correlation id", message.correlationId],

@@ -10,6 +10,7 @@ import {
   Choice,
   type Column,
   cellColumn,
+  isNarrow,
   Loading,
   MessageLink,
   PageTitle,
@@ -20,9 +21,8 @@ import {
 } from "../ui.tsx";
 
 const FILTERS = [
-  ...["id", "idempotencyKey", "source", "correlationId", "key", "topic", "destination", "state"],
-  ...["createdAfter", "createdBefore"],
-] as const;
+  ...(["text", "key", "source", "topic", "destination", "state", "createdAfter", "createdBefore"] as const),
+];
 type Filter = Readonly<Record<(typeof FILTERS)[number], string>>;
 
 const STATES = [
@@ -30,21 +30,17 @@ const STATES = [
   ...["pending", "processing", "sent", "processed", "dead"].map((state) => [state, state] as const),
 ] as const;
 
-/** What a text searches for. A text that is an id is found as one whatever is chosen. */
-const SEARCHES = [
-  ["key", "Key"],
-  ["idempotencyKey", "Idempotency key"],
-  ["correlationId", "Correlation id"],
-  ["id", "Message id"],
-] as const;
-
 const UUID = /^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
+
+/** Of a page. */
+const MANY = 50;
+const FEW = 15;
 
 /** Messages, newest first, with search, filters and pages. The filters are in the address. */
 export function MessagesPage({ place }: { readonly place: Place }) {
   const values = FILTERS.map((name) => [name, place.query.get(name) ?? ""] as const);
   const filter = Object.fromEntries(values) as Filter;
-  const address = withQuery("admin/messages", filter);
+  const address = withQuery("admin/messages", { ...filter, limit: isNarrow() ? FEW : MANY });
   return (
     <>
       <PageTitle>Messages</PageTitle>
@@ -56,40 +52,25 @@ export function MessagesPage({ place }: { readonly place: Place }) {
 
 function Search({ filter }: { readonly filter: Filter }) {
   const [own, setOwn] = useState<Filter>(filter);
-  const [by, setBy] = useState<string>(SEARCHES.find(([name]) => filter[name] !== "")?.[0] ?? "key");
   const { overview } = useLive();
-  const text = own[by as keyof Filter];
   const set = (name: keyof Filter) => (value: string) => setOwn((before) => ({ ...before, [name]: value }));
-  const setText = (value: string, field = by): void => {
-    const cleared = Object.fromEntries(SEARCHES.map(([name]) => [name, ""]));
-    setOwn((before) => ({ ...before, ...cleared, [field]: value }));
-  };
   const submit = (event: Event): void => {
     event.preventDefault();
-    if (UUID.test(text.trim())) go(link(["messages", text.trim()]));
-    else go(link(["messages"], own));
+    const text = own.text.trim();
+    go(UUID.test(text) ? link(["messages", text]) : link(["messages"], { ...own, text }));
   };
-  const isMoreSet = [own.source, own.topic, own.createdAfter, own.createdBefore].some((value) => value !== "");
+  const isMoreSet = [own.key, own.source, own.topic, own.createdAfter, own.createdBefore].some((value) => value !== "");
   const destinations = (overview?.destinations ?? []).map(({ name }) => [name, name] as const);
   const sources = (overview?.sources ?? []).map(({ name }) => [name, name] as const);
   return (
     <search>
       <form class="filters" onSubmit={submit}>
-        <Choice
-          label="Search by"
-          value={by}
-          onValue={(field) => {
-            setText(text, field);
-            setBy(field);
-          }}
-          options={SEARCHES}
-        />
         <TextField
-          label="Text"
+          label="Find"
           type="search"
-          value={text}
-          onValue={setText}
-          hint="Exactly as it was sent, or a message id."
+          value={own.text}
+          onValue={set("text")}
+          hint="Id, idempotency key, correlation id or key."
         />
         <Choice label="State" value={own.state} onValue={set("state")} options={STATES} />
         <Choice
@@ -110,9 +91,10 @@ function Search({ filter }: { readonly filter: Filter }) {
           <summary>More filters</summary>
           <div class="more">
             <Choice label="Source" value={own.source} onValue={set("source")} options={known(sources, own.source)} />
+            <TextField label="Key" value={own.key} onValue={set("key")} />
             <TextField label="Topic" value={own.topic} onValue={set("topic")} />
-            <TimeField label="Created after" value={own.createdAfter} onValue={set("createdAfter")} />
-            <TimeField label="Created before" value={own.createdBefore} onValue={set("createdBefore")} />
+            <TimeField label="Created after (UTC)" value={own.createdAfter} onValue={set("createdAfter")} />
+            <TimeField label="Created before (UTC)" value={own.createdBefore} onValue={set("createdBefore")} />
           </div>
         </details>
       </form>
@@ -139,17 +121,10 @@ function TimeField(props: {
     <TextField
       label={label}
       type="datetime-local"
-      value={localOf(value)}
-      onValue={(local) => onValue(instantOf(local) ?? "")}
+      value={value.slice(0, 19)}
+      onValue={(entered) => onValue(instantOf(entered) ?? "")}
     />
   );
-}
-
-/** An instant as a `datetime-local` field holds it. */
-function localOf(instant: string): string {
-  const at = new Date(instant);
-  if (instant === "" || Number.isNaN(at.getTime())) return "";
-  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }
 
 function Results({ address }: { readonly address: string }) {

@@ -21,10 +21,11 @@ export function OverviewPage() {
 }
 
 function OverviewBody({ overview }: { readonly overview: Overview }) {
-  const { outbox, replicas, sources, destinations } = overview;
+  const { outbox, replicas, sources, destinations, unrouted } = overview;
   const dead = `${count(outbox?.dead)}${outbox?.dead === 2000 ? " or more" : ""}`;
   return (
     <>
+      <Problems of={overview.problems} />
       <ul class="tiles">
         <Tile name="Waiting" value={count(outbox?.pending)} href={link(["messages"], { state: "pending" })} />
         <Tile name="Oldest" value={duration(outbox?.oldestAgeMs)} />
@@ -33,17 +34,18 @@ function OverviewBody({ overview }: { readonly overview: Overview }) {
         <Tile name="Dead" value={dead} href={link(["failures"], { state: "dead" })} />
         <Tile name="Replicas" value={count(replicas?.length)} />
       </ul>
-      {overview.relayEnabled ? null : (
-        <p class="note warn">
-          <strong>The relay is off.</strong> Received messages stay in the inbox until inbox.relay.enabled is true.
-        </p>
-      )}
       <Section title="Destinations">
         <div class="cards">
           {destinations.map((each) => (
             <DestinationCard key={each.name} destination={each} at={overview.at} />
           ))}
         </div>
+        {unrouted.dead + unrouted.parked === 0 ? null : (
+          <p>
+            <a href={link(["failures"])}>No destination</a>: {count(unrouted.parked)} parked, {count(unrouted.dead)}{" "}
+            dead.
+          </p>
+        )}
         {destinations.length === 0 ? <p class="quiet">The configuration has no destination.</p> : null}
       </Section>
       <Section title="Sources">
@@ -74,7 +76,7 @@ function OverviewBody({ overview }: { readonly overview: Overview }) {
         {replicas === null ? (
           <p class="quiet">Not known: the table of the processes is missing. The log at startup says what to do.</p>
         ) : (
-          <Replicas replicas={replicas} roles={overview.roles} relayEnabled={overview.relayEnabled} />
+          <Replicas replicas={replicas} />
         )}
       </Section>
       {outbox === null ? null : (
@@ -83,6 +85,20 @@ function OverviewBody({ overview }: { readonly overview: Overview }) {
         </p>
       )}
     </>
+  );
+}
+
+/** The lines that `svc status` begins with. */
+export function Problems({ of }: { readonly of: Overview["problems"] }) {
+  return (
+    <ul>
+      {of.map(({ text, reason, destination }) => (
+        <li key={text} class="note warn">
+          {destination === null ? text : <a href={link(["destinations", destination])}>{text}</a>}
+          {reason === null ? null : `: ${reason}`}
+        </li>
+      ))}
+    </ul>
   );
 }
 
@@ -121,13 +137,10 @@ const sum = (values: readonly number[]): number => values.reduce((total, value) 
 
 function DestinationCard({ destination, at }: { readonly destination: DestinationOverview; readonly at: string }) {
   const { name, state, backlog, oldestAgeMs, dead, parked, blockedKeys } = destination;
-  const minutes = wholeHour(destination.minutes ?? [], at, { sent: 0, failed: 0, dead: 0 });
-  const sent = minutes.map((each) => each.sent);
-  const failed = minutes.map((each) => each.failed + each.dead);
   return (
     <article class="card" aria-label={`Destination ${name}`}>
       <h3>
-        <a href={link(["messages"], { destination: name })}>{name}</a> <Badge>{state}</Badge>
+        <a href={link(["destinations", name])}>{name}</a> <Badge>{state}</Badge>
       </h3>
       <p class="figures">
         <span>{count(backlog)} waiting</span>
@@ -136,27 +149,43 @@ function DestinationCard({ destination, at }: { readonly destination: Destinatio
         <span>{count(blockedKeys)} blocked keys</span>
         <span>{count(dead)} dead</span>
       </p>
-      {destination.minutes === null ? (
-        <p class="quiet">No figures: the table of the figures is missing.</p>
-      ) : (
-        <Chart
-          label={`${name}, last hour: ${plural(sum(sent), "delivery", "deliveries")}, ${plural(sum(failed), "failed attempt")}. Last minute: ${lastMinute(minutes, "sent")} sent.`}
-          times={minutes.map(({ at }) => at)}
-          series={[
-            { name: "sent a minute", color: "--series-1", values: sent },
-            { name: "failed", color: "--series-2", dash: [4, 3], values: failed },
-          ]}
-        />
-      )}
+      <DestinationChart destination={destination} at={at} />
     </article>
+  );
+}
+
+/** Its deliveries of the last hour. */
+export function DestinationChart({
+  destination,
+  at,
+}: {
+  readonly destination: DestinationOverview;
+  readonly at: string;
+}) {
+  const { name } = destination;
+  if (destination.minutes === null) return <p class="quiet">No figures: the table of the figures is missing.</p>;
+  const minutes = wholeHour(destination.minutes, at, { sent: 0, failed: 0, dead: 0 });
+  const sent = minutes.map((each) => each.sent);
+  const failed = minutes.map((each) => each.failed + each.dead);
+  return (
+    <Chart
+      label={`${name}, last hour: ${plural(sum(sent), "delivery", "deliveries")}, ${plural(sum(failed), "failed attempt")}. Last minute: ${lastMinute(minutes, "sent")} sent.`}
+      times={minutes.map(({ at }) => at)}
+      series={[
+        { name: "sent a minute", color: "--series-1", values: sent },
+        { name: "failed", color: "--series-2", dash: [4, 3], values: failed },
+      ]}
+    />
   );
 }
 
 function SourceCard({ source, at }: { readonly source: SourceOverview; readonly at: string }) {
   const { name, consumption, pending, oldestAgeMs } = source;
-  const minutes = wholeHour(source.minutes ?? [], at, { received: 0, duplicate: 0, filtered: 0, dead: 0 });
+  const none = { received: 0, duplicate: 0, filtered: 0, dead: 0, refused: 0 };
+  const minutes = wholeHour(source.minutes ?? [], at, none);
   const received = minutes.map((each) => each.received);
   const duplicate = minutes.map((each) => each.duplicate + each.filtered);
+  const refused = minutes.map((each) => each.refused);
   return (
     <article class="card" aria-label={`Source ${name}`}>
       <h3>
@@ -170,11 +199,12 @@ function SourceCard({ source, at }: { readonly source: SourceOverview; readonly 
         <p class="quiet">No figures: the table of the figures is missing.</p>
       ) : (
         <Chart
-          label={`${name}, last hour: ${plural(sum(received), "message")} received, ${count(sum(duplicate))} duplicate or filtered. Last minute: ${lastMinute(minutes, "received")} received.`}
+          label={`${name}, last hour: ${plural(sum(received), "message")} received, ${count(sum(duplicate))} duplicate or filtered, ${count(sum(refused))} refused. Last minute: ${lastMinute(minutes, "received")} received.`}
           times={minutes.map(({ at }) => at)}
           series={[
             { name: "received a minute", color: "--series-1", values: received },
             { name: "duplicate or filtered", color: "--series-3", dash: [2, 3], values: duplicate },
+            { name: "refused", color: "--series-2", dash: [4, 3], values: refused },
           ]}
         />
       )}
@@ -182,35 +212,20 @@ function SourceCard({ source, at }: { readonly source: SourceOverview; readonly 
   );
 }
 
-interface ReplicasProps {
-  readonly replicas: readonly Replica[];
-  readonly roles: Overview["roles"];
-  readonly relayEnabled: boolean;
-}
-
-function Replicas({ replicas, roles, relayEnabled }: ReplicasProps) {
-  const needed = relayEnabled ? ["relay", "poller"] : ["poller"];
-  const absent = needed.filter((role) => (roles?.[role]?.replicas ?? 0) === 0);
+function Replicas({ replicas }: { readonly replicas: readonly Replica[] }) {
   return (
-    <>
-      {absent.length === 0 ? null : (
-        <p class="note warn">
-          <strong>No process is alive</strong> with the role {absent.join(" and ")}.
-        </p>
-      )}
-      <Table
-        caption="Processes that are alive"
-        rows={replicas}
-        keyOf={({ name }) => name}
-        empty="No process has reported within the last minute."
-        columns={[
-          { title: "Name", cell: ({ name }) => <span class="mono">{name}</span> },
-          { title: "Roles", cell: ({ roles: own }) => own.join(", ") || UNKNOWN },
-          { title: "Version", cell: ({ version }) => version },
-          { title: "Started", cell: ({ startedAt }) => <Time at={startedAt} /> },
-          { title: "Seen", cell: ({ seenAt }) => <Time at={seenAt} isRelative /> },
-        ]}
-      />
-    </>
+    <Table
+      caption="Processes that are alive"
+      rows={replicas}
+      keyOf={({ name }) => name}
+      empty="No process has reported within the last minute."
+      columns={[
+        { title: "Name", cell: ({ name }) => <span class="mono">{name}</span> },
+        { title: "Roles", cell: ({ roles: own }) => own.join(", ") || UNKNOWN },
+        { title: "Version", cell: ({ version }) => version },
+        { title: "Started", cell: ({ startedAt }) => <Time at={startedAt} /> },
+        { title: "Seen", cell: ({ seenAt }) => <Time at={seenAt} isRelative /> },
+      ]}
+    />
   );
 }

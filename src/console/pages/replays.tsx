@@ -59,6 +59,7 @@ function NewReplay({ query, onStarted }: { readonly query: URLSearchParams; read
   const [fields, setFields] = useState({
     state: query.get("state") ?? "dead",
     destination: query.get("destination") ?? "",
+    reason: query.get("reason") ?? "",
     topic: query.get("topic") ?? "",
     ids: query.get("ids") ?? "",
     createdAfter: "",
@@ -105,18 +106,24 @@ function NewReplay({ query, onStarted }: { readonly query: URLSearchParams; read
           label="Destination"
           value={fields.destination}
           onValue={set("destination")}
-          options={[["", "any"], ...names]}
+          options={[["", "any"], [NO_DESTINATION, "none: no route"], ...names]}
+        />
+        <TextField
+          label="Reason"
+          value={fields.reason}
+          onValue={set("reason")}
+          hint="Exactly, but for numbers and ids."
         />
         <TextField label="Topic" value={fields.topic} onValue={set("topic")} hint="Exactly." />
         <TextField label="Message ids" value={fields.ids} onValue={set("ids")} hint="With commas between them." />
         <TextField
-          label="Created after"
+          label="Created after (UTC)"
           type="datetime-local"
           value={fields.createdAfter}
           onValue={set("createdAfter")}
         />
         <TextField
-          label="Created before"
+          label="Created before (UTC)"
           type="datetime-local"
           value={fields.createdBefore}
           onValue={set("createdBefore")}
@@ -147,13 +154,18 @@ function NewReplay({ query, onStarted }: { readonly query: URLSearchParams; read
   );
 }
 
+/** In an address and a choice; no destination has this name. */
+export const NO_DESTINATION = "\0";
+
 function filterOf(fields: Readonly<Record<string, string>>): ReplayFilter {
-  const { state = "", destination = "", topic = "", ids = "", createdAfter = "", createdBefore = "" } = fields;
+  const { state = "", destination = "", reason = "", topic = "", ids = "" } = fields;
+  const { createdAfter = "", createdBefore = "" } = fields;
   const named = ids.split(/[\s,]+/).filter((id) => id !== "");
   const [after, before] = [instantOf(createdAfter), instantOf(createdBefore)];
   return {
     ...(state === "" ? {} : { state }),
-    ...(destination === "" ? {} : { destination }),
+    ...(destination === "" ? {} : { destination: destination === NO_DESTINATION ? null : destination }),
+    ...(reason === "" ? {} : { reason }),
     ...(topic === "" ? {} : { topic }),
     ...(named.length === 0 ? {} : { ids: named }),
     ...(after === undefined ? {} : { createdAfter: after }),
@@ -169,24 +181,35 @@ function DryRunResult({ run }: { readonly run: DryRun }) {
           {run.isExact ? "" : "At least "}
           {plural(run.count, "row")}
         </strong>{" "}
-        would be delivered again{run.count === 0 ? "." : ", such as:"}
+        would be delivered again{run.count === 0 ? "." : ":"}
       </p>
-      {run.count === 0 ? null : (
-        <Table
-          caption="Sample of the rows"
-          rows={run.sample}
-          keyOf={({ id }) => id ?? ""}
-          empty=""
-          columns={[
-            { title: "Created", cell: ({ createdAt }) => <Time at={createdAt} /> },
-            { title: "Message", cell: ({ id = "" }) => <MessageLink id={id} /> },
-            ...cellColumn(run.sample),
-            { title: "Topic", cell: ({ topic }) => topic ?? UNKNOWN, isWide: true },
-            { title: "Key", cell: ({ key }) => key ?? UNKNOWN, isWide: true },
-            { title: "State", cell: ({ state = "" }) => <Badge>{state}</Badge> },
-          ]}
-        />
-      )}
+      <Table
+        caption="The rows by reason, topic and destination"
+        rows={run.groups}
+        keyOf={(group) => JSON.stringify(group)}
+        empty=""
+        columns={[
+          { title: "Rows", cell: (group) => count(group.count), isNumber: true },
+          { title: "Destination", cell: ({ destination }) => destination ?? "none" },
+          { title: "Topic", cell: ({ topic }) => topic ?? UNKNOWN, isWide: true },
+          { title: "Reason", cell: ({ reason }) => reason ?? UNKNOWN, isWide: true },
+        ]}
+      />
+      {run.count === 0 ? null : <p>Such as:</p>}
+      <Table
+        caption="Sample of the rows"
+        rows={run.sample}
+        keyOf={({ id }) => id ?? ""}
+        empty=""
+        columns={[
+          { title: "Created", cell: ({ createdAt }) => <Time at={createdAt} /> },
+          { title: "Message", cell: ({ id = "" }) => <MessageLink id={id} /> },
+          ...cellColumn(run.sample),
+          { title: "Topic", cell: ({ topic }) => topic ?? UNKNOWN, isWide: true },
+          { title: "Key", cell: ({ key }) => key ?? UNKNOWN, isWide: true },
+          { title: "State", cell: ({ state = "" }) => <Badge>{state}</Badge> },
+        ]}
+      />
     </>
   );
 }
@@ -247,8 +270,11 @@ function Job({ job, onChanged }: { readonly job: ReplayJob; readonly onChanged: 
     }
   };
   const what = Object.entries(filter)
-    .filter(([, value]) => value !== null && value !== undefined)
-    .map(([name, value]) => `${name} ${Array.isArray(value) ? plural(value.length, "id") : String(value)}`);
+    .filter(([name, value]) => (value !== null || name === "destination") && value !== undefined)
+    .map(
+      ([name, value]) =>
+        `${name} ${value === null ? "none" : Array.isArray(value) ? plural(value.length, "id") : String(value)}`,
+    );
   const isStill = state === "running" && Date.now() - Date.parse(updatedAt ?? "") > STILL_MS;
   return (
     <li class="card">
@@ -262,8 +288,7 @@ function Job({ job, onChanged }: { readonly job: ReplayJob; readonly onChanged: 
         aria-label={`Rows moved by the replay of ${by}`}
       />
       <p class="quiet">
-        {count(moved)} of {count(total)} moved, by {by}, started <Time at={createdAt} />
-        {job.cell === undefined ? null : `, in the table of the cell ${job.cell}`}, last progress{" "}
+        {count(moved)} of {count(total)} moved, by {by}, started <Time at={createdAt} />, last progress{" "}
         <Time at={updatedAt} />
       </p>
       {isStill ? <p class="reason">No progress for a minute: if its process is gone, resume it.</p> : null}

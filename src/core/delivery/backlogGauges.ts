@@ -1,10 +1,20 @@
+import { withoutTable } from "../../model/errors.ts";
+import { RECENT_MINUTES } from "../../ports/destinationStore.ts";
 import type { Metrics } from "../../ports/metrics.ts";
+import type { OperationsStore } from "../../ports/operationsStore.ts";
 import type { OutboxBacklog, OutboxStore } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
+import { recentDeliveries } from "../destinations/control.ts";
+import type { DestinationGates } from "../destinations/gates.ts";
 
 interface BacklogGaugesOptions {
-  readonly store: Pick<OutboxStore, "backlog">;
+  readonly outbox: Pick<OutboxStore, "backlog">;
+  /** Has what the processes of the installation counted. */
+  readonly operations: Pick<OperationsStore, "figures">;
+  readonly gates: Pick<DestinationGates, "showRecent">;
   readonly destinations: readonly string[];
+  /** Whether nothing is delivered to a destination now: it is paused, or its breaker is not closed. */
+  readonly isHeld: (destination: string) => boolean;
   readonly metrics: Metrics;
   readonly clock: Clock;
 }
@@ -16,12 +26,20 @@ interface BacklogGaugesOptions {
  *
  * @returns functions that throw StoreError when the database does not answer
  */
-export function createBacklogGauges({ store, destinations, metrics, clock }: BacklogGaugesOptions) {
+export function createBacklogGauges({
+  outbox,
+  operations,
+  gates,
+  destinations,
+  isHeld,
+  metrics,
+  clock,
+}: BacklogGaugesOptions) {
   let pending: Promise<number | undefined> = Promise.resolve(undefined);
   const readTotals = async () => {
-    const backlog = store.backlog({ totalsOnly: true });
+    const backlog = outbox.backlog({ totalsOnly: true });
     pending = backlog.then(
-      (read) => read.pending,
+      (read) => read.pending + read.parked,
       () => undefined,
     );
     return await backlog;
@@ -37,10 +55,20 @@ export function createBacklogGauges({ store, destinations, metrics, clock }: Bac
     byDestination: paced(clock, async () => {
       const isEmpty = (await pending) === 0;
       pending = Promise.resolve(undefined);
-      const byDestination = isEmpty ? NONE : (await store.backlog()).byDestination;
+      const byDestination = isEmpty ? NONE : (await outbox.backlog()).byDestination;
+      const figures = await operations.figures(RECENT_MINUTES).catch(withoutTable);
+      gates.showRecent(
+        new Map(
+          destinations.map((name) => [
+            name,
+            { recent: recentDeliveries(figures, name), parked: byDestination.get(name)?.parked ?? 0 },
+          ]),
+        ),
+      );
       for (const name of destinations) {
-        const { pending, oldestPendingAgeMs } = byDestination.get(name) ?? { pending: 0, oldestPendingAgeMs: null };
+        const { pending = 0, due = 0, oldestPendingAgeMs } = byDestination.get(name) ?? {};
         metrics.destinationBacklog(name, pending, (oldestPendingAgeMs ?? 0) / 1000);
+        metrics.destinationDue(name, isHeld(name) ? 0 : due);
       }
     }),
   };

@@ -3,15 +3,7 @@ import { type Linked, LinkedList } from "../../model/linkedList.ts";
 import type { ClaimedRow, ClaimToken, MessageId, Outcome } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
-import type {
-  ClaimRequest,
-  ClaimResult,
-  ClaimScope,
-  Lease,
-  OutboxStore,
-  ReceiptClaim,
-  SettledRows,
-} from "../../ports/store.ts";
+import type { ClaimQueues, ClaimRequest, ClaimResult, Lease, OutboxStore, SettledRows } from "../../ports/store.ts";
 import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import { sharedController } from "../../time/wait.ts";
@@ -105,14 +97,14 @@ export class Claims {
    * Claims rows; each of them must be settled, or left to its lease.
    *
    * @param limit most rows
-   * @param scope which rows to choose from; undefined for all
+   * @param queues which destinations to claim for
    * @throws StoreError
    */
-  async make(limit: number, scope: ClaimScope | undefined): Promise<{ result: ClaimResult; claim: HeldClaim }> {
+  async make(limit: number, queues: ClaimQueues): Promise<{ result: ClaimResult; claim: HeldClaim }> {
     const { store, clock, metrics } = this.#options;
     const { request, claimedAt } = this.#request(Math.min(limit, this.#mostRows));
     const { token } = request;
-    const claiming = store.claim(scope === undefined ? request : { ...request, scope });
+    const claiming = store.claim({ ...request, queues });
     const result = await claiming
       .catch((error: unknown) => {
         metrics.outboxProcessError();
@@ -131,16 +123,15 @@ export class Claims {
    * A claim for a receipt to make.
    *
    * @param limit most rows
-   * @param onMade called when it has claimed rows
+   * @returns its request; and what to call with the rows that the receipt has claimed
    */
-  ofReceipt(limit: number, onMade: (rows: readonly ClaimedRow[], claim: HeldClaim) => void): ReceiptClaim {
+  ofReceipt(limit: number): { request: ClaimRequest; made: (rows: readonly ClaimedRow[]) => HeldClaim } {
     const { request, claimedAt } = this.#request(limit);
-    const onClaimed = (rows: readonly ClaimedRow[]): void => {
-      if (rows.length === 0) return;
+    const made = (rows: readonly ClaimedRow[]): HeldClaim => {
       this.#options.metrics.claimRows("poller", rows.length);
-      onMade(rows, this.#hold(request.token, rows, claimedAt));
+      return this.#hold(request.token, rows, claimedAt);
     };
-    return { request, onClaimed };
+    return { request, made };
   }
 
   /** After a slow claim the next ones take fewer rows: one that lasts longer than its lease would deliver nothing. */

@@ -5,11 +5,11 @@ import {
   type DeliverableRow,
   type DestinationOf,
   EXPIRED,
+  maxAttemptsInEffect,
   nowhere,
   type Outcome,
   reasonTooLarge,
 } from "../../model/rows.ts";
-import { compileTopicPattern } from "../../model/topicPattern.ts";
 import type { Destination, OutboundMessage } from "../../ports/destination.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -17,7 +17,8 @@ import type { Clock, Random } from "../../time/clock.ts";
 import { HEALTHY, NOT_ASKED, type ReceiverReport } from "../destinations/breaker.ts";
 import type { Redact } from "../redaction/redact.ts";
 import type { EventWriter } from "./cloudEvents.ts";
-import { hasAttemptsLeft, maxAttemptsInEffect, type RetryPolicy, verdictOf } from "./failure.ts";
+import { hasAttemptsLeft, type RetryPolicy, verdictOf } from "./failure.ts";
+import { chosen, compileDestinationOf, compileRoutes, compileRouting, type Routing } from "./routing.ts";
 import {
   type Address,
   compileOutboundHeaders,
@@ -92,6 +93,7 @@ export interface DeliveryResult {
 }
 
 export interface Delivery {
+  readonly routing: Routing;
   readonly destinationOf: DestinationOf;
   /**
    * Delivers one claimed row. Never rejects: everything becomes the row's outcome.
@@ -131,12 +133,13 @@ class RefusedError extends Error {
 export function createDelivery(setup: DeliverySetup): Delivery {
   const { clock, redact, log } = setup;
   const routes = compileRoutes(setup.routes.map((route) => prepareRoute(route, setup.targets)));
-  const redirected = new Map([...setup.targets.keys()].map((name) => [name, routesTo(name, setup)]));
+  const routesOf = new Map([...setup.targets.keys()].map((name) => [name, routesTo(name, setup)]));
   return {
+    routing: compileRouting(setup.routes),
     destinationOf: compileDestinationOf(routes, setup.targets),
     async deliver(row, signal, isProbe = false) {
       const startedAt = clock.monotonic();
-      const routesOfRow = row.destinationOverride === null ? routes : redirected.get(row.destinationOverride);
+      const routesOfRow = chosen(row, (destination) => routesOf.get(destination), routes);
       const route = row.topic === null ? undefined : routesOfRow?.match(row.topic);
       const attempt = await attemptOf(setup, row, route, signal);
       const report = reportOf(attempt, redact);
@@ -252,14 +255,13 @@ function count(
 function reportOf(attempt: Attempt, redact: Redact): ReceiverReport {
   if (attempt.kind === "sent") return HEALTHY;
   const { error } = attempt;
-  if (attempt.kind !== "failed") {
-    const wasSent = attempt.kind === "interrupted" && attempt.wasSent;
-    return wasSent ? { receiver: "unknown", reason: redact(reasonOf(error)) } : NOT_ASKED;
-  }
+  const reason = redact(reasonOf(error));
+  if (attempt.kind === "interrupted")
+    return attempt.wasSent ? { receiver: "unknown", reason, isInterrupted: true } : NOT_ASKED;
+  if (attempt.kind === "refused") return { receiver: "unasked", reason };
   const receiver = verdictOf(error);
-  if (receiver === "healthy" || receiver === "unasked") return { receiver };
   const retryAfterMs = receiver === "failed" ? publishErrorOf(attempt)?.retryAfterMs : undefined;
-  return { receiver, retryAfterMs, reason: redact(reasonOf(error)) };
+  return { receiver, retryAfterMs, reason };
 }
 
 function isDeliverable(row: ClaimedRow): row is DeliverableRow {
@@ -271,7 +273,7 @@ function undeliverable({ topic, tooLarge = null }: ClaimedRow): string {
   return `the column of the ${topic === null ? "topic" : "payload"} is NULL: there is nothing to deliver`;
 }
 
-/** The routes of rows that were replayed to a destination: its own, and one without a transform for other topics. */
+/** The routes of rows with a destination: its own, and one without a transform for other topics. */
 function routesTo(destination: string, { routes, targets }: DeliverySetup) {
   const own = routes.filter((route) => route.destination === destination);
   const other = {
@@ -386,50 +388,4 @@ function reasonOf(error: unknown): string {
   } catch {
     return "an error without a text was thrown";
   }
-}
-
-/** Ordered routes: the first whose pattern matches the topic wins (spec, "routes"). */
-interface Routes<R> {
-  /** The route of a topic; undefined when none matches. */
-  match(topic: string): R | undefined;
-}
-
-/**
- * Where rows go: to the destination to which an operator replayed them, else to that of the first route that matches.
- *
- * @param destinations those configured
- */
-export function compileDestinationOf(
-  routes: Routes<{ readonly destination: string }>,
-  destinations: Pick<ReadonlySet<string>, "has">,
-): DestinationOf {
-  return ({ topic, destinationOverride }) => {
-    if (destinationOverride !== null) return destinations.has(destinationOverride) ? destinationOverride : undefined;
-    return topic === null ? undefined : routes.match(topic)?.destination;
-  };
-}
-
-/** Cached topics per set of routes; then the cache is cleared, so that ids in topics cannot fill it. */
-const REMEMBERED_TOPICS = 1024;
-
-/**
- * Compiles routes. Most services have few topics, so results are cached: a cached match took 0.03 µs, an evaluated one
- * up to 0.5 µs a pattern.
- *
- * @param routes in order of precedence
- * @throws Error when a pattern is refused
- */
-export function compileRoutes<R extends { readonly topicPattern: string }>(routes: readonly R[]): Routes<R> {
-  const compiled = routes.map((route) => ({ route, matches: compileTopicPattern(route.topicPattern) }));
-  const remembered = new Map<string, R | undefined>();
-  return {
-    match(topic) {
-      const known = remembered.get(topic);
-      if (known !== undefined || remembered.has(topic)) return known;
-      const found = compiled.find(({ matches }) => matches(topic))?.route;
-      if (remembered.size >= REMEMBERED_TOPICS) remembered.clear();
-      remembered.set(topic, found);
-      return found;
-    },
-  };
 }

@@ -45,8 +45,6 @@ export function verdictOf(error: unknown): ReceiverReport["receiver"] {
 
 /** The default limit of a wait, and the limit up to which `Retry-After` always counts. */
 export const MAX_RETRY_DELAY_MS = 60_000;
-/** Default of the column `max_attempts`. */
-export const COLUMN_MAX_ATTEMPTS = 5;
 /** Largest random share of the delay, so that rows that failed together do not return together. */
 const JITTER = 0.25;
 const FACTOR = 2;
@@ -114,17 +112,6 @@ function scheduled(schedule: readonly number[], jitter: number): RetryPolicy {
     const wait = schedule[Math.min(Math.max(attempt, 0), schedule.length - 1)] ?? 0;
     return Math.floor(Math.max(wait * (1 + random() * jitter), Math.min(longestAsked, retryAfterMs ?? 0)));
   };
-}
-
-/**
- * The attempts of a row: the destination's number wins where the row has the column's default. Any other value was
- * chosen for the row.
- *
- * @param ofRow the row's `max_attempts`
- * @param ofDestination `maxAttempts` of its destination, if it has one
- */
-export function maxAttemptsInEffect(ofRow: number, ofDestination: number | undefined): number {
-  return ofRow === COLUMN_MAX_ATTEMPTS ? (ofDestination ?? ofRow) : ofRow;
 }
 
 /**

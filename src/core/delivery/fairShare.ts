@@ -185,6 +185,12 @@ export class FairShare {
     if (state !== undefined) state.deniedAt = Number.NEGATIVE_INFINITY;
   }
 
+  /** Whether deliveries to a destination hang or are slow. */
+  isSlow(destination: string): boolean {
+    const state = this.#states.get(destination);
+    return state !== undefined && this.#isSlow(state, this.#clock.monotonic());
+  }
+
   /** Whether a destination is slow or fails. */
   isUnhealthy(destination: string): boolean {
     if (!this.#states.has(destination)) return false;

@@ -8,6 +8,8 @@ export interface HeldRow {
   /** The claim it came in. */
   readonly claim: HeldClaim;
   readonly destination: string;
+  /** It has failed before. */
+  readonly isRetry: boolean;
 }
 
 /** A claimed row that waits for its delivery. */
@@ -57,9 +59,14 @@ export class KeyQueues {
     return ready;
   }
 
-  /** Keys whose first row, waiting or in delivery, goes to a destination. */
-  *keysAt(destination: string): Iterable<string> {
-    for (const [key, queue] of this.#keys) if (queue.destination === destination) yield key;
+  /** The destination at which rows of a key wait now; undefined if no row of it is ready or in delivery. */
+  destinationOf(key: string | null): string | undefined {
+    return this.#queueOf(key)?.destination;
+  }
+
+  /** Destinations at which rows wait, or have waited. */
+  destinations(): readonly string[] {
+    return [...this.#destinations.keys()];
   }
 
   add(entry: QueuedRow): void {
@@ -197,8 +204,6 @@ export class Releases {
    * delivery.
    */
   readonly #onArrival = new Set<HeldRow>();
-  /** Rows released because too many waited, with the destination at which they did. */
-  readonly #overflow = new Map<HeldRow, string>();
 
   /**
    * A claim begins.
@@ -215,14 +220,8 @@ export class Releases {
     this.#keysOfClaims = this.#keysOfClaims.filter((each) => each !== keys);
   }
 
-  /**
-   * A row goes back; the row of each call is passed to `settled` later.
-   *
-   * @param overfull the destination at which too many wait, if that is why
-   */
-  add(entry: HeldRow, overfull?: string): void {
-    const { key } = entry;
-    if (overfull !== undefined) this.#overflow.set(entry, overfull);
+  /** A row goes back; the row of each call is passed to `settled` later. */
+  add({ key }: HeldRow): void {
     if (key === null) return;
     this.#keys.set(key, (this.#keys.get(key) ?? 0) + 1);
     for (const keys of this.#keysOfClaims) keys.add(key);
@@ -238,11 +237,6 @@ export class Releases {
     return this.#onArrival.size > 0;
   }
 
-  /** Whether rows of an overfull destination go back: a claim for it would miss them. */
-  overflowAt(destination: string): boolean {
-    return [...this.#overflow.values()].includes(destination);
-  }
-
   /**
    * A row is settled. Where the database could not write its outcome, or not yet, claims from now on return no later row
    * of its key.
@@ -252,8 +246,7 @@ export class Releases {
    */
   settled(entry: HeldRow, isBack: boolean): boolean {
     if (isBack) this.#isBack(entry);
-    const wasLastOverflow = this.#overflow.delete(entry) && this.#overflow.size === 0;
-    return this.#onArrival.delete(entry) || wasLastOverflow;
+    return this.#onArrival.delete(entry);
   }
 
   #isBack({ key }: HeldRow): void {

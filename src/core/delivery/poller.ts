@@ -2,17 +2,11 @@ import { StoppingError } from "../../model/errors.ts";
 import type { ClaimedRow, ClaimToken, Outcome } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
-import {
-  type ClaimResult,
-  type ClaimScope,
-  NO_DESTINATION,
-  type OutboxStore,
-  type ReceiptClaim,
-} from "../../ports/store.ts";
+import { type ClaimResult, NO_DESTINATION, type OutboxStore, type ReceiptClaim } from "../../ports/store.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import { NOT_ASKED, type Verdict } from "../destinations/breaker.ts";
 import type { DestinationGates } from "../destinations/gates.ts";
-import { ClaimScopes, type FurtherClaim } from "./claimScopes.ts";
+import { ClaimRooms } from "./claimRooms.ts";
 import { Claims, type HeldClaim, MAX_CLAIM_BYTES } from "./claims.ts";
 import type { Delivery } from "./deliver.ts";
 import { FairShare } from "./fairShare.ts";
@@ -52,29 +46,26 @@ export class Poller {
   readonly #queues = new KeyQueues();
   readonly #share: FairShare;
   readonly #releases = new Releases();
-  readonly #scopes: ClaimScopes;
+  readonly #rooms: ClaimRooms;
   #passing: Promise<unknown> = Promise.resolve();
-  readonly #furtherClaims = new Set<Promise<void>>();
-  /** Running receipts that may claim, with the most rows of each. */
-  #receipts: readonly { readonly limit: number; readonly ended: Promise<unknown> }[] = [];
-  /** No due row was left when a usual claim was last made, or rows of a receipt were left to one. */
+  /** Most rows that running receipts may claim. */
+  #receiving = 0;
+  /** No due row was left when a claim was last made, or rows of a receipt were left to one. */
   #isCaughtUp = false;
-  /** Why a further claim failed: the next pass fails with it. */
-  #furtherError: unknown;
-  /** The usual claim is being repeated alone: no further claims begin. */
-  #claimsAlone = false;
-  /** The last usual claim found only rows behind those of further claims: the next one goes first. */
-  #usualFirst = false;
+  /** Destinations of which the database probably has due rows that are not claimed yet. */
+  #unread: ReadonlySet<string> = new Set();
+  /** Rows that the last claim read wait for an earlier row of their key, which may be in delivery here. */
+  #hasHeldBack = false;
+  /** Of a table with one queue: destinations that were closed when a claim returned a row of theirs. */
+  readonly #closedInQueue = new Set<string>();
   #inDelivery = 0;
   #stopping = false;
   #cutOff = false;
-  /** The last pass ended early because claims were held up. */
+  /** The last pass ended early because rows on their way back held up claims. */
   #isHeldUp = false;
-  /** When a claim that has not read all of its scope goes on; monotonic ms. */
-  #claimGoesOnAt = Number.POSITIVE_INFINITY;
   /** Until when a row that this process failed to deliver waits for its retry; monotonic ms. */
   #retriesUntil = Number.NEGATIVE_INFINITY;
-  #onDeliveriesEnded: (() => void)[] = [];
+  #onRest: (() => void)[] = [];
   #claimed = 0;
   /** Since when claims have been held up, or rows have waited while every slot is in use; monotonic ms. */
   #strainedSince = Number.POSITIVE_INFINITY;
@@ -85,11 +76,10 @@ export class Poller {
     this.#claims = new Claims(options);
     const wasUnhealthy = (destination: string) => gates.wasUnhealthy(destination);
     this.#share = new FairShare({ concurrency, isShared: destinations.length > 1, wasUnhealthy, clock });
-    this.#scopes = new ClaimScopes({
+    this.#rooms = new ClaimRooms({
       queues: this.#queues,
       share: this.#share,
       gates,
-      releases: this.#releases,
       destinations,
       batchSize,
       claimBytes: MAX_CLAIM_BYTES,
@@ -117,38 +107,41 @@ export class Poller {
   }
 
   /**
-   * Lets a receipt claim what it stores, where that would be claimed next: no other row is due, there is room, and no
-   * destination is unhealthy or held up by its limits. Other rows go the usual way.
+   * A claim for a receipt to make, if its rows would be claimed next: no other row is due, there is room, and no
+   * destination is unhealthy or held up by its limits.
    *
-   * @param rows how many it stores
-   * @param insert makes the receipt, and the claim where there is one
-   * @returns what `insert` does
+   * @param rows how many the receipt stores
+   * @returns undefined if it is not to claim; its rows are then claimed by a pass
    */
-  async receive<T>(rows: number, insert: (claim: ReceiptClaim | undefined) => Promise<T>): Promise<T> {
+  claimForReceipt(rows: number): ReceiptClaim | undefined {
     const limit = Math.min(rows, this.#roomForReceipts());
     if (limit < rows) this.#isCaughtUp = false;
-    if (limit <= 0) return await insert(undefined);
-    const receipt = { limit, ended: this.#receive(limit, insert) };
-    this.#receipts = [...this.#receipts, receipt];
-    try {
-      return await receipt.ended;
-    } finally {
-      this.#receipts = this.#receipts.filter((each) => each !== receipt);
-    }
+    if (limit <= 0) return undefined;
+    const { request, made } = this.#claims.ofReceipt(limit);
+    const releasedKeys = this.#releases.claimBegan();
+    this.#receiving += limit;
+    const end = (claimed: readonly ClaimedRow[]): void => {
+      this.#receiving -= limit;
+      if (claimed.length > 0) this.#acceptAll(claimed, made(claimed), releasedKeys);
+      this.#releases.claimEnded(releasedKeys);
+      this.#reportEnd();
+    };
+    return { request, end };
   }
 
-  /** Rows were added to the outbox: empty claims are repeated soon. */
-  wake(): void {
-    this.#scopes.wake();
-  }
-
-  /** Longest wait for the next pass in ms: due retries, breakers and unfinished claims send no wake. */
+  /** Longest wait for the next pass in ms: due retries and breakers send no wake. */
   get nextPassWithinMs(): number {
     const { gates, clock, pollIntervalMs } = this.#options;
-    const now = clock.monotonic();
-    const forRetriesMs = now < this.#retriesUntil ? pollIntervalMs : Number.POSITIVE_INFINITY;
-    const claimGoesOnMs = Math.max(0, this.#claimGoesOnAt - now);
-    return Math.min(this.#scopes.nextClaimWithinMs, gates.changesWithinMs, claimGoesOnMs, forRetriesMs);
+    const forRetriesMs = clock.monotonic() < this.#retriesUntil ? pollIntervalMs : Number.POSITIVE_INFINITY;
+    // A change that is overdue, as behind a pause, must not repeat passes at once.
+    const changesWithinMs = Math.max(gates.changesWithinMs, LEAST_WAIT_MS);
+    return Math.min(this.#rooms.nextWithinMs, changesWithinMs, forRetriesMs);
+  }
+
+  /** @param names of destinations that no process alive has configured: rows that are pinned to them die */
+  claimUnknown(names: readonly string[]): void {
+    this.#rooms.unknown = names;
+    if (names.length > 0) this.#options.onMayClaim();
   }
 
   /** Rows claimed so far. */
@@ -162,11 +155,16 @@ export class Poller {
    */
   get needsHelp(): boolean {
     const { clock, destinations } = this.#options;
-    return clock.monotonic() - this.#strainedSince > STRAINED_MS || destinations.some((each) => this.isSlow(each));
+    return clock.monotonic() - this.#strainedSince > STRAINED_MS || destinations.some((each) => this.isUnhealthy(each));
   }
 
-  /** Whether deliveries to a destination hang, are slow or fail. */
+  /** As {@link FairShare.isSlow}. */
   isSlow(destination: string): boolean {
+    return this.#share.isSlow(destination);
+  }
+
+  /** As {@link FairShare.isUnhealthy}. */
+  isUnhealthy(destination: string): boolean {
     return this.#share.isUnhealthy(destination);
   }
 
@@ -209,9 +207,7 @@ export class Poller {
     try {
       // A running claim ends first; its rows are released.
       await this.#passing.catch(() => {});
-      await Promise.all(this.#furtherClaims);
-      await Promise.allSettled(this.#receipts.map(({ ended }) => ended));
-      if (this.#inDelivery > 0) await new Promise<void>((resolve) => this.#onDeliveriesEnded.push(resolve));
+      if (!this.#isAtRest) await new Promise<void>((resolve) => this.#onRest.push(resolve));
       await this.#claims.flushed();
     } finally {
       cutoff.removeEventListener("abort", cut);
@@ -221,125 +217,109 @@ export class Poller {
   // Claiming
 
   async #pass(): Promise<"again" | "idle" | "full"> {
-    this.#claimGoesOnAt = Number.POSITIVE_INFINITY;
     // No event signals the turn of an unhealthy destination.
     this.#dispatch();
     this.#releaseOverflow();
-    const failure = this.#furtherError;
-    this.#furtherError = undefined;
-    if (failure !== undefined) throw failure;
-    if (!this.#usualFirst) this.#claimFurther();
-    this.#isHeldUp = !this.#mayClaim();
+    this.#isHeldUp = this.#releases.holdUpClaims;
     if (this.#stopping || this.#isHeldUp) return "idle";
-    const limit = this.#scopes.usualLimit;
-    const { rows, more, goesOnInMs } = await this.#claimUsual(limit);
-    if (goesOnInMs !== undefined) this.#claimGoesOnAt = this.#options.clock.monotonic() + goesOnInMs;
-    this.#claimFurther();
-    if (!more || rows.length === 0 || this.#stopping) return "idle";
-    this.#isHeldUp = !this.#mayClaim();
-    if (!this.#isHeldUp) return "again";
+    const room = this.#roomForClaim();
+    const { limit } = this.#rooms;
+    const { rows, more, heldBack, unread = NONE } = room.size === 0 ? NOTHING : await this.#claim(limit, room);
+    this.#hasHeldBack = heldBack > 0;
+    this.#unread = new Set(this.#options.destinations.filter((each) => unread.has(each) || !room.has(each)));
+    this.#isCaughtUp = !more && room.size > 0;
+    this.#isHeldUp = this.#releases.holdUpClaims;
+    if (!more || this.#stopping || this.#isHeldUp) return "idle";
+    if (unread.size === 0 || this.#options.destinations.some((each) => unread.has(each) && this.#mayClaimFor(each))) {
+      this.#unread = NONE;
+      return "again";
+    }
     // After a few rows, or some that go back, the next claim waits for others to share it.
-    return this.#scopes.hasRoom() || 2 * rows.length < limit ? "idle" : "full";
+    return 2 * rows.length < limit ? "idle" : "full";
+  }
+
+  /** The destinations to claim for. One queue of all is claimed from while few rows wait, and its first row may go out. */
+  #roomForClaim(): ReadonlyMap<string, number> {
+    const { store, destinations } = this.#options;
+    if (store.hasQueues) return this.#rooms.all();
+    for (const each of this.#closedInQueue) if (!this.#rooms.isClosed(each)) this.#closedInQueue.delete(each);
+    const { limit } = this.#rooms;
+    const hasRoom = this.#closedInQueue.size === 0 && this.#queues.waiting <= limit / 2;
+    return new Map(hasRoom ? destinations.map((each) => [each, limit]) : []);
+  }
+
+  #mayClaimFor(destination: string): boolean {
+    if (this.#releases.holdUpClaims) return false;
+    return this.#options.store.hasQueues ? this.#rooms.of(destination) > 0 : this.#roomForClaim().size > 0;
   }
 
   /** Rows that a receipt may claim. More would wait here while other replicas may have free slots. */
   #roomForReceipts(): number {
-    if (!this.#isCaughtUp || this.#stopping || !this.#mayClaim() || !this.#scopes.areFree()) return 0;
+    if (!this.#isCaughtUp || this.#stopping || this.#releases.holdUpClaims || !this.#rooms.areFree()) return 0;
     const soon = this.#share.beginWithin(RECEIVED_WAIT_MS);
-    let room = Math.min(soon, this.#options.batchSize) - this.#queues.waiting;
-    for (const { limit } of this.#receipts) room -= limit;
-    return room;
-  }
-
-  async #receive<T>(limit: number, insert: (claim: ReceiptClaim) => Promise<T>): Promise<T> {
-    const releasedKeys = this.#releases.claimBegan();
-    try {
-      return await insert(this.#claims.ofReceipt(limit, (rows, claim) => this.#acceptAll(rows, claim, releasedKeys)));
-    } finally {
-      this.#releases.claimEnded(releasedKeys);
-    }
+    return Math.min(soon, this.#options.batchSize) - this.#queues.waiting - this.#receiving;
   }
 
   #releaseOverflow(): void {
-    for (const destination of this.#scopes.overfull()) {
-      for (const entry of this.#queues.dropAt(destination)) this.#release(entry, destination);
+    const { hasQueues } = this.#options.store;
+    for (const destination of this.#queues.destinations()) {
+      // From one queue of all, the next claim would return the same rows.
+      if (hasQueues ? !this.#rooms.isOverfull(destination) : !this.#rooms.isClosed(destination)) continue;
+      for (const entry of this.#queues.dropAt(destination)) this.#release(entry);
     }
   }
 
-  /** A running further claim holds back the rows behind its own: if only those are left, claims again alone. */
-  async #claimUsual(limit: number): Promise<ClaimResult> {
-    const { begun } = this.#share;
-    const onRows = () => this.#scopes.usualEnded(this.#share.begun - begun);
-    const result = await this.#claim(limit, this.#scopes.usual(), onRows);
-    this.#isCaughtUp = !result.more;
-    this.#usualFirst = false;
-    if (!this.#hasMissedRows(result) || this.#stopping) return result;
-    this.#claimsAlone = true;
-    try {
-      await Promise.all(this.#furtherClaims);
-      if (this.#stopping || !this.#mayClaim()) return result;
-      const alone = await this.#claim(limit, this.#scopes.usual());
-      this.#usualFirst = this.#hasMissedRows(alone);
-      return alone;
-    } finally {
-      this.#claimsAlone = false;
-    }
-  }
-
-  #hasMissedRows({ rows, more }: ClaimResult): boolean {
-    // What it leaves out may have changed while the claim ran.
-    return this.#scopes.usual() !== undefined && more && rows.length === 0;
-  }
-
-  /** Begins the further claims that are due, in parallel: one that reads past a million rows takes long. */
-  #claimFurther(): void {
-    if (this.#stopping || this.#claimsAlone || this.#releases.holdUpClaims || this.#furtherError !== undefined) return;
-    for (const further of this.#scopes.further()) {
-      const claim = this.#makeFurther(further).then(() => {
-        this.#furtherClaims.delete(claim);
-        this.#claimFurther();
-      });
-      this.#furtherClaims.add(claim);
-    }
-  }
-
-  async #makeFurther(further: FurtherClaim): Promise<void> {
-    try {
-      const { rows } = await this.#claim(further.limit, further.scope);
-      this.#scopes.furtherEnded(further, rows.length);
-    } catch (error) {
-      this.#scopes.furtherEnded(further, undefined);
-      this.#furtherError = error;
-      this.#options.onMayClaim();
-    }
-  }
-
-  /** @param onRows called before the rows are delivered */
-  async #claim(limit: number, scope: ClaimScope | undefined, onRows = () => {}): Promise<ClaimResult> {
+  async #claim(limit: number, room: ReadonlyMap<string, number>): Promise<ClaimResult> {
+    const { delivery, gates } = this.#options;
     const releasedKeys = this.#releases.claimBegan();
+    const { begun } = this.#share;
+    const probed = new Map(
+      [...room.keys()].map((each) => [each, gates.probed(each)] as const).filter(([, ids]) => ids.length > 0),
+    );
+    this.#rooms.asked(room.keys());
     try {
-      const { result, claim } = await this.#claims.make(limit, scope);
-      onRows();
-      this.#acceptAll(result.rows, claim, releasedKeys);
+      const queues = {
+        room,
+        busy: this.#rooms.busy,
+        exceptIds: [...probed.values()].flat(),
+        routing: delivery.routing,
+      };
+      const { result, claim } = await this.#claims.make(limit, queues);
+      this.#rooms.claimed(this.#share.begun - begun);
+      const returned = this.#acceptAll(result.rows, claim, releasedKeys);
+      for (const each of room.keys()) {
+        if (returned.has(each)) continue;
+        this.#share.passTurn(each);
+        if (probed.has(each)) gates.forgetProbed(each);
+      }
       return result;
     } finally {
       this.#releases.claimEnded(releasedKeys);
     }
   }
 
-  #acceptAll(rows: readonly ClaimedRow[], claim: HeldClaim, releasedKeys: ReadonlySet<string>): void {
+  /** @returns the destinations of the rows */
+  #acceptAll(rows: readonly ClaimedRow[], claim: HeldClaim, releasedKeys: ReadonlySet<string>): ReadonlySet<string> {
+    const returned = new Set<string>();
     for (const row of rows) {
       const destination = this.#options.delivery.destinationOf(row) ?? NO_DESTINATION;
-      this.#accept({ row, key: row.key, claim, destination }, releasedKeys);
+      returned.add(destination);
+      this.#accept({ row, key: row.key, claim, destination, isRetry: row.attempt > 0 }, releasedKeys);
     }
     this.#claimed += rows.length;
     if (rows.length > 0) this.#dispatch();
+    return returned;
   }
 
   #accept(entry: QueuedRow, releasedKeys: ReadonlySet<string>): void {
     const { row, key, destination } = entry;
-    this.#scopes.returned(destination);
-    if (this.#stopping || this.#scopes.isClosed(destination) || (key !== null && releasedKeys.has(key))) {
+    const isClosed = this.#rooms.isClosed(destination);
+    if (isClosed) this.#closedInQueue.add(destination);
+    // Behind a row of its key that waits for a destination with limits it would count as one of their rows.
+    const head = this.#queues.destinationOf(key);
+    const isBehindOther = head !== undefined && head !== destination && this.#options.store.hasQueues;
+    const waitsElsewhere = isBehindOther && this.#rooms.isLimited(head);
+    if (this.#stopping || isClosed || waitsElsewhere || (key !== null && releasedKeys.has(key))) {
       this.#releases.addOnArrival(entry);
       this.#settle(entry, releaseOf(row));
     } else {
@@ -348,12 +328,8 @@ export class Poller {
     }
   }
 
-  #mayClaim(): boolean {
-    return this.#scopes.hasRoom() && !this.#releases.holdUpClaims;
-  }
-
   #claimIfHeldUp(): void {
-    if (!this.#isHeldUp || !this.#mayClaim()) return;
+    if (!this.#isHeldUp || this.#releases.holdUpClaims) return;
     this.#isHeldUp = false;
     this.#options.onMayClaim();
   }
@@ -373,12 +349,21 @@ export class Poller {
       this.#inDelivery += 1;
       void this.#deliver(entry);
     }
-    const isStrained = this.#isHeldUp || (!this.#share.hasSlot && this.#queues.waiting > 0);
+    const isStrained = this.#unread.size > 0 || (!this.#share.hasSlot && this.#queues.waiting > 0);
     this.#strainedSince = isStrained
       ? Math.min(this.#strainedSince, this.#options.clock.monotonic())
       : Number.POSITIVE_INFINITY;
     this.#claimIfHeldUp();
-    if (this.#inDelivery === 0) for (const ended of this.#onDeliveriesEnded.splice(0)) ended();
+    this.#reportEnd();
+  }
+
+  /** No delivery runs, nor a receipt whose rows would be delivered. */
+  get #isAtRest(): boolean {
+    return this.#inDelivery === 0 && this.#receiving === 0;
+  }
+
+  #reportEnd(): void {
+    if (this.#isAtRest) for (const atRest of this.#onRest.splice(0)) atRest();
   }
 
   async #deliver(entry: QueuedRow): Promise<void> {
@@ -396,10 +381,9 @@ export class Poller {
     this.#share.end(slot, verdictOf(outcome));
     this.#inDelivery -= 1;
     this.#countQueued(entry, -1);
-    this.#afterDelivery({ key, claim, destination }, outcome);
+    this.#afterDelivery({ key, claim, destination, isRetry: row.attempt > 0 }, outcome);
     this.#dispatch();
-    if (this.#scopes.wantsMore(destination)) this.#claimFurther();
-    if (this.#scopes.takeBack(destination)) this.#options.onMayClaim();
+    if (this.#unread.has(destination) && this.#mayClaimFor(destination)) this.#options.onMayClaim();
   }
 
   /** @param held without its payload, which may be large */
@@ -430,32 +414,34 @@ export class Poller {
 
   // Settling
 
-  /** Releases a waiting row. @param overfull the destination at which too many wait, if that is why */
-  #release(entry: QueuedRow, overfull?: string): void {
+  #release(entry: QueuedRow): void {
     this.#countQueued(entry, -1);
-    this.#releases.add(entry, overfull);
+    this.#releases.add(entry);
     this.#settle(entry, releaseOf(entry.row));
   }
 
   #settle(held: HeldRow, outcome: Outcome): void {
-    const { claim, destination } = held;
-    const scoped =
-      outcome.kind === "retry" ? { ...outcome, scope: this.#scopes.scopeOf(destination), destination } : outcome;
-    this.#claims.settle(claim, scoped, (settlement) => {
+    const { claim, destination, isRetry } = held;
+    // What follows a retry may be behind the cursor of its queue.
+    const located = outcome.kind === "retry" || isRetry ? { ...outcome, destination } : outcome;
+    this.#claims.settle(claim, located, (settlement) => {
       if (settlement === "abandoned") return;
-      if (this.#releases.settled(held, goesBack(outcome) && settlement !== "busy")) {
-        this.#claimIfHeldUp();
-        this.#claimFurther();
-      }
+      if (this.#hasHeldBack && held.key !== null && !goesBack(outcome)) this.#options.onMayClaim();
+      if (this.#releases.settled(held, goesBack(outcome) && settlement !== "busy")) this.#claimIfHeldUp();
     });
   }
 }
+
+const NONE: ReadonlySet<string> = new Set();
+const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
 
 /** The row as its delivery begins: it may have waited long for a slot, or for the rows before it. */
 function atBegin({ row, claim }: QueuedRow, now: number): ClaimedRow {
   if (row.expiresInMs === null) return row;
   return { ...row, expiresInMs: row.expiresInMs - (now - claim.claimedAt) };
 }
+
+const LEAST_WAIT_MS = 20;
 
 /** A burst that ends sooner is left to one process: mostly a single claim has taken it anyway. */
 const STRAINED_MS = 500;

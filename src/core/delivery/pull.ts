@@ -1,5 +1,5 @@
 import { errorText } from "../../model/errors.ts";
-import { type ClaimToken, type MessageId, reasonTooLarge } from "../../model/rows.ts";
+import { type ClaimToken, type Consumption, type MessageId, reasonTooLarge } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { PullClaim, PulledRow, PullRejection, PullStore } from "../../ports/pullStore.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -37,6 +37,11 @@ export interface PullResult<T> {
   readonly lost: readonly MessageId[];
   /** Whether the operation changed any row. */
   readonly held: boolean;
+}
+
+/** The sources whose messages clients pull. */
+export function pullSourcesOf(sources: Readonly<Record<string, { readonly consumption: Consumption }>>) {
+  return Object.keys(sources).filter((name) => sources[name]?.consumption === "pull");
 }
 
 /** What a pull client does with the rows of a source (design, "Pull rows"). All methods reject with `StoreError`. */

@@ -1,14 +1,14 @@
 import { relayDeath } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
-import type { InboxStore, RelayRequest, UnrelayedRows } from "../../ports/store.ts";
+import type { InboxStore, RelayRules, UnrelayedRows } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
 
 /**
  * Received headers that are not forwarded: they describe the old connection or the framing of the old body (RFC 9110,
  * sections 7.6 and 12), or the relay writes them itself. A `content-type` is forwarded only when it names JSON.
  */
-const CONNECTION_HEADERS: RelayRequest["droppedHeaders"] = {
+export const CONNECTION_HEADERS: RelayRules["droppedHeaders"] = {
   names: `
     connection content-encoding content-length date expect forwarded host http2-settings keep-alive max-forwards
     origin priority proxy-connection range referer te trailer transfer-encoding upgrade upgrade-insecure-requests
@@ -21,14 +21,9 @@ const CONNECTION_HEADERS: RelayRequest["droppedHeaders"] = {
 
 interface RelayOptions {
   readonly store: InboxStore;
-  /** Per push source, the parts of its topic template around `{{ eventType }}`. */
-  readonly topics: RelayRequest["topics"];
-  /** Push sources with `keyScope: source`. */
-  readonly ownKeySources: RelayRequest["ownKeySources"];
+  readonly rules: RelayRules;
   /** Most rows of one pass (`inbox.relay.batchSize`). */
   readonly batchSize: number;
-  /** `inbox.relay.maxAttempts` */
-  readonly maxAttempts: number;
   /** Called after rows were added to the outbox. */
   readonly onRelayed: () => void;
   readonly clock: Clock;
@@ -49,14 +44,12 @@ export class Relay {
 
   /** Relays one batch. @returns `again` when more rows wait */
   async pass(): Promise<"again" | "idle"> {
-    const { store, topics, ownKeySources, batchSize, maxAttempts, metrics, log, clock } = this.#options;
+    const { store, rules, batchSize, metrics, log, clock } = this.#options;
     const startedAt = clock.monotonic();
-    const result = await store
-      .relay({ limit: batchSize, topics, ownKeySources, maxAttempts, droppedHeaders: CONNECTION_HEADERS })
-      .catch((error: unknown) => {
-        metrics.inboxRelayError();
-        throw error;
-      });
+    const result = await store.relay({ ...rules, limit: batchSize }).catch((error: unknown) => {
+      metrics.inboxRelayError();
+      throw error;
+    });
     if (result.relayed > 0) {
       metrics.inboxMessages("forwarded", result.relayed);
       metrics.claimRows("relay", result.relayed);
@@ -84,8 +77,8 @@ export class Relay {
    * @throws StoreError when the database does not answer
    */
   async gauge(): Promise<void> {
-    const { store, topics, metrics } = this.#options;
-    const sources = Object.keys(topics);
+    const { store, rules, metrics } = this.#options;
+    const sources = Object.keys(rules.topics);
     metrics.inboxOldestPendingAge(((await store.oldestPendingAgeMs(sources)) ?? 0) / 1000);
     const unrelayed = await store.unrelayed(sources, UNRELAYED_LIMIT);
     metrics.inboxUnrelayed(unrelayed.reduce((sum, { count }) => sum + count, 0));

@@ -1,18 +1,16 @@
-import type { ReceiptClaim, Store } from "../../ports/store.ts";
+import type { Store } from "../../ports/store.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import type { Poller } from "./poller.ts";
 
 interface WatchOptions {
   readonly store: Pick<Store, "isOutboxWatched" | "glanceAtOutbox" | "callForHelp">;
-  readonly poller: Pick<Poller, "pass" | "receive" | "needsHelp" | "claimed" | "nextPassWithinMs">;
+  readonly poller: Pick<Poller, "pass" | "needsHelp" | "claimed" | "nextPassWithinMs">;
   /** Wait between passes without a wake, in ms (`outbox.pollIntervalMs`; longer while a capture wakes this poller). */
   readonly pollIntervalMs: () => number;
   /** How many times longer than in a small fleet a poller may rest. */
   readonly fleetFactor: () => number;
   /** Called before a pass that may claim rows. */
   readonly beforeClaims: () => Promise<void>;
-  /** Whether the state of the destinations was read lately. */
-  readonly knowsDestinations: () => boolean;
   /** The next pass is due. */
   readonly onWake: () => void;
   readonly clock: Clock;
@@ -59,12 +57,6 @@ export class OutboxWatch {
   get isIdle(): boolean {
     this.#noteClaims();
     return this.mayRest && this.#options.clock.monotonic() - this.#busyAt >= BUSY_MS;
-  }
-
-  /** As {@link Poller.receive}, but claims nothing while the state of the destinations may be outdated. */
-  receive<T>(rows: number, insert: (claim: ReceiptClaim | undefined) => Promise<T>): Promise<T> {
-    const { poller, knowsDestinations } = this.#options;
-    return knowsDestinations() ? poller.receive(rows, insert) : insert(undefined);
   }
 
   /** Rows were added, or a claim may be made now. */

@@ -17,8 +17,10 @@ export interface ReceiverReport {
   readonly receiver: Verdict | "unasked";
   /** The wait in ms that a failed receiver asked for, if any. */
   readonly retryAfterMs?: number | undefined;
-  /** Why the delivery failed, redacted; of `failed` and `unknown`. */
+  /** Why the delivery failed, redacted; undefined if it succeeded or did not begin. */
   readonly reason?: string | undefined;
+  /** It was cut off, so that it may have succeeded. */
+  readonly isInterrupted?: boolean;
 }
 
 export const HEALTHY: ReceiverReport = { receiver: "healthy" };

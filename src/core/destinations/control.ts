@@ -1,18 +1,24 @@
-import { CellError } from "../../model/errors.ts";
-import { parseDuration } from "../../model/text.ts";
-import { type DestinationStore, destinationState, type SharedDestination } from "../../ports/destinationStore.ts";
-import type { NewAuditEntry } from "../../ports/operationsStore.ts";
+import { withoutTable } from "../../model/errors.ts";
+import {
+  type DestinationStore,
+  destinationState,
+  RECENT_MINUTES,
+  type RecentDeliveries,
+  type SharedDestination,
+} from "../../ports/destinationStore.ts";
+import type { MinuteFigures, OperationsStore } from "../../ports/operationsStore.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { OutboxBacklog, OutboxStore } from "../../ports/store.ts";
 import type { Audit } from "../operations/audit.ts";
-import type { DestinationOverview } from "../operations/shown.ts";
+import type { DestinationOverview, OperationsSettings } from "../operations/shown.ts";
 
 interface DestinationControlOptions {
   /** Section `destinations`. */
-  readonly destinations: Readonly<Record<string, ConfiguredDestination>>;
+  readonly destinations: OperationsSettings["destinations"];
   readonly store: {
     readonly destinations: Pick<DestinationStore, "isAvailable" | "states" | "pause" | "resume">;
     readonly outbox: Pick<OutboxStore, "backlog">;
+    readonly operations: Pick<OperationsStore, "figures">;
   };
   readonly audit: Audit;
   readonly log: Log;
@@ -23,9 +29,6 @@ interface PauseRequest {
   /** Ends by itself after this time; undefined for never. */
   readonly forMs: number | undefined;
 }
-
-/** The duration of a pause, in few digits, so that the OpenAPI document can have the whole pattern. */
-export const PAUSE_DURATION = /^[1-9][0-9]{0,3}[smhd]$/;
 
 /** Lists, pauses and resumes destinations, for the command and the admin routes; logs each change. */
 export class DestinationControl {
@@ -51,79 +54,44 @@ export class DestinationControl {
   /** @throws StoreError */
   async list(): Promise<readonly DestinationOverview[]> {
     const { destinations, store } = this.#options;
-    const [shared, { byDestination }] = await Promise.all([
+    const [shared, { byDestination }, figures] = await Promise.all([
       this.canPause ? store.destinations.states() : [],
       store.outbox.backlog(),
+      store.operations.figures(RECENT_MINUTES).catch(withoutTable),
     ]);
-    return destinationOverview(destinations, shared, byDestination);
+    return destinationOverview(destinations, shared, byDestination, figures);
   }
 
   /** @param name one that is known. @throws StoreError */
   async pause(name: string, { reason, forMs }: PauseRequest, by: string): Promise<void> {
     const { store, audit, log } = this.#options;
     const until = forMs === undefined ? "until resumed" : `for ${Math.round(forMs / 1000)} s`;
-    const entry = { actor: by, action: "pause", target: name, detail: `${until}: ${reason}` };
-    await this.#noting(entry, store.destinations.pause(name, { by, reason, forMs }));
-    await audit.add(entry);
+    await store.destinations.pause(name, { by, reason, forMs });
+    await audit.add({ actor: by, action: "pause", target: name, detail: `${until}: ${reason}` });
     log.info({ destination: name, by, reason, forMs }, "destination paused");
   }
 
   /** @param name one that is known. @returns false when it was not paused. @throws StoreError */
   async resume(name: string, by: string): Promise<boolean> {
     const { store, audit, log } = this.#options;
-    const entry = { actor: by, action: "resume", target: name, detail: null };
-    const resumed = await this.#noting(entry, store.destinations.resume(name));
-    if (resumed) await audit.add(entry);
+    const resumed = await store.destinations.resume(name);
+    if (resumed) await audit.add({ actor: by, action: "resume", target: name, detail: null });
     log.info({ destination: name, by, resumed }, resumed ? "destination resumed" : "destination was not paused");
     return resumed;
   }
-
-  /** Notes a change that was made in some cells alone, too. */
-  async #noting<T>(entry: NewAuditEntry, change: Promise<T>): Promise<T> {
-    try {
-      return await change;
-    } catch (error) {
-      if (error instanceof CellError) {
-        const detail = [entry.detail, error.message].filter((text) => text !== null).join("; ");
-        await this.#options.audit.add({ ...entry, detail });
-      }
-      throw error;
-    }
-  }
-}
-
-/**
- * Reads the duration of a pause.
- *
- * @returns ms
- * @throws Error that says what is expected
- */
-export function parsePauseDuration(text: string): number {
-  const ms = PAUSE_DURATION.test(text) ? parseDuration(text) : undefined;
-  if (ms === undefined) {
-    throw new Error(
-      "a whole number from 1 to 9999 and one of the suffixes s, m, h, d, such as 2h, is expected; leave it out for a pause without end",
-    );
-  }
-  return ms;
-}
-
-/** A destination as far as the overview needs its configuration. */
-interface ConfiguredDestination {
-  readonly kind: string;
-  readonly rateLimit?: { readonly perSecond: number } | undefined;
-  readonly circuitBreaker?: object | undefined;
 }
 
 /**
  * Combines the state of the configured destinations, in the order of the configuration.
  *
  * @param shared the state shared by replicas; empty where the table is missing
+ * @param figures of the last {@link RECENT_MINUTES}; undefined where they cannot be read
  */
 export function destinationOverview(
-  configured: Readonly<Record<string, ConfiguredDestination>>,
+  configured: OperationsSettings["destinations"],
   shared: readonly SharedDestination[],
   backlog: OutboxBacklog["byDestination"],
+  figures: readonly MinuteFigures[] | undefined,
 ): readonly DestinationOverview[] {
   const byName = new Map(shared.map((each) => [each.name, each]));
   return Object.entries(configured).map(([name, { rateLimit, circuitBreaker }]) => {
@@ -133,13 +101,19 @@ export function destinationOverview(
     const isClosed = circuitBreaker === undefined || known?.breaker.state === "closed";
     const breaker = (isClosed ? undefined : known?.breaker) ?? null;
     const pause = known?.pause ?? null;
+    const facts = {
+      recent: recentDeliveries(figures, name),
+      parked: waiting?.parked ?? 0,
+      lastSuccessAt: known?.lastSuccessAt ?? null,
+      lastFailureAt: known?.lastFailureAt ?? null,
+    };
     return {
       name,
       state: destinationState({
-        paused: pause !== null,
-        open: breaker?.state === "open",
-        "half-open": breaker?.state === "half-open",
-        slow: known?.isSlow ?? false,
+        ...facts,
+        isPaused: pause !== null,
+        breaker: breaker?.state ?? "closed",
+        isSlow: known?.isSlow ?? false,
       }),
       pause: pause && { by: pause.by, reason: pause.reason, since: pause.at, until: pause.until },
       breaker: breaker && {
@@ -152,9 +126,16 @@ export function destinationOverview(
       inFlight: waiting?.processing ?? 0,
       blockedKeys: waiting?.blockedKeys ?? 0,
       rate: rateLimit === undefined ? null : { perSecond: rateLimit.perSecond, taken: known?.takenPerSecond ?? 0 },
-      lastSuccessAt: known?.lastSuccessAt ?? null,
-      lastFailureAt: known?.lastFailureAt ?? null,
+      ...facts,
       lastError: known?.lastError ?? null,
     };
   });
+}
+
+/** @param figures as those of `destinationOverview` */
+export function recentDeliveries(figures: readonly MinuteFigures[] | undefined, name: string): RecentDeliveries | null {
+  if (figures === undefined) return null;
+  const own = figures.filter((each) => each.kind === "destination" && each.name === name);
+  const sumOf = (counter: keyof RecentDeliveries) => own.reduce((sum, each) => sum + each[counter], 0);
+  return { sent: sumOf("sent"), failed: sumOf("failed"), dead: sumOf("dead") };
 }

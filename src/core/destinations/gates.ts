@@ -1,6 +1,7 @@
 import { errorText, StoreError } from "../../model/errors.ts";
 import type { ClaimToken, MessageId } from "../../model/rows.ts";
 import {
+  type DestinationFacts,
   type DestinationReport,
   type DestinationStore,
   destinationState,
@@ -49,6 +50,7 @@ export class DestinationGates {
   readonly #gates: ReadonlyMap<string, DestinationGate>;
   #activity = new Map<string, Activity>();
   #listener: GateListener = { onChange: () => {}, onClose: () => {} };
+  #recent: ReadonlyMap<string, RecentState> = new Map();
   /** Undefined until the shared state is first read. */
   #unhealthyAtStart: ReadonlySet<string> | undefined;
   #reportedAt = Number.NEGATIVE_INFINITY;
@@ -86,7 +88,7 @@ export class DestinationGates {
     const gate = this.#gates.get(destination);
     if (gate === undefined) return;
     gate.leave(permit, row, report);
-    if (report.receiver === "healthy" || report.receiver === "failed") this.#record(destination, report);
+    this.#record(destination, report);
   }
 
   /** As {@link DestinationGate.probed}. */
@@ -99,9 +101,20 @@ export class DestinationGates {
     this.#gates.get(destination)?.forgetProbed();
   }
 
+  /** Whether nothing is delivered there now, except a probe: it is paused, or its breaker is not closed. */
+  isHeld(destination: string): boolean {
+    const { isPaused = false, breaker } = this.#gates.get(destination) ?? {};
+    return isPaused || (breaker?.state ?? "closed") !== "closed";
+  }
+
   /** Whether replicas last saw this destination slow or failing, when this process first read the shared state. */
   wasUnhealthy(destination: string): boolean {
     return this.#unhealthyAtStart?.has(destination) === true;
+  }
+
+  /** What the metric of the states knows from now on, besides the shared state. @param recent by destination */
+  showRecent(recent: ReadonlyMap<string, RecentState>): void {
+    this.#recent = recent;
   }
 
   /** Ms until a breaker admits a probe; infinite where nothing changes by itself. */
@@ -114,14 +127,18 @@ export class DestinationGates {
    * waits for a lock must not delay a pause. Call it about every half second, and once before the first delivery.
    *
    * @param isSlow whether deliveries to a destination are slow now
+   * @param readStates reads them, for the gates of several cells at once
    * @throws StoreError when the database did not answer: everything stays as it was; also when a write has failed since
    *   the last call
    */
-  async refresh(isSlow: (destination: string) => boolean): Promise<void> {
+  async refresh(
+    isSlow: (destination: string) => boolean,
+    readStates = () => this.#options.store.states(),
+  ): Promise<void> {
     const { store, clock } = this.#options;
     if (store.isAvailable) {
       const readAt = clock.monotonic();
-      const states = new Map((await store.states()).map((state) => [state.name, state]));
+      const states = new Map((await readStates()).map((state) => [state.name, state]));
       this.#unhealthyAtStart ??= new Set([...states.values()].filter(isUnhealthy).map(({ name }) => name));
       let hasChanged = false;
       for (const [name, gate] of this.#gates) hasChanged = gate.update(states.get(name), readAt) || hasChanged;
@@ -195,12 +212,14 @@ export class DestinationGates {
     return gate;
   }
 
-  #record(destination: string, { receiver, reason = "" }: ReceiverReport): void {
+  #record(destination: string, { receiver, reason, isInterrupted }: ReceiverReport): void {
+    const hasFailed = reason !== undefined && !isInterrupted;
+    if (!hasFailed && receiver !== "healthy") return;
     const at = this.#options.clock.monotonic();
     const activity = this.#activity.get(destination) ?? {};
     this.#activity.set(destination, activity);
-    if (receiver === "healthy") activity.succeededAt = at;
-    else activity.failure = { at, reason };
+    if (hasFailed) activity.failure = { at, reason };
+    else activity.succeededAt = at;
   }
 
   #showStates(isSlow: (destination: string) => boolean): void {
@@ -208,9 +227,15 @@ export class DestinationGates {
     for (const [name, gate] of this.#gates) {
       metrics.destinationInFlight(name, gate.inFlight);
       metrics.destinationRateLimited(name, gate.takeRateLimitedMs() / 1000);
-      const breaker = gate.breaker?.state;
-      const [open, halfOpen] = [breaker === "open", breaker === "half-open"];
-      const state = destinationState({ paused: gate.isPaused, open, "half-open": halfOpen, slow: isSlow(name) });
+      const { shared } = gate;
+      const state = destinationState({
+        isPaused: gate.isPaused,
+        breaker: gate.breaker?.state ?? "closed",
+        isSlow: isSlow(name) || shared?.isSlow === true,
+        lastSuccessAt: shared?.lastSuccessAt ?? null,
+        lastFailureAt: shared?.lastFailureAt ?? null,
+        ...(this.#recent.get(name) ?? NOTHING_RECENT),
+      });
       metrics.destinationState(name, state);
     }
   }
@@ -245,6 +270,11 @@ function isUnhealthy({ isSlow, lastSuccessAt, lastFailureAt, slowAt }: SharedDes
   const isSinceSuccess = (at: Date | null) => at !== null && (lastSuccessAt === null || at >= lastSuccessAt);
   return isSlow || isSinceSuccess(lastFailureAt) || isSinceSuccess(slowAt);
 }
+
+/** The facts about a destination that take longer to read than its shared row. */
+type RecentState = Pick<DestinationFacts, "recent" | "parked">;
+
+const NOTHING_RECENT: RecentState = { recent: null, parked: 0 };
 
 /** What has happened at a destination since the last report; monotonic ms. */
 interface Activity {
@@ -292,6 +322,7 @@ class DestinationGate {
   /** The shared state was read. */
   #isKnown = false;
   #isPaused = false;
+  #shared: SharedDestination | undefined;
   /** Rows whose probe did not succeed since the breaker opened: they may be at fault, so the next probe takes another. */
   readonly #probed = new Set<MessageId>();
   /** When a row last had to wait for a token or for one of the destination's own slots. */
@@ -307,6 +338,11 @@ class DestinationGate {
 
   get isPaused(): boolean {
     return this.#isPaused;
+  }
+
+  /** Its shared row at the last read. */
+  get shared(): SharedDestination | undefined {
+    return this.#shared;
   }
 
   get breaker(): SharedBreaker | undefined {
@@ -390,6 +426,7 @@ class DestinationGate {
     const hasChanged = !this.#isKnown || isPaused !== this.#isPaused;
     this.#isKnown = true;
     this.#isPaused = isPaused;
+    this.#shared = shared;
     this.#options.breaker?.update(shared?.breaker, readAt);
     return hasChanged;
   }

@@ -21,7 +21,10 @@ export function createAudit({ store, redact, log }: AuditOptions): Audit {
     async add({ actor, action, target, detail }) {
       const entry = { actor: redact(actor), action, target: redacted(target), detail: redacted(detail) };
       await store.addAudit(entry).catch((error: unknown) => {
-        log.warn({ ...entry, reason: errorText(error) }, "the audit log cannot be written: this line is the only note");
+        log.error(
+          { ...entry, reason: errorText(error) },
+          "the audit log cannot be written: this line is the only note",
+        );
       });
     },
   };

@@ -70,6 +70,9 @@ export function tallyDestinations(metrics: Metrics, tally: Tally): Metrics {
   };
 }
 
+/** A remark beside the refusals. */
+export const WITHOUT_AGGREGATE_ID = "no_aggregate_id";
+
 /** Metrics of one source that are counted for operators too. */
 export function tallySource(metrics: Metrics, tally: Tally, source: string): Metrics {
   return {
@@ -77,6 +80,14 @@ export function tallySource(metrics: Metrics, tally: Tally, source: string): Met
     inboxMessages(status, count) {
       metrics.inboxMessages(status, count);
       if (status !== "forwarded") tally.count("source", source, status === "new" ? "received" : "duplicate", count);
+    },
+    inboxRefused(of, reason) {
+      metrics.inboxRefused(of, reason);
+      tally.count("remark", `${reason} ${source}`, "received", 1);
+    },
+    inboxWithoutAggregateId(of) {
+      metrics.inboxWithoutAggregateId(of);
+      tally.count("remark", `${WITHOUT_AGGREGATE_ID} ${source}`, "received", 1);
     },
     inboxFiltered() {
       metrics.inboxFiltered();
@@ -91,7 +102,7 @@ export function tallySource(metrics: Metrics, tally: Tally, source: string): Met
 
 interface HeartbeatOptions {
   readonly store: Pick<OperationsStore, "beat" | "leave">;
-  readonly process: Omit<ProcessName, "upMs">;
+  readonly process: Omit<ProcessName, "upMs" | "clockAheadMs">;
   readonly tally: Tally;
   /** Called after each beat with what it has seen. */
   readonly onBeat: (others: OtherProcesses) => void;
@@ -114,6 +125,7 @@ export class Heartbeat implements Service {
   #cancel: (() => void) | undefined;
   #isStopped = false;
   #hasFailed = false;
+  #clockAheadMs = 0;
 
   constructor(options: HeartbeatOptions) {
     this.#options = options;
@@ -153,8 +165,12 @@ export class Heartbeat implements Service {
     const now = clock.monotonic();
     this.#reports = this.#reports.filter(({ at }) => now - at < KEPT_MS);
     const sent = this.#reports;
+    const sentAt = clock.now();
     try {
-      onBeat(await store.beat({ ...process, upMs: now - this.#startedAt }, figuresOf(sent, now)));
+      const name = { ...process, clockAheadMs: this.#clockAheadMs, upMs: now - this.#startedAt };
+      const others = await store.beat(name, figuresOf(sent, now));
+      this.#clockAheadMs = aheadMs(sentAt, others.at?.getTime() ?? sentAt, clock.now());
+      onBeat(others);
       this.#reports = [];
       this.#hasFailed = false;
     } catch (error) {
@@ -164,6 +180,13 @@ export class Heartbeat implements Service {
   }
 }
 
+/** How far our clock is ahead: the database read its own between two readings of ours. A small difference counts as none. */
+function aheadMs(before: number, theirs: number, after: number): number {
+  const ahead = theirs < before ? before - theirs : theirs > after ? after - theirs : 0;
+  return Math.abs(ahead) < LEAST_AHEAD_MS ? 0 : ahead;
+}
+
+const LEAST_AHEAD_MS = 2000;
 const NOT_NOTED =
   "the heartbeat was not stored: svc status and the console do not show this process and its figures (docs/status.md). It is tried again every 20 s";
 const INTERVAL_MS = 20_000;

@@ -6,7 +6,7 @@ import type { Cells } from "../../ports/operatorStore.ts";
  * @param cells undefined without cells
  * @returns tells the names of those left out since, or now; see {@link Cells.watch}
  */
-export function watchNames(cells: Pick<Cells, "watch"> | undefined): () => readonly string[] {
+export function watchNames(cells: Pick<Cells, "names" | "watch"> | undefined): () => readonly string[] {
   const leftOut = cells?.watch();
-  return () => leftOut?.().map(({ name }) => name) ?? [];
+  return () => cells?.names.filter((cell) => leftOut?.().some(({ name }) => name === cell)) ?? [];
 }

@@ -1,7 +1,8 @@
 import { withoutTable } from "../../model/errors.ts";
 import { groupBy } from "../../model/groups.ts";
-import type { DestinationOf, MessageId, RoutedRow } from "../../model/rows.ts";
-import type { DestinationStore } from "../../ports/destinationStore.ts";
+import { REFUSALS } from "../../model/refusals.ts";
+import type { MessageId, RoutedRow } from "../../model/rows.ts";
+import { type DestinationStore, RECENT_MINUTES } from "../../ports/destinationStore.ts";
 import type {
   Counter,
   MinuteFigures,
@@ -13,8 +14,20 @@ import type { Cells, MissingCell } from "../../ports/operatorStore.ts";
 import type { OutboxBacklog, OutboxStore, ParkedStore } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
 import { resolvesWithin } from "../../time/wait.ts";
+import { pullSourcesOf } from "../delivery/pull.ts";
 import { destinationOverview } from "../destinations/control.ts";
-import type { BlockedKeyShown, CellShown, FailureGroup, FailuresShown, Minute, OverviewShown } from "./shown.ts";
+import { WITHOUT_AGGREGATE_ID } from "./heartbeat.ts";
+import { problemsOf } from "./problems.ts";
+import { reasonGroup } from "./reasons.ts";
+import type {
+  BlockedKeyShown,
+  CellShown,
+  FailureGroup,
+  FailuresShown,
+  Minute,
+  OperationsSettings,
+  OverviewShown,
+} from "./shown.ts";
 
 interface OverviewOptions {
   readonly store: {
@@ -24,17 +37,8 @@ interface OverviewOptions {
     readonly parked: Pick<ParkedStore, "list">;
     readonly cells?: Pick<Cells, "names" | "watch"> | undefined;
   };
-  readonly settings: OverviewSettings;
-  /** Longest wait for a count that runs in the background, in ms; default 250. */
-  readonly longestWaitMs?: number | undefined;
+  readonly settings: OperationsSettings;
   readonly clock: Clock;
-}
-
-interface OverviewSettings {
-  readonly destinations: Parameters<typeof destinationOverview>[0];
-  readonly sources: Readonly<Record<string, { readonly consumption: "push" | "pull" }>>;
-  readonly destinationOf: DestinationOf;
-  readonly isRelayEnabled: boolean;
 }
 
 /** What operators see of the installation. Every read is bounded; a long count runs in the background. */
@@ -52,47 +56,53 @@ export class Overview {
 
   /**
    * @param minutes of figures
+   * @param longestWaitMs for a count that runs in the background
    * @throws StoreError
    */
-  async read(minutes: number): Promise<OverviewShown> {
+  async read(minutes: number, longestWaitMs = 250): Promise<OverviewShown> {
     const { store, settings } = this.#options;
     const { operations, cells } = store;
     const leftOut = cells?.watch();
-    const pullSources = Object.entries(settings.sources).flatMap(([name, { consumption }]) =>
-      consumption === "pull" ? [name] : [],
-    );
-    const [totals, byDestination] = await Promise.all([this.#totals.read(), this.#byDestination.read()]);
     // One after the other: deliveries and receipts need the other connections.
     const replicas = await operations.processes().catch(withoutTable);
     const figures = await operations.figures(minutes).catch(withoutTable);
+    const recent = minutes === RECENT_MINUTES ? figures : await operations.figures(RECENT_MINUTES).catch(withoutTable);
     const shared = store.destinations.isAvailable ? await store.destinations.states() : [];
-    const sources = await operations.inboxBacklog(pullSources, MOST_PENDING).catch(withoutTable);
+    // Nothing is counted for an overview that fails before.
+    const counts = [this.#totals.read(longestWaitMs), this.#byDestination.read(longestWaitMs)] as const;
+    const [totals, byDestination] = await Promise.all(counts);
+    const sources = await operations.inboxBacklog(pullSourcesOf(settings.sources), MOST_PENDING).catch(withoutTable);
     const dead = await operations.deadRows(MOST_FAILED);
-    const parked = await store.parked.list({}, null, MOST_FAILED);
-    const deadOf = countBy(dead, (row) => this.#destinationOf(row));
-    const parkedOf = countBy(parked, (row) => this.#destinationOf(row));
+    const parkedRows = await store.parked.list({}, null, MOST_FAILED);
+    // The newest row first. The routes decide for each row once.
+    const deadOf = groupBy(dead, (row) => this.#destinationOf(row));
     const figuresOf = figures && groupBy(figures, ({ kind, name }) => `${kind} ${name}`);
-    const shown = destinationOverview(settings.destinations, shared, byDestination?.value ?? new Map());
-    return {
+    const shown = destinationOverview(settings.destinations, shared, byDestination?.value ?? new Map(), recent);
+    const overview: Omit<OverviewShown, "problems"> = {
       at: new Date(this.#options.clock.now()),
       relayEnabled: settings.isRelayEnabled,
       roles: replicas === undefined ? null : rolesOf(replicas),
-      replicas: replicas?.map(({ knowsCells: _, ...replica }) => replica) ?? null,
+      replicas: replicas ?? null,
       sources: Object.entries(settings.sources).map(([name, { consumption }]) => ({
         name,
         consumption,
         ...backlogOf(sources, name),
-        minutes: minutesOf(figuresOf, `source ${name}`, ["received", "duplicate", "filtered", "dead"]),
+        ...sourceFigures(figuresOf, name),
       })),
-      destinations: shown.map(({ backlog, inFlight, blockedKeys, ...each }) => ({
+      destinations: shown.map(({ backlog, inFlight, blockedKeys, parked, ...each }) => ({
         ...each,
         backlog: byDestination === undefined ? null : backlog,
         inFlight: byDestination === undefined ? null : inFlight,
         blockedKeys: byDestination === undefined ? null : blockedKeys,
-        dead: deadOf.get(each.name) ?? 0,
-        parked: parkedOf.get(each.name) ?? 0,
+        parked: byDestination === undefined ? null : parked,
+        dead: deadOf.get(each.name)?.length ?? 0,
+        lastDiedAt: deadOf.get(each.name)?.[0]?.diedAt ?? null,
         minutes: minutesOf(figuresOf, `destination ${each.name}`, ["sent", "failed", "dead"]),
       })),
+      unrouted: unroutedOf(
+        deadOf.get(null) ?? [],
+        parkedRows.filter((row) => this.#destinationOf(row) === null),
+      ),
       outbox:
         totals === undefined
           ? null
@@ -109,6 +119,7 @@ export class Overview {
         ? {}
         : { cells: this.#cells(cells.names, [totals, byDestination], leftOut()) }),
     };
+    return { ...overview, problems: problemsOf(overview, minutes) };
   }
 
   /** The newest dead rows, and the first parked ones, by reason. @throws StoreError */
@@ -122,7 +133,9 @@ export class Overview {
     const rows = [
       ...dead.map((row) => ({ ...row, state: "dead" as const, at: row.diedAt })),
       ...parked.map((row) => ({ ...row, state: "parked" as const, at: row.parkedAt })),
-    ].map((row) => ({ ...row, destination: this.#destinationOf(row), reason: row.lastError }));
+    ]
+      .toSorted((a, b) => Number(b.at) - Number(a.at))
+      .map((row) => ({ ...row, destination: this.#destinationOf(row), reason: row.lastError }));
     const wanted = rows.filter((row) => filter.destination === undefined || row.destination === filter.destination);
     return {
       groups: groupFailures(wanted),
@@ -134,9 +147,9 @@ export class Overview {
   /** Keys whose first row waits for its retry or is parked. @throws StoreError */
   async blockedKeys(limit: number): Promise<readonly BlockedKeyShown[]> {
     const keys = await this.#options.store.operations.blockedKeys(limit, MOST_BEHIND);
-    return keys.slice(0, limit).map(({ isParked, destinationOverride, ...each }) => ({
+    return keys.slice(0, limit).map(({ isParked, isPinned, ...each }) => ({
       ...each,
-      destination: this.#destinationOf({ ...each, destinationOverride }),
+      destination: this.#destinationOf({ ...each, isPinned }),
       state: isParked ? "parked" : "retry",
     }));
   }
@@ -185,8 +198,8 @@ class Cached<T> {
    *
    * @throws the error of the read
    */
-  async read(): Promise<Found<T> | undefined> {
-    const { longestWaitMs = LONGEST_WAIT_MS, clock } = this.#options;
+  async read(longestWaitMs: number): Promise<Found<T> | undefined> {
+    const { clock } = this.#options;
     if (this.#loading === undefined && clock.monotonic() >= this.#dueAt) {
       this.#loading = this.#reload().finally(() => {
         this.#loading = undefined;
@@ -212,7 +225,6 @@ class Cached<T> {
   }
 }
 
-const LONGEST_WAIT_MS = 250;
 const LEAST_REST_MS = 1000;
 const COST_FACTOR = 50;
 const MOST_PENDING = 50_000;
@@ -222,11 +234,11 @@ export const MOST_FAILED = 2000;
 const MOST_BEHIND = 1000;
 
 function rolesOf(replicas: readonly ProcessAlive[]): Record<string, { replicas: number }> {
-  const counts = countBy(
+  const byRole = groupBy(
     replicas.flatMap(({ roles }) => roles),
     (role) => role,
   );
-  return Object.fromEntries([...counts].map(([role, count]) => [role, { replicas: count }]));
+  return Object.fromEntries([...byRole].map(([role, each]) => [role, { replicas: each.length }]));
 }
 
 function backlogOf(sources: readonly SourceBacklog[] | undefined, name: string) {
@@ -235,14 +247,41 @@ function backlogOf(sources: readonly SourceBacklog[] | undefined, name: string) 
   return { pending: found?.pending ?? 0, oldestAgeMs: found?.oldestAgeMs ?? null };
 }
 
-function countBy<T>(items: readonly T[], nameOf: (item: T) => string | null): ReadonlyMap<string, number> {
-  const counts = new Map<string, number>();
-  for (const item of items) {
-    const name = nameOf(item);
-    if (name !== null) counts.set(name, (counts.get(name) ?? 0) + 1);
+const SOURCE_COUNTERS = ["received", "duplicate", "filtered", "dead"] as const;
+
+/** @param figures by kind and name */
+function sourceFigures(figures: ReadonlyMap<string, readonly MinuteFigures[]> | undefined, name: string) {
+  if (figures === undefined) return { refusals: null, withoutAggregateId: null, minutes: null };
+  const remarks = (word: string) => figures.get(`remark ${word} ${name}`) ?? [];
+  const own = minutesOf(figures, `source ${name}`, SOURCE_COUNTERS) ?? [];
+  const byMinute = new Map(own.map((each) => [each.at.getTime(), { ...each, refused: 0 }]));
+  for (const { minute: at, received } of REFUSALS.flatMap(remarks)) {
+    const minute = byMinute.get(at.getTime()) ?? { at, received: 0, duplicate: 0, filtered: 0, dead: 0, refused: 0 };
+    byMinute.set(at.getTime(), { ...minute, refused: minute.refused + received });
   }
-  return counts;
+  const total = (word: string) => remarks(word).reduce((sum, { received }) => sum + received, 0);
+  return {
+    refusals: Object.fromEntries(REFUSALS.map((word) => [word, total(word)] as const).filter(([, count]) => count > 0)),
+    withoutAggregateId: total(WITHOUT_AGGREGATE_ID),
+    minutes: [...byMinute.values()].toSorted((a, b) => a.at.getTime() - b.at.getTime()),
+  };
 }
+
+/** @param dead rows without a destination, newest first. @param parked such rows */
+function unroutedOf(
+  dead: readonly (RoutedRow & { readonly diedAt: Date | null })[],
+  parked: readonly RoutedRow[],
+): OverviewShown["unrouted"] {
+  const topics = new Set([...dead, ...parked].flatMap(({ topic }) => topic ?? []));
+  return {
+    dead: dead.length,
+    parked: parked.length,
+    lastDiedAt: dead[0]?.diedAt ?? null,
+    topics: [...topics].slice(0, MOST_TOPICS),
+  };
+}
+
+const MOST_TOPICS = 3;
 
 /** @param figures by kind and name */
 function minutesOf<C extends Counter>(
@@ -265,7 +304,7 @@ type FailedRow = Pick<FailureGroup, "state" | "destination" | "reason"> & {
 /** @param rows newest first. @returns the largest group first */
 function groupFailures(rows: readonly FailedRow[]): readonly FailureGroup[] {
   const groups = groupBy(rows, ({ state, destination, reason }) =>
-    JSON.stringify([state, destination, reason === null ? null : withoutDetails(reason)]),
+    JSON.stringify([state, destination, reason === null ? null : reasonGroup(reason)]),
   );
   return [...groups.values()]
     .toSorted((a, b) => b.length - a.length)
@@ -278,17 +317,3 @@ function groupFailures(rows: readonly FailedRow[]): readonly FailureGroup[] {
 }
 
 const MOST_IDS = 5;
-
-/**
- * The words of a reason: without ids, numbers and times, and without what a receiver answered behind the first line.
- */
-function withoutDetails(reason: string): string {
-  const [line = ""] = reason.split("\n", 1);
-  return line
-    .replaceAll(/\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b/gi, "#")
-    .replaceAll(/(?<!answered )\b[0-9a-f]*\d[0-9a-f.:]*\b/gi, "#")
-    .slice(0, COMPARED);
-}
-
-/** The answer of a receiver may differ from row to row further on. */
-const COMPARED = 120;

@@ -1,13 +1,28 @@
-import type { MessageId } from "../../model/rows.ts";
-import type { DestinationState } from "../../ports/destinationStore.ts";
-import type { BlockedKey, Counter, ProcessAlive } from "../../ports/operationsStore.ts";
+import type { Refusal } from "../../model/refusals.ts";
+import type { Consumption, DestinationOf, MessageId } from "../../model/rows.ts";
+import type { DestinationState, RecentDeliveries } from "../../ports/destinationStore.ts";
+import type { BlockedKey, ProcessAlive } from "../../ports/operationsStore.ts";
 
 /** What operators are shown of the installation, by the commands, over HTTP and in the console. */
+
+/** What that takes from the configuration. */
+export interface OperationsSettings {
+  readonly destinationOf: DestinationOf;
+  readonly destinations: Readonly<Record<string, ConfiguredDestination>>;
+  readonly sources: Readonly<Record<string, { readonly consumption: Consumption }>>;
+  readonly isRelayEnabled: boolean;
+}
+
+interface ConfiguredDestination {
+  readonly maxAttempts?: number | undefined;
+  readonly rateLimit?: { readonly perSecond: number } | undefined;
+  readonly circuitBreaker?: object | undefined;
+  readonly batch?: object | undefined;
+}
 
 /** What an operator is shown of a destination; the admin route answers with it as it is, times as ISO 8601. */
 export interface DestinationOverview {
   readonly name: string;
-  /** A pause hides the others, an open or half-open breaker that deliveries are slow. */
   readonly state: DestinationState;
   readonly pause: {
     readonly by: string;
@@ -32,6 +47,9 @@ export interface DestinationOverview {
   readonly blockedKeys: number;
   /** `taken`: deliveries that the limit granted to all replicas in the last whole second, begun or not. Null without one. */
   readonly rate: { readonly perSecond: number; readonly taken: number } | null;
+  readonly parked: number;
+  /** Null if the figures cannot be read. */
+  readonly recent: RecentDeliveries | null;
   readonly lastSuccessAt: Date | null;
   readonly lastFailureAt: Date | null;
   readonly lastError: string | null;
@@ -40,15 +58,26 @@ export interface DestinationOverview {
 /** The whole installation at a glance; figures that are not known are null. */
 export interface OverviewShown {
   readonly at: Date;
+  /** What to look at first. */
+  readonly problems: readonly Problem[];
   readonly relayEnabled: boolean;
   /** By role; null where the table of the processes cannot be read. */
   readonly roles: Readonly<Record<string, { readonly replicas: number }>> | null;
-  readonly replicas: readonly Omit<ProcessAlive, "knowsCells">[] | null;
+  readonly replicas: readonly ProcessAlive[] | null;
   readonly sources: readonly SourceShown[];
   readonly destinations: readonly DestinationShown[];
+  readonly unrouted: UnroutedShown;
   readonly outbox: OutboxShown | null;
   /** Undefined without cells. The figures are those of the cells that answer. */
   readonly cells?: readonly CellShown[] | undefined;
+}
+
+/** Something that is wrong, in a sentence that ends with the reason. */
+export interface Problem {
+  readonly text: string;
+  readonly reason: string | null;
+  /** The destination that it is about. */
+  readonly destination: string | null;
 }
 
 export interface CellShown {
@@ -63,16 +92,30 @@ interface SourceShown {
   readonly consumption: "push" | "pull";
   readonly pending: number | null;
   readonly oldestAgeMs: number | null;
-  readonly minutes: readonly Minute<"received" | "duplicate" | "filtered" | "dead">[] | null;
+  /** What was answered to senders, by reason, in all of `minutes`. */
+  readonly refusals: Readonly<Partial<Record<Refusal, number>>> | null;
+  /** Messages without a value for the configured aggregate id, in all of `minutes`. */
+  readonly withoutAggregateId: number | null;
+  readonly minutes: readonly Minute<"received" | "duplicate" | "filtered" | "dead" | "refused">[] | null;
 }
 
-interface DestinationShown extends Omit<DestinationOverview, "backlog" | "inFlight" | "blockedKeys"> {
+/** Rows that no route takes to a destination, among the 2,000 that died last and the first 2,000 parked ones. */
+interface UnroutedShown {
+  readonly dead: number;
+  readonly parked: number;
+  readonly lastDiedAt: Date | null;
+  /** A few of their topics, the newest first. */
+  readonly topics: readonly string[];
+}
+
+interface DestinationShown extends Omit<DestinationOverview, "backlog" | "inFlight" | "blockedKeys" | "parked"> {
   /** With `oldestAgeMs` as of `outbox.asOf`. */
   readonly backlog: number | null;
   readonly inFlight: number | null;
   readonly blockedKeys: number | null;
   /** Among the dead rows that died last, 2,000 at most. */
   readonly dead: number | null;
+  readonly lastDiedAt: Date | null;
   readonly parked: number | null;
   readonly minutes: readonly Minute<"sent" | "failed" | "dead">[] | null;
 }
@@ -89,7 +132,7 @@ interface OutboxShown {
   readonly destinationsAsOf: Date | null;
 }
 
-export type Minute<C extends Counter> = { readonly at: Date } & Readonly<Record<C, number>>;
+export type Minute<C extends string> = { readonly at: Date } & Readonly<Record<C, number>>;
 
 /** Rows that failed for the same reason. */
 export interface FailureGroup {
@@ -104,6 +147,13 @@ export interface FailureGroup {
   readonly ids: readonly MessageId[];
 }
 
+/** Rows of a dry run. */
+export interface FailedGroup extends Pick<FailureGroup, "destination" | "count"> {
+  /** The text of the group, as a filter takes it; null of rows without a reason. */
+  readonly reason: string | null;
+  readonly topic: string | null;
+}
+
 /** Rows that failed for good, by reason. */
 export interface FailuresShown {
   readonly groups: readonly FailureGroup[];
@@ -112,7 +162,7 @@ export interface FailuresShown {
   readonly isComplete: boolean;
 }
 
-export interface BlockedKeyShown extends Omit<BlockedKey, "isParked" | "destinationOverride"> {
+export interface BlockedKeyShown extends Omit<BlockedKey, "isParked" | "destination" | "isPinned"> {
   readonly state: "retry" | "parked";
   readonly destination: string | null;
 }

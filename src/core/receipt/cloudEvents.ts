@@ -1,6 +1,7 @@
 import { attributeHeaders, HTTP_BINDING, splitAttributes } from "../../model/cloudEvents.ts";
 import type { Headers } from "../../model/rows.ts";
 import { JsonDocument, memberText } from "./jsonDocument.ts";
+import { isTimestamp } from "./times.ts";
 
 /** Received CloudEvents (1.0.2): structured or binary become one form, the data as body and the attributes as headers. */
 
@@ -30,6 +31,7 @@ export function readEvent({ body, headers: all }: EventMessage): ReadEvent {
   const missing = missingAttribute(attributes);
   if (missing !== undefined)
     return failed(`it has no attribute ${missing}, and its content type is not application/cloudevents+json`);
+  if (!hasTime(attributes)) return failed(NO_TIME);
   if (attributes.data !== undefined) return failed(RESERVED);
   const data = body.length === 0 ? NO_DATA : body;
   return { kind: "event", body: data, headers: { ...headers, ...attributeHeaders(attributes, HTTP_BINDING) } };
@@ -59,6 +61,7 @@ function fromEnvelope(body: Buffer, others: Headers): ReadEvent {
   }
   const missing = missingAttribute(attributes);
   if (missing !== undefined) return failed(`it has no attribute ${missing}`);
+  if (!hasTime(attributes)) return failed(NO_TIME);
   if (typeof dataType === "string" && !HEADER_TEXT.test(dataType))
     return failed("its datacontenttype holds what no header can");
   const kept = Object.entries(others).filter(([name]) => name.toLowerCase() !== "content-type");
@@ -86,6 +89,11 @@ function missingAttribute(attributes: Readonly<Record<string, string>>): string 
   if (missing !== undefined) return missing;
   return attributes.specversion === "1.0" ? undefined : "specversion 1.0";
 }
+
+const NO_TIME = "its time is no timestamp of RFC 3339 such as 2026-01-05T08:30:00Z";
+
+/** Whether `time` is a timestamp, or absent; a header without text is none. */
+const hasTime = ({ time = "" }: Readonly<Record<string, string>>): boolean => time === "" || isTimestamp(time);
 
 function failed(what: string): ReadEvent {
   return { kind: "failed", reason: `the message is not a CloudEvent that the source takes: ${what}` };

@@ -4,7 +4,7 @@ import type { Log } from "../../ports/runtime.ts";
 import type { InboxStore } from "../../ports/store.ts";
 
 export interface ReceiptBatcherLimits {
-  /** Most concurrent inserts; one where the store's inserts run in turn. */
+  /** Most concurrent inserts. */
   readonly maxInFlight: number;
   /** Most concurrent inserts while the oldest takes longer than `stuckAfterMs`. */
   readonly maxInFlightWhenStuck: number;
@@ -18,19 +18,13 @@ export interface ReceiptBatcherLimits {
   readonly besideBytes: number;
   /** Age in ms at which an insert counts as stuck and others stop waiting for it. */
   readonly stuckAfterMs: number;
-  /**
-   * Where inserts run in turn, the next one after several rows waits for this share of the time that they took: for the
-   * senders that were just answered, whose next messages would have to wait for it to end. No longer than until as many
-   * rows wait as had no answer when that one ended.
-   */
-  readonly restShare: number;
-  /** Longest such rest in ms. */
-  readonly maxRestMs: number;
   /** Most bytes waiting for an insert; beyond that a receipt is refused at once. */
   readonly maxWaitingBytes: number;
 }
 
 interface ReceiptBatcherOptions extends ReceiptBatcherLimits {
+  /** Whether one insert at a time is enough, unless it is stuck: two would halve the batches. */
+  readonly isSerial: () => boolean;
   /** Called after the commit of an insert, with its rows and an outcome for each. */
   readonly onStored: (rows: readonly NewInboxRow[], outcomes: readonly InsertResult[]) => void;
 }
@@ -44,10 +38,6 @@ const DEFAULT_LIMITS: ReceiptBatcherLimits = {
   besideRows: 8,
   besideBytes: MIB / 16,
   stuckAfterMs: 50,
-  // Measured from HTTP to HTTP against no rest: batches are twice as large, over 4, 32 and 128 connections 1.3, 1.2 and
-  // 1.0 of the rate at 0.7, 0.8 and 0.9 of the processor time a message. With longer ones the database waits.
-  restShare: 0.5,
-  maxRestMs: 10,
   maxWaitingBytes: 64 * MIB,
 };
 
@@ -64,7 +54,7 @@ interface Batch {
 
 const bytesOf = (row: NewInboxRow): number => Buffer.byteLength(row.payload) + ROW_OVERHEAD_BYTES;
 
-type BatcherStore = Pick<InboxStore, "insert" | "insertAllOrNone" | "insertsInTurn">;
+type BatcherStore = Pick<InboxStore, "insert" | "insertAllOrNone">;
 
 /** An outcome for each row of a batch, or the error of all. */
 type Inserted = readonly InsertResult[] | { readonly error: unknown };
@@ -83,6 +73,7 @@ export class ReceiptBatcher {
   readonly #store: BatcherStore;
   readonly #log: Log;
   readonly #limits: ReceiptBatcherLimits;
+  readonly #isSerial: ReceiptBatcherOptions["isSerial"];
   readonly #onStored: ReceiptBatcherOptions["onStored"];
   /** Waiting batches, oldest first; only the last one grows. */
   readonly #waiting: Batch[] = [];
@@ -96,10 +87,6 @@ export class ReceiptBatcher {
   #onDrained: (() => void) | undefined;
   /** Fires when the oldest running insert counts as stuck. */
   #stuckTimer: NodeJS.Timeout | undefined;
-  /** No insert starts before, in ms of the process, unless `#restsForRows` wait. */
-  #restsUntil = 0;
-  #restsForRows = 0;
-  #restTimer: NodeJS.Timeout | undefined;
   readonly #flush = (): void => this.#sendWaiting();
   readonly #answer = ({ callers }: Batch, inserted: Inserted): void => {
     callers.forEach(({ resolve, reject }, n) => {
@@ -110,10 +97,12 @@ export class ReceiptBatcher {
     if (this.#unanswered === 0) this.#onDrained?.();
   };
 
-  constructor(store: BatcherStore, log: Log, { onStored = () => {}, ...limits }: Partial<ReceiptBatcherOptions> = {}) {
+  constructor(store: BatcherStore, log: Log, options: Partial<ReceiptBatcherOptions> = {}) {
+    const { isSerial = () => false, onStored = () => {}, ...limits } = options;
     this.#store = store;
     this.#log = log;
     this.#limits = { ...DEFAULT_LIMITS, ...limits };
+    this.#isSerial = isSerial;
     this.#onStored = onStored;
   }
 
@@ -191,7 +180,6 @@ export class ReceiptBatcher {
     const [batch] = this.#waiting;
     // The timer runs, so the answer is the same as before. An immediate per receipt is measurable under load.
     if (this.#stuckTimer !== undefined && batch !== undefined && !this.#isWorthIt(batch)) return;
-    if (this.#restTimer !== undefined && batch !== undefined && this.#isAwaitingMore(batch)) return;
     if (this.#running.length >= this.#limits.maxInFlightWhenStuck) return;
     this.#flushScheduled = true;
     setImmediate(this.#flush);
@@ -206,12 +194,11 @@ export class ReceiptBatcher {
     }
   }
 
-  /** Whether the oldest batch starts now. Otherwise it starts when an insert or a rest ends, or when the oldest is stuck. */
+  /** Whether the oldest batch starts now. Otherwise it starts when an insert ends, or when the oldest is stuck. */
   #mayLeave(batch: Batch): boolean {
     const { maxInFlightWhenStuck, stuckAfterMs } = this.#limits;
     const inFlight = this.#running.length;
-    if (inFlight === 0) return !this.#isAwaitingMore(batch) || this.#hasRested();
-    if (this.#isWorthIt(batch)) return true;
+    if (inFlight === 0 || this.#isWorthIt(batch)) return true;
     if (inFlight >= maxInFlightWhenStuck) return false;
     const [startedAt = 0] = this.#running;
     const leftMs = startedAt + stuckAfterMs - performance.now();
@@ -223,23 +210,6 @@ export class ReceiptBatcher {
     return false;
   }
 
-  /** Otherwise the oldest batch starts at the end of the rest. */
-  #hasRested(): boolean {
-    const leftMs = this.#restsUntil - performance.now();
-    if (leftMs <= 0) return true;
-    this.#restTimer ??= setTimeout(() => {
-      this.#restTimer = undefined;
-      this.#restsUntil = 0;
-      this.#sendWaiting();
-    }, leftMs);
-    return false;
-  }
-
-  /** Whether a rest makes the oldest batch larger: one with another behind it no longer grows. */
-  #isAwaitingMore(batch: Batch): boolean {
-    return this.#waiting.length === 1 && this.#takesMore(batch) && batch.rows.length < this.#restsForRows;
-  }
-
   #takesMore({ request, rows }: Batch): boolean {
     return request === undefined && rows.length < this.#limits.maxRows;
   }
@@ -247,16 +217,13 @@ export class ReceiptBatcher {
   /** Whether the batch is worth a concurrent insert; one with another behind it no longer grows. */
   #isWorthIt({ rows, bytes }: Batch): boolean {
     const { maxInFlight, besideRows, besideBytes } = this.#limits;
-    // What waits for its turn as a batch does not grow, and each batch costs.
-    if (this.#running.length >= (this.#store.insertsInTurn ? 1 : maxInFlight)) return false;
+    if (this.#running.length >= (this.#isSerial() ? 1 : maxInFlight)) return false;
     return this.#waiting.length > 1 || rows.length >= besideRows || bytes >= besideBytes;
   }
 
   #send(batch: Batch): void {
     clearTimeout(this.#stuckTimer);
-    clearTimeout(this.#restTimer);
     this.#stuckTimer = undefined;
-    this.#restTimer = undefined;
     this.#waiting.shift();
     this.#waitingBytes -= batch.bytes;
     const startedAt = performance.now();
@@ -268,14 +235,7 @@ export class ReceiptBatcher {
   async #insert(batch: Batch, startedAt: number): Promise<void> {
     const inserted = await this.#inserted(batch);
     this.#running.splice(this.#running.indexOf(startedAt), 1);
-    const { restShare, maxRestMs } = this.#limits;
-    if (this.#store.insertsInTurn && batch.rows.length > 1) {
-      const endedAt = performance.now();
-      this.#restsUntil = endedAt + Math.min(maxRestMs, restShare * (endedAt - startedAt));
-      this.#restsForRows = this.#unanswered;
-      this.#answer(batch, inserted);
-      this.#sendWaiting();
-    } else if (this.#waiting.length > 0) {
+    if (this.#waiting.length > 0) {
       // Start the next insert before answering for this one, so that the database keeps working.
       this.#sendWaiting();
       setImmediate(this.#answer, batch, inserted);
@@ -310,8 +270,6 @@ export class ReceiptBatcher {
   }
 
   #logFailure(batch: Batch, error: unknown): void {
-    // Its rows follow their buckets into another cell.
-    if (error instanceof StoreError && error.code === "elsewhere") return;
     // Without causes: a driver's error may quote the row. Anything but a StoreError is a bug and needs the full text.
     const reason = error instanceof StoreError ? error.message : errorText(error);
     const code = error instanceof StoreError ? error.code : "unexpected";

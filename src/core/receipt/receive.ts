@@ -83,6 +83,9 @@ export interface SourceOptions {
     readonly filter?: HeaderFilterSettings | undefined;
     /** Whether messages are CloudEvents, of which others are refused. */
     readonly cloudEvents?: boolean | undefined;
+    readonly aggregateIdPath?: string | readonly string[] | undefined;
+    readonly aggregateIdHeader?: string | undefined;
+    readonly aggregateIdExpression?: string | undefined;
   } & TimeSettings;
   readonly attributes: AttributePlan;
   /** Compute attributes; none by default. */
@@ -315,8 +318,10 @@ type Prepare = (message: ReceivedMessage, id: MessageId, refusable: boolean) => 
  * 7).
  */
 export function createPreparation(options: SourceOptions): Prepare {
-  const { source, settings, attributes: plan, expressions, stage, clock } = options;
+  const { source, settings, attributes: plan, expressions, stage, clock, metrics } = options;
   const { consumption, cloudEvents = false } = settings;
+  const { aggregateIdPath, aggregateIdHeader, aggregateIdExpression } = settings;
+  const expectsAggregateId = (aggregateIdPath ?? aggregateIdHeader ?? aggregateIdExpression) !== undefined;
   const onUnreadable = warnOfTimes(source, options);
   const expiryOf = createExpiry(settings, onUnreadable);
   const scheduleOf = createSchedule(settings, onUnreadable);
@@ -367,7 +372,7 @@ export function createPreparation(options: SourceOptions): Prepare {
       return { kind: "rejected", rejection: "transform_failed", reason: transformed.reason, attributes };
     }
     const { idempotencyKey, aggregateId, eventType } = attributes;
-    // Every field of a row, set or not: to copy it with another bucket takes 60 ns so, and 3 us with a new field.
+    if (expectsAggregateId && aggregateId === null) metrics.inboxWithoutAggregateId(source);
     const row: Required<NewInboxRow> = {
       id,
       source,
@@ -382,8 +387,6 @@ export function createPreparation(options: SourceOptions): Prepare {
       lastError: null,
       schedule,
       expiry,
-      bucket: undefined,
-      bucketsOn: undefined,
     };
     return { kind: "row", row };
   };

@@ -138,6 +138,13 @@ const isTime = (ms: number): boolean => ms >= 0 && ms <= LAST_MS;
 
 const fromNumber = (value: number): number => Math.round(value < FIRST_MS ? value * 1000 : value);
 
+/** Whether a text is a timestamp of RFC 3339, in any year. */
+export function isTimestamp(text: string): boolean {
+  return RFC_3339.test(text) && fromIso(text.replace(/\.\d+/, "")) !== null;
+}
+
+const RFC_3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:Z|[+-]\d{2}:\d{2})$/i;
+
 function fromIso(text: string): number | null {
   const match = ISO.exec(text);
   if (match === null) return null;

@@ -84,7 +84,7 @@ export function withTexts<T>(value: T, change: ChangeText, name = "", of = ""): 
 const OWN_WORDS: ReadonlySet<string> = new Set(["id", "table", "cell", "position", "state", "event", "code"]);
 
 /** Makes of an answer what operators see of it. */
-export type Show = <T>(answer: T) => T;
+type Show = <T>(answer: T) => T;
 
 /**
  * The last step of every admin answer, event of the console and list of a command. It masks secrets in keys, topics and
@@ -95,7 +95,9 @@ export type Show = <T>(answer: T) => T;
  */
 export function operatorView(secrets: Pick<SecretMasker, "mask">, hiddenPaths: readonly unknown[]): Show {
   const shown = (text: string, name: string, of: string): string | null => {
-    if (!isReason(name) && name !== "key" && name !== "topic") return text;
+    // A filter by reason is noted with what an operator did.
+    if (name === "detail") return hiddenPaths.length > 0 ? text.replace(NOTED_REASON, "$1null") : text;
+    if (!isReason(name) && name !== "key" && name !== "topic" && name !== "by") return text;
     if (hiddenPaths.length > 0 && name === "key") return HIDDEN;
     if (hiddenPaths.length > 0 && isReason(name) && !OF_OTHERS.has(`${of}.${name}`)) return null;
     return secrets.mask(text, isReason(name) && text.length >= SHORTEST_CUT);
@@ -103,9 +105,11 @@ export function operatorView(secrets: Pick<SecretMasker, "mask">, hiddenPaths: r
   return (answer) => withTexts(answer, shown);
 }
 
+const NOTED_REASON = /("(?:reason|lastError)":)"(?:[^"\\]|\\.)*"/g;
+
 /** Whether a member has a text that may repeat what a receiver was sent. */
 export const isReason = (name: string): boolean => name === "lastError" || name === "reason";
 /** Reasons of operators and databases. */
-const OF_OTHERS: ReadonlySet<string> = new Set(["pause.reason", "rows.reason", "cells.reason"]);
+const OF_OTHERS: ReadonlySet<string> = new Set(["pause.reason", "cells.reason"]);
 /** A reason of as many characters may have been cut, within a secret too. */
 const SHORTEST_CUT = 200;

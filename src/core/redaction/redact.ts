@@ -29,11 +29,12 @@ const AUTHORIZATION = new RegExp(
 
 /**
  * @param secrets masks the secrets of the process
- * @param maxLength longest result, in UTF-16 units, with the ellipsis of a cut text
+ * @param maxLength longest result, in UTF-16 units, with the ellipsis of a cut text; by default that of what is kept with
+ *   a row or a change, which people read in the tables too
  * @param isOurs as of {@link SecretMasker.mask}
  * @returns a function that removes secrets, NUL, control characters and lone surrogates, and returns one line
  */
-export function createRedactor(secrets: Pick<SecretMasker, "mask">, maxLength: number, isOurs = false): Redact {
+export function createRedactor(secrets: Pick<SecretMasker, "mask">, maxLength = 2000, isOurs = false): Redact {
   return (text) => {
     const cut = text.length > MAX_INPUT_LENGTH;
     const cleaned = oneLine(secrets.mask(cut ? text.slice(0, MAX_INPUT_LENGTH) : text, cut, isOurs));

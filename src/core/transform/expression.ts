@@ -1,6 +1,7 @@
 import jsonata from "jsonata";
 import { type Matcher, RE2JS, RE2JSSyntaxException } from "re2js";
 import { errorText } from "../../model/errors.ts";
+import { correctTimeZones } from "./timeZones.ts";
 
 /**
  * Compiles a JSONata expression without running it. Its regular expressions run in linear time; those that the engine
@@ -13,6 +14,7 @@ export function compileExpression(text: string, options: jsonata.JsonataOptions 
   try {
     const expression = jsonata(text, options);
     checkDepth(expression);
+    correctTimeZones(expression);
     for (const node of syntaxNodes(expression)) checkRegularExpression(node);
     return expression;
   } catch (error) {

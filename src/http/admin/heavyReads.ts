@@ -1,15 +1,8 @@
-import { StoreError } from "../../model/errors.ts";
+import { CellError, StoreError } from "../../model/errors.ts";
 import type { Clock } from "../../time/clock.ts";
 import { sleep } from "../../time/wait.ts";
 import { ERRORS } from "../exchange.ts";
-import { Refusal } from "./requests.ts";
-
-/**
- * Reads for an operator in turn. @param question equal ones have equal answers. @param isGone whether the caller has left.
- * @throws what `read` throws; the failure of an earlier read that found no database; Refusal (503) when too many reads
- *   wait, or all callers have left
- */
-export type HeavyReads = <T>(question: string, read: () => Promise<T>, isGone?: () => boolean) => Promise<T>;
+import { type HeavyReads, Refusal } from "./operation.ts";
 
 /** Rest behind a read, as a multiple of its time: reads have a sixth of the process, more if they take long. */
 const REST_FACTOR = 5;
@@ -40,8 +33,8 @@ export function createHeavyReads(clock: Pick<Clock, "monotonic">, wait = (ms: nu
       try {
         return await read();
       } catch (error) {
-        // Each waiting read would take as long to fail in the same way.
-        if (error instanceof StoreError && error.code === "unavailable")
+        // Each waiting read would take as long to fail in the same way; of cells, only the first one waits.
+        if (error instanceof StoreError && error.code === "unavailable" && !(error instanceof CellError))
           for (const other of asked.values()) other.outage = error;
         throw error;
       } finally {

@@ -1,31 +1,34 @@
 import { groupBy } from "../../model/groups.ts";
-import { describeQuery } from "../admin/query.ts";
 import type { Access } from "../credentials.ts";
 import { ACCEPTED_ENCODINGS, ERRORS, tooLargeMessage } from "../exchange.ts";
-import { exampleOf, object, ref, type SchemaName, STORAGE_FAILURE } from "./schemas.ts";
+import { exampleOf, object, ref, type SchemaName, STORAGE_FAILURE, withIgnored } from "./schemas.ts";
 import type { ApiResponse, Content, Examples, Parameter, ResponseHeaders, Schema } from "./types.ts";
 
 /** One route in the OpenAPI document; the rest follows from the route table. */
 export interface RouteDescription {
   readonly summary: string;
   readonly description: string;
+  /** Another spelling of a path: the document leaves it out. */
+  readonly isAlias?: true;
   /** Absent: callers need no credentials. */
   readonly access?: Access | undefined;
   /** Besides those of the credentials. */
   readonly parameters?: readonly Parameter[];
-  readonly body?: {
-    readonly isOptional?: boolean;
-    readonly schema: Schema;
-    readonly examples?: Examples;
-    /** Absent: it says how large the body may be. */
-    readonly description?: string;
-    /** The route's own cap, below that of its port. */
-    readonly maxBytes?: number;
-  };
+  readonly body?: RequestBody | undefined;
   /** Without those to wrong credentials, of every route with a body ({@link bodyAnswers}), and of its port. */
   readonly answers: readonly Answer[];
   /** The form of its errors; by default `{"error": ...}`. */
   readonly error?: typeof error;
+}
+
+interface RequestBody {
+  readonly isOptional?: boolean;
+  readonly schema: Schema;
+  readonly examples?: Examples;
+  /** Absent: it says how large the body may be. */
+  readonly description?: string;
+  /** The route's own cap, below that of its port. */
+  readonly maxBytes?: number;
 }
 
 /** A parameter of a path. */
@@ -52,6 +55,14 @@ export function json(
   const content = jsonContent(described, { example: { value: example ?? exampleOf(described) } });
   return [status, headers === undefined ? { description, content } : { description, content, headers }];
 }
+
+/** Answers to a request, whose unknown fields the answer 200 names. */
+export const namingIgnored = (answers: readonly Answer[]): readonly Answer[] =>
+  answers.map(([status, response]) => {
+    const body = response.content?.["application/json"];
+    if (status !== 200 || body === undefined) return [status, response];
+    return [status, { ...response, content: jsonContent(withIgnored(body.schema), body.examples) }];
+  });
 
 export function jsonContent(schema: Schema, examples: Examples = {}): Content {
   return { "application/json": { schema, examples } };
@@ -94,19 +105,15 @@ const INVALID_QUERY = error(
   "InvalidRequest",
 );
 
-/** A route that reads the database with the parameters of a query. @param refusals besides those of every such route */
-export const queried = (
-  summary: string,
-  description: string,
-  query: Parameters<typeof describeQuery>[0],
-  answer: Answer,
-  ...refusals: readonly Answer[]
-): RouteDescription => ({
-  summary,
-  description,
-  parameters: describeQuery(query),
-  answers: [answer, INVALID_QUERY, ...refusals, STORAGE_FAILED],
-});
+export const NO_PAGE = error(404, "The cursor is not that of a page.", ERRORS.noCursor);
+
+/** The answers of a route that reads the database with the parameters of a query. */
+export const queried = (answer: Answer, ...refusals: readonly Answer[]): readonly Answer[] => [
+  answer,
+  INVALID_QUERY,
+  ...refusals,
+  STORAGE_FAILED,
+];
 
 /** The answers to a change in batches that was interrupted. @param done how many rows were changed before */
 export function interrupted(member: "moved" | "changed", done: Schema): readonly Answer[] {
@@ -120,7 +127,7 @@ export function interrupted(member: "moved" | "changed", done: Schema): readonly
 }
 
 /** The answer to a body above a cap. */
-export function tooLarge(maxBytes: number, errorAnswer = error): Answer {
+function tooLarge(maxBytes: number, errorAnswer = error): Answer {
   return errorAnswer(413, `The body is larger than ${maxBytes} bytes.`, tooLargeMessage(maxBytes), "BodyTooLarge");
 }
 
@@ -132,7 +139,7 @@ export function unauthorized(access: Access | undefined, errorAnswer = error): r
   return [errorAnswer(401, description, "missing Authorization header", "Error", challenge)];
 }
 
-/** The answers of every route that reads a body; see `body.ts`. @param maxBytes the route's own cap */
+/** The answers of every route that reads a body; see `admit`. @param maxBytes the route's own cap */
 export function bodyAnswers(maxBytes: number | undefined, errorAnswer = error): readonly Answer[] {
   const { undecodable, unsupportedEncoding, overloaded } = ERRORS;
   return [

@@ -1,6 +1,6 @@
 import type { Route } from "../routes.ts";
 import { type Answer, bodyAnswers, jsonContent, portAnswers, responses, unauthorized } from "./answers.ts";
-import { SCHEMAS } from "./schemas.ts";
+import { definitionsIn } from "./schemas.ts";
 import type { OpenApiDocument, Operation, SecurityScheme, ServerEntry } from "./types.ts";
 
 export interface DocumentOptions {
@@ -27,7 +27,8 @@ export function openApiDocument(routes: readonly Route[], options: DocumentOptio
   const paths: Record<string, Record<string, Operation>> = {};
   const securitySchemes: Record<string, SecurityScheme> = {};
   for (const route of routes) {
-    const { access } = route.description;
+    const { access, isAlias } = route.description;
+    if (isAlias) continue;
     if (access !== undefined) securitySchemes[access.name] = access.scheme;
     const operation = operationOf(route, answers[route.port], servers?.[route.port]);
     paths[route.path] = { ...paths[route.path], [route.method]: operation };
@@ -44,7 +45,7 @@ export function openApiDocument(routes: readonly Route[], options: DocumentOptio
     servers: [{ url: "/", description: "The port that served this document." }],
     tags: TAGS.filter(({ name }) => groups.has(name)),
     paths,
-    components: { schemas: usedSchemas(paths), securitySchemes },
+    components: { schemas: Object.fromEntries(definitionsIn(paths)), securitySchemes },
   };
 }
 
@@ -80,13 +81,6 @@ function operationOf(
     security: access === undefined ? [] : [{ [access.name]: [] }],
     ...(servers && { servers }),
   };
-}
-
-/** The shared schemas that these paths refer to; none refers to another. */
-function usedSchemas(paths: OpenApiDocument["paths"]): OpenApiDocument["components"]["schemas"] {
-  const text = JSON.stringify(paths);
-  const names = new Set(Array.from(text.matchAll(/"#\/components\/schemas\/(\w+)"/g), ([, name]) => name));
-  return Object.fromEntries(Object.entries(SCHEMAS).filter(([name]) => names.has(name)));
 }
 
 /** The data port as seen from the management port; only the operator knows its public address. */

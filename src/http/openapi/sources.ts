@@ -1,22 +1,14 @@
 import { type Provider, providerOf } from "../../adapters/sources/http/kind.ts";
 import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
+import { STORABLE } from "../../core/operations/syntax.ts";
 import { CORRELATION_HEADER } from "../../core/receipt/attributes.ts";
 import { hasExpressions } from "../../core/receipt/expressions.ts";
 import { parseJsonPath } from "../../core/receipt/jsonPath.ts";
 import { parseListPath } from "../../core/receipt/requestBatch.ts";
 import { trustsContentType } from "../batch.ts";
 import { ERRORS, tooManyMessage } from "../exchange.ts";
-import {
-  type Answer,
-  error,
-  header,
-  invalidBody,
-  json,
-  RETRY_AFTER,
-  type RouteDescription,
-  STORAGE_FAILED,
-} from "./answers.ts";
-import { leaseRequests, object, ref, type SchemaName, STORABLE, TEXT } from "./schemas.ts";
+import { type Answer, error, header, json, RETRY_AFTER, type RouteDescription, STORAGE_FAILED } from "./answers.ts";
+import { object, TEXT } from "./schemas.ts";
 import type { Parameter, Schema } from "./types.ts";
 
 /** What of an HTTP source the document shows. */
@@ -261,7 +253,7 @@ const KEY_TYPES = ["string", "number", "boolean"];
 const IDEMPOTENCY_KEY: Schema = { type: KEY_TYPES, minLength: 1, description: "The idempotency key." };
 
 /** Of any type; a value that is neither text, number nor boolean counts as absent. */
-const ATTRIBUTE: Schema = { maxLength: 1024, pattern: STORABLE.pattern };
+const ATTRIBUTE: Schema = { maxLength: 1024, pattern: STORABLE.schema.pattern };
 
 /** A schema that holds another one at a place in a document. */
 function at([segment, ...rest]: readonly (string | number)[], leaf: Schema, isRequired: boolean): Schema {
@@ -284,66 +276,4 @@ function merged(one: Schema, other: Schema): Schema {
     return [name, known === undefined ? schema : merged(known, schema)] as const;
   });
   return { ...other, ...one, properties: { ...first, ...Object.fromEntries(shared) } };
-}
-
-const TOKEN = "0d0b9a6e-54b5-4c27-9a3b-7d8f6f0f2b11";
-
-/** Describes the pull routes of one source. @param leaseMs `inbox.pull.leaseMs` */
-export function describePull(source: string, leaseMs: number) {
-  const requests = leaseRequests(leaseMs);
-  const operation = (
-    summary: string,
-    schema: Schema,
-    example: object,
-    answers: readonly Answer[],
-    isOptional = false,
-  ): RouteDescription => ({
-    summary: `${summary} of the source ${source}`,
-    description: "docs/pull.md explains how to write a client.",
-    body: { isOptional, description: "A JSON object.", schema, examples: { example: { value: example } } },
-    answers: [...answers, invalidBody("max must be a whole number from 1 to 1000"), STORAGE_FAILED],
-  });
-  const nothing = { claimToken: null, leaseMs, messages: [] };
-  return {
-    pull_claim: operation(
-      "Claim messages",
-      requests.claim,
-      { max: 10, waitMs: 20_000 },
-      [json(200, "The messages, or none when the wait ended without one.", "Claimed", nothing)],
-      true,
-    ),
-    pull_ack: operation(
-      "Acknowledge claimed messages",
-      ref("AckRequest"),
-      { claimToken: TOKEN },
-      settled("The messages are done.", "Acknowledged", "NothingAcknowledged", { acknowledged: [MESSAGE_ID] }),
-    ),
-    pull_nack: operation(
-      "Give claimed messages back",
-      ref("NackRequest"),
-      { claimToken: TOKEN, delayMs: 5000, error: "the shop is closed" },
-      settled("The messages become available again, or are dead.", "GivenBack", "NothingGivenBack", {
-        retried: [MESSAGE_ID],
-        dead: [],
-        released: [],
-      }),
-    ),
-    pull_extend: operation(
-      "Hold claimed messages for longer",
-      requests.extend,
-      { claimToken: TOKEN, leaseMs: 60_000 },
-      settled("The leases are extended.", "Extended", "NothingExtended", { extended: [MESSAGE_ID] }),
-    ),
-  };
-}
-
-/** 200, and 409 with the same lists when nothing is held under the token. */
-function settled(description: string, some: SchemaName, nothing: SchemaName, example: object): readonly Answer[] {
-  const lists = { ...example, lost: [] };
-  const error = "No message is held under this claim token";
-  const none = { error, ...Object.fromEntries(Object.keys(lists).map((name) => [name, []])) };
-  return [
-    json(200, description, some, lists),
-    json(409, "None of the messages is held under this token.", nothing, none),
-  ];
 }

@@ -66,7 +66,7 @@ export function exerciseExpiry(open: () => Promise<StoreHarness>): void {
           received.map(({ id }) => id),
           "alice",
         ),
-      ).toBe(1);
+      ).toMatchObject({ changed: 1 });
       expect((await outbox.claim(claimRequest())).rows).toMatchObject([{ expiresInMs: null, attempt: 0 }]);
     });
 

@@ -1,5 +1,4 @@
 import { randomUUID } from "node:crypto";
-import type { Routing, TopicRoute } from "../../../src/adapters/stores/sql/routing.ts";
 import type {
   AttemptRecord,
   ClaimedRow,
@@ -9,7 +8,14 @@ import type {
   Outcome,
 } from "../../../src/model/rows.ts";
 import type { ReplayScope } from "../../../src/ports/finishedRows.ts";
-import type { ClaimRequest, RelayRequest, Store } from "../../../src/ports/store.ts";
+import {
+  type ClaimQueues,
+  type ClaimRequest,
+  NO_DESTINATION,
+  type RelayRequest,
+  type Store,
+  type TopicRouting,
+} from "../../../src/ports/store.ts";
 import type { Clock } from "../../../src/time/clock.ts";
 import type { ManualClock } from "../../support/recorders.ts";
 
@@ -25,6 +31,8 @@ export interface StoreHarness extends AsyncDisposable {
   /** Inserts as an application does: only the columns given. Rows come out with rising `sequence`. */
   insertOutbox(rows: readonly ApplicationRow[]): Promise<readonly MessageId[]>;
   outboxRows(): Promise<readonly OutboxRecord[]>;
+  /** The labels of the rows of the outbox, in the order of `sequence`. */
+  labels(): Promise<readonly { readonly destination: string | null; readonly routes: string | null }[]>;
   inboxRows(): Promise<readonly InboxRecord[]>;
   /** Moves every lease into the past. */
   expireLeases(): Promise<void>;
@@ -57,10 +65,19 @@ export interface StoreHarness extends AsyncDisposable {
 }
 
 /** Of the stores of the suite: these topics go to the destination of their name, the empty one to `empty`. */
-const ROUTES: readonly TopicRoute[] = ["orders", "bills", "stuck", "excluded", "a", "A", "a ", "b", "c", ""].map(
-  (topic) => ({ topicPattern: topic, destination: topic === "" ? "empty" : topic }),
-);
-export const ROUTING: Routing = { routes: ROUTES, destinations: ROUTES.map(({ destination }) => destination) };
+const ROUTES = ["orders", "bills", "stuck", "excluded", "a", "A", "a ", "b", "c", ""].map((topic) => ({
+  topicPattern: topic,
+  destination: topic === "" ? "empty" : topic,
+}));
+/** Room for these destinations, and the routes of the suite. */
+export function queuesOf(destinations: readonly string[], room = 100): ClaimQueues {
+  return { room: new Map([...destinations, NO_DESTINATION].map((each) => [each, room])), routing: ROUTING };
+}
+
+export const ROUTING: TopicRouting = {
+  destinationOf: (topic) => ROUTES.find(({ topicPattern }) => topicPattern === topic)?.destination,
+  hash: "hash",
+};
 
 export interface ApplicationRow {
   readonly topic?: string;
@@ -69,6 +86,9 @@ export interface ApplicationRow {
   readonly maxAttempts?: number;
   /** Due this many ms from now. */
   readonly dueInMs?: number;
+  readonly destination?: string;
+  /** The hash of the routes that chose it. */
+  readonly routes?: string;
 }
 
 /** Headers that an application might write by hand, by topic. */
@@ -150,8 +170,20 @@ export function claimRequest(overrides: Partial<ClaimRequest> = {}): ClaimReques
     heldTokens: [],
     leaseMs: 30_000,
     claimTimeoutMs: 300_000,
+    queues: queuesOf(
+      ROUTES.map(({ destination }) => destination),
+      overrides.limit,
+    ),
     ...overrides,
   };
+}
+
+/** Claims until there are rows, or no more are due: a claim may only label rows, or pass others. */
+export async function claimSome({ outbox }: Pick<Store, "outbox">, overrides: Partial<ClaimRequest> = {}) {
+  for (;;) {
+    const claimed = await outbox.claim(claimRequest(overrides));
+    if (claimed.rows.length > 0 || !claimed.more) return claimed;
+  }
 }
 
 export function relayRequest(overrides: Partial<RelayRequest> = {}): RelayRequest {

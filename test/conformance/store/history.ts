@@ -99,9 +99,11 @@ export function exerciseHistory(open: () => Promise<StoreHarness>): void {
       const [first, second, third] = rows as [ClaimedRow, ClaimedRow, ClaimedRow];
       await harness.store.outbox.settle([parked(first), parked(second), sent(third)]);
 
-      expect(await parkedRows.retry([first.id, third.id], "alice")).toBe(1);
-      expect(await parkedRows.discard([second.id], "bob", "sold out")).toBe(1);
-      expect(await replay.move(await replay.begin(), [first.id, second.id, third.id], "carol")).toBe(2);
+      expect(await parkedRows.retry([first.id, third.id], "alice")).toMatchObject({ changed: 1 });
+      expect(await parkedRows.discard([second.id], "bob", "sold out")).toMatchObject({ changed: 1 });
+      expect(await replay.move(await replay.begin(), [first.id, second.id, third.id], "carol")).toMatchObject({
+        changed: 2,
+      });
 
       const seen = async ({ id }: ClaimedRow) =>
         (await history.of(id, 10)).map(({ event, actor, reason }) => [event, actor, reason]);

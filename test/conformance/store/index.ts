@@ -1,4 +1,3 @@
-import { exerciseBuckets } from "./buckets.ts";
 import { exerciseDestinations } from "./destinations.ts";
 import { exerciseExpiry } from "./expiry.ts";
 import type { StoreHarness } from "./harness.ts";
@@ -6,11 +5,13 @@ import { exerciseHistory } from "./history.ts";
 import { exerciseInbox } from "./inbox.ts";
 import { exerciseJobs } from "./jobs.ts";
 import { exerciseJournal } from "./journal.ts";
+import { exerciseLabels } from "./labels.ts";
 import { exerciseOperations } from "./operations.ts";
 import { exerciseOrder } from "./order.ts";
 import { exerciseClaims, exerciseSettling } from "./outbox.ts";
 import { exerciseParking } from "./parking.ts";
 import { exercisePull } from "./pull.ts";
+import { exerciseQueues } from "./queues.ts";
 import { exerciseReceiveAgain } from "./receiveAgain.ts";
 import { exerciseRedirect } from "./redirect.ts";
 import { exerciseRelay } from "./relay.ts";
@@ -18,7 +19,6 @@ import { exerciseRelayedReceipts } from "./relayedReceipts.ts";
 import { exerciseReplay } from "./replay.ts";
 import { exerciseRetention } from "./retention.ts";
 import { exerciseSchedule } from "./schedule.ts";
-import { exerciseScopes } from "./scopes.ts";
 import { exerciseSetBackClock } from "./setBackClock.ts";
 
 /**
@@ -36,7 +36,7 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseSettling(open);
   exerciseOrder(open);
   exerciseSetBackClock(open);
-  exerciseScopes(open);
+  exerciseQueues(open);
   exerciseHistory(open);
   exerciseJournal(open);
   exerciseParking(open);
@@ -45,8 +45,8 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseReplay(open);
   exerciseReceiveAgain(open);
   exerciseRedirect(open);
+  exerciseLabels(open);
   exerciseRetention(open);
   exercisePull(open);
   exerciseDestinations(open);
-  exerciseBuckets(open);
 }

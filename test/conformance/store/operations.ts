@@ -19,13 +19,14 @@ export function exerciseOperations(open: () => Promise<StoreHarness>): void {
       const { operations } = harness.store;
       await operations.beat(PROCESS, []);
       await operations.beat({ ...PROCESS, version: "1.2.4", upMs: 25_000 }, []);
-      await operations.beat({ ...PROCESS, name: "host-2", roles: [] }, []);
+      const { at } = await operations.beat({ ...PROCESS, name: "host-2", roles: [], clockAheadMs: -5000.4 }, []);
       const alive = await operations.processes();
       expect(alive).toMatchObject([
-        { name: "host-1", version: "1.2.4", roles: ["ingest", "poller"] },
-        { name: "host-2", roles: [] },
+        { name: "host-1", version: "1.2.4", roles: ["ingest", "poller"], clockAheadMs: 0 },
+        { name: "host-2", roles: [], clockAheadMs: -5000 },
       ]);
-      const [first] = alive;
+      const [first, second] = alive;
+      expect(Math.abs((second?.seenAt?.getTime() ?? 0) - (at?.getTime() ?? 0))).toBeLessThan(500);
       expect((first?.seenAt?.getTime() ?? 0) - (first?.startedAt?.getTime() ?? 0)).toBeGreaterThanOrEqual(24_000);
       await operations.leave("host-1");
       await operations.leave("host-1");
@@ -36,12 +37,25 @@ export function exerciseOperations(open: () => Promise<StoreHarness>): void {
       await using harness = await open();
       const { operations } = harness.store;
       const beat = (name: string, roles: readonly string[]) => operations.beat({ ...PROCESS, name, roles }, []);
-      expect(await beat("host-1", ["ingest", "poller"])).toEqual({ pollers: 0, relays: 0 });
-      expect(await beat("host-2", ["ingest"])).toEqual({ pollers: 1, relays: 0 });
-      expect(await beat("host-3", ["poller", "relay"])).toEqual({ pollers: 1, relays: 0 });
-      expect(await beat("host-2", ["ingest"])).toEqual({ pollers: 2, relays: 1 });
+      expect(await beat("host-1", ["ingest", "poller"])).toMatchObject({ pollers: 0, relays: 0 });
+      expect(await beat("host-2", ["ingest"])).toMatchObject({ pollers: 1, relays: 0 });
+      expect(await beat("host-3", ["poller", "relay"])).toMatchObject({ pollers: 1, relays: 0 });
+      expect(await beat("host-2", ["ingest"])).toMatchObject({ pollers: 2, relays: 1 });
       await operations.leave("host-3");
-      expect(await beat("host-1", ["ingest", "poller"])).toEqual({ pollers: 0, relays: 0 });
+      expect(await beat("host-1", ["ingest", "poller"])).toMatchObject({ pollers: 0, relays: 0 });
+    });
+
+    test("know the routes of the others, which are no role", async () => {
+      await using harness = await open();
+      const { operations } = harness.store;
+      const beat = (name: string, routes?: string) => operations.beat({ ...PROCESS, name, routes }, []);
+      expect((await beat("host-1", "00000001")).routes).toEqual([]);
+      await beat("host-2", "00000002");
+      await beat("host-3", "00000002");
+      await beat("host-4");
+      const { routes = [] } = await beat("host-1", "00000001");
+      expect(routes.toSorted()).toEqual(["00000002"]);
+      for (const { roles } of await operations.processes()) expect(roles).toEqual(PROCESS.roles);
     });
 
     test("are the sums of what all processes counted, at the same time too", async () => {
@@ -73,7 +87,7 @@ export function exerciseOperations(open: () => Promise<StoreHarness>): void {
       expect(page.map(({ target }) => target)).toEqual([null, "b"]);
       expect(page[0]).toMatchObject({ actor: "alice", action: "pause", at: expect.any(Date) });
       expect(page[0]?.detail).toMatch(/^x{1000}$/);
-      const next = await operations.audit(page[1]?.position ?? page[1]?.id ?? null, 10);
+      const next = await operations.audit(page[1]?.id ?? null, 10);
       expect(next.map(({ target }) => target)).toEqual(["a"]);
     });
 

@@ -3,7 +3,7 @@ import type { ClaimedRow } from "../../../src/model/rows.ts";
 import type { ClaimRequest, Store } from "../../../src/ports/store.ts";
 import { systemClock } from "../../../src/time/clock.ts";
 import { seeded } from "../../support/random.ts";
-import { claimRequest, died, failed, released, type StoreHarness, sent } from "./harness.ts";
+import { claimRequest, claimSome, died, failed, released, type StoreHarness, sent } from "./harness.ts";
 
 export function exerciseOrder(open: () => Promise<StoreHarness>): void {
   describe("order per key", () => {
@@ -94,7 +94,7 @@ export function exerciseOrder(open: () => Promise<StoreHarness>): void {
 
       const claimed: string[] = [];
       for (let pass = 0; pass < 10; pass += 1) {
-        const { rows } = await harness.store.outbox.claim(claimRequest({ limit: 20 }));
+        const { rows } = await claimSome(harness.store, { limit: 20 });
         claimed.push(...rows.map((row) => row.id));
         await harness.store.outbox.settle(rows.map(sent));
       }
@@ -115,8 +115,8 @@ export function exerciseOrder(open: () => Promise<StoreHarness>): void {
       const free = inserted.filter((_, n) => n % 5 === 0);
 
       const claimed: string[] = [];
-      for (let pass = 0; pass < 12; pass += 1) {
-        const { rows } = await harness.store.outbox.claim(claimRequest({ limit: 10 }));
+      for (let pass = 0; pass < 60; pass += 1) {
+        const { rows } = await claimSome(harness.store, { limit: 10 });
         claimed.push(...rows.map((row) => row.id));
         await harness.store.outbox.settle(rows.map(sent));
       }
@@ -130,7 +130,7 @@ export function exerciseOrder(open: () => Promise<StoreHarness>): void {
       const blocked = await harness.insertOutbox(Array.from({ length: 100 }, () => ({ key: "blocked" })));
       await block(harness);
       await harness.insertOutbox([{ key: "free" }]);
-      const past = await harness.store.outbox.claim(claimRequest({ limit: 20 }));
+      const past = await claimSome(harness.store, { limit: 20 });
       expect(past.rows.map((row) => row.key)).toEqual(["free"]);
       if (early === undefined) throw new Error("a row was expected");
 
@@ -139,7 +139,7 @@ export function exerciseOrder(open: () => Promise<StoreHarness>): void {
       harness.clock.advance(5000);
       const swept: string[] = [];
       for (let pass = 0; pass < 8; pass += 1) {
-        const { rows } = await harness.store.outbox.claim(claimRequest({ limit: 20 }));
+        const { rows } = await claimSome(harness.store, { limit: 20 });
         swept.push(...rows.map((row) => row.id));
         await harness.store.outbox.settle(rows.map(sent));
       }

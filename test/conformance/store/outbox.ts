@@ -1,8 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import type { ClaimToken } from "../../../src/model/rows.ts";
-import type { ClaimScope } from "../../../src/ports/store.ts";
-import { claimRequest, died, failed, released, type StoreHarness, sent } from "./harness.ts";
+import { claimRequest, died, failed, queuesOf, released, type StoreHarness, sent } from "./harness.ts";
 
 export function exerciseClaims(open: () => Promise<StoreHarness>): void {
   describe("outbox claims", () => {
@@ -302,8 +301,7 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
         { topic: "a" },
         { topic: "A", dueInMs: 600_000 },
       ]);
-      const scope: ClaimScope = { name: "a", which: "only", destinations: ["a"], exceptKeys: [] };
-      const { rows } = await harness.store.outbox.claim(claimRequest({ scope }));
+      const { rows } = await harness.store.outbox.claim(claimRequest({ queues: queuesOf(["a"]) }));
       const first = rows.filter(({ id }) => id === early || id === keyed);
       await harness.store.outbox.settle(first.map((row) => failed(row, 600_000)));
       await harness.insertOutbox([{ topic: "b", key: "k" }, { topic: "b" }, { topic: "nobody's" }]);
@@ -315,10 +313,10 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
       expect(totalsOnly).toEqual({ ...totals, oldestPendingAgeMs: expect.any(Number), byDestination: new Map() });
       const age = expect.any(Number);
       expect(Object.fromEntries(byDestination)).toEqual({
-        a: { pending: 2, processing: 1, oldestPendingAgeMs: null, blockedKeys: 1 },
-        A: { pending: 1, processing: 0, oldestPendingAgeMs: null, blockedKeys: 0 },
-        b: { pending: 2, processing: 0, oldestPendingAgeMs: age, blockedKeys: 0 },
-        "": { pending: 1, processing: 0, oldestPendingAgeMs: age, blockedKeys: 0 },
+        a: { pending: 2, due: 0, processing: 1, oldestPendingAgeMs: null, blockedKeys: 1, parked: 0 },
+        A: { pending: 1, due: 0, processing: 0, oldestPendingAgeMs: null, blockedKeys: 0, parked: 0 },
+        b: { pending: 2, due: 2, processing: 0, oldestPendingAgeMs: age, blockedKeys: 0, parked: 0 },
+        "": { pending: 1, due: 1, processing: 0, oldestPendingAgeMs: age, blockedKeys: 0, parked: 0 },
       });
     });
   });

@@ -1,14 +1,13 @@
 import { describe, expect, test } from "@jest/globals";
 import { type MessageId, PARKED_UNTIL } from "../../../src/model/rows.ts";
-import type { ClaimScope, ParkedFilter, Store } from "../../../src/ports/store.ts";
-import { claimRequest, failed, parked, type StoreHarness, sent } from "./harness.ts";
+import type { ClaimQueues, ParkedFilter, Store } from "../../../src/ports/store.ts";
+import { claimRequest, claimSome, failed, parked, queuesOf, type StoreHarness, sent } from "./harness.ts";
 
 /** Longer than any cursor or mark is trusted. */
 const LOOK_AGAIN_MS = 5000;
-const SCOPES: readonly (ClaimScope | undefined)[] = [
-  undefined,
-  { name: "only", which: "only", destinations: ["orders"], exceptKeys: [] },
-  { name: "except", which: "except", destinations: ["bills"], exceptKeys: [] },
+const QUEUES: readonly (readonly [string, ClaimQueues | undefined])[] = [
+  ["as one queue", undefined],
+  ["by destination", queuesOf(["orders"])],
 ];
 
 /** Parks the first row that is free. */
@@ -20,8 +19,8 @@ async function parkFirst({ store }: Pick<StoreHarness, "store">): Promise<Messag
   return row.id;
 }
 
-async function claimed(store: Store, scope?: ClaimScope): Promise<readonly MessageId[]> {
-  const { rows } = await store.outbox.claim(claimRequest(scope === undefined ? {} : { scope }));
+async function claimed(store: Store, queues?: ClaimQueues): Promise<readonly MessageId[]> {
+  const { rows } = await store.outbox.claim(claimRequest({ queues }));
   return rows.map(({ id }) => id);
 }
 
@@ -42,27 +41,24 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
       expect(row?.updatedMsAgo).toBeLessThan(5000);
     });
 
-    test.each(SCOPES.map((scope) => [scope?.name ?? "no", scope] as const))(
-      "holds back its key, and no other, in every replica: claims of %s scope",
-      async (_, scope) => {
-        await using harness = await open();
-        const clock = harness.clock;
-        await harness.insertOutbox([{ key: "k" }, { key: "k" }, { key: "free" }, {}]);
-        const head = await parkFirst(harness);
-        const [, , free, keyless] = (await harness.outboxRows()).map(({ id }) => id);
-        const replica = await harness.replica(clock);
+    test.each(QUEUES)("holds back its key, and no other, in every replica: claims %s", async (_, queues) => {
+      await using harness = await open();
+      const clock = harness.clock;
+      await harness.insertOutbox([{ key: "k" }, { key: "k" }, { key: "free" }, {}]);
+      const head = await parkFirst(harness);
+      const [, , free, keyless] = (await harness.outboxRows()).map(({ id }) => id);
+      const replica = await harness.replica(clock);
 
-        expect(await claimed(harness.store, scope)).toEqual([free, keyless]);
-        for (let look = 0; look < 3; look += 1) {
-          clock.advance(LOOK_AGAIN_MS);
-          await harness.insertOutbox([{ key: "k" }]);
-          for (const store of [harness.store, replica, await harness.replica()]) {
-            expect(await claimed(store, scope)).toEqual([]);
-          }
+      expect(await claimed(harness.store, queues)).toEqual([free, keyless]);
+      for (let look = 0; look < 3; look += 1) {
+        clock.advance(LOOK_AGAIN_MS);
+        await harness.insertOutbox([{ key: "k" }]);
+        for (const store of [harness.store, replica, await harness.replica()]) {
+          expect(await claimed(store, queues)).toEqual([]);
         }
-        expect((await harness.outboxRows())[0]).toMatchObject({ id: head, state: "pending", attempt: 1 });
-      },
-    );
+      }
+      expect((await harness.outboxRows())[0]).toMatchObject({ id: head, state: "pending", attempt: 1 });
+    });
 
     test("does not hold back an earlier row of its key that is replayed, behind a long front", async () => {
       await using harness = await open();
@@ -89,7 +85,7 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
       await using harness = await open();
       await harness.insertOutbox([{ key: "k" }, ...Array.from({ length: 100 }, () => ({ key: "k" })), { key: "free" }]);
       await parkFirst(harness);
-      const { rows } = await harness.store.outbox.claim(claimRequest({ limit: 20 }));
+      const { rows } = await claimSome(harness.store, { limit: 20 });
       expect(rows.map(({ key }) => key)).toEqual(["free"]);
       harness.clock.advance(LOOK_AGAIN_MS);
       expect(await claimed(harness.store)).toEqual([]);
@@ -106,7 +102,7 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
       expect(await outbox.reclaim(10, 0)).toBe(0);
       const scope = await replay.begin();
       expect(await replay.find(scope, {}, [id])).toEqual([]);
-      expect(await replay.move(scope, [id], "alice")).toBe(0);
+      expect(await replay.move(scope, [id], "alice")).toMatchObject({ changed: 0 });
       expect(await retention.plan({ table: "outbox", kind: "COUNT", maxCount: 0 })).toEqual([]);
       expect(await retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 0 })).toEqual([]);
 
@@ -162,7 +158,9 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
       const [first] = page;
       expect(first).toMatchObject({ topic: "t-a", key: "a", attempt: 1, lastError: "status 500" });
       expect(Math.abs((first?.parkedAt?.getTime() ?? 0) - Date.now())).toBeLessThan(60_000);
-      expect(await outbox.backlog()).toMatchObject({ pending: 5, parked: 4 });
+      const backlog = await outbox.backlog();
+      expect(backlog).toMatchObject({ pending: 5, parked: 4 });
+      expect([...backlog.byDestination.values()].reduce((sum, each) => sum + each.parked, 0)).toBe(4);
     });
 
     test("that are retried are due now, as if never tried, before the later rows of their key, in every replica", async () => {
@@ -173,7 +171,7 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
       const replica = await harness.replica();
       for (const store of [harness.store, replica]) expect(await claimed(store)).toEqual([]);
 
-      expect(await harness.store.parked.retry([head, behind as MessageId], "alice")).toBe(1);
+      expect(await harness.store.parked.retry([head, behind as MessageId], "alice")).toMatchObject({ changed: 1 });
 
       expect(await harness.store.parked.list({}, null, 10)).toEqual([]);
       const [row] = await harness.outboxRows();
@@ -209,7 +207,9 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
       const head = await parkFirst(harness);
       const [, behind] = (await harness.outboxRows()).map(({ id }) => id);
 
-      expect(await harness.store.parked.discard([head, behind as MessageId], "alice", "sold out")).toBe(1);
+      expect(await harness.store.parked.discard([head, behind as MessageId], "alice", "sold out")).toMatchObject({
+        changed: 1,
+      });
 
       expect((await harness.outboxRows())[0]).toMatchObject({
         state: "dead",
@@ -218,7 +218,9 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
       });
       harness.clock.advance(LOOK_AGAIN_MS);
       expect(await claimed(harness.store)).toEqual([behind]);
-      expect(await harness.store.replay.move(await harness.store.replay.begin(), [head], "alice")).toBe(1);
+      expect(await harness.store.replay.move(await harness.store.replay.begin(), [head], "alice")).toMatchObject({
+        changed: 1,
+      });
     });
 
     test("are changed once when several operators want them at the same time, and nobody deadlocks", async () => {
@@ -237,7 +239,7 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
         }),
       );
 
-      expect(changed.reduce((sum, count) => sum + count, 0)).toBe(200);
+      expect(changed.reduce((sum, each) => sum + each.changed, 0)).toBe(200);
       const states = (await harness.outboxRows()).map(({ state }) => state);
       expect(states.filter((state) => state === "pending" || state === "dead")).toHaveLength(200);
       expect(await harness.store.parked.list({}, null, 1)).toEqual([]);

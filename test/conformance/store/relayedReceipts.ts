@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import type { ClaimedRow, NewInboxRow } from "../../../src/model/rows.ts";
-import type { RelayRequest, Store } from "../../../src/ports/store.ts";
+import type { ClaimRequest, RelayRequest, Store } from "../../../src/ports/store.ts";
 import { claimRequest, inboxRow, relayRequest, type StoreHarness, sent } from "./harness.ts";
 
 const TOPICS: RelayRequest["topics"] = { orders: ["orders.", ""], own: [" t.", ".", " "], bare: ["", ""] };
@@ -19,14 +19,14 @@ const rowsOfAllKinds = (): readonly NewInboxRow[] => [
 ];
 
 /**
- * Receipts of a store whose relay has caught up. Where a database can, they relay what waits for nothing: what comes of the rows must be
- * the same, whoever relays them.
+ * Receipts of a process that relays. Where a database can, they relay what waits for nothing: what comes of the rows must be the same,
+ * whoever relays them.
  */
 export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void {
   describe("receipts of a process that relays", () => {
-    const caughtUp = async (store: Store) => {
-      expect(await store.inbox.relay(REQUEST)).toEqual({ relayed: 0, dead: [], more: false });
-    };
+    /** Stores rows, as the database allows. */
+    const insert = async ({ inbox }: Store, rows: readonly NewInboxRow[], claim?: ClaimRequest) =>
+      (await inbox.insertRelayed?.(rows, REQUEST, claim)) ?? { outcomes: await inbox.insert(rows), claimed: [] };
     const relayAll = async (store: Store) => {
       while ((await store.inbox.relay(REQUEST)).relayed > 0);
     };
@@ -36,11 +36,9 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
       rows: readonly NewInboxRow[],
       overrides: Parameters<typeof claimRequest>[0] = {},
     ) => {
-      const claimed: ClaimedRow[] = [];
-      const request = claimRequest(overrides);
-      const outcomes = await store.inbox.insert(rows, { request, onClaimed: (more) => claimed.push(...more) });
+      const { outcomes, claimed } = await insert(store, rows, claimRequest(overrides));
       expect(outcomes.map(({ kind }) => kind)).toEqual(rows.map(() => "stored"));
-      return claimed;
+      return [...claimed];
     };
     const made = async (harness: StoreHarness) =>
       (await harness.outboxRows()).map(({ sequence, updatedMsAgo, createdMsAgo, dueInMs, ...row }) => row);
@@ -55,8 +53,7 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
       expect(expected.outbox).toHaveLength(7);
 
       await using other = await open();
-      await caughtUp(other.store);
-      const outcomes = await other.store.inbox.insert(rows);
+      const { outcomes } = await insert(other.store, rows);
       await other.store.inbox.relay(REQUEST);
 
       expect(outcomes.map(({ kind }) => kind)).toEqual(rows.map(() => "stored"));
@@ -66,31 +63,15 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
       expect(withoutTimes(await other.inboxRows())).toEqual(withoutTimes(expected.inbox));
     });
 
-    test("run in turn while they relay what they store, and only then", async () => {
-      await using harness = await open();
-      const { store } = harness;
-      const relays = async () => {
-        const [outcome] = await store.inbox.insert([inboxRow()]);
-        return outcome?.kind === "stored" && outcome.relayed !== undefined;
-      };
-      expect([store.inbox.insertsInTurn, await relays()]).toEqual([false, false]);
-      const backlog = { ...REQUEST, limit: 1 };
-      expect((await store.inbox.relay(backlog)).more).toBe(true);
-      expect([store.inbox.insertsInTurn, await relays()]).toEqual([false, false]);
-      await relayAll(store);
-      expect(await relays()).toBe(store.inbox.insertsInTurn);
-    });
-
     test("tell duplicates and rows of no relayed source from the others", async () => {
       await using harness = await open();
-      await caughtUp(harness.store);
       const [first, again] = [inboxRow({ idempotencyKey: "one" }), inboxRow({ idempotencyKey: "one" })];
       const [pulled, unknown] = [inboxRow({ consumption: "pull" }), inboxRow({ source: "unknown" })];
-      await harness.store.inbox.insert([first]);
+      await insert(harness.store, [first]);
 
-      const outcomes = await harness.store.inbox.insert([again, inboxRow()]);
-      await harness.store.inbox.insert([pulled, inboxRow()]);
-      await harness.store.inbox.insert([unknown, inboxRow()]);
+      const { outcomes } = await insert(harness.store, [again, inboxRow()]);
+      await insert(harness.store, [pulled, inboxRow()]);
+      await insert(harness.store, [unknown, inboxRow()]);
       await relayAll(harness.store);
 
       expect(outcomes.map(({ kind }) => kind)).toEqual(["duplicate", "stored"]);
@@ -102,13 +83,12 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
     test("leave a row behind earlier ones of its key, which another process received, and no other", async () => {
       await using harness = await open();
       const ingest = await harness.replica();
-      await caughtUp(harness.store);
       const earlier = [inboxRow({ aggregateId: "a" }), inboxRow({ source: "own", aggregateId: "b" })];
       await ingest.inbox.insert(earlier);
 
       const behind = [inboxRow({ aggregateId: "a" }), inboxRow({ source: "own", aggregateId: "b" })];
       const free = [inboxRow({ aggregateId: "b" }), inboxRow({ source: "own", aggregateId: "a" }), inboxRow()];
-      await harness.store.inbox.insert([...behind, ...free]);
+      await insert(harness.store, [...behind, ...free]);
       await relayAll(harness.store);
 
       const order = (await harness.outboxRows()).map(({ id }) => id);
@@ -130,7 +110,7 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
       const senders = Array.from({ length: 8 }, async (_, key) => {
         for (let n = 0; n < perKey; n += 1) {
           const row = inboxRow({ aggregateId: `key-${key}`, payload: String(n) });
-          await stores[(n * 7 + key) % stores.length]?.inbox.insert([row]);
+          await insert(stores[(n * 7 + key) % stores.length] as Store, [row]);
         }
       });
       await Promise.all(senders);
@@ -157,7 +137,6 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
       expect(expected).toHaveLength(7);
 
       await using other = await open();
-      await caughtUp(other.store);
       const first = claimRequest();
       const claimed = await receive(other.store, rows, { token: first.token });
       await other.store.inbox.relay(REQUEST);
@@ -171,7 +150,6 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
     test("claim no row behind an unfinished one of its key, whoever inserted that", async () => {
       await using harness = await open();
       const { store } = harness;
-      await caughtUp(store);
       const [byApplication] = await harness.insertOutbox([{ topic: "orders", key: "a" }]);
       const rows = [inboxRow({ aggregateId: "a" }), inboxRow({ aggregateId: "b" }), inboxRow({ aggregateId: "a" })];
       const delivered = await receive(store, rows);

@@ -21,7 +21,9 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
           const [before] = await harness.outboxRows();
           expect(before).toMatchObject({ state, lastError: state === "sent" ? "status 500" : "no route" });
 
-          expect(await replay.move(await replay.begin(), [before?.id as MessageId], "alice")).toBe(1);
+          expect(await replay.move(await replay.begin(), [before?.id as MessageId], "alice")).toMatchObject({
+            changed: 1,
+          });
 
           const [after] = await harness.outboxRows();
           const { id, sequence, topic, key, payload, headers, maxAttempts } = before ?? {};
@@ -48,8 +50,8 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
         const before = await harness.outboxRows();
         const scope = await replay.begin();
 
-        expect(await replay.move(scope, [...ids, randomUUID() as MessageId], "alice")).toBe(0);
-        expect(await replay.move(scope, [], "alice")).toBe(0);
+        expect(await replay.move(scope, [...ids, randomUUID() as MessageId], "alice")).toMatchObject({ changed: 0 });
+        expect(await replay.move(scope, [], "alice")).toMatchObject({ changed: 0 });
 
         const columns = ({ state, attempt, claimToken }: (typeof before)[number]) => ({ state, attempt, claimToken });
         expect((await harness.outboxRows()).map(columns)).toEqual(before.map(columns));
@@ -62,15 +64,15 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
         const { replay, outbox } = harness.store;
         const ids = await finishedRows(harness, 2);
         const scope = await replay.begin();
-        expect(await replay.move(scope, ids, "alice")).toBe(2);
+        expect(await replay.move(scope, ids, "alice")).toMatchObject({ changed: 2 });
         await outbox.settle((await outbox.claim(claimRequest())).rows.map(sent));
 
         expect(await allPages(replay, scope)).toEqual([]);
         expect(await replay.find(scope, {}, ids)).toEqual([]);
-        expect(await replay.move(scope, ids, "alice")).toBe(0);
+        expect(await replay.move(scope, ids, "alice")).toMatchObject({ changed: 0 });
 
         expect((await harness.outboxRows()).map((row) => row.state)).toEqual(["sent", "sent"]);
-        expect(await replay.move(await replay.begin(), ids, "alice")).toBe(2);
+        expect(await replay.move(await replay.begin(), ids, "alice")).toMatchObject({ changed: 2 });
       });
 
       test("rows that count as untried until a poller has taken them, and no more when they wait for a retry", async () => {
@@ -101,7 +103,7 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
           ),
         );
 
-        expect(moved.reduce((sum, count) => sum + count, 0)).toBe(300);
+        expect(moved.reduce((sum, each) => sum + each.changed, 0)).toBe(300);
       });
     });
 
@@ -115,15 +117,13 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
 
         const first = await replay.page(scope, {}, null, 3);
         const second = await replay.page(scope, {}, first.next, 3);
-        const third = await replay.page(scope, {}, second.next, 3);
 
-        expect([first, second, third].map((page) => page.rows.map((row) => row.id))).toEqual([
+        expect([first, second].map((page) => page.rows.map((row) => row.id))).toEqual([
           ids.slice(0, 3),
           ids.slice(3, 6),
-          ids.slice(6),
         ]);
         expect([first.next, second.next].includes(null)).toBe(false);
-        expect(third.next).toBeNull();
+        expect((await allPages(replay, scope)).map((row) => row.id)).toEqual(ids);
       });
 
       test("no more rows a page than its limit, however few of them match", async () => {
@@ -144,7 +144,7 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
         await using harness = await open();
         const { replay } = harness.store;
 
-        expect(await replay.page(await replay.begin(), {}, null, 10)).toEqual({ rows: [], next: null });
+        expect(await allPages(replay, await replay.begin())).toEqual([]);
       });
 
       test("rows that a page shows as they are", async () => {
@@ -165,7 +165,8 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
           sequence,
           createdAt,
           topic: "orders",
-          destinationOverride: null,
+          destination: null,
+          isPinned: false,
           key: "k",
           state: "dead",
           attempt: 1,

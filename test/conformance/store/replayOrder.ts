@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import type { ClaimedRow, MessageId } from "../../../src/model/rows.ts";
 import type { Store } from "../../../src/ports/store.ts";
-import { claimRequest, died, failed, released, type StoreHarness, sent } from "./harness.ts";
+import { claimRequest, claimSome, died, failed, released, type StoreHarness, sent } from "./harness.ts";
 
 /**
  * Two dead rows of the key `k` with a row of another key between them, which waits for its retry. The harness' own store and the replica have
@@ -31,7 +31,7 @@ async function claimedBy(store: Store, limit = 100): Promise<readonly MessageId[
 }
 
 async function replayAll(store: Store, ids: readonly MessageId[]): Promise<void> {
-  expect(await store.replay.move(await store.replay.begin(), ids, "alice")).toBe(ids.length);
+  expect(await store.replay.move(await store.replay.begin(), ids, "alice")).toMatchObject({ changed: ids.length });
 }
 
 export function exerciseReplayOrder(open: () => Promise<StoreHarness>): void {
@@ -126,7 +126,7 @@ export function exerciseReplayOrder(open: () => Promise<StoreHarness>): void {
       expect(await claimedBy(replica)).toEqual([newcomer]);
     });
 
-    test("a claim that begins past a blocked front leaves both to the next sweep, which claims them in order", async () => {
+    test("a claim that begins past a blocked front takes both in order", async () => {
       await using harness = await open();
       const [early] = await harness.insertOutbox([{ key: "k" }]);
       await harness.insertOutbox(Array.from({ length: 100 }, () => ({ key: "blocked" })));
@@ -135,16 +135,12 @@ export function exerciseReplayOrder(open: () => Promise<StoreHarness>): void {
       await harness.finishOutbox([early, late], { state: "dead" });
       const head = await harness.store.outbox.claim(claimRequest({ limit: 1 }));
       await harness.store.outbox.settle(head.rows.map((row) => failed(row)));
-      const past = await harness.store.outbox.claim(claimRequest({ limit: 20 }));
+      const past = await claimSome(harness.store, { limit: 20 });
       expect(past.rows.map((row) => row.key)).toEqual(["free"]);
 
       await replayAll(harness.store, [early, late]);
-      expect(await claimedBy(harness.store, 20)).toEqual([]);
-
-      harness.clock.advance(5000);
-      const swept = await harness.store.outbox.claim(claimRequest({ limit: 20 }));
-      expect(swept.rows.map((row) => row.id)).toEqual([early, late]);
-      expect(await claimedBy(harness.store, 20)).toEqual([]);
+      const { rows } = await claimSome(harness.store, { limit: 20 });
+      expect(rows.map((row) => row.id)).toEqual([early, late]);
     });
 
     test.each([[3], [40]])(

@@ -12,7 +12,7 @@ const WAYS: Readonly<Record<string, (harness: StoreHarness) => Promise<void>>> =
   replayed: async ({ insertOutbox, store }) => {
     const ids = await insertOutbox([{ key: "k" }]);
     await store.outbox.settle((await claimAll({ store })).map(sent));
-    expect(await store.replay.move(await store.replay.begin(), ids, "alice")).toBe(1);
+    expect(await store.replay.move(await store.replay.begin(), ids, "alice")).toMatchObject({ changed: 1 });
   },
   retried: async ({ insertOutbox, store }) => {
     await insertOutbox([{ key: "k" }]);
@@ -21,7 +21,7 @@ const WAYS: Readonly<Record<string, (harness: StoreHarness) => Promise<void>>> =
   "parked and retried": async ({ insertOutbox, store }) => {
     const ids = await insertOutbox([{ key: "k" }]);
     await store.outbox.settle((await claimAll({ store })).map(parked));
-    expect(await store.parked.retry(ids, "alice")).toBe(1);
+    expect(await store.parked.retry(ids, "alice")).toMatchObject({ changed: 1 });
   },
 };
 

@@ -57,8 +57,8 @@ describeWithTools(["prometheus"], "Prometheus over a process that receives and c
     await whileDoing(
       () => service.post({ id: "a" }, { path: "/inbox/guarded" }),
       async () => {
-        const { annotations } = await fires("SvcReceiptsRefused", { reason: "unauthorized" });
-        expect(annotations.summary).toBe("Received messages are refused: unauthorized");
+        const { annotations } = await fires("SvcReceiptsRefused", { source: "guarded", reason: "credentials" });
+        expect(annotations.summary).toBe("The source guarded refuses messages: credentials");
       },
     );
     await ends("SvcReceiptsRefused");

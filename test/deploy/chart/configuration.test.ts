@@ -103,12 +103,19 @@ describeWithTools(["helm"], "the chart brings into the pods", () => {
     });
   });
 
-  test("migrations before the pods, with an account of their own", () => {
-    const job = named(sets.of("migration-account"), "Job", `${fullname}-migrate`);
-    expect(job.metadata.annotations).toEqual({
-      "helm.sh/hook": "pre-install,pre-upgrade",
+  test("a check and migrations before the pods, with an account of their own", async () => {
+    const annotationsOf = (job: string) =>
+      named(sets.of("migration-account"), "Job", `${fullname}-${job}`).metadata.annotations;
+    const hook = { "helm.sh/hook": "pre-install,pre-upgrade", "helm.sh/hook-output-log-policy": "hook-failed" };
+    expect(annotationsOf("migrate")).toEqual({
+      ...hook,
       "helm.sh/hook-weight": "0",
       "helm.sh/hook-delete-policy": "before-hook-creation",
+    });
+    expect(annotationsOf("check")).toEqual({
+      ...hook,
+      "helm.sh/hook-weight": "-3",
+      "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded",
     });
     const helpers = sets
       .of("migration-account")
@@ -126,7 +133,14 @@ describeWithTools(["helm"], "the chart brings into the pods", () => {
     ]);
     expect(metadata.annotations?.["sidecar.istio.io/inject"]).toBe("false");
     expect([spec.serviceAccountName, spec.restartPolicy]).toEqual([`${fullname}-migrate`, "Never"]);
-    expect(sets.of("sqlserver").filter(({ kind }) => kind === "Job")).toEqual([]);
+    const jobsOf = (manifests: readonly Manifest[]) =>
+      inventory(manifests).filter((name) => name.includes("-migrate") || name.startsWith("Job"));
+    expect(jobsOf(sets.of("sqlserver"))).toEqual([
+      `ConfigMap ${fullname}-migrate`,
+      `Job ${fullname}-check`,
+      `ServiceAccount ${fullname}-migrate`,
+    ]);
+    expect(jobsOf(await render({ values: ["sqlserver"], set: { "configCheck.enabled": false } }))).toEqual([]);
   });
 
   test("the values that README.md and docs/kubernetes.md show, on top of a database", async () => {

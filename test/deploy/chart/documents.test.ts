@@ -1,4 +1,5 @@
-import { writeFileSync } from "node:fs";
+import { realpathSync, writeFileSync } from "node:fs";
+import path from "node:path";
 import { describe, expect, test } from "@jest/globals";
 import { load } from "js-yaml";
 import { documentedValues, leavesOf, withValuesTable } from "../../support/chart/valuesTable.ts";
@@ -20,19 +21,19 @@ describe("the chart's files", () => {
     expectFile("helm/svc/README.md", withValuesTable(read("helm/svc/README.md"), VALUES));
   });
 
-  test("every value is documented", () => {
+  test("every value is documented, what roles have in common once", () => {
     const documented = documentedValues(VALUES).map(({ key }) => key);
-    const isDocumented = (leaf: string) => documented.some((key) => leaf === key || leaf.startsWith(`${key}.`));
+    const isDocumented = (leaf: string) => {
+      const ofAllRoles = leaf.replace(/^roles\.\w+\./, "roleDefaults.");
+      return documented.some((key) => [leaf, ofAllRoles].some((each) => each === key || each.startsWith(`${key}.`)));
+    };
     expect(documented.length).toBeGreaterThan(80);
     expect(leavesOf(load(VALUES)).filter((leaf) => !isDocumented(leaf))).toEqual([]);
   });
 
-  test("files/svc-dashboard.json is deploy/grafana/svc-dashboard.json", () => {
-    expectFile("helm/svc/files/svc-dashboard.json", read("deploy/grafana/svc-dashboard.json"));
-  });
-
-  test("files/alerts.yml is deploy/prometheus/alerts.yml, which a chart cannot read", () => {
-    expectFile("helm/svc/files/alerts.yml", read("deploy/prometheus/alerts.yml"));
+  test("alerts and dashboard are kept once, with the chart", () => {
+    for (const file of ["prometheus/alerts.yml", "grafana/svc-dashboard.json"])
+      expect(realpathSync(pathOf(`deploy/${file}`))).toBe(pathOf(`helm/svc/files/${path.basename(file)}`));
   });
 
   test("the image is that of the package's version", () => {

@@ -4,11 +4,12 @@ import { expect, test } from "@jest/globals";
 import { load } from "js-yaml";
 import { ROLES, type Role } from "../../../src/model/roles.ts";
 import { METRICS } from "../../../src/runtime/metricDefinitions.ts";
-import { inventory, named, type Pod, podsOf } from "../../support/chart/manifests.ts";
+import { inventory, type Manifest, named, type Pod, podsOf } from "../../support/chart/manifests.ts";
 import { CHART, RELEASE, type RenderOptions, render, renderNotes, renderUmbrella } from "../../support/chart/render.ts";
 import { useRenderedSets } from "../../support/chart/renderedSets.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
 import { read } from "../../support/repository.ts";
+import type { AlertRule } from "../deployFiles.ts";
 
 /** What single value sets make of the chart. */
 
@@ -25,6 +26,7 @@ describeWithTools(["helm"], "the chart renders", () => {
       `Deployment ${fullname}-ingest`,
       `Deployment ${fullname}-poller`,
       `Deployment ${fullname}-relay`,
+      `Job ${fullname}-check`,
       `Job ${fullname}-migrate`,
       `Pod ${fullname}-test`,
       `Service ${fullname}`,
@@ -43,18 +45,21 @@ describeWithTools(["helm"], "the chart renders", () => {
       [`Deployment ${fullname}-capture`]: `capture poller ${file}`,
       [`Deployment ${fullname}-retention`]: `retention ${file}`,
       [`Deployment ${fullname}-admin`]: `admin ${file}`,
+      [`Job ${fullname}-check`]: `config check --strict ${file}`,
       [`Job ${fullname}-migrate`]: `migrate ${file}`,
       [`Pod ${fullname}-test`]: expect.stringContaining(`http://${fullname}-metrics:9090/health/ready`),
     });
     expect(commandLines("all-in-one")).toEqual({
       [`Deployment ${fullname}-all`]: `ingest relay poller capture admin ${file}`,
       [`CronJob ${fullname}-retention`]: `retention --once ${file}`,
+      [`Job ${fullname}-check`]: `config check --strict ${file}`,
       [`Job ${fullname}-migrate`]: `migrate ${file}`,
       [`Pod ${fullname}-test`]: expect.stringContaining(`http://${fullname}-metrics:8080/health/ready`),
     });
     expect(Object.keys(commandLines("ingest-only"))).toEqual([
       `Deployment ${fullname}-ingest`,
       `Pod ${fullname}-test`,
+      `Job ${fullname}-check`,
       `Job ${fullname}-migrate`,
     ]);
   });
@@ -144,6 +149,16 @@ describeWithTools(["helm"], "the chart renders", () => {
     });
   });
 
+  test("an HTTPRoute to the inbox and pull routes and to nothing else", () => {
+    const { spec } = named(sets.of("gateway"), "HTTPRoute", fullname);
+    const toPath = (value: string) => ({ path: { type: "PathPrefix", value } });
+    expect(spec).toEqual({
+      parentRefs: [{ name: "public", namespace: "gateways", sectionName: "https" }],
+      hostnames: ["inbox.example.com"],
+      rules: [{ matches: [toPath("/inbox"), toPath("/pull")], backendRefs: [{ name: fullname, port: 8080 }] }],
+    });
+  });
+
   test("an Ingress to the inbox and pull routes and to nothing else", () => {
     const { spec } = named(sets.of("production"), "Ingress", fullname);
     const [rule] = spec.rules;
@@ -187,6 +202,11 @@ describeWithTools(["helm"], "the chart renders", () => {
       ],
       behavior: { scaleDown: { stabilizationWindowSeconds: 300 } },
     });
+    // Two replicas without autoscaling, and at least 1 by default.
+    expect(named(sets.of("gateway"), "HorizontalPodAutoscaler", `${fullname}-poller`).spec).toMatchObject({
+      minReplicas: 2,
+      metrics: [{ external: { metric: { name: METRICS.destinationDue.name } } }],
+    });
   });
 
   test("autoscaling by what waits, in metrics that the scaled pods have", () => {
@@ -195,8 +215,11 @@ describeWithTools(["helm"], "the chart renders", () => {
         ({ metadata }: { metadata: Record<string, string> }) => [metadata.query, metadata.threshold],
       );
     expect(queriesOf("poller")).toEqual([
-      ['max(svc_outbox_messages_pending{job="svc"})', "5000"],
-      ['max(svc_outbox_oldest_pending_age_seconds{job="svc"})', "60"],
+      ['sum(max by (cell, destination) (svc_destination_due{job="svc"}))', "5000"],
+      [
+        'max(svc_destination_oldest_age_seconds{job="svc"} and on (instance, cell, destination) svc_destination_due{job="svc"} > 0)',
+        "60",
+      ],
     ]);
     const ofRelease = `namespace="${RELEASE.namespace}",service="${fullname}-metrics"`;
     expect(queriesOf("relay")).toEqual([[`max(svc_inbox_oldest_pending_age_seconds{${ofRelease}})`, "30"]]);
@@ -232,6 +255,39 @@ describeWithTools(["helm"], "the chart renders", () => {
     expect(named(sets.of("production"), "PrometheusRule", fullname).spec).toEqual(JSON.parse(linked));
     expect(linked).toContain("https://wiki.example.com/svc/operations#");
     expect(linked).toContain(`namespace=\\"${monitor.metadata.namespace}\\", job_name=~\\"${fullname}-retention-.+`);
+  });
+
+  const rulesOf = (manifests: readonly Manifest[]): readonly AlertRule[] =>
+    named(manifests, "PrometheusRule", fullname).spec.groups.flatMap(({ rules }: { rules: AlertRule[] }) => rules);
+
+  test("alerts left out, and with another threshold, wait and severity", () => {
+    const changed = rulesOf(sets.of("gateway"));
+    const original = rulesOf(sets.of("production"));
+    const from = (alert: string) => original.find((rule) => rule.alert === alert) as AlertRule;
+    const to = (alert: string, threshold: RegExp, number: string) => from(alert).expr.replaceAll(threshold, number);
+    expect(changed.map(({ alert }) => alert)).toEqual(
+      original.map(({ alert }) => alert).filter((alert) => alert !== "SvcDeadMessages"),
+    );
+    const exprOf = (alert: string) => changed.find((rule) => rule.alert === alert)?.expr;
+    expect(exprOf("SvcOutboxStuck")).toBe(to("SvcOutboxStuck", /> 900\b/g, "> 3600"));
+    expect(exprOf("SvcCaptureLag")).toBe(to("SvcCaptureLag", /> 30\b/g, "> 120"));
+    expect(exprOf("SvcRetentionNotRunning")).toBe(to("SvcRetentionNotRunning", /> 6 \* 3600\b/g, "> 7200"));
+    expect(changed.find(({ alert }) => alert === "SvcParkedRows")).toEqual({
+      ...from("SvcParkedRows"),
+      expr: to("SvcParkedRows", /> 0/g, "> 10"),
+      for: "1h",
+      labels: { severity: "critical" },
+      annotations: { ...from("SvcParkedRows").annotations, runbook_url: "docs/operations.md#svcparkedrows" },
+    });
+  });
+
+  test("one threshold in each alert that compares with a number", async () => {
+    const names = rulesOf(sets.of("production")).flatMap(({ alert, expr }) => (/> \d/.test(expr) ? [alert] : []));
+    const alerts = Object.fromEntries(names.map((alert) => [alert, { threshold: 12345 }]));
+    const changed = rulesOf(await render({ values: ["production"], set: { "prometheusRule.alerts": alerts } }));
+    const numbersOf = (expr: string) => [...new Set(expr.match(/> [\d.e* ]*\d/g))].filter((each) => each !== "> 0");
+    const thresholds = changed.map(({ alert, expr }) => [alert, numbersOf(expr)] as const);
+    expect(thresholds.filter(([, { length }]) => length > 0)).toEqual(names.map((alert) => [alert, ["> 12345"]]));
   });
 
   test("the dashboard as a ConfigMap that Grafana's sidecar finds", () => {
@@ -368,6 +424,9 @@ describeWithTools(["helm"], "the chart renders", () => {
     expect(all).toContain(`kubectl -n ${RELEASE.namespace} port-forward service/${fullname} 8080:8080`);
     expect(all).toContain("http://localhost:8080/inbox/orders");
     expect(all).toContain("the credentials of config.sources.orders.auth");
+    for (const command of ["status", "trace 1"])
+      expect(all).toContain(`exec deployment/${fullname}-ingest -- svc ${command}`);
+    expect(all).toContain("http://localhost:9090/console");
     for (const [text, set] of [
       [all, "all-roles"],
       [none, "capture"],

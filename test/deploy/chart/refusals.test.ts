@@ -23,16 +23,7 @@ const REFUSED: readonly Refused[] = [
     set: { "roles.poller.replica": 2 },
     message: /roles\/poller.*'replica' not allowed/is,
   },
-  {
-    why: "a misspelt key of the configuration",
-    set: { "config.outbox": { concurency: 4 } },
-    message: /config\/outbox.*'concurency' not allowed/is,
-  },
-  {
-    why: "a source of no kind",
-    set: { "config.sources.refunds": { path: "/refunds" } },
-    message: /config\/sources\/refunds.*missing property 'idempotencyKeyPath'/is,
-  },
+  { why: "a configuration that is text", set: { config: "server: {}" }, message: /config.*want object/is },
   {
     why: "a password as plain text",
     set: { "config.database.password": "hunter2" },
@@ -190,7 +181,12 @@ const REFUSED: readonly Refused[] = [
   {
     why: "more replicas at least than at most",
     set: { "roles.poller.autoscaling": { enabled: true, minReplicas: 6 } },
-    message: /roles\.poller\.autoscaling\.minReplicas is above maxReplicas/,
+    message: /roles\.poller\.autoscaling\.maxReplicas is 5, below the 6 of replicas or minReplicas/,
+  },
+  {
+    why: "more replicas than autoscaling allows",
+    set: { "roles.poller.replicas": 6, "roles.poller.autoscaling.enabled": true },
+    message: /roles\.poller\.autoscaling\.maxReplicas is 5, below the 6 of replicas or minReplicas/,
   },
   {
     why: "autoscaling to nothing",
@@ -200,7 +196,7 @@ const REFUSED: readonly Refused[] = [
   {
     why: "autoscaling that measures nothing",
     set: { "roles.poller.autoscaling": { enabled: true, targetCPUUtilizationPercentage: null } },
-    message: /needs targetCPUUtilizationPercentage or targetMemoryUtilizationPercentage/,
+    message: /needs targetCPUUtilizationPercentage, targetMemoryUtilizationPercentage or metrics/,
   },
   {
     why: "a percentage of no request",
@@ -257,6 +253,19 @@ const REFUSED: readonly Refused[] = [
     why: "an Ingress without ingest",
     set: { "ingress.enabled": true, "ingress.hosts": ["a.example.com"], "roles.ingest.enabled": false },
     message: /no pod has the role ingest/,
+  },
+  { why: "a route without a Gateway", set: { "httpRoute.enabled": true }, message: /httpRoute\.parentRefs is empty/ },
+  {
+    why: "a change to an alert that does not exist",
+    from: "production",
+    set: { "prometheusRule.alerts": { SvcOutboxLat: { enabled: false } } },
+    message: /names SvcOutboxLat: there is no such alert/,
+  },
+  {
+    why: "a threshold of an alert without one",
+    from: "production",
+    set: { "prometheusRule.alerts": { SvcDown: { threshold: 5 } } },
+    message: /SvcDown\.threshold: this alert compares with no number/,
   },
 ];
 

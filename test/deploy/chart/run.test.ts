@@ -84,13 +84,22 @@ describeWithTools(["helm"], "the pods of the chart run", () => {
     return pods[0] as Pod;
   };
 
-  test("migrations first, then each role in a process of its own, and a message goes through", async () => {
+  /** The pod of a hook's Job. */
+  const jobOf = (manifests: readonly Manifest[], name: string) =>
+    only(ofKind(manifests, "Job").filter(({ of }) => of.endsWith(`-${name}`)));
+
+  test("the check and migrations first, then each role in a process of its own, and a message goes through", async () => {
     const receiver = await services.receiver();
     const manifests = await renderWith("all-roles", { "config.destinations.billing.baseUrl": receiver.url });
-    expect(await runToEnd(only(ofKind(manifests, "Job")), manifests)).toEqual({
-      code: 0,
-      output: expect.stringContaining("migrations applied"),
-    });
+    for (const [job, said] of [
+      ["check", "configuration is valid"],
+      ["migrate", "migrations applied"],
+    ] as const) {
+      expect(await runToEnd(jobOf(manifests, job), manifests)).toEqual({
+        code: 0,
+        output: expect.stringContaining(said),
+      });
+    }
 
     const started = await Promise.all(ofKind(manifests, "Deployment").map((pod) => start(pod, manifests)));
     const components = await Promise.all(
@@ -191,12 +200,28 @@ describeWithTools(["helm"], "the pods of the chart run", () => {
       // A variable that the chart does not look at.
       extraEnv: [{ name: "SVC_DATABASE_POOLSIZE", value: "none" }],
     });
-    for (const kind of ["Job", "CronJob"]) {
-      const pod = only(ofKind(manifests, kind));
-      const job = kind === "Job" ? pod.owner.spec : pod.owner.spec.jobTemplate.spec;
+    const jobs = [jobOf(manifests, "check"), jobOf(manifests, "migrate"), only(ofKind(manifests, "CronJob"))];
+    for (const pod of jobs) {
+      const { podFailurePolicy } = pod.owner.spec.jobTemplate?.spec ?? pod.owner.spec;
       const { code } = await runToEnd(pod, manifests);
-      expect([kind, job.podFailurePolicy.rules[0].onExitCodes.values]).toEqual([kind, [code]]);
+      expect([pod.of, podFailurePolicy.rules[0].onExitCodes.values]).toEqual([pod.of, [code]]);
     }
+  });
+
+  test("a check that names each mistake of the configuration in a line", async () => {
+    const manifests = await renderWith("minimal", {
+      "config.outbox": { concurency: 4 },
+      "config.sources.refunds": { path: "/refunds" },
+    });
+    const { code, output } = await runToEnd(jobOf(manifests, "check"), manifests);
+    expect([code, output.split("\n")]).toEqual([
+      2,
+      [
+        expect.stringMatching(/^configuration is not valid \(.*svc\.yml\): 2 problems$/),
+        expect.stringMatching(/^error: sources\.refunds: .*idempotencyKeyPath/),
+        expect.stringMatching(/^error: outbox\.concurency: .*concurrency/),
+      ],
+    ]);
   });
 
   test("every role in one process on one port, with retention on schedule", async () => {

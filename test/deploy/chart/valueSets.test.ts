@@ -61,7 +61,7 @@ describeWithTools(["helm", "kubernetes-validate"], "the chart with every value s
       .all()
       .flatMap(([set, manifests]) => manifests.filter(isCustomResource).map((manifest) => ({ set, manifest })));
     expect(new Set(custom.map(({ manifest }) => manifest.kind))).toEqual(
-      new Set(["ScaledObject", "ServiceMonitor", "PrometheusRule"]),
+      new Set(["HTTPRoute", "ScaledObject", "ServiceMonitor", "PrometheusRule"]),
     );
     const faults = custom.flatMap(({ set, manifest }) =>
       customResourceFaults(manifest).map((fault) => `${set}: ${fault}`),

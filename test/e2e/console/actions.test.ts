@@ -1,5 +1,6 @@
 import { beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import type { Page } from "playwright-core";
+import { PARKED_UNTIL } from "../../../src/model/rows.ts";
 import { axeFindings, useBrowser } from "../../support/browser.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
 import { eventually } from "../../support/eventually.ts";
@@ -118,7 +119,7 @@ describeWithTools(["chromium"], "an operator", () => {
            FROM outbox WHERE id = $1 RETURNING id`,
         [parked],
       );
-      await page.getByRole("link", { name: "Parked" }).click();
+      await page.getByRole("link", { name: "Parked", exact: true }).click();
       await page.getByRole("heading", { name: "Failures" }).waitFor();
       await page.getByText("2 reasons in 2 rows.").waitFor();
       await page.getByLabel("Destination").selectOption("billing");
@@ -144,22 +145,80 @@ describeWithTools(["chromium"], "an operator", () => {
       expect(await database.query(due, [parked])).toHaveLength(1);
     });
 
+    test("replays one group of failures and no other", async () => {
+      const failed = (rows: number, topic: string, error: string) =>
+        furnished.database.query(
+          `INSERT INTO outbox (topic, payload, state, attempt, last_error)
+           SELECT $2, '{}', 'dead', 5, $3 || n FROM generate_series(1, $1::int) n`,
+          [rows, topic, error],
+        );
+      await failed(30, "payments.received", "answered 409: already closed, case ");
+      await failed(30, "payments.received", "answered 410: already closed, case ");
+      await goTo(page, "#/failures?state=dead&destination=billing", "Failures");
+      const group = page.getByRole("listitem").filter({ hasText: "answered 409" });
+      await group.getByText("30 rows", { exact: true }).waitFor();
+      await group.getByRole("link", { name: "Replay this group…" }).click();
+      await page.getByRole("heading", { name: "Replays" }).waitFor();
+      await page.getByRole("button", { name: "Dry run" }).click();
+      await page.getByText("30 rows", { exact: true }).waitFor();
+      await page.getByRole("cell", { name: "answered 409: already closed, case #" }).waitFor();
+      expect(await axeFindings(page)).toEqual([]);
+      await page.getByRole("button", { name: "Replay…" }).click();
+      await page.getByLabel("Rows a second").fill("");
+      await confirm("Start replay");
+      const job = page.getByRole("listitem").filter({ hasText: "reason answered 409" });
+      await job.getByText("30 of 30 moved").waitFor();
+      const moved =
+        "SELECT state, count(*)::int AS rows FROM outbox WHERE attempt = 0 AND payload = '{}' AND topic = 'payments.received' GROUP BY 1";
+      expect(await furnished.database.query(moved)).toEqual([{ state: "pending", rows: 30 }]);
+      await furnished.database.query("DELETE FROM outbox WHERE payload = '{}' AND topic = 'payments.received'");
+    });
+
+    test("retries and discards one group of parked rows and no other", async () => {
+      const { database } = furnished;
+      const park = (error: string) =>
+        database.query(
+          `INSERT INTO outbox (topic, payload, attempt, scheduled_at, last_error)
+           SELECT 'orders.group', '{}', 5, $1, $2 || n FROM generate_series(1, 7) n`,
+          [PARKED_UNTIL, error],
+        );
+      await park("answered 402: no credit, case ");
+      await park("answered 403: no right, case ");
+      const states = () =>
+        database.query(
+          "SELECT state, attempt, count(*)::int AS rows FROM outbox WHERE topic = 'orders.group' GROUP BY 1, 2 ORDER BY 1, 2",
+        );
+      await goTo(page, "#/failures?state=parked", "Failures");
+      const group = (text: string) => page.getByRole("listitem").filter({ hasText: text });
+      await group("no credit").getByRole("button", { name: "Retry this group of 7 rows…" }).click();
+      await confirm("Retry");
+      await notice("7 rows due now.");
+      await group("no right").getByRole("button", { name: "Discard this group of 7 rows…" }).click();
+      await page.getByLabel("Reason").fill("nobody wants them");
+      await confirm("Discard");
+      await notice("7 rows discarded.");
+      expect(await states()).toEqual([
+        { state: "dead", attempt: 5, rows: 7 },
+        { state: "pending", attempt: 0, rows: 7 },
+      ]);
+      await database.query("DELETE FROM outbox WHERE topic = 'orders.group'");
+    });
+
     test("finds messages by key, id and filters, and turns the pages", async () => {
       await goTo(page, "#/messages", "Messages");
-      await page.getByLabel("Text").fill("customer-17");
+      await page.getByLabel("Find").fill("customer-17");
       await page.keyboard.press("Enter");
       await page.locator(`a[title="${furnished.retried}"]`).waitFor();
       await loaded(page);
       expect(await page.locator("tbody tr").count()).toBe(1);
 
-      await page.getByLabel("Search by").selectOption("Idempotency key");
-      await page.getByLabel("Text").fill("order-4711");
+      await page.getByLabel("Find").fill("order-4711");
       await page.getByRole("button", { name: "Search" }).click();
       await page.locator(`a[title="${furnished.retried}"]`).click();
       await page.getByRole("heading", { name: "Message", exact: true }).waitFor();
       await page.goBack();
       await page.getByRole("heading", { name: "Messages" }).waitFor();
-      expect(await page.getByLabel("Text").inputValue()).toBe("order-4711");
+      expect(await page.getByLabel("Find").inputValue()).toBe("order-4711");
 
       await page.getByRole("link", { name: "Clear" }).click();
       await page.getByLabel("State").selectOption("sent");
@@ -179,7 +238,7 @@ describeWithTools(["chromium"], "an operator", () => {
       await page.getByRole("button", { name: "Newer" }).click();
       await eventually(async () => expect(await page.locator("tbody tr").count()).toBe(50));
       await goTo(page, `#/messages`, "Messages");
-      await page.getByLabel("Text").fill(furnished.sent);
+      await page.getByLabel("Find").fill(furnished.sent);
       await page.keyboard.press("Enter");
       await page.getByRole("heading", { name: "Message", exact: true }).waitFor();
     });
@@ -209,10 +268,10 @@ describeWithTools(["chromium"], "an operator", () => {
         idempotencyKey: "order-13",
         correlationId: null,
       };
-      await page.route(/\/admin\/messages\?idempotencyKey=order-13/, (route) =>
+      await page.route(/\/admin\/messages\?text=order-13/, (route) =>
         route.fulfill({ json: { messages: [], cursor: null, filtered: [{ ...dropped, replica: "svc-ingest-1" }] } }),
       );
-      await goTo(page, "#/messages?idempotencyKey=order-13", "Messages");
+      await goTo(page, "#/messages?text=order-13", "Messages");
       await page.getByRole("heading", { name: "Dropped by a filter" }).waitFor();
       await page.getByRole("cell", { name: "order-13" }).waitFor();
       expect(await axeFindings(page)).toEqual([]);
@@ -323,7 +382,7 @@ describeWithTools(["chromium"], "an operator", () => {
       expect(moved).toBeLessThan(40);
       await running.getByText("toDestination shipping").waitFor();
       const redirected =
-        "SELECT DISTINCT destination_override AS name FROM outbox WHERE topic = 'jobs.failed' AND state = 'pending'";
+        "SELECT DISTINCT destination AS name FROM outbox WHERE topic = 'jobs.failed' AND state = 'pending'";
       expect(await furnished.database.query(redirected)).toEqual([{ name: "shipping" }]);
 
       const interrupted = page.getByRole("listitem").filter({ hasText: "412 of 1,000 moved" });

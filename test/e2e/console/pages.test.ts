@@ -13,8 +13,9 @@ const services = useServices("block");
 
 /** Each page: its address, its heading, and a text that it shows of the furnished service. */
 const PAGES: readonly (readonly [string, (furnished: Furnished) => string, string])[] = [
-  ["Overview", () => "#/", "svc-poller-7f9c-2"],
+  ["Overview", () => "#/", "shipping is degraded: 1 row is parked"],
   ["Destinations", () => "#/destinations", "of 50/s"],
+  ["Destination", () => "#/destinations/shipping", "shipping is degraded: 1 row is parked"],
   ["Messages", () => "#/messages", "orders.created"],
   ["Message", ({ retried }) => `#/messages/${retried}`, "failed, to be tried again"],
   ["Message", ({ hostile }) => `#/messages/${hostile}`, HOSTILE],
@@ -27,6 +28,13 @@ const PAGES: readonly (readonly [string, (furnished: Furnished) => string, strin
   ["Audit log", () => "#/audit", "sign-in"],
   ["No such page", () => "#/nowhere", "Go to the overview"],
 ];
+
+/** How many lines the links, buttons and times in tables have. */
+const LINES = `[...new Set([...document.querySelectorAll("main td :is(a, button, time)")].map((each) => {
+  const range = document.createRange();
+  range.selectNodeContents(each);
+  return range.getClientRects().length;
+}))]`;
 
 const WIDE = { width: 1280, height: 900 };
 const NARROW = { width: 360, height: 740 };
@@ -103,6 +111,28 @@ describeWithTools(["chromium"], "the pages of the console", () => {
     for (const planted of [PLANTED.secret, PLANTED.card]) {
       expect(texts.filter((text) => text.includes(planted))).toEqual([]);
     }
+  });
+
+  test("no word of a table is broken in a wide window, and a phone has few screens of messages", async () => {
+    const page = await browser.open(furnished.address);
+    await signIn(page, "alice");
+    for (const width of [1280, 1440]) {
+      await page.setViewportSize({ width, height: 900 });
+      await goTo(page, "#/destinations", "Destinations");
+      expect(await page.evaluate(LINES)).toEqual([1]);
+    }
+    await page.setViewportSize(NARROW);
+    await goTo(page, "#/messages", "Messages");
+    await page.locator("main tbody tr").first().waitFor();
+    expect(await page.evaluate("document.documentElement.scrollHeight")).toBeLessThan(5 * NARROW.height);
+  });
+
+  test("times are in UTC, as in the log", async () => {
+    const page = await browser.open(furnished.address);
+    await signIn(page, "alice");
+    await goTo(page, `#/messages/${furnished.retried}`, "Message");
+    const shown = await page.locator("main time").first().textContent();
+    expect(shown).toMatch(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
   });
 
   test("after navigation the focus is on the heading, and the title says where one is", async () => {

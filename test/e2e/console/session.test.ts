@@ -55,7 +55,7 @@ async function ask(path: string, sent: Sent = {}, at: Service = service) {
   const { method = "GET" } = sent;
   const answer = await open(path, sent, at);
   const content = await text(answer);
-  if (/^\/console(?:\/s|$)/.test(path)) {
+  if (/^\/console(?:\/s|\/?$)/.test(path)) {
     const document = await documentOf(at);
     document.check(method, path, { status: answer.statusCode ?? 0, headers: answer.headers, text: content });
   }
@@ -228,6 +228,8 @@ describe("the files", () => {
   test("come with a policy that allows this host alone; only files with a hash are cached", async () => {
     const page = await ask("/console");
     expect([page.status, page.headers["content-type"]]).toEqual([200, "text/html; charset=utf-8"]);
+    const slash = await fetch(`http://127.0.0.1:${service.port}/console/`, { redirect: "manual" });
+    expect([slash.status, slash.headers.get("location")]).toEqual([308, "../console"]);
     expect(page.headers["content-security-policy"]).toBe(
       "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",

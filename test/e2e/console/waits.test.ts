@@ -49,12 +49,12 @@ describeWithTools(["chromium"], "the page of a message", () => {
     expect((await service.post(message)).json()).toEqual({ status: "duplicate" });
     const dropped = { ...message, id: "order-4712" };
     expect((await service.post(dropped, { headers: { "x-test": "1" } })).json()).toEqual({ status: "filtered" });
-    await goTo(page, "#/messages?idempotencyKey=order-4711", "Messages");
+    await goTo(page, "#/messages?text=order-4711", "Messages");
     await page.locator("main table a").first().click();
     await page.getByText("inbox.relay.enabled is false").first().waitFor();
     // The journal is written a second later, and the page shows what comes.
     await page.getByText("Received again").first().waitFor();
-    await goTo(page, "#/messages?idempotencyKey=order-4712", "Messages");
+    await goTo(page, "#/messages?text=order-4712", "Messages");
     await page
       .locator("main")
       .getByText(/filter/)

@@ -9,6 +9,7 @@ import type {
   OutboxGlance,
   OutboxStore,
   ReceiptClaim,
+  RelabelResult,
   SettledRows,
 } from "../../../src/ports/store.ts";
 import { PAYLOAD } from "../store/model.ts";
@@ -30,6 +31,7 @@ export class SimulatedOutbox implements OutboxStore {
   /** While it is broken: statements get no answer, instead of failing. */
   #isHeld = false;
   #closed = false;
+  readonly hasQueues = true;
 
   /** @param wait lets time of the replica pass */
   constructor(world: World, slot: number, wait: (ms: number) => Promise<void>) {
@@ -54,11 +56,11 @@ export class SimulatedOutbox implements OutboxStore {
   claim(request: ClaimRequest): Promise<ClaimResult> {
     return this.#run((world) => {
       const model = world.database;
-      const { rows: ids, more, heldBack } = model.claimable(request);
+      const { rows: ids, ...found } = model.claimable(request);
       model.claim(this.#slot, ids, request.token, request);
       world.claimedRows += ids.length;
       const rows = ids.map((id) => claimedRow(world, id, request));
-      return { rows, more, heldBack };
+      return { rows, ...found };
     });
   }
 
@@ -67,7 +69,8 @@ export class SimulatedOutbox implements OutboxStore {
    * it has it stored once.
    */
   async insert(id: MessageId, key: string | null, claim: ReceiptClaim | undefined): Promise<void> {
-    const claimed = await this.#run((world) => {
+    let claimed: readonly ClaimedRow[] = [];
+    const receipt = this.#run((world) => {
       const model = world.database;
       const isFree =
         key === null ||
@@ -77,7 +80,11 @@ export class SimulatedOutbox implements OutboxStore {
       world.claimedRows += 1;
       return [claimedRow(world, id, claim.request)];
     });
-    claim?.onClaimed(claimed);
+    try {
+      claimed = await receipt;
+    } finally {
+      claim?.end(claimed);
+    }
   }
 
   glance(overdueMs: number): Promise<OutboxGlance> {
@@ -108,6 +115,14 @@ export class SimulatedOutbox implements OutboxStore {
 
   clock(): Promise<number> {
     return this.#run(({ database }) => database.now);
+  }
+
+  async relabel(): Promise<RelabelResult> {
+    throw new Error("the routes do not change here");
+  }
+
+  async destinationsWaiting(): Promise<readonly string[]> {
+    return [];
   }
 
   async backlog(): Promise<OutboxBacklog> {
@@ -152,7 +167,8 @@ function claimedRow(world: World, id: MessageId, { token }: ClaimRequest): Claim
   const isRouted = destination === null || world.routed.includes(destination);
   const unused = {
     topic: isRouted ? destination : FIRST_TOPIC,
-    destinationOverride: isRouted ? null : destination,
+    destination: isRouted ? null : destination,
+    isPinned: !isRouted,
     aggregateType: null,
     headers: {},
     createdAt: new Date(0),

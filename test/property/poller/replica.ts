@@ -89,7 +89,6 @@ export class SimulatedReplica {
       pollIntervalMs: () => POLL_INTERVAL_MS,
       fleetFactor: () => plan.fleetFactor,
       beforeClaims: async () => {},
-      knowsDestinations: () => true,
       onWake: () => this.#claims.wake(),
       clock,
       random: () => world.random(),
@@ -132,12 +131,10 @@ export class SimulatedReplica {
    */
   receive(id: MessageId, key: string | null): void {
     if (this.#stopping) return;
-    const receipt = this.#watch
-      .receive(1, (claim) => this.outbox.insert(id, key, claim))
-      .then(
-        () => this.#claims.wake(),
-        () => {},
-      );
+    const receipt = this.outbox.insert(id, key, this.#poller.claimForReceipt(1)).then(
+      () => this.#claims.wake(),
+      () => {},
+    );
     this.#receipts.add(receipt);
     void receipt.then(() => this.#receipts.delete(receipt));
   }
@@ -203,9 +200,9 @@ export class SimulatedReplica {
     return () => cancel();
   };
 
-  #watched({ destinationOf, deliver }: Delivery): Delivery {
+  #watched({ deliver, ...others }: Delivery): Delivery {
     return {
-      destinationOf,
+      ...others,
       deliver: async (row, signal, isProbe = false) => {
         this.#world.begins(row, isProbe);
         const result = await deliver(row, signal, isProbe);

@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { expect } from "@jest/globals";
 import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
-import type { ClaimRequest, ClaimResult, ClaimScope } from "../../../src/ports/store.ts";
+import { type ClaimRequest, type ClaimResult, NO_DESTINATION } from "../../../src/ports/store.ts";
+import { queuesOf } from "../../conformance/store/harness.ts";
 import { LEASE, type OutboxModel } from "./model.ts";
 import type { System } from "./system.ts";
 
@@ -12,18 +13,18 @@ export interface Claiming {
   readonly maxBytes: number;
   /** Whether the replica says which claims it holds, and so goes on with their keys. */
   readonly namesHeld: boolean;
-  /** Of all rows when there is none. */
-  readonly scope?: ClaimScope | null | undefined;
+  /** The room of each destination; null for all rows as one queue. */
+  readonly room?: ReadonlyMap<string, number> | null | undefined;
 }
 
 /** Claims, and checks against everything that the claim had to find. */
 export async function claim(model: OutboxModel, system: System, claiming: Claiming): Promise<void> {
   const request = requestOf(model, claiming);
-  const expected = model.claimable(request);
+  const { unread: _, ...expected } = model.claimable(request);
   const replica = model.replica(claiming.replica);
-  if (request.scope !== undefined) return await claimInScope(model, system, claiming, request);
+  if (request.queues !== undefined) return await claimFromQueues(model, system, claiming, request);
   replica.mayLookPastFront ||= expected.more && expected.heldBack * 2 > request.limit;
-  const result = await ask(model, system, claiming, request);
+  const result = await ask(system, claiming, request);
   if (replica.mayLookPastFront) {
     expect(model.faultsOf(idsOf(result), request)).toEqual(new Map());
   } else {
@@ -33,33 +34,31 @@ export async function claim(model: OutboxModel, system: System, claiming: Claimi
   take(model, claiming, request, result);
 }
 
-/** The first claim of a scope since time passed looks at every row of it, or says that more are due behind those of its front. */
-async function claimInScope(
+/** A claim by destination takes only what it may, and says that more are due unless it found a free row. */
+async function claimFromQueues(
   model: OutboxModel,
   system: System,
   claiming: Claiming,
   request: ClaimRequest,
 ): Promise<void> {
-  const { mayLookPastFront, scopesClaimed } = model.replica(claiming.replica);
+  const replica = model.replica(claiming.replica);
   const { rows: free } = model.claimable({ ...request, limit: Number.POSITIVE_INFINITY });
-  const { more } = model.claimable(request);
-  const mayOverlook = mayLookPastFront || scopesClaimed.has(identityOf(request));
   const isAnyRunning = model.rows.some(({ state }) => state === "processing");
-  const result = await ask(model, system, claiming, request);
+  const result = await ask(system, claiming, request);
   expect(model.faultsOf(idsOf(result), request)).toEqual(new Map());
-  if (!mayOverlook && !more && !result.more) expect(idsOf(result)).toEqual(free);
-  // However many rows wait behind others, a free one is met.
-  if (!mayOverlook && !isAnyRunning && free.length > 0) expect(idsOf(result)).not.toEqual([]);
+  // However many rows wait behind others, a free one is found.
+  if (!replica.mayLookPastFront && !isAnyRunning && free.length > 0 && !result.more) {
+    expect(idsOf(result)).not.toEqual([]);
+  }
+  replica.mayLookPastFront = true;
   take(model, claiming, request, result);
 }
-
-const identityOf = ({ scope }: ClaimRequest): string => scope?.name ?? "all rows";
 
 /** Several replicas claim at the same moment: each gets what it may have beside the others, and no row comes twice. */
 export async function claimTogether(model: OutboxModel, system: System, claimings: readonly Claiming[]): Promise<void> {
   const requests = claimings.map((claiming) => requestOf(model, claiming));
   const results = await Promise.all(
-    claimings.map((claiming, n) => ask(model, system, claiming, requests[n] ?? requestOf(model, claiming))),
+    claimings.map((claiming, n) => ask(system, claiming, requests[n] ?? requestOf(model, claiming))),
   );
   const ids = results.flatMap(idsOf);
   expect(ids).toHaveLength(new Set(ids).size);
@@ -86,7 +85,7 @@ export async function claimDuring(
 ): Promise<void> {
   const request = requestOf(model, claiming);
   const before = model.snapshot();
-  const [result] = await Promise.all([ask(model, system, claiming, request), other()]);
+  const [result] = await Promise.all([ask(system, claiming, request), other()]);
   const ids = idsOf(result);
   const [faultsBefore, faultsAfter] = [before, model].map((state) => state.faultsOf(ids, request));
   const faults = ids.filter((id) => faultsBefore?.has(id) && faultsAfter?.has(id));
@@ -102,7 +101,7 @@ export async function receive(
   claiming: Claiming,
   keys: readonly (string | null)[],
 ): Promise<void> {
-  const request = requestOf(model, { ...claiming, scope: null });
+  const request = requestOf(model, { ...claiming, room: null });
   const isFree = (key: string | null) =>
     key === null || !model.rows.some((row) => row.key === key && model.holdsBack(row, request.heldTokens));
   const expected = keys.map((key, n) => n < request.limit && isFree(key));
@@ -120,7 +119,7 @@ export async function receiveDuring(
   keys: readonly (string | null)[],
   other: () => Promise<void>,
 ): Promise<void> {
-  const request = requestOf(model, { ...claiming, scope: null });
+  const request = requestOf(model, { ...claiming, room: null });
   const before = model.snapshot();
   const [{ ids, claimed }] = await Promise.all([system.receive(claiming.replica, keys, request), other()]);
   for (const state of [before, model]) for (const [n, id] of ids.entries()) state.insert(id, keys[n] ?? null, 0);
@@ -142,7 +141,7 @@ export async function receiveDuring(
 export function claimOutOfSight(model: OutboxModel, system: System, claiming: Claiming) {
   const request = requestOf(model, claiming);
   let ended = false;
-  const result = ask(model, system, claiming, request).finally(() => {
+  const result = ask(system, claiming, request).finally(() => {
     ended = true;
   });
   result.catch(() => {});
@@ -154,35 +153,30 @@ export function claimOutOfSight(model: OutboxModel, system: System, claiming: Cl
   return { hasEnded: () => ended, check };
 }
 
-function requestOf(model: OutboxModel, { replica, limit, maxBytes, namesHeld, scope }: Claiming): ClaimRequest {
+function requestOf(model: OutboxModel, { replica, limit, maxBytes, namesHeld, room }: Claiming): ClaimRequest {
   const heldTokens = namesHeld ? model.heldTokens(replica) : [];
-  return { limit, maxBytes, token: randomUUID() as ClaimToken, heldTokens, scope: scope ?? undefined, ...LEASE };
+  const queues = room == null ? undefined : { ...queuesOf([]), room: new Map([...room, [NO_DESTINATION, limit]]) };
+  return { limit, maxBytes, token: randomUUID() as ClaimToken, heldTokens, queues, ...LEASE };
 }
 
 const NOTHING_HELD = { heldTokens: [] };
 
-async function ask(
-  model: OutboxModel,
-  { replicas }: System,
-  { replica }: Claiming,
-  request: ClaimRequest,
-): Promise<ClaimResult> {
+async function ask({ replicas }: System, { replica }: Claiming, request: ClaimRequest): Promise<ClaimResult> {
   const store = replicas[replica]?.store;
   if (store === undefined) throw new Error(`there is no replica ${replica}`);
-  if (request.scope !== undefined) model.replica(replica).scopesClaimed.add(identityOf(request));
   return await store.outbox.claim(request);
 }
 
 type Claimed = Pick<ClaimResult, "rows">;
 
-function take(model: OutboxModel, { replica }: Claiming, { token }: ClaimRequest, result: Claimed): void {
+function take(model: OutboxModel, { replica }: Claiming, { token, queues }: ClaimRequest, result: Claimed): void {
   const seen = result.rows.map(({ id, claimToken, key, attempt }) => ({ id, claimToken, key, attempt }));
   const expected = idsOf(result).map((id) => {
     const { key, attempt } = model.row(id);
     return { id, claimToken: token, key, attempt };
   });
   expect(seen).toEqual(expected);
-  model.claim(replica, idsOf(result), token);
+  model.claim(replica, idsOf(result), token, LEASE, queues !== undefined);
 }
 
 const idsOf = (result: Claimed): readonly MessageId[] => result.rows.map(({ id }) => id);

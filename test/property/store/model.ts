@@ -1,6 +1,6 @@
 import type { ClaimToken, MessageId, OutboxState, Outcome } from "../../../src/model/rows.ts";
 import type { ReplayScope } from "../../../src/ports/finishedRows.ts";
-import type { ClaimRequest, ClaimScope, Lease } from "../../../src/ports/store.ts";
+import type { ClaimQueues, ClaimRequest, Lease } from "../../../src/ports/store.ts";
 
 /** Every payload that is not NULL. */
 export const PAYLOAD = "{}";
@@ -42,6 +42,8 @@ export interface ModelRow {
   /** What its columns `created_at` and `updated_at` say, by a clock that may be set back. */
   readonly createdAt: number;
   updatedAt: number;
+  /** Where a claim by destination has sent it; null after a claim of all rows as one queue. */
+  label: string | null;
   token: ClaimToken | null;
   claimedAt: number;
   leaseEndsAt: number | null;
@@ -56,8 +58,6 @@ export interface ModelReplica {
   readonly given: { readonly id: MessageId; readonly claimToken: ClaimToken }[];
   /** It may have seen a blocked front, and then begins its claims behind it until time passes. */
   mayLookPastFront: boolean;
-  /** The scopes of which it has claimed: they may begin behind the front as well. */
-  readonly scopesClaimed: Set<string>;
 }
 
 export interface ModelScope {
@@ -79,15 +79,12 @@ export class OutboxModel {
   readonly #byId = new Map<MessageId, ModelRow>();
   /** In the order of `sequence` too: most questions are about the rows of one key. */
   readonly #ofKey = new Map<string, ModelRow[]>();
-  /** Tokens of claims made before the table went back: rows under them may be in nobody's hands. */
-  #madeBefore: ReadonlySet<ClaimToken> = new Set();
   #nextPosition = 0;
 
   constructor(replicas: number) {
     this.replicas = Array.from({ length: replicas }, () => ({
       given: [],
       mayLookPastFront: false,
-      scopesClaimed: new Set(),
     }));
   }
 
@@ -101,7 +98,6 @@ export class OutboxModel {
   snapshot(): OutboxModel {
     const copy = new OutboxModel(0);
     copy.now = this.now;
-    copy.#madeBefore = this.#madeBefore;
     for (const row of this.rows) copy.#add({ ...row });
     return copy;
   }
@@ -109,7 +105,6 @@ export class OutboxModel {
   /** @param snapshot of the same rows */
   goBack(snapshot: OutboxModel): void {
     for (const row of this.rows) Object.assign(row, snapshot.row(row.id));
-    this.#madeBefore = new Set(this.replicas.flatMap(({ given }) => given.map(({ claimToken }) => claimToken)));
   }
 
   row(id: MessageId): ModelRow {
@@ -132,7 +127,7 @@ export class OutboxModel {
       oddity = null,
       topic = "orders",
       position = this.reserve(),
-    }: { readonly oddity?: Oddity | null; readonly topic?: string; readonly position?: number } = {},
+    }: { readonly oddity?: Oddity | null; readonly topic?: string | null; readonly position?: number } = {},
   ): void {
     this.#add({
       id,
@@ -147,6 +142,7 @@ export class OutboxModel {
       wasClaimed: false,
       createdAt: CREATED_AT[oddity ?? ""] ?? this.now,
       updatedAt: oddity === "updated_at NULL" ? Number.NEGATIVE_INFINITY : this.now,
+      label: null,
       token: null,
       claimedAt: 0,
       leaseEndsAt: null,
@@ -163,67 +159,96 @@ export class OutboxModel {
     return isParked(row) || this.#earlierOfKey(row, isParked) !== undefined;
   }
 
-  /** Whether later rows of its key have to wait for it, where the claimant holds these tokens. */
-  holdsBack(row: ModelRow, heldTokens: readonly ClaimToken[]): boolean {
+  /**
+   * Whether later rows of its key have to wait for it, if the claimant holds these tokens.
+   *
+   * @param destination of the later rows; undefined if it does not count
+   */
+  holdsBack(row: ModelRow, heldTokens: readonly ClaimToken[], destination?: string | null): boolean {
     if (row.state === "processing") {
-      return row.token === null || !heldTokens.includes(row.token) || this.#madeBefore.has(row.token);
+      const isOwn = row.token !== null && heldTokens.includes(row.token);
+      return !isOwn || (destination !== undefined && row.label !== null && row.label !== destination);
     }
     const latest = Math.max(this.now, row.createdAt, row.updatedAt);
     return row.state === "pending" && (row.attempt > 0 || row.wasClaimed || row.dueAt <= latest);
   }
 
   /** What a claim finds that looks at every row. */
-  claimable({ limit, maxBytes, heldTokens, scope }: ClaimRequest) {
-    const isInScope = this.#isIn(scope);
-    const isCandidate = (row: ModelRow) =>
-      this.isDue(row) && isInScope(row) && (scope === undefined || !this.#isPassed(row, isInScope, heldTokens));
+  claimable({ limit, maxBytes, heldTokens, queues }: ClaimRequest) {
+    const left = new Map(queues?.room);
+    const isCandidate = (row: ModelRow) => {
+      if (!this.isDue(row)) return false;
+      if (queues === undefined) return true;
+      if (!isAsked(queues, row) || this.#isPassed(row, queues, heldTokens)) return false;
+      if (row.topic === null) return true;
+      const room = left.get(row.topic) ?? 0;
+      left.set(row.topic, room - 1);
+      return room > 0;
+    };
     const candidates = this.rows.filter(isCandidate).slice(0, limit);
     const taken = new Set(candidates);
-    const isInTheWay = (one: ModelRow) => !taken.has(one) && this.holdsBack(one, heldTokens);
-    const free = candidates.filter((row) => this.#earlierOfKey(row, isInTheWay) === undefined);
-    const bytesBefore = (n: number) => PAYLOAD.length * free.slice(0, n).filter(hasPayload).length;
+    const free = candidates.filter((row) => {
+      const destination = queues === undefined ? undefined : row.topic;
+      const isInTheWay = (one: ModelRow) => !taken.has(one) && this.holdsBack(one, heldTokens, destination);
+      return this.#earlierOfKey(row, isInTheWay) === undefined;
+    });
+    // A row of one destination that waits holds back those of others.
+    const isFree = (row: ModelRow) =>
+      this.#earlierOfKey(row, (one) => taken.has(one) && !free.includes(one)) === undefined;
+    const claimed = free.filter(isFree);
+    const bytesBefore = (n: number) => PAYLOAD.length * claimed.slice(0, n).filter(hasPayload).length;
+    const isFull = candidates.length >= limit;
+    const isUnread = ([, room]: readonly [string, number]) => claimed.length > 0 && (isFull || room <= 0);
+    const unread = new Set([...left].filter(isUnread).map(([destination]) => destination));
     return {
-      rows: free.filter((_, n) => bytesBefore(n) < maxBytes).map((row) => row.id),
-      more: candidates.length >= limit,
-      heldBack: candidates.length - free.length,
+      rows: claimed.filter((_, n) => bytesBefore(n) < maxBytes).map((row) => row.id),
+      more: queues === undefined ? isFull : unread.size > 0,
+      heldBack: candidates.length - claimed.length,
+      unread,
     };
   }
 
-  /** A claim of a scope passes keys whose first row is outside of it, waits for its retry, or has been in delivery for a second. */
-  #isPassed(row: ModelRow, isInScope: (row: ModelRow) => boolean, heldTokens: readonly ClaimToken[]): boolean {
-    const first = this.#earlierOfKey(row, (one) => this.holdsBack(one, heldTokens)) ?? row;
-    if (first.state === "processing") return first.claimedAt < this.now - 1000;
-    return !isInScope(first) || (first.attempt > 0 && !this.isDue(first));
+  /** A claim by destination passes keys whose first row goes elsewhere, is in other hands or waits for its retry. */
+  #isPassed(row: ModelRow, queues: ClaimQueues, heldTokens: readonly ClaimToken[]): boolean {
+    const first = this.#earlierOfKey(row, (one) => this.holdsBack(one, heldTokens, row.topic)) ?? row;
+    return first.state === "processing" || !isAsked(queues, first) || (first.attempt > 0 && !this.isDue(first));
   }
 
   /**
-   * Says what is wrong with a claim, whatever it overlooked: each row was due and in the scope, and is not ahead of an unfinished one of its key.
+   * Says what is wrong with a claim, whatever it overlooked: each row was due and asked for, and is not ahead of an unfinished one of its key.
    *
    * @param ids the claimed rows in the order given
    * @returns the first fault of each row that has one
    */
   faultsOf(
     ids: readonly MessageId[],
-    { heldTokens, scope }: Pick<ClaimRequest, "heldTokens" | "scope">,
+    { heldTokens, queues }: Pick<ClaimRequest, "heldTokens" | "queues">,
   ): ReadonlyMap<MessageId, string> {
     const claimed = ids.map((id) => this.row(id));
     const faults = new Map<MessageId, string>();
-    const isInScope = this.#isIn(scope);
     for (const row of claimed) {
       const overtaken = this.#earlierOfKey(
         row,
-        (one) => this.holdsBack(one, heldTokens) && !claimed.slice(0, claimed.indexOf(row)).includes(one),
+        (one) =>
+          this.holdsBack(one, heldTokens, queues && row.topic) && !claimed.slice(0, claimed.indexOf(row)).includes(one),
       );
       if (!this.isDue(row)) faults.set(row.id, `row ${row.position} is ${row.state}, due at ${row.dueAt}`);
-      else if (!isInScope(row)) faults.set(row.id, `row ${row.position} is not in the scope`);
+      else if (queues && !isAsked(queues, row)) faults.set(row.id, `row ${row.position} goes elsewhere`);
       else if (overtaken !== undefined) faults.set(row.id, `row ${row.position} overtakes row ${overtaken.position}`);
     }
     return faults;
   }
 
-  claim(replica: number, ids: readonly MessageId[], token: ClaimToken, { leaseMs }: Lease = LEASE): void {
+  claim(
+    replica: number,
+    ids: readonly MessageId[],
+    token: ClaimToken,
+    { leaseMs }: Lease = LEASE,
+    isByDestination = true,
+  ): void {
     for (const id of ids) {
       const row = this.row(id);
+      if (isByDestination) row.label = row.topic;
       row.state = "processing";
       row.wasClaimed = true;
       row.token = token;
@@ -255,21 +280,10 @@ export class OutboxModel {
     return new Set(held.map((row) => row.id));
   }
 
-  /** @returns `passing`: rows delivered behind one that is unfinished again, which stay under their claims */
   settle(settlements: readonly Outcome[]) {
-    const finishes = ({ kind }: Outcome) => kind === "sent" || kind === "dead";
-    const finished = new Set(settlements.filter(finishes).map(({ id }) => id));
-    const isInTheWay = (one: ModelRow) => !finished.has(one.id) && this.holdsBack(one, []);
-    const ours = settlements.filter(({ id, claimToken }) => this.row(id).token === claimToken);
-    const passing = ours.filter(
-      ({ id, claimToken, kind }) =>
-        kind === "sent" &&
-        this.#madeBefore.has(claimToken) &&
-        this.#earlierOfKey(this.row(id), isInTheWay) !== undefined,
-    );
-    const closed = ours.filter((settlement) => !passing.includes(settlement));
+    const closed = settlements.filter(({ id, claimToken }) => this.row(id).token === claimToken);
     for (const settlement of closed) this.#close(settlement);
-    return { closed: new Set(closed.map(({ id }) => id)), passing: passing.map(({ id }) => id) };
+    return { closed: new Set(closed.map(({ id }) => id)) };
   }
 
   expired(): readonly ModelRow[] {
@@ -330,19 +344,6 @@ export class OutboxModel {
     return found === undefined || found.position >= position ? undefined : found;
   }
 
-  /** Whether a row is in a scope, as the rows are now. Topics are called as the destinations they go to. */
-  #isIn(scope: ClaimScope | undefined): (row: ModelRow) => boolean {
-    if (scope === undefined) return () => true;
-    const leftOut = this.rows.filter(({ id }) => scope.exceptIds?.includes(id) === true);
-    const ids = new Set(leftOut.map(({ id }) => id));
-    const keys = new Set([...leftOut.map(({ key }) => key), ...scope.exceptKeys]);
-    return ({ id, topic, key }) => {
-      if (ids.has(id) || (key !== null && keys.has(key))) return false;
-      const isNamed = topic !== null && scope.destinations.includes(topic);
-      return isNamed === (scope.which === "only");
-    };
-  }
-
   #close(settlement: Outcome): void {
     const row = this.row(settlement.id);
     this.#unclaim(row);
@@ -388,4 +389,9 @@ const hasPayload = ({ oddity }: ModelRow): boolean => oddity !== "payload NULL";
 function insertInOrder(rows: ModelRow[], row: ModelRow): void {
   const behind = rows.findLastIndex(({ position }) => position < row.position) + 1;
   rows.splice(behind, 0, row);
+}
+
+/** Topics are called as the destinations to which they go; a row without one is always claimed. */
+function isAsked({ room, exceptIds = [] }: ClaimQueues, { id, topic }: ModelRow): boolean {
+  return !exceptIds.includes(id) && (topic === null || room.has(topic));
 }

@@ -59,6 +59,8 @@ export interface System extends AsyncDisposable {
   elapse(ms: number): Promise<void>;
   /** Copies the outbox. @returns puts the copy back, as a failover that loses commits: no connection outlives it */
   copy(): Promise<() => Promise<void>>;
+  /** Inserts a row that was sent: without any, a table that refuses a row may be to blame for that. */
+  insertSent(): Promise<void>;
   /** Empties the outbox. */
   clear(): Promise<void>;
 }
@@ -134,11 +136,10 @@ export async function openSystem(replicaCount: number): Promise<System> {
     },
     async receive(replica, keys, request) {
       const store = replicas[replica]?.store;
-      const claimed: ClaimedRow[] = [];
       const rows = keys.map((aggregateId) => inboxRow({ aggregateId, payload: PAYLOAD }));
       await store?.inbox.relay(RELAY);
-      await store?.inbox.insert(rows, { request, onClaimed: (more) => claimed.push(...more) });
-      return { ids: rows.map(({ id }) => id), claimed };
+      const stored = await store?.inbox.insertRelayed?.(rows, RELAY, request);
+      return { ids: rows.map(({ id }) => id), claimed: stored?.claimed ?? [] };
     },
     async lockOutbox() {
       const client = await connect();
@@ -205,8 +206,11 @@ export async function openSystem(replicaCount: number): Promise<System> {
            WHERE datname = current_database() AND application_name <> $1`,
           [TEST_APPLICATION_NAME],
         );
-        for (const { store } of replicas) await eventually(async () => store.poolUsage().idle === 0);
+        for (const { store } of replicas) await eventually(async () => store.connections.usage().idle === 0);
       };
+    },
+    async insertSent() {
+      await database.query("INSERT INTO outbox (topic, payload, state) VALUES ('orders', '{}', 'sent')");
     },
     async clear() {
       await database.query("DELETE FROM outbox; DELETE FROM inbox");

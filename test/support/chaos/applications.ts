@@ -66,9 +66,6 @@ const SLOW_INSERT_S = [0.1, 4] as const;
 const CONFLICTS = 0.06;
 const CONFLICT_MS = [100, 4000] as const;
 
-/** All transactions of a second, about. */
-export const APPLICATION_ROWS_PER_SECOND = (KEYS * WRITERS * 1000) / PAUSE_MS;
-
 /**
  * Applications that write into the outbox themselves, at the same time and in order per key. Only what was committed for sure counts as acknowledged; a
  * transaction whose end nobody knows may be delivered or not.

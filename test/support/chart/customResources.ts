@@ -2,8 +2,8 @@ import { Ajv } from "ajv";
 import type { Manifest } from "./manifests.ts";
 
 /**
- * The parts of KEDA's and the Prometheus operator's resources that the chart uses. Their own schemas come with those operators; these hold what is required there,
- * and that the chart writes no key that has no meaning.
+ * The parts of KEDA's, the Gateway API's and the Prometheus operator's resources that the chart uses. Their own schemas come with those; these hold what is required
+ * there, and that the chart writes no key that has no meaning.
  */
 
 const text = { type: "string", minLength: 1 };
@@ -41,6 +41,16 @@ const SPECS: Readonly<Record<string, object>> = {
     },
     ["scaleTargetRef", "minReplicaCount", "maxReplicaCount", "triggers"],
   ),
+  "gateway.networking.k8s.io/v1 HTTPRoute": only({
+    parentRefs: list(only({ name: text, namespace: text, sectionName: text }, ["name"])),
+    hostnames: list(text),
+    rules: list(
+      only({
+        matches: list(only({ path: only({ type: { const: "PathPrefix" }, value: text }) })),
+        backendRefs: list(only({ name: text, port: count })),
+      }),
+    ),
+  }),
   "monitoring.coreos.com/v1 ServiceMonitor": only({
     selector: only({ matchLabels: texts }),
     namespaceSelector: only({ matchNames: list(text) }),
@@ -92,7 +102,7 @@ const CHECKS = new Map(Object.entries(SPECS).map(([type, schema]) => [type, ajv.
 
 /** Whether an object is of a kind that an operator brings, rather than Kubernetes itself. */
 export function isCustomResource({ apiVersion }: Manifest): boolean {
-  return apiVersion.includes(".") && !apiVersion.includes(".k8s.io/");
+  return apiVersion.includes(".") && (apiVersion.startsWith("gateway.") || !apiVersion.includes(".k8s.io/"));
 }
 
 /** What is wrong with such an object; empty when nothing is. */

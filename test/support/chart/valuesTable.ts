@@ -8,19 +8,20 @@ export interface DocumentedValue {
   readonly meaning: string;
 }
 
-const KEY = /^( *)([A-Za-z][\w-]*):/;
+const KEY = /^( *)([A-Za-z][\w-]*):( .)?/;
 const MEANING = /^ *# -- (.*)$/;
 const FURTHER = /^ *# ?(.*)$/;
 
 /**
- * Reads the keys of a `values.yaml` that a comment beginning with `# -- ` stands directly above. The comment may go on over further lines. Keys are indented by
- * two spaces a level.
+ * Reads the keys of a `values.yaml` below a comment that begins with `# -- ` and may have further lines. It applies to every key of the same level that follows
+ * on the next lines, as long as each has its value on its line. Keys are indented by two spaces a level.
  */
 export function documentedValues(yaml: string): readonly DocumentedValue[] {
   const values = load(yaml);
   const found: DocumentedValue[] = [];
   const path: string[] = [];
   let meaning: string[] | undefined;
+  let above: { readonly level: number; readonly meaning: string[] } | undefined;
   for (const line of yaml.split("\n")) {
     const begins = MEANING.exec(line);
     const further = FURTHER.exec(line);
@@ -28,13 +29,19 @@ export function documentedValues(yaml: string): readonly DocumentedValue[] {
     if (begins !== null) meaning = [begins[1] ?? ""];
     else if (further !== null) meaning?.push(further[1] ?? "");
     else if (key !== null) {
-      path.length = (key[1]?.length ?? 0) / 2;
+      const level = (key[1]?.length ?? 0) / 2;
+      path.length = level;
       path.push(key[2] ?? "");
-      if (meaning !== undefined) {
-        found.push({ key: path.join("."), defaultValue: valueAt(values, path), meaning: meaning.join(" ") });
+      const hasValue = key[3] !== undefined;
+      const own = meaning ?? (hasValue && above?.level === level ? above.meaning : undefined);
+      if (own !== undefined) {
+        found.push({ key: path.join("."), defaultValue: valueAt(values, path), meaning: own.join(" ") });
       }
+      above = own !== undefined && hasValue ? { level, meaning: own } : undefined;
       meaning = undefined;
+      continue;
     } else meaning = undefined;
+    above = undefined;
   }
   return found;
 }

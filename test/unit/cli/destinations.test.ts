@@ -13,6 +13,8 @@ const WELL: DestinationOverview = {
   oldestAgeMs: null,
   inFlight: 1,
   blockedKeys: 0,
+  parked: 0,
+  recent: null,
   rate: null,
   lastSuccessAt: null,
   lastFailureAt: null,

@@ -1,8 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
-import type { Command } from "commander";
 import { addDestinationCommands } from "../../../src/cli/destinations.ts";
 import { addExplainCommand } from "../../../src/cli/explain.ts";
-import type { CommandIo } from "../../../src/cli/io.ts";
+import type { AddCommands } from "../../../src/cli/io.ts";
 import { addParkedCommands } from "../../../src/cli/parked.ts";
 import { addReplayCommand } from "../../../src/cli/replay.ts";
 import { addTransformCommand } from "../../../src/cli/transform.ts";
@@ -19,14 +18,16 @@ routes: [{ topicPattern: "**", destination: queue }]
 `,
 });
 
-const run = (add: (program: Command, io: CommandIo) => void, args: readonly string[]) => runCommand(add, args, FILES);
+const run = (add: AddCommands, args: readonly string[]) => runCommand(add, args, FILES);
 
-describe.each<[string, (program: Command, io: CommandIo) => void, [string[], RegExp][]]>([
+describe.each<[string, AddCommands, [string[], RegExp][]]>([
   [
     "parked",
     addParkedCommands,
     [
-      [["retry"], /say which rows: --id, --topic or --key, or --all/],
+      [["retry"], /say which rows: --id, --topic, --key, --destination or --last-error, or --all/],
+      [["retry", "--no-destination"], /say which rows/],
+      [["retry", "--all", "--last-error", "x"], /say which rows/],
       [["retry", "--all", "--key", "k"], /say which rows/],
       [["discard", "--all"], /--reason/],
       [["discard", "--all", "--reason", " "], /not blank/],
@@ -52,6 +53,8 @@ describe.each<[string, (program: Command, io: CommandIo) => void, [string[], Reg
       [[], /A replay needs at least one filter\./],
       [["--dry-run"], /A replay needs at least one filter\./],
       [["--inbox"], /A replay needs at least one filter\./],
+      [["--no-destination"], /A replay needs at least one filter\./],
+      [["--inbox", "--source", "events", "--reason", "x"], /"reason" does not go with "inbox"/],
       [["--source", "events"], /"source" needs "inbox"/],
       [["--inbox", "--source", "events", "--topic", "a"], /"topics" does not go with "inbox"/],
       [["--inbox", "--source", "events", "--per-second", "5"], /"perSecond" does not go with "inbox"/],

@@ -20,16 +20,15 @@ const OPENS_TWO =
   "does not open the admin routes other than POST /admin/transform/test and POST /admin/replay: set it to sign " +
   "{{ timestamp }}, {{ method }}, {{ path }} and {{ body }}, as with timestamp-dot-request";
 
+const routed = (pattern: string, keys: string) =>
+  `${http("")}\nroutes: [{ topicPattern: '${pattern}', destination: d }]\nsources: { s: { path: /p, idempotencyKeyPath: $.id, ${keys} } }`;
+
 describe("what does not stop the start", () => {
   test.each([
-    "server: { managementPort: 8081 }",
-    "admin: { enabled: true, insecure: true }",
-    "admin: { enabled: true, auth: { token: t } }",
     `admin: { enabled: true, auth: ${signed("signaturePayloadFormat: timestamp-dot-request")} }`,
     `inbox: { pull: { enabled: true, auth: ${signed("signaturePayloadFormat: timestamp-dot-request")} } }`,
     `inbox: { pull: { enabled: true, auth: ${signed("signedText: '{{timestamp}}{{method}}{{ path }} {{body}}'")} } }`,
     "admin: { auth: { secret: s } }\ninbox: { pull: { auth: { secret: s } } }",
-    source("auth: { secret: s }"),
     "retention: { enabled: false, outbox: { policy: AGE } }",
     "retention: { enabled: true, outbox: { policy: COUNT, maxCount: 1 }, inbox: { policy: AGE, maxAge: 1d } }",
     capture(LOGICAL),
@@ -42,7 +41,6 @@ describe("what does not stop the start", () => {
     "destinations: { d: { url: amqp://h, exchange: e, circuitBreaker: { openMs: 7, maxOpenMs: 7, failureRatio: 1 } } }",
     kafka("securityProtocol: SASL_SSL, saslMechanism: PLAIN, saslUsername: u, saslPassword: p"),
     nats("username: u, password: p"),
-    nats("token: t"),
     "sources: { s: { servers: 'nats://a, tls://u:p@b:4222,[::1]:4222,', stream: t, durable: d } }",
     "sources: { s: { bootstrapServers: 'a:9092, [::1]:9092,c', topics: [t], groupId: g } }",
     queue("topic: 'q.{{ eventType }}', eventTypeFromHeader: true"),
@@ -57,6 +55,11 @@ describe("what does not stop the start", () => {
     "destinations: { d: { url: amqp://h, exchange: '{{ topic }}.{{key}}.{{ aggregateType }}.{{ payload.a.b }}.{{ data.c }}', routingKeyTemplate: '{{ nope }}' } }",
     "sources: { a: { path: /p, idempotencyKeyPath: $.id, topic: t }, b: { path: /P/q, idempotencyKeyPath: $.id, topic: t } }",
     source("consumption: pull").replace("topic: t", "topic: ' '"),
+    routed("b.*", "topic: '  b.c '"),
+    routed("b.c.**", "topic: '{{ source }}.{{ eventType }}', eventTypePath: $.t").replace("s: { path", "b: { path"),
+    routed("a", "topic: 'a {{ eventType }}', eventTypePath: $.t"),
+    routed("a", "topic: b, consumption: pull"),
+    `inbox: { relay: { enabled: false } }\n${routed("a", "topic: b")}`,
   ])("%s", (yaml) => {
     expect(problemsOf(`${yaml}\n`)).toEqual([]);
     expect(warningsOf(`${yaml}\n`)).toEqual([]);
@@ -92,6 +95,11 @@ describe("what does not stop the start", () => {
       `inbox: { pull: { enabled: true, auth: ${signed("signaturePayloadFormat: TIMESTAMP_DOT_BODY")} } }`,
       "inbox.pull.auth.signaturePayloadFormat: does not open the pull routes: set it to sign {{ timestamp }}",
     ],
+    [
+      routed("a", "topic: b"),
+      'sources.s.topic: is "b", which no route can match: every row would be dead at once; the patterns of routes are a',
+    ],
+    [routed("a.**", "topic: 'b.{{ eventType }}', eventTypePath: $.t"), "sources.s.topic: is"],
     [source("filter:"), "sources.s.filter: has no value and no effect"],
     [source("rateLimit:"), "sources.s.rateLimit: has no value and no effect"],
     [source("transform: ~"), "sources.s.transform: has no value and no effect"],

@@ -17,11 +17,7 @@ describe("the configuration of a cell", () => {
   const { config } = load(
     withCells(
       EU_US,
-      `destinations:
-  limited: { baseUrl: http://h, rateLimit: { perSecond: 10, burst: 15 } }
-  slow: { baseUrl: http://h, rateLimit: { perSecond: 1, burst: 1 } }
-  free: { baseUrl: http://h }
-outbox: { capture: { enabled: true, mode: postgres-logical, stateDirectory: /state } }
+      `outbox: { capture: { enabled: true, mode: postgres-logical, stateDirectory: /state } }
 `,
     ),
   );
@@ -34,13 +30,6 @@ outbox: { capture: { enabled: true, mode: postgres-logical, stateDirectory: /sta
       currentSchema: undefined,
     });
     expect(configOf("us", config).database.cells).toEqual([]);
-  });
-
-  test("has its share of the rates that all replicas have together", () => {
-    const { limited, slow, free } = configOf("us", config).destinations;
-    expect(limited?.rateLimit).toEqual({ perSecond: 5, burst: 7 });
-    expect(slow?.rateLimit).toEqual({ perSecond: 0.5, burst: 1 });
-    expect(free?.rateLimit).toBeUndefined();
   });
 
   test("captures from its own database under names of its own", () => {
@@ -63,6 +52,51 @@ outbox: { capture: { enabled: true, mode: postgres-logical, stateDirectory: /sta
     expect(printConfig(load(withCells(EU_US)))).toMatch(
       /cells:\n {4}- name: eu .*\n {6}schema: eu .*\n {4}- name: us .*\n {6}url: "?jdbc:postgresql:\/\/us.internal:6543\/other/,
     );
+  });
+});
+
+describe("a number of cells", () => {
+  const inSchema = (schema: string, count: string) => withCells(count).replace("/svc", `/svc?currentSchema=${schema}`);
+
+  test.each([
+    ["of the file", load(withCells("3")), "svc.yml, line 5"],
+    ["with a placeholder", load(withCells(`\${CELLS:-3}`)), "svc.yml, line 5"],
+    ["of a variable", load(withCells(EU_US), { env: { SVC_DATABASE_CELLS: "3" } }), "SVC_DATABASE_CELLS"],
+  ])("%s stands for schemas of database.url", (_, loaded, origin) => {
+    const { target, cells } = loaded.config.database;
+    const names = ["public_0", "public_1", "public_2"];
+    expect(cells).toEqual(names.map((name) => ({ name, schema: name, target: { ...target, currentSchema: name } })));
+    expect(printConfig(loaded)).toMatch(new RegExp(`- name: public_2 +# ${origin}\n +schema: public_2 +# ${origin}\n`));
+  });
+
+  test("may be one", () => {
+    const { cells } = load(inSchema("shop", "1")).config.database;
+    expect(cells.map(({ name, schema }) => [name, schema])).toEqual([["shop_0", "shop_0"]]);
+  });
+
+  test.each([
+    [withCells("0"), "expected a list, or a whole number from 1 to 1024, found 0"],
+    [withCells("1.5"), 'expected a list, or a whole number from 1 to 1024, found "1.5"'],
+    [
+      inSchema("Shop", "2"),
+      "cannot be a number with the schema Shop, which gives the cells their names (expected lower",
+    ],
+    [inSchema("s".repeat(61), "11"), "at most 63 characters): list the cells"],
+    [
+      withCells("2").replace(
+        "jdbc:postgresql://db.internal:5432/svc",
+        "jdbc:sqlserver://h;databaseName=d\n  type: sqlserver",
+      ),
+      "cannot be a number on sqlserver: list the cells, each with a url",
+    ],
+  ])("%s", (yaml, message) => {
+    expect(inspect(yaml).problems).toEqual([expect.stringMatching(/^database\.cells: /)]);
+    expect(inspect(yaml).problems.join()).toContain(message);
+  });
+
+  test("of a URL that cannot be read has no problem of its own", () => {
+    const { problems } = inspect(withCells("2").replace("jdbc:", ""));
+    expect(problems).toEqual([expect.stringMatching(/^database\.url: /)]);
   });
 });
 

@@ -18,36 +18,22 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
 
   ["outbox: { capture: { identity: 1a } }", "outbox.capture.identity", "lower-case letters, digits and _"],
   [`outbox: { capture: { slot: ${"a".repeat(64)} } }`, "outbox.capture.slot", "at most 63 characters"],
-  ["outbox: { capture: { publication: a-b } }", "outbox.capture.publication", 'found "a-b"'],
   [capture("mode: sqlserver-cdc"), "outbox.capture.mode", "works with sqlserver only, and database.type is postgresql"],
   [capture("enabled: true, stateDirectory: /s"), "outbox.capture.mode", "must be postgres-logical or sqlserver-cdc"],
   [capture("enabled: true, mode: postgres-logical"), "outbox.capture.stateDirectory", "is required"],
-  [capture("mode: polled"), "outbox.capture.mode", "expected one of polling, postgres-logical, sqlserver-cdc"],
 
   ["admin: { enabled: true }", "admin.auth", "is required when admin.enabled is true"],
   ["admin: { auth: { token: '' } }", "admin.auth.token", "must not be empty"],
-  [
-    "admin: { auth: { secret: s, signaturePayloadFormat: TIMESTAMP_DOT_BODY } }",
-    "admin.auth.signaturePayloadFormat",
-    "is TIMESTAMP_DOT_BODY, which needs timestampHeader",
-  ],
   [
     source("auth: { secret: s, signaturePayloadFormat: timestamp-dot-body }"),
     "sources.s.auth.signaturePayloadFormat",
     "needs timestampHeader",
   ],
   [
-    "inbox: { pull: { auth: { secret: s, signaturePayloadFormat: Body } } }",
-    "inbox.pull.auth.signaturePayloadFormat",
-    'expected one of body, BODY, timestamp-dot-body, TIMESTAMP_DOT_BODY, timestamp-dot-request (in this letter case), found "Body"',
-  ],
-  [
     "admin: { auth: { secret: s, signaturePayloadFormat: timestamp-dot-request } }",
     "admin.auth.signaturePayloadFormat",
     "is timestamp-dot-request, which needs timestampHeader",
   ],
-  [source("auth: { secret: s, timestampTolerance: 0 }"), "sources.s.auth.timestampTolerance", "from 1 to"],
-  [source("auth: { secret: s, algorithm: sha256 }"), "sources.s.auth.algorithm", "one of HmacSHA256, HmacSHA512"],
   [source("auth: { key: s, headerName: 'X Key' }"), "sources.s.auth.headerName", "expected a header name"],
 
   [
@@ -56,7 +42,6 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     'expected an absolute URL such as https://api.example.com; found "example.com"',
   ],
   ["destinations: { d: { baseUrl: 'ftp://h' } }", "destinations.d.baseUrl", "expected an absolute URL"],
-  ["destinations: { d: { baseUrl: 'http:/h' } }", "destinations.d.baseUrl", "expected an absolute URL"],
   ["destinations: { d: { baseUrl: 'http://' } }", "destinations.d.baseUrl", "expected an absolute URL"],
   ["destinations: { d: { baseUrl: 'http://h /' } }", "destinations.d.baseUrl", "expected an absolute URL"],
   [
@@ -69,15 +54,12 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "destinations.d.auth.tokenUrl",
     "expected an absolute URL",
   ],
-  [http("concurrency: 0"), "destinations.d.concurrency", "expected a whole number from 1, found 0"],
-  [http("rateLimit: {}"), "destinations.d.rateLimit.perSecond", "is required"],
   [
     http("rateLimit: { perSecond: 0 }"),
     "destinations.d.rateLimit.perSecond",
     "expected a number above 0 up to 100000, found 0",
   ],
   [http("rateLimit: { perSecond: 100000.5 }"), "destinations.d.rateLimit.perSecond", "up to 100000, found 100000.5"],
-  [http("rateLimit: { perSecond: fast }"), "destinations.d.rateLimit.perSecond", 'found "fast"'],
   [http("rateLimit: { perSecond: 1e3 }"), "destinations.d.rateLimit.perSecond", 'found "1e3"'],
   [
     http("rateLimit: { perSecond: 2.5, burst: 2 }"),
@@ -87,10 +69,8 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [source("initialDelay: soon"), "sources.s.initialDelay", "suffixes s, m, h, d"],
   [source("initialDelay: 366d"), "sources.s.initialDelay", "is longer than 365d"],
   [source("timeToLive: 366d"), "sources.s.timeToLive", "is longer than 365d, the longest life"],
-  [queue("timeToLive: 9999999d"), "sources.s.timeToLive", "is longer than 365d"],
   [source("timeToLive: 0s"), "sources.s.timeToLive", "must be longer than 0"],
   [source("timeToLive: 1h, initialDelay: 60m"), "sources.s.timeToLive", "must be longer than initialDelay"],
-  [http("retry: { schedule: [] }"), "destinations.d.retry.schedule", "must not be an empty list"],
   [http("retry: { schedule: [5s, soon] }"), "destinations.d.retry.schedule[1]", "suffixes s, m, h, d"],
   [http("retry: { schedule: [5s, 8d] }"), "destinations.d.retry.schedule", "item 1 is longer than 7d"],
   [
@@ -98,19 +78,6 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "destinations.d.retry.factor",
     "does not go with schedule, which gives every wait itself",
   ],
-  [http("retry: { schedule: [5s], baseDelayMs: 2 }"), "destinations.d.retry.baseDelayMs", "does not go with schedule"],
-  [http("retry: { schedule: [5s], maxDelayMs: 2 }"), "destinations.d.retry.maxDelayMs", "does not go with schedule"],
-  [http("retry: { jitter: 1.01 }"), "destinations.d.retry.jitter", "expected a number from 0 up to 1, found 1.01"],
-  [http("retry: { factor: 0.9 }"), "destinations.d.retry.factor", "expected a number from 1 up to 1000, found 0.9"],
-  [http("retry: { baseDelayMs: 0 }"), "destinations.d.retry.baseDelayMs", "from 1 to 604800000, found 0"],
-  [http("retry: { maxDelayMs: 604800001 }"), "destinations.d.retry.maxDelayMs", "from 1 to 604800000"],
-  [http("maxAttempts: 0"), "destinations.d.maxAttempts", "from 1 to 2147483647, found 0"],
-  [
-    http("circuitBreaker: { failureRatio: 0 }"),
-    "destinations.d.circuitBreaker.failureRatio",
-    "above 0 up to 1, found 0",
-  ],
-  [http("circuitBreaker: { minimumAttempts: 0 }"), "destinations.d.circuitBreaker.minimumAttempts", "from 1, found 0"],
   [
     http("circuitBreaker: { openMs: 70000 }"),
     "destinations.d.circuitBreaker.maxOpenMs",
@@ -125,7 +92,6 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [http("path: '/{{ key }}/..'"), "destinations.d.path", 'no "." or ".." segment'],
   [http("path: '/{{ key }}/a b'"), "destinations.d.path", "no blank"],
   [http("method: GET"), "destinations.d.method", "POST"],
-  [http("deadStatuses: [200]"), "destinations.d.deadStatuses[0]", "300"],
   [
     http("successStatuses: [409, 410], deadStatuses: [410]"),
     "destinations.d.deadStatuses",
@@ -153,7 +119,6 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "destinations.d.signing.secrets",
     "not base64",
   ],
-  [http("signing: { scheme: hmac, secrets: [] }"), "destinations.d.signing.secrets", "must not be an empty list"],
   [
     http("signing: { scheme: hmac, secrets: [a], timestampHeader: x-signature }"),
     "destinations.d.signing.timestampHeader",
@@ -183,37 +148,10 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "destinations.d.exchange",
     "unknown placeholder {{ nope }}",
   ],
-  [
-    "destinations: { d: { bootstrapServers: b, topic: '{{ source }}' } }",
-    "destinations.d.topic",
-    "unknown placeholder {{ source }}",
-  ],
-  [
-    "destinations: { d: { servers: s, subject: '{{ eventType }}' } }",
-    "destinations.d.subject",
-    "unknown placeholder {{ eventType }}",
-  ],
-  [
-    "destinations: { d: { url: amqp://h, exchange: e, exchangeFrom: payload } }",
-    "destinations.d.exchangeFrom",
-    'expected one of aggregate_type, topic, key (in this letter case), found "payload"',
-  ],
   [kafka("topicFrom: aggregateType"), "destinations.d.topicFrom", 'did you mean "aggregate_type"?'],
-  [nats("subjectFrom: id"), "destinations.d.subjectFrom", "expected one of aggregate_type, topic, key"],
-  [kafka("timeoutMs: 1999"), "destinations.d.timeoutMs", "from 2000 to 2147483647, found 1999"],
   [
     kafka("securityProtocol: SASL_SSL, saslUsername: u, saslPassword: p"),
     "destinations.d.saslMechanism",
-    "is required by securityProtocol SASL_SSL",
-  ],
-  [
-    kafka("securityProtocol: SASL_PLAINTEXT, saslMechanism: PLAIN, saslPassword: p"),
-    "destinations.d.saslUsername",
-    "is required by securityProtocol SASL_PLAINTEXT",
-  ],
-  [
-    kafka("securityProtocol: SASL_SSL, saslMechanism: PLAIN, saslUsername: u"),
-    "destinations.d.saslPassword",
     "is required by securityProtocol SASL_SSL",
   ],
   [
@@ -221,12 +159,10 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "sources.s.saslPassword",
     "is required",
   ],
-  ["sources: { s: { bootstrapServers: b, topics: [], groupId: g } }", "sources.s.topics", "must not be an empty list"],
   ["sources: { s: { bootstrapServers: b, topics: [a, ' '], groupId: g } }", "sources.s.topics[1]", "must not be blank"],
   [nats("username: u"), "destinations.d.password", "is required by username"],
   [nats("password: p"), "destinations.d.username", "is required by password"],
   [nats("token: t, username: u, password: p"), "destinations.d.token", "set a token or a user name, not both"],
-  [nats("timeoutMs: 0"), "destinations.d.timeoutMs", "from 1 to"],
   [
     "sources: { s: { servers: 'nats://a:4222,http://u:hidden@b', stream: t, durable: d } }",
     "sources.s.servers",
@@ -238,11 +174,6 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "destinations.d.bootstrapServers",
     "entry 1 of the list is not a server: expected host:port, without a scheme",
   ],
-  [
-    "sources: { s: { servers: s, stream: t, durable: d, username: u } }",
-    "sources.s.password",
-    "is required by username",
-  ],
 
   [
     `${http("")}\nroutes: [{ topicPattern: a, destination: e }]`,
@@ -251,31 +182,17 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   ],
   ["routes: [{ topicPattern: a, destination: e }]", "routes[0].destination", "names no destination: there are none"],
   [`${http("")}\nroutes: [{ topicPattern: 'a.***', destination: d }]`, "routes[0].topicPattern", "*** at character 3"],
-  [`${http("")}\nroutes: [{ destination: d }]`, "routes[0].topicPattern", "is required"],
 
   [
     http("transform: { expression: 'a +' }"),
     "destinations.d.transform.expression",
     "does not compile: Unexpected end of expression",
   ],
-  [
-    `${http("")}\nroutes: [{ topicPattern: a, destination: d, transform: { expression: '(' } }]`,
-    "routes[0].transform.expression",
-    "does not compile",
-  ],
-  [source("transform: { expression: '}' }"), "sources.s.transform.expression", "at character 1"],
-  [source("transform: { timeoutMs: 1 }"), "sources.s.transform.expression", "is required"],
-  [http("transform: { expression: a, timeoutMs: 0 }"), "destinations.d.transform.timeoutMs", "from 1 to"],
-  [http("transform: { expression: a, maxDepth: 0 }"), "destinations.d.transform.maxDepth", "from 1, found 0"],
 
   [source("aggregateIdPath: $..orderId"), "sources.s.aggregateIdPath", "is not a definite JSONPath"],
   [source("eventTypePath: [$.type, '$.items[*].t']"), "sources.s.eventTypePath[1]", "is not a definite JSONPath"],
   [source("eventTypePath: [$..type]"), "sources.s.eventTypePath", "is not a definite JSONPath"],
   [source("eventTypePath: [$.type, ~]"), "sources.s.eventTypePath[1]", "expected text, found nothing"],
-  [source("eventTypePath: []"), "sources.s.eventTypePath", "must not be an empty list"],
-  [queue("idempotencyKeyPath: []"), "sources.s.idempotencyKeyPath", "must not be an empty list"],
-  [source("eventTypePath: { a: b }"), "sources.s.eventTypePath", "expected a list, found a mapping"],
-  [source("eventTypePath: '$.items[*].t'"), "sources.s.eventTypePath", "is not a definite JSONPath"],
   [
     "sources: { s: { path: /p, idempotencyKeyPath: id, topic: t } }",
     "sources.s.idempotencyKeyPath",
@@ -295,13 +212,10 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "is required without idempotencyKeyHeader, idempotencyKeyExpression, auth.provider and cloudEvents: true",
   ],
   [source("idempotencyKeyExpression: '$uppercase('"), "sources.s.idempotencyKeyExpression", "does not compile: "],
-  [queue("aggregateIdExpression: 'a b'"), "sources.s.aggregateIdExpression", "at character"],
-  [source("idempotencyKeyHeader: 'X Id'"), "sources.s.idempotencyKeyHeader", "expected a header name"],
   [source("idempotencyKeyHeader: X-Api-Key"), "sources.s.idempotencyKeyHeader", "which carries credentials"],
   [source("scheduledAtHeader: X-Api-Key"), "sources.s.scheduledAtHeader", "which carries credentials"],
   [source("deliverAtHeader: X-Api-Key"), "sources.s.deliverAtHeader", "which carries credentials"],
   [source("deliverAtPath: '$..due'"), "sources.s.deliverAtPath", "JSONPath"],
-  [source("scheduledAtPath: []"), "sources.s.scheduledAtPath", "empty list"],
   [source("eventTypeHeader: authorization"), "sources.s.eventTypeHeader", "which carries credentials"],
   [
     source("auth: { secret: s, headerName: X-Sum }, aggregateIdHeader: x-sum"),
@@ -316,10 +230,7 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     'is "x-cert", which carries credentials',
   ],
   [source("aggregateIdHeader: X-Correlation-Id"), "sources.s.aggregateIdHeader", "is stored as the correlation id"],
-  [source("rateLimit: { requestsPerMinute: 0 }"), "sources.s.rateLimit.requestsPerMinute", "from 1, found 0"],
-  [source("path2: x, consumption: both"), "sources.s.consumption", "expected one of push, pull"],
 
-  [source("filter: { require: [{ equals: a }] }"), "sources.s.filter.require[0].header", "is required"],
   [
     source("filter: { require: [{ header: h }] }"),
     "sources.s.filter.require[0]",
@@ -334,11 +245,6 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     source("filter: { exclude: [{ header: h, exists: false }] }"),
     "sources.s.filter.exclude[0].exists",
     "must not be false",
-  ],
-  [
-    source("filter: { require: [{ header: h, in: [] }] }"),
-    "sources.s.filter.require[0].in",
-    "must not be an empty list",
   ],
   [
     source("filter: { require: [{ header: h, matches: 'a.***' }] }"),
@@ -386,8 +292,6 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
     "is required by the policy COUNT",
   ],
   ["retention: { enabled: true, inbox: { policy: AGE } }", "retention.inbox.maxAge", "is required by the policy AGE"],
-  ["retention: { inbox: { policy: COUNT } }", "retention.inbox.policy", "expected one of AGE, DISABLED"],
-  ["retention: { outbox: { maxCount: 0 } }", "retention.outbox.maxCount", "from 1, found 0"],
   [
     "retention: { enabled: true, inbox: { cleanupInterval: 0h } }",
     "retention.inbox.cleanupInterval",
@@ -403,13 +307,14 @@ describe("what stops the start", () => {
   });
 
   test("everything is reported at once, rules over several keys included", () => {
-    const yaml = [REFUSED[0], REFUSED[8], REFUSED[17]].map((row) => row?.[0]).join("\n");
-    const paths = problemsOf(`${yaml}\nretention: { enabled: 1 }\nhttp: { maxErrorBodyBytes: x }\n`).map(
-      (line) => line.split(": ", 1)[0],
-    );
-    expect(paths.sort()).toEqual(
-      [REFUSED[0]?.[1], REFUSED[8]?.[1], REFUSED[17]?.[1], "http.maxErrorBodyBytes", "retention.enabled"].sort(),
-    );
+    const yaml = "server: { managementPort: 8080 }\nadmin: { enabled: true }\nretention: { enabled: 1 }\n";
+    const paths = problemsOf(`${yaml}http: { maxErrorBodyBytes: x }\n`).map((line) => line.split(": ", 1)[0]);
+    expect(paths.sort()).toEqual([
+      "admin.auth",
+      "http.maxErrorBodyBytes",
+      "retention.enabled",
+      "server.managementPort",
+    ]);
   });
 
   test("a rule says nothing about keys that are wrong on their own", () => {

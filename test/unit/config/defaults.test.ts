@@ -1,240 +1,81 @@
 import { describe, expect, test } from "@jest/globals";
+import { CORE_SCHEMA, load as parse } from "js-yaml";
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../src/model/rows.ts";
 import { loadWith } from "./support.ts";
 
-/** The tables of the specification: key path and default; undefined for "none". */
-const SECTION_DEFAULTS: readonly (readonly [string, unknown])[] = [
-  ["server.httpPort", 8080],
-  ["server.managementPort", undefined],
-  ["database.type", "postgresql"],
-  ["database.poolSize", 10],
-  ["database.connectionTimeoutMs", 30000],
-  ["database.startupTimeoutMs", 60000],
-  ["database.migrate", true],
-  ["database.outboxTableName", "outbox"],
-  ["database.inboxTableName", "inbox"],
-  ["database.columnMapping.outbox", OUTBOX_COLUMNS],
-  ["database.columnMapping.inbox", INBOX_COLUMNS],
-  ["outbox.pollIntervalMs", 100],
-  ["outbox.batchSize", 100],
-  ["outbox.concurrency", 8],
-  ["outbox.retryBaseDelayMs", 1000],
-  ["outbox.maxAttempts", 5],
-  ["outbox.claimTimeoutMs", 300000],
-  ["outbox.pendingGaugeIntervalMs", 5000],
-  ["outbox.shutdownTimeoutMs", 30000],
-  ["outbox.capture.mode", "polling"],
-  ["outbox.capture.enabled", false],
-  ["outbox.capture.identity", "svc"],
-  ["outbox.capture.stateDirectory", ""],
-  ["outbox.capture.schema", "public"],
-  ["outbox.capture.publication", "svc_outbox"],
-  ["outbox.capture.slot", "svc_outbox"],
-  ["outbox.capture.reconciliationIntervalMs", 1000],
-  ["outbox.capture.connection.hostname", "db.internal"],
-  ["outbox.capture.connection.port", 5432],
-  ["outbox.capture.connection.database", "svc"],
-  ["outbox.capture.connection.username", "svc"],
-  ["outbox.capture.connection.encrypt", true],
-  ["outbox.capture.connection.trustServerCertificate", false],
-  ["inbox.basePath", "/inbox"],
-  ["inbox.maxBodyBytes", 1048576],
-  ["inbox.relay.enabled", true],
-  ["inbox.relay.pollIntervalMs", 100],
-  ["inbox.relay.batchSize", 100],
-  ["inbox.relay.claimTimeoutMs", 300000],
-  ["inbox.relay.pendingGaugeIntervalMs", 5000],
-  ["inbox.relay.maxAttempts", 5],
-  ["inbox.pull.enabled", false],
-  ["inbox.pull.auth", undefined],
-  ["inbox.pull.basePath", "/pull"],
-  ["inbox.pull.leaseMs", 30000],
-  ["inbox.pull.maxAttempts", 5],
-  ["http.maxErrorBodyBytes", 2048],
-  ["http.blockPrivateAddresses", false],
-  ["admin.enabled", false],
-  ["admin.auth", undefined],
-  ["admin.insecure", false],
-  ["admin.maxTransformTimeoutMs", 1000],
-  ["admin.maxPayloadBytes", 65536],
-  ["destinations", {}],
-  ["routes", []],
-  ["sources", {}],
-  ["retention.enabled", false],
-  ["retention.outbox.policy", "DISABLED"],
-  ["retention.outbox.maxAge", undefined],
-  ["retention.outbox.maxCount", undefined],
-  ["retention.outbox.cleanupInterval", 3_600_000],
-  ["retention.outbox.batchSize", 1000],
-  ["retention.inbox.policy", "DISABLED"],
-  ["retention.inbox.maxAge", undefined],
-  ["retention.inbox.cleanupInterval", 3_600_000],
-  ["retention.inbox.batchSize", 1000],
-];
+/** The tables of the specification; null for "none". */
+const SECTIONS = `
+server: { httpPort: 8080, managementPort: ~ }
+database: { type: postgresql, poolSize: 10, connectionTimeoutMs: 30000, startupTimeoutMs: 60000, migrate: true,
+  outboxTableName: outbox, inboxTableName: inbox }
+outbox: { pollIntervalMs: 100, batchSize: 100, concurrency: 8, retryBaseDelayMs: 1000, maxAttempts: 5,
+  claimTimeoutMs: 300000, pendingGaugeIntervalMs: 5000, shutdownTimeoutMs: 30000 }
+outbox.capture: { mode: polling, enabled: false, identity: svc, stateDirectory: "", schema: public,
+  publication: svc_outbox, slot: svc_outbox, reconciliationIntervalMs: 1000 }
+outbox.capture.connection: { hostname: db.internal, port: 5432, database: svc, username: svc,
+  encrypt: true, trustServerCertificate: false }
+inbox: { basePath: /inbox, maxBodyBytes: 1048576 }
+inbox.relay: { enabled: true, pollIntervalMs: 100, batchSize: 100, claimTimeoutMs: 300000, pendingGaugeIntervalMs: 5000,
+  maxAttempts: 5 }
+inbox.pull: { enabled: false, auth: ~, basePath: /pull, leaseMs: 30000, maxAttempts: 5 }
+http: { maxErrorBodyBytes: 2048, blockPrivateAddresses: false }
+admin: { enabled: false, auth: ~, insecure: false, maxTransformTimeoutMs: 1000, maxPayloadBytes: 65536 }
+"": { destinations: {}, routes: [], sources: {} }
+retention: { enabled: false }
+retention.outbox: { policy: DISABLED, maxAge: ~, maxCount: ~, cleanupInterval: 3600000, batchSize: 1000 }
+retention.inbox: { policy: DISABLED, maxAge: ~, cleanupInterval: 3600000, batchSize: 1000 }
+`;
 
-const COMMON_SOURCE = {
-  consumption: "push",
-  keyScope: "shared",
-  aggregateIdPath: undefined,
-  eventTypePath: undefined,
-  transform: undefined,
-  filter: undefined,
-  rateLimit: undefined,
-};
-const BROKER_SOURCE = {
-  ...COMMON_SOURCE,
-  topic: "{{ source }}",
-  idempotencyKeyPath: ["$.id"],
-  eventTypeFromHeader: false,
-  required: true,
-  attributeHeaders: { idempotencyKey: "x-idempotency-key", aggregateId: "x-aggregate-id", eventType: "x-event-type" },
-};
-const NO_SASL = {
-  securityProtocol: "PLAINTEXT",
-  saslMechanism: undefined,
-  saslUsername: undefined,
-  saslPassword: undefined,
-};
-const NO_NATS_CREDENTIALS = { username: undefined, password: undefined, token: undefined };
-const COMMON_DESTINATION = { headers: {}, transform: undefined };
+const SOURCE = "path: /p, idempotencyKeyPath: $.id, topic: t";
+const OF_SOURCES =
+  "consumption: push, keyScope: shared, aggregateIdPath: ~, transform: ~, filter: ~, rateLimit: ~, eventTypePath";
+const HEADERS = "idempotencyKey: x-idempotency-key, aggregateId: x-aggregate-id, eventType: x-event-type";
+const OF_BROKERS = `${OF_SOURCES}: ~, topic: "{{ source }}", idempotencyKeyPath: [$.id], eventTypeFromHeader: false, required: true, attributeHeaders: { ${HEADERS} }`;
+const NO_SASL = "securityProtocol: PLAINTEXT, saslMechanism: ~, saslUsername: ~, saslPassword: ~";
+const NO_LOGIN = "username: ~, password: ~, token: ~";
 
-/** Entries with their required keys only, and every other key with its default. */
-const ENTRY_DEFAULTS: readonly (readonly [string, string, Readonly<Record<string, unknown>>])[] = [
-  [
-    "destinations.x",
-    "{ baseUrl: http://h }",
-    { kind: "http", path: "/", timeoutMs: 30000, auth: undefined, allowMetadataAddress: false, ...COMMON_DESTINATION },
-  ],
-  [
-    "destinations.x",
-    "{ url: amqp://h, exchange: e }",
-    {
-      kind: "rabbitmq",
-      exchangeFrom: undefined,
-      exchangeType: "topic",
-      routingKeyTemplate: "{{ topic }}",
-      deliveryMode: "persistent",
-      ...COMMON_DESTINATION,
-    },
-  ],
-  [
-    "destinations.x",
-    "{ bootstrapServers: b, topic: t }",
-    {
-      kind: "kafka",
-      topicFrom: undefined,
-      keyTemplate: "{{ key }}",
-      timeoutMs: 30000,
-      ...NO_SASL,
-      ...COMMON_DESTINATION,
-    },
-  ],
-  [
-    "destinations.x",
-    "{ servers: s, subject: t }",
-    {
-      kind: "nats",
-      subjectFrom: undefined,
-      jetStream: true,
-      timeoutMs: 30000,
-      ...NO_NATS_CREDENTIALS,
-      ...COMMON_DESTINATION,
-    },
-  ],
-  [
-    "destinations.x.auth",
-    "{ baseUrl: http://h, auth: { clientId: c, clientSecret: s, tokenUrl: http://t } }",
-    { kind: "oauth2", scope: undefined, extraParams: {} },
-  ],
-  ["destinations.x.auth", "{ baseUrl: http://h, auth: { username: u, password: p } }", { kind: "basic" }],
-  [
-    "destinations.x.auth",
-    "{ baseUrl: http://h, auth: { headerValue: v } }",
-    { kind: "header", headerName: "Authorization" },
-  ],
-  [
-    "destinations.x.transform",
-    "{ baseUrl: http://h, transform: { expression: a } }",
-    { timeoutMs: 100, maxDepth: 100, onError: "Fail" },
-  ],
-  [
-    "sources.x",
-    "{ path: /p, idempotencyKeyPath: $.id, eventTypePath: $.t }",
-    { kind: "http", ...COMMON_SOURCE, eventTypePath: ["$.t"], topic: "{{ eventType }}", auth: undefined },
-  ],
-  [
-    "sources.x",
-    "{ queueName: q, connectionUrl: amqp://h }",
-    { kind: "rabbitmq", prefetchCount: 10, declareQueue: false, ...BROKER_SOURCE },
-  ],
-  [
-    "sources.x",
-    "{ bootstrapServers: b, topics: [t], groupId: g }",
-    { kind: "kafka", autoOffsetReset: "earliest", maxPollRecords: 100, ...NO_SASL, ...BROKER_SOURCE },
-  ],
-  [
-    "sources.x",
-    "{ servers: s, stream: t, durable: d }",
-    {
-      kind: "nats",
-      filterSubject: undefined,
-      ackWaitMs: 30000,
-      batchSize: 100,
-      idempotencyFrom: "body",
-      ...NO_NATS_CREDENTIALS,
-      ...BROKER_SOURCE,
-    },
-  ],
-  ["sources.x.auth", source("auth: { token: t }"), { kind: "bearer" }],
-  ["sources.x.auth", source("auth: { key: k }"), { kind: "api-key", headerName: "X-API-Key" }],
-  [
-    "sources.x.auth",
-    source("auth: { secret: s }"),
-    {
-      kind: "hmac",
-      headerName: "X-Signature",
-      algorithm: "HmacSHA256",
-      signaturePrefix: "sha256=",
-      timestampHeader: undefined,
-      timestampTolerance: 300000,
-      signaturePayloadFormat: "BODY",
-    },
-  ],
-  [
-    "sources.x.auth",
-    source("auth: { secret: s, timestampHeader: T }"),
-    { kind: "hmac", signaturePayloadFormat: "TIMESTAMP_DOT_BODY" },
-  ],
-  ["sources.x.rateLimit", source("rateLimit: {}"), { requestsPerMinute: undefined }],
-  ["sources.x.filter", source("filter: {}"), { require: [], exclude: [] }],
-];
+/** Entries with their required keys only, and their other keys with the defaults. */
+const ENTRIES = `
+- [destinations.x, { baseUrl: http://h }, { kind: http, path: /, timeoutMs: 30000, auth: ~, headers: {}, transform: ~, allowMetadataAddress: false }]
+- [destinations.x, { url: amqp://h, exchange: e }, { kind: rabbitmq, exchangeFrom: ~, exchangeType: topic, declareExchange: true, routingKeyTemplate: "{{ topic }}", deliveryMode: persistent, headers: {}, transform: ~ }]
+- [destinations.x, { bootstrapServers: b, topic: t }, { kind: kafka, topicFrom: ~, keyTemplate: "{{ key }}", timeoutMs: 30000, headers: {}, transform: ~, ${NO_SASL} }]
+- [destinations.x, { servers: s, subject: t }, { kind: nats, subjectFrom: ~, jetStream: true, timeoutMs: 30000, headers: {}, transform: ~, ${NO_LOGIN} }]
+- [destinations.x.auth, { baseUrl: http://h, auth: { clientId: c, clientSecret: s, tokenUrl: http://t } }, { kind: oauth2, scope: ~, extraParams: {} }]
+- [destinations.x.auth, { baseUrl: http://h, auth: { username: u, password: p } }, { kind: basic }]
+- [destinations.x.auth, { baseUrl: http://h, auth: { headerValue: v } }, { kind: header, headerName: Authorization }]
+- [destinations.x.transform, { baseUrl: http://h, transform: { expression: a } }, { timeoutMs: 100, maxDepth: 100, onError: Fail }]
+- [sources.x, { path: /p, idempotencyKeyPath: $.id, eventTypePath: $.t }, { kind: http, ${OF_SOURCES}: [$.t], topic: "{{ eventType }}", auth: ~ }]
+- [sources.x, { queueName: q, connectionUrl: amqp://h }, { kind: rabbitmq, prefetchCount: 10, declareQueue: false, ${OF_BROKERS} }]
+- [sources.x, { bootstrapServers: b, topics: [t], groupId: g }, { kind: kafka, autoOffsetReset: earliest, maxPollRecords: 100, ${NO_SASL}, ${OF_BROKERS} }]
+- [sources.x, { servers: s, stream: t, durable: d }, { kind: nats, filterSubject: ~, ackWaitMs: 30000, batchSize: 100, idempotencyFrom: body, ${NO_LOGIN}, ${OF_BROKERS} }]
+- [sources.x.auth, { ${SOURCE}, auth: { token: t } }, { kind: bearer }]
+- [sources.x.auth, { ${SOURCE}, auth: { key: k } }, { kind: api-key, headerName: X-API-Key }]
+- [sources.x.auth, { ${SOURCE}, auth: { secret: s } }, { kind: hmac, headerName: X-Signature, algorithm: HmacSHA256, signaturePrefix: sha256=, timestampHeader: ~, timestampTolerance: 300000, signaturePayloadFormat: BODY }]
+- [sources.x.auth, { ${SOURCE}, auth: { secret: s, timestampHeader: T } }, { kind: hmac, signaturePayloadFormat: TIMESTAMP_DOT_BODY }]
+- [sources.x.rateLimit, { ${SOURCE}, rateLimit: {} }, { requestsPerMinute: ~ }]
+- [sources.x.filter, { ${SOURCE}, filter: {} }, { require: [], exclude: [] }]
+`;
 
-function source(extra: string): string {
-  return `{ path: /p, idempotencyKeyPath: $.id, topic: t, ${extra} }`;
-}
-
-function at(value: unknown, path: string): unknown {
-  return path.split(".").reduce<unknown>((holder, key) => (holder as Record<string, unknown>)[key], value);
-}
+type Block = Readonly<Record<string, unknown>>;
+const parsed = <T>(yaml: string) => parse(yaml, { schema: CORE_SCHEMA }) as T;
+const at = (value: unknown, path: string) =>
+  path.split(".").reduce<unknown>((holder, key) => (key === "" ? holder : (holder as Block)[key]), value);
+/** The same keys of what was loaded; null for undefined. */
+const sameOf = (expected: Block, loaded: unknown) =>
+  Object.fromEntries(Object.keys(expected).map((key) => [key, (loaded as Block)[key] ?? null]));
 
 describe("defaults", () => {
-  test.each(SECTION_DEFAULTS)("%s is %j when it is not set", (path, expected) => {
-    expect(at(loadWith(""), path)).toEqual(expected);
+  test.each(Object.entries(parsed<Record<string, Block>>(SECTIONS)))("of %s are %j", (path, expected) => {
+    expect(sameOf(expected, at(loadWith(""), path))).toEqual(expected);
   });
 
-  test.each(ENTRY_DEFAULTS)("%s with %s gets the other keys", (path, entry, expected) => {
-    const yaml = `${path.split(".")[0]}:\n  x: ${entry}\n`;
-    const loaded = at(loadWith(yaml), path) as Record<string, unknown>;
-    for (const [key, value] of Object.entries(expected)) expect([key, loaded[key]]).toEqual([key, value]);
+  test("of column names are those of the tables that the migrations make", () => {
+    expect(loadWith("").database.columnMapping).toEqual({ outbox: OUTBOX_COLUMNS, inbox: INBOX_COLUMNS });
   });
 
-  test("an entry has no other keys than those the tables name", () => {
-    const [, , ...rest] = ENTRY_DEFAULTS.filter(([path]) => path === "sources.x");
-    for (const [path, entry, expected] of rest) {
-      const loaded = at(loadWith(`sources:\n  x: ${entry}\n`), path) as object;
-      const given = [...entry.matchAll(/[{,] (\w+):/g)].map((match) => match[1] ?? "");
-      expect(Object.keys(loaded).filter((key) => !given.includes(key) && !(key in expected))).toEqual([]);
-    }
+  test.each(parsed<[string, Block, Block][]>(ENTRIES))("of %s with %j are %j", (path, entry, expected) => {
+    const config = loadWith(`${path.split(".")[0]}: { x: ${JSON.stringify(entry)} }`);
+    expect(sameOf(expected, at(config, path))).toEqual(expected);
   });
 
   test("a route sends an empty text for a placeholder without value, and lets rows go dead", () => {

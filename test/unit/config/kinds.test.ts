@@ -16,6 +16,8 @@ const KINDS: readonly (readonly [string, string, (config: ReturnType<typeof load
   ["nats", "sources: { x: { servers: s, stream: t, durable: d } }", (config) => config.sources.x],
   ["oauth2", http("clientId: c, clientSecret: s, tokenUrl: http://t"), destinationAuth],
   ["basic", http("username: u, password: p"), destinationAuth],
+  ["bearer", http("type: bearer, token: t"), destinationAuth],
+  ["api-key", http("type: api-key, key: k"), destinationAuth],
   ["header", http("headerValue: v"), destinationAuth],
   ["bearer", source("token: t"), (config) => (config.sources.x as { auth?: unknown }).auth],
   ["api-key", source("key: k"), (config) => (config.sources.x as { auth?: unknown }).auth],
@@ -69,7 +71,6 @@ describe("an entry that fits no kind", () => {
 
   test.each([
     ["{ url: amqp://h }", ". Nearest is rabbitmq: exchange is missing"],
-    ["{ type: kafka }", ". Nearest is kafka: bootstrapServers and topic are missing"],
     ["{ baseurl: http://h }", '. Nearest is http: baseUrl is missing (is "baseurl" meant to be "baseUrl"?)'],
     ["{}", ""],
     ["", ""],
@@ -77,6 +78,21 @@ describe("an entry that fits no kind", () => {
     expect(problemsOf(`destinations: { x: ${entry} }\n`)).toEqual([
       `destinations.x: ${LIST}${nearest} (svc.yml, line 5)`,
     ]);
+  });
+
+  test.each([
+    ["{ type: kafka }", "x: cannot be of the kind kafka: bootstrapServers and topic are missing"],
+    ["{ type: Rabbit-MQ, baseurl: u, url: u }", "x: cannot be of the kind rabbitmq: exchange is missing"],
+    [
+      "{ baseUrl: http://h, auth: { type: bearer, value: t } }",
+      "x.auth: cannot be of the kind bearer: token is missing",
+    ],
+    [
+      "{ baseUrl: http://h, auth: { type: api-key, keys: t, username: u } }",
+      'x.auth: cannot be of the kind api-key: key is missing (is "keys" meant to be "key"?)',
+    ],
+  ])("%s says what the kind lacks that its type names", (entry, problem) => {
+    expect(problemsOf(`destinations: { x: ${entry} }\n`)).toEqual([`destinations.${problem} (svc.yml, line 5)`]);
   });
 
   test("is still a destination that a route can name", () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { ago, count, duration, indentJson, instantOf, plural, time } from "../../../src/console/format.ts";
+import { ago, count, duration, indentJson, instantOf, plural } from "../../../src/console/format.ts";
 
 describe("JSON is indented", () => {
   test.each([
@@ -30,7 +30,7 @@ test.each([
 });
 
 test("what is not known is a dash and never 0", () => {
-  expect([count(null), count(undefined), duration(undefined), time(null), ago(null)]).toEqual(Array(5).fill("–"));
+  expect([count(null), count(undefined), duration(undefined), ago(null)]).toEqual(Array(4).fill("–"));
   expect([count(0), count(1_234_567), plural(1, "row"), plural(2, "row")]).toEqual([
     "0",
     "1,234,567",
@@ -39,8 +39,8 @@ test("what is not known is a dash and never 0", () => {
   ]);
 });
 
-test("times are shown as they are when they are not times, and fields without one give none", () => {
-  expect(time("never")).toBe("never");
+test("fields hold times in UTC, and give none without one", () => {
+  expect(instantOf("2025-01-01T12:30")).toBe("2025-01-01T12:30:00.000Z");
   expect(instantOf("")).toBeUndefined();
   expect(ago("2025-01-01T00:00:00Z", Date.parse("2025-01-01T00:03:20Z"))).toBe("3 min ago");
 });

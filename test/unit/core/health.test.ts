@@ -153,6 +153,26 @@ describe("readiness", () => {
   });
 });
 
+test("without probes the components are checked every 30 seconds, from the start to the stop", async () => {
+  let due: readonly [ms: number, check: () => void] | undefined;
+  const timer = (ms: number, check: () => void) => {
+    due = [ms, check];
+    return () => {
+      due = undefined;
+    };
+  };
+  const { health, lines } = setup([component("outbox-poller", down)]);
+  const watch = health.watch(timer);
+  await watch.start();
+  expect([lines, due?.[0]]).toEqual([[], 30_000]);
+  due?.[1]();
+  await health.readiness();
+  expect(lines).toMatchObject([{ message: "component is down" }]);
+  expect(due).toBeDefined();
+  await watch.stop(new AbortController().signal);
+  expect(due).toBeUndefined();
+});
+
 test("liveness says that the process is up and nothing else", () => {
   expect(JSON.stringify(LIVENESS)).toBe('{"status":"healthy","components":{"process":{"status":"up"}}}');
 });

@@ -5,7 +5,7 @@ import { ReceiptBatcher } from "../../../src/core/receipt/receiptBatcher.ts";
 import { createReceiver, type ReceiverOptions } from "../../../src/core/receipt/receive.ts";
 import { BodyBudget, type BodyLimits } from "../../../src/http/exchange.ts";
 import { type HttpSource, inboxRoutes } from "../../../src/http/inbox.ts";
-import { processRoutes } from "../../../src/http/processRoutes.ts";
+import { processRoutes } from "../../../src/http/process/routes.ts";
 import { createApps, type Route } from "../../../src/http/routes.ts";
 import { HttpServer, type HttpServerOptions } from "../../../src/http/server.ts";
 import { MemoryInbox } from "../../support/memoryInbox.ts";
@@ -24,6 +24,7 @@ export interface HarnessOptions {
   readonly stage?: ReceiverOptions["stage"];
   /** Of further roles. */
   readonly routes?: readonly Route[];
+  readonly onAnswer?: HttpSource["onAnswer"];
   readonly isReady?: boolean;
   readonly management?: boolean;
   readonly maxBufferedBodyBytes?: number;
@@ -67,6 +68,7 @@ export async function startHttp(options: HarnessOptions = {}) {
           ...options.route,
         },
         receiver,
+        onAnswer: options.onAnswer,
       },
     ],
     budget: bodies,

@@ -6,14 +6,44 @@ import { Tally } from "../../../src/core/operations/heartbeat.ts";
 import type { ConsoleFiles } from "../../../src/http/console/assets.ts";
 import { openApiDocument } from "../../../src/http/openapi/document.ts";
 import type { OpenApiDocument } from "../../../src/http/openapi/types.ts";
-import { processRoutes } from "../../../src/http/processRoutes.ts";
+import { processRoutes } from "../../../src/http/process/routes.ts";
 import type { Route } from "../../../src/http/routes.ts";
 import type { Role } from "../../../src/model/roles.ts";
 import type { Store } from "../../../src/ports/store.ts";
-import { ManualClock, recordingAudit, recordingLog, recordingMetrics } from "../../support/recorders.ts";
+import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 import { bodyLimits } from "./harness.ts";
 
-export const ALL_ROLES: readonly Role[] = ["ingest", "relay", "poller", "admin"];
+const ALL_ROLES: readonly Role[] = ["ingest", "relay", "poller", "admin"];
+
+/** Every route, with each kind of credentials and of source. */
+export const EVERYTHING = `
+server: { managementPort: 9090 }
+inbox:
+  basePath: /in
+  maxBodyBytes: 5000
+  pull: { enabled: true, basePath: /out, leaseMs: 4000, auth: { token: pull-secret } }
+sources:
+  open: { path: /open, idempotencyKeyPath: $.id, topic: t }
+  bearer: { path: /bearer, idempotencyKeyPath: "$.a['b c'][1]", aggregateIdPath: $.a.d, topic: t, auth: { token: bearer-secret } }
+  key: { path: /key, idempotencyKeyPath: "$[-1]", topic: t, auth: { key: key-secret, headerName: X-Key } }
+  hmac:
+    path: /hmac
+    idempotencyKeyPath: $.id
+    eventTypePath: $.type
+    aggregateIdPath: $.customer
+    topic: t
+    auth: { secret: hmac-secret, algorithm: HmacSHA512, signaturePrefix: "", timestampHeader: X-Time }
+    filter: { require: [{ header: X-Kind, exists: true }] }
+    rateLimit: { requestsPerMinute: 7 }
+    transform: { expression: $ }
+  github: { path: /github, auth: { provider: github, secrets: [x-secret, y-secret] } }
+  mailgun: { path: /mailgun, auth: { provider: mailgun, secret: mail-secret }, idempotencyKeyPath: $.event-data.id }
+  "fetched/by hand": { path: /fetched, idempotencyKeyPath: $.id, consumption: pull }
+  queue: { connectionUrl: amqp://h, queueName: q, consumption: pull }
+destinations: { d: { baseUrl: http://h } }
+routes: [{ topicPattern: "**", destination: d }]
+admin: { enabled: true, console: true, auth: { token: admin-secret }, maxPayloadBytes: 70, maxTransformTimeoutMs: 321 }
+`;
 
 /** Instead of what the build makes. */
 const NO_FILES: ConsoleFiles = {
@@ -27,11 +57,12 @@ export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLE
     config,
     configText: "",
     store: { inbox: {} } as Store,
+    control: {} as Store,
+    states: {} as RoleContext["states"],
     clock: new ManualClock(),
     log: recordingLog().log,
     metrics: recordingMetrics().metrics,
     tally: new Tally(new ManualClock()),
-    audit: recordingAudit().audit,
     secrets: { mask: (text) => text, add: () => () => {} },
     redact: (text) => text,
     evaluator: { evaluate: () => Promise.reject(new Error("no test evaluates anything here")) },
@@ -40,11 +71,11 @@ export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLE
     wakes: {
       relay: () => {},
       relayed: () => {},
-      receive: (_rows, insert) => insert(undefined),
       poller: () => {},
       hasPoller: false,
       pollerIntervalMs: () => 100,
     },
+    receipts: { relay: undefined, claim: () => undefined },
   };
   const parts: RoleParts[] = [];
   if (roles.includes("ingest")) parts.push(await ingestRole(context, context));

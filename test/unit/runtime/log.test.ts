@@ -1,4 +1,4 @@
-import { describe, expect, test } from "@jest/globals";
+import { afterEach, beforeEach, describe, expect, jest, test } from "@jest/globals";
 import { ConfigError, StoreError } from "../../../src/model/errors.ts";
 import { createLog, type LogOptions, parseLogLevel, prettyLine } from "../../../src/runtime/log.ts";
 
@@ -84,6 +84,42 @@ describe("a log line", () => {
     });
     expect(lines()[1]?.err).toEqual({ message: "no code" });
     expect(lines()[2]?.error).toEqual({ message: "only text" });
+  });
+});
+
+describe("errors while the database does not answer", () => {
+  beforeEach(() => void jest.useFakeTimers());
+  afterEach(() => void jest.useRealTimers());
+  const away = (what: string) => ({ err: new StoreError("unavailable", what) });
+
+  test("are one line, and one a minute with how many more there were", () => {
+    const { log, lines } = setup();
+    for (let n = 0; n < 50; n += 1) log.error(away(`first ${n}`), "claim failed");
+    log.error({ rows: 2, code: "unavailable", reason: "insert" }, "received messages could not be stored");
+    log.error({ err: new StoreError("schema", "no table") }, "relay pass failed");
+    log.warn(away("w"), "cannot LISTEN");
+    expect(lines().map(({ msg }) => msg)).toEqual(["claim failed", "relay pass failed", "cannot LISTEN"]);
+    jest.advanceTimersByTime(60_000);
+    expect(lines().slice(3)).toMatchObject([{ level: "error", code: "unavailable", more: 50, reason: "insert" }]);
+    log.error(away("second"), "claim failed");
+    jest.advanceTimersByTime(60_000);
+    expect(lines().slice(4)).toMatchObject([{ more: 1, reason: expect.stringContaining("second") }]);
+    // A minute without any ends it: the next outage has its line at once.
+    jest.advanceTimersByTime(60_000);
+    log.error(away("third"), "claim failed");
+    expect(lines().slice(5)).toMatchObject([{ msg: "claim failed" }]);
+  });
+
+  test("are counted for each cell", () => {
+    const { log, lines } = setup();
+    const [a, b] = [log.child({ cell: "a" }), log.child({ cell: "b" })];
+    for (const cell of [a, a, b, a]) cell.error(away("x"), "claim failed");
+    jest.advanceTimersByTime(60_000);
+    expect(lines().map(({ cell, more }) => [cell, more])).toEqual([
+      ["a", undefined],
+      ["b", undefined],
+      ["a", 2],
+    ]);
   });
 });
 

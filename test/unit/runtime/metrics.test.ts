@@ -39,6 +39,8 @@ function touchEverything(metrics: Metrics): void {
   metrics.inboxMessages("duplicate", 2);
   metrics.inboxRelayError();
   metrics.inboxRejection("unauthorized");
+  metrics.inboxRefused("orders", "credentials");
+  metrics.inboxWithoutAggregateId("orders");
   metrics.inboxFiltered();
   metrics.journalDropped(3);
   metrics.inboxOldestPendingAge(7);
@@ -51,6 +53,7 @@ function touchEverything(metrics: Metrics): void {
   metrics.destinationState("orders", "paused");
   metrics.destinationInFlight("orders", 4);
   metrics.destinationBacklog("orders", 11, 12);
+  metrics.destinationDue("orders", 10);
   metrics.destinationRateLimited("orders", 0.5);
   metrics.breakerTransition("orders", "open");
   metrics.componentUp("database", true);
@@ -87,6 +90,8 @@ transform_failures_total counter strategy
 inbox_messages_total counter status
 inbox_relay_errors_total counter
 inbox_rejections_total counter reason
+inbox_refused_total counter source,reason
+inbox_without_aggregate_id_total counter source
 inbox_dead_total counter reason
 inbox_filtered_total counter
 journal_dropped_total counter
@@ -104,6 +109,7 @@ parked_rows gauge
 destination_state gauge destination,state
 destination_in_flight gauge destination
 destination_backlog gauge destination
+destination_due gauge destination
 destination_oldest_age_seconds gauge destination
 destination_rate_limited_seconds_total counter destination
 destination_breaker_transitions_total counter destination,to
@@ -122,7 +128,7 @@ describe("the metrics", () => {
 
   test("all appear once they are touched, each with the value it was given", async () => {
     const { registry, metrics, lines, value } = setup();
-    registry.observePool(() => ({ used: 3, idle: 4, waiting: 1 }));
+    registry.observePools([{ connections: { usage: () => ({ used: 3, idle: 4, waiting: 1 }) } }]);
     touchEverything(metrics);
     const names = (await lines()).filter((line) => line.startsWith("# TYPE ")).map((line) => line.split(" ")[2]);
     expect(names.sort()).toEqual(
@@ -149,6 +155,8 @@ describe("the metrics", () => {
       'svc_inbox_messages_total{status="duplicate"}': 2,
       svc_inbox_relay_errors_total: 1,
       'svc_inbox_rejections_total{reason="unauthorized"}': 1,
+      'svc_inbox_refused_total{source="orders",reason="credentials"}': 1,
+      'svc_inbox_without_aggregate_id_total{source="orders"}': 1,
       svc_inbox_filtered_total: 1,
       svc_journal_dropped_total: 3,
       svc_inbox_oldest_pending_age_seconds: 7,
@@ -162,6 +170,7 @@ describe("the metrics", () => {
       'svc_destination_state{destination="orders",state="ok"}': 0,
       'svc_destination_in_flight{destination="orders"}': 4,
       'svc_destination_backlog{destination="orders"}': 11,
+      'svc_destination_due{destination="orders"}': 10,
       'svc_destination_oldest_age_seconds{destination="orders"}': 12,
       'svc_destination_rate_limited_seconds_total{destination="orders"}': 0.5,
       'svc_destination_breaker_transitions_total{destination="orders",to="open"}': 1,
@@ -221,7 +230,9 @@ describe("the metrics", () => {
 
   test("of cells have their label, and those of the whole process none", async () => {
     const registry = createMetrics({ version: "1", cells: ["a", "b"], processMetrics: false });
-    registry.observePool(() => ({ used: 3, idle: 0, waiting: 0 }), "b");
+    const using = (used: number) => ({ connections: { usage: () => ({ used, idle: 0, waiting: 0 }) } });
+    const shared = using(3);
+    registry.observePools([shared, { ...shared }, using(1)]);
     registry.ofCell("a").outboxMessages("sent", 2);
     registry.ofCell("a").outboxQueueDepth("d", 1);
     registry.ofCell("b").outboxPending(7);
@@ -233,7 +244,7 @@ describe("the metrics", () => {
         'svc_outbox_messages_total{status="sent",cell="b"} 0',
         'svc_outbox_queue_depth{destination="d",cell="a"} 1',
         'svc_outbox_messages_pending{cell="b"} 7',
-        'svc_db_pool_connections{state="used",cell="b"} 3',
+        'svc_db_pool_connections{state="used",cell=""} 4',
         'svc_inbox_rejections_total{reason="unauthorized",cell=""} 1',
         'svc_info{version="1",cell=""} 1',
       ]),

@@ -1,6 +1,6 @@
 import type { Dispatcher } from "undici";
 import { PublishError } from "../../../model/errors.ts";
-import { madeOf } from "../../../model/secret.ts";
+import { madeOf, type Secret } from "../../../model/secret.ts";
 import { httpHeaderOctets, parsedJson } from "../../../model/text.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
@@ -25,21 +25,28 @@ export function createCredentials(auth: HttpDestinationAuth, environment: Creden
         }),
       );
     }
-    case "header": {
-      const name = auth.headerName;
-      return configured(
-        madeOf([auth.headerValue], () => {
-          const value = auth.headerValue.reveal();
-          secrets.add(value);
-          return { name: name.toLowerCase(), value: headerValue(name, value) };
-        }),
-      );
-    }
+    case "bearer":
+      return fixedHeader("Authorization", auth.token, secrets, "Bearer ");
+    case "api-key":
+      return fixedHeader(auth.headerName, auth.key, secrets);
+    case "header":
+      return fixedHeader(auth.headerName, auth.headerValue, secrets);
     case "oauth2":
       return new TokenCredentials(auth, environment);
     default:
       return auth satisfies never;
   }
+}
+
+/** @throws PublishError `header_invalid` when a header cannot hold the value */
+function fixedHeader(name: string, secret: Secret, secrets: Pick<SecretMasker, "add">, before = ""): Credentials {
+  return configured(
+    madeOf([secret], () => {
+      const value = secret.reveal();
+      secrets.add(value);
+      return { name: name.toLowerCase(), value: headerValue(name, before + value) };
+    }),
+  );
 }
 
 /** @param current gives that of the configuration, whose file may change */

@@ -73,7 +73,7 @@ function checkSigning({ signing }: HttpDestinationConfig, report: Report): void 
 /** A request has each header once. */
 function checkSignedHeaders({ signing, auth }: HttpDestinationConfig, report: Report): void {
   if (signing === undefined || auth === undefined) return;
-  const credential = (auth.kind === "header" ? auth.headerName : "Authorization").toLowerCase();
+  const credential = ("headerName" in auth ? auth.headerName : "Authorization").toLowerCase();
   const { scheme, headerName, timestampHeader } = signing;
   const signed = scheme === "hmac" ? [headerName, timestampHeader] : STANDARD_HEADERS;
   const shared = signed.find((name) => name?.toLowerCase() === credential);

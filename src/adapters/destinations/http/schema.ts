@@ -23,6 +23,13 @@ const httpDestinationAuthSchema = {
       username: text("User name."),
       password: text("Password.", { secret: true }),
     }),
+    bearer: block("Sends `Authorization: Bearer <token>`.", ["token"], {
+      token: text("Token.", { secret: true }),
+    }),
+    "api-key": block("Sends the key in a header.", ["key"], {
+      key: text("Key.", { secret: true }),
+      headerName: text("Name of the header.", { syntax: "headerName", default: "X-API-Key" }),
+    }),
     header: block("Sends a fixed header.", ["headerValue"], {
       headerName: text("Name of the header.", { syntax: "headerName", default: "Authorization" }),
       headerValue: text("Whole value of the header.", { secret: true }),

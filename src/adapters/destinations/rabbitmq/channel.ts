@@ -23,7 +23,8 @@ interface Sent {
 /** What all channels of a destination share. */
 interface ExchangeChannelTools {
   readonly connection: SharedConnection;
-  readonly exchangeType: "topic" | "direct" | "fanout";
+  /** Null for an exchange that is only checked. */
+  readonly declaredType: "topic" | "direct" | "fanout" | null;
   /**
    * Called when the channel has ended: the next publish to the exchange needs a new one, and so do `left`, which lost
    * the channel because of another message; in the order of sending.
@@ -38,8 +39,8 @@ const FRAME_OVERHEAD = 8;
 
 /**
  * Publishes to one exchange, on a channel of its own: the broker closes a channel for a missing permission, a wrong
- * exchange type or an oversized message, and with it fails everything in flight. The exchange is declared on that
- * channel before the first message.
+ * exchange type or an oversized message, and with it fails everything in flight. The exchange is declared or checked on
+ * that channel before the first message.
  *
  * Messages leave in order of arrival, many at a time; each has its own confirm. They wait while the channel's buffer is
  * full or the broker blocks publishers; those that time out meanwhile are not sent.
@@ -106,9 +107,9 @@ export class ExchangeChannel {
       return;
     }
     this.#channel = channel;
-    // Names that begin with `amq.` are reserved for the broker and cannot be declared.
-    if (this.exchange.startsWith("amq.")) await channel.checkExchange(this.exchange);
-    else await channel.assertExchange(this.exchange, this.#tools.exchangeType, { durable: true });
+    const { declaredType } = this.#tools;
+    if (declaredType === null) await channel.checkExchange(this.exchange);
+    else await channel.assertExchange(this.exchange, declaredType, { durable: true });
     if (this.#hasEnded()) return;
     this.#phase = "open";
     this.flush();
@@ -233,16 +234,15 @@ export class ExchangeChannel {
     switch (code) {
       case "access_refused":
         return isDeclaring
-          ? `${where} cannot be declared: give the user ${user} the permission to configure it`
+          ? `${where} cannot be declared: give the user ${user} the permission to configure it, or set declareExchange to false if it exists`
           : `nothing may be published to ${where}: give the user ${user} the permission to write to it`;
       case "not_found":
         return isDeclaring
-          ? `${where} does not exist, and names that begin with "amq." cannot be declared: use an exchange that exists`
+          ? `${where} does not exist, and is not declared: its name begins with "amq.", or declareExchange is false`
           : `${where} was deleted while messages were published; it is declared again with the next one`;
       case "precondition_failed":
         return isDeclaring
-          ? `${where} exists with other properties than type ${this.#tools.exchangeType} and durable: set exchangeType to the type it has, ` +
-              `delete the exchange, or name another`
+          ? `${where} exists with other properties than type ${this.#tools.declaredType} and durable: set declareExchange to false to use it unchanged`
           : `RabbitMQ refused a message to ${where}`;
       default:
         return isDeclaring ? `${where} could not be declared` : `publishing to ${where} was ended by RabbitMQ`;

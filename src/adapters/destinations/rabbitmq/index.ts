@@ -18,8 +18,8 @@ const DEFAULT_TIMEOUT_MS = 30_000;
 const MAX_IDLE_CHANNELS = 64;
 
 /**
- * An AMQP destination (spec, "AMQP destination"): declares the exchange (durable, `exchangeType`) once per connection,
- * publishes with the mandatory flag, and waits for the broker's confirm. An invalid AMQP URI fails each publish with
+ * An AMQP destination (spec, "AMQP destination"): declares the exchange (durable, `exchangeType`) or, without
+ * `declareExchange`, checks that it exists, once per connection, publishes with the mandatory flag, and waits for the broker's confirm. An invalid AMQP URI fails each publish with
  * `url_invalid`.
  */
 export function createRabbitmqDestination(
@@ -40,7 +40,7 @@ export function createRabbitmqDestination(
 
 function destinationOn(
   target: AmqpTarget,
-  { deliveryMode, exchangeType }: RabbitmqDestinationConfig,
+  { deliveryMode, exchangeType, declareExchange }: RabbitmqDestinationConfig,
   tools: RabbitmqDestinationTools,
 ): Destination {
   const channels = new Map<string, ExchangeChannel>();
@@ -55,7 +55,12 @@ function destinationOn(
   const channelOf = (exchange: string): ExchangeChannel => {
     const known = channels.get(exchange);
     if (known !== undefined) return known;
-    const channel = new ExchangeChannel(exchange, { connection, exchangeType, onEnd: ended });
+    const channel = new ExchangeChannel(exchange, {
+      connection,
+      // Names that begin with `amq.` are reserved for the broker and cannot be declared.
+      declaredType: declareExchange && !exchange.startsWith("amq.") ? exchangeType : null,
+      onEnd: ended,
+    });
     channels.set(exchange, channel);
     if (channels.size > MAX_IDLE_CHANNELS) [...channels.values()].find(({ isIdle }) => isIdle)?.close();
     return channel;

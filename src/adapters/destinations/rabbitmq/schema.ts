@@ -1,11 +1,11 @@
-import { type Infer, text } from "../../../model/schema.ts";
+import { boolean, type Infer, text } from "../../../model/schema.ts";
 import { amqpUri } from "../../brokers/rabbitmq/uri.ts";
 import { addressColumn, addressTemplate } from "../../brokers/schema.ts";
 
 /** Keys of an AMQP destination (spec, "AMQP destination"). */
 export const rabbitmqDestinationSchema = {
   type: "object",
-  description: "Declares the exchange, publishes with the mandatory flag and waits for the confirm.",
+  description: "Declares or checks the exchange, publishes with the mandatory flag and waits for the confirm.",
   required: ["url", "exchange"],
   properties: {
     url: amqpUri,
@@ -15,6 +15,10 @@ export const rabbitmqDestinationSchema = {
       enum: ["topic", "direct", "fanout"],
       default: "topic",
     }),
+    declareExchange: boolean(
+      "Declare the exchange. `false`: only check that it exists, whatever its type, arguments and durability; needs no right to configure it.",
+      { default: true },
+    ),
     routingKeyTemplate: text("Routing key when the matched route sets none.", {
       syntax: "routingKey",
       default: "{{ topic }}",

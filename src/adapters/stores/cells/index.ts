@@ -1,61 +1,103 @@
 import { ConfigError, configErrorOf } from "../../../model/errors.ts";
 import type { Cells, OperatorStore } from "../../../ports/operatorStore.ts";
 import type { Log } from "../../../ports/runtime.ts";
+import type { CheckedTables, Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { atMost, linked } from "../../../time/wait.ts";
 import { askEach, failed, readAll } from "./asking.ts";
-import { cellDestinations } from "./destinations.ts";
-import { cellHistory, cellJournal, histories } from "./history.ts";
-import { cellJobs } from "./jobs.ts";
 import { type Cell, CellLink } from "./link.ts";
 import { cellMessages } from "./messages.ts";
-import { cellBacklog, cellOperations } from "./operations.ts";
+import { cellBacklog, cellJournal, cellOperations } from "./operations.ts";
 import { cellPull } from "./pull.ts";
-import { cellParked, cellReplay, Homes } from "./rows.ts";
+import { cellJobs, cellParked, cellReplay } from "./rows.ts";
 
 /**
- * The cells of an installation as one, for operators and pull clients.
+ * The cells of an installation as one, for operators and pull clients. What the installation has once is in the control
+ * store: without it this fails, and the rest works.
  *
  * `waitUntilReady` waits for the first that answers, and a moment for the others. `close` closes every store.
  *
  * @param all one at least, in the order of the configuration
+ * @param control that of `database.url`, which may be the store of a cell
  */
-export function severalCells(all: readonly Cell[], clock: Clock, log: Log): OperatorStore & { readonly cells: Cells } {
-  const links = all.map((cell) => new CellLink(cell, clock, log));
-  const homes = new Homes(links);
+export function severalCells(
+  all: readonly Cell[],
+  control: Store,
+  clock: Clock,
+  log: Log,
+): OperatorStore & { readonly cells: Cells } {
+  const cells = all.map((cell, place) => new CellLink(cell, place, clock, log));
+  const own = cells.find(({ store }) => store === control);
+  const shared = own ?? new CellLink({ name: "control", store: control }, -1, clock, log);
+  const links = own === undefined ? [shared, ...cells] : cells;
+  /** Nobody knows what a control store has that was away when the tables were checked: it is asked. */
+  let isChecked = true;
   return {
-    messages: cellMessages(links),
-    operations: cellOperations(links),
-    jobs: cellJobs(links),
-    parked: cellParked(links, homes),
-    replay: cellReplay(links, homes),
-    history: cellHistory(links),
-    journal: cellJournal(links),
-    destinations: cellDestinations(links),
-    pull: cellPull(links, clock),
-    outbox: cellBacklog(links),
-    schema: schemaOf(links),
+    messages: cellMessages(cells),
+    operations: cellOperations(cells, shared),
+    jobs: cellJobs(shared),
+    parked: cellParked(cells),
+    replay: cellReplay(cells),
+    journal: cellJournal(cells),
+    pull: cellPull(cells),
+    outbox: cellBacklog(cells),
+
+    destinations: {
+      get isAvailable() {
+        return !isChecked || control.destinations.isAvailable;
+      },
+      states: () => shared.ask(({ destinations }) => destinations.states()),
+      pause: (name, pause) => shared.ask(({ destinations }) => destinations.pause(name, pause)),
+      resume: (name) => shared.ask(({ destinations }) => destinations.resume(name)),
+    },
+
+    history: {
+      async of(id, limit) {
+        const { answers } = await readAll(cells, ({ history }) => history.of(id, limit));
+        return answers.flatMap(({ cell, value }) => value.map((entry) => ({ ...entry, cell: cell.name })));
+      },
+    },
+    histories: cells.map((cell) => ({
+      async since(after, limit) {
+        const entries = await cell.ask(({ history }) => history.since(after, limit));
+        return entries.map((entry) => ({ ...entry, cell: cell.name }));
+      },
+    })),
+
+    schema: {
+      async migrate() {
+        const { answers, failures } = await askEach(links, ({ schema }) => schema.migrate());
+        const applied = answers.flatMap(({ cell, value }) => value.map((file) => `${cell.name}: ${file}`));
+        if (failures.length === 0) return applied;
+        throw failed(failures, `the others are up to date, applied: ${applied.join(", ") || "nothing"}`);
+      },
+
+      async checkColumns(tables = ALL_TABLES, needs) {
+        const problems: ConfigError["problems"][number][] = [];
+        const { failures } = await readAll(links, async ({ schema }, cell) => {
+          const has = (table: CheckedTables[number]) => (table === "destinations" ? cell === shared : cell.place >= 0);
+          try {
+            await schema.checkColumns(tables.filter(has), needs);
+          } catch (error) {
+            if (!(error instanceof ConfigError)) throw error;
+            problems.push(...configErrorOf(cell.name, error).problems);
+          }
+        });
+        isChecked = !failures.some(({ cell }) => cell === shared);
+        if (problems.length > 0) throw new ConfigError(problems);
+      },
+    },
+
     cells: {
-      names: links.map(({ name }) => name),
+      names: cells.map(({ name }) => name),
       watch() {
         const missingOf = links.map((link) => link.watch());
         return () => missingOf.flatMap((missing) => missing() ?? []);
       },
-      histories: histories(links),
-    },
-
-    async ping() {
-      await readAll(links, (store) => store.ping());
-    },
-
-    poolUsage() {
-      const sum = (of: "used" | "idle" | "waiting") =>
-        links.reduce((total, { store }) => total + store.poolUsage()[of], 0);
-      return { used: sum("used"), idle: sum("idle"), waiting: sum("waiting") };
     },
 
     announceOutbox() {
-      for (const { store } of links) store.announceOutbox();
+      for (const { store } of cells) store.announceOutbox();
     },
 
     async waitUntilReady(timeoutMs, signal) {
@@ -76,31 +118,6 @@ export function severalCells(all: readonly Cell[], clock: Clock, log: Log): Oper
   };
 }
 
+const ALL_TABLES: CheckedTables = ["inbox", "outbox", "destinations", "history"];
 /** For how long the others wait for the last cell. */
 const LATE_CELL_MS = 2000;
-
-function schemaOf(links: readonly CellLink[]): OperatorStore["schema"] {
-  return {
-    async migrate() {
-      const migrated = await askEach(links, ({ schema }) => schema.migrate(), { insists: true });
-      const applied = migrated.answers.flatMap(({ cell, value }) => value.map((file) => `${cell.name}: ${file}`));
-      if (migrated.failures.length === 0) return applied;
-      throw failed(migrated.failures, `the others are up to date, applied: ${applied.join(", ") || "nothing"}`);
-    },
-
-    async checkColumns(tables, needs) {
-      const problems: ConfigError["problems"][number][] = [];
-      const { failures } = await readAll(links, async ({ schema }, cell) => {
-        try {
-          await schema.checkColumns(tables, needs);
-          cell.isChecked = true;
-        } catch (error) {
-          if (!(error instanceof ConfigError)) throw error;
-          problems.push(...configErrorOf(cell.name, error).problems);
-        }
-      });
-      for (const { cell } of failures) cell.isChecked = false;
-      if (problems.length > 0) throw new ConfigError(problems);
-    },
-  };
-}

@@ -1,24 +1,16 @@
-import { errorText, StoreError } from "../../../model/errors.ts";
-import type { MissingCell, OperatorStore } from "../../../ports/operatorStore.ts";
+import { CellError, errorText, StoreError } from "../../../model/errors.ts";
+import type { MissingCell } from "../../../ports/operatorStore.ts";
 import type { Log } from "../../../ports/runtime.ts";
+import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { resolvesWithin, waitOrAbort, withTimeout } from "../../../time/wait.ts";
+import { resolvesWithin, withTimeout } from "../../../time/wait.ts";
 
 /** A cell of the installation. */
 export interface Cell {
   readonly name: string;
-  readonly store: OperatorStore;
+  readonly store: Store;
   /** False until its tables were checked: nobody asks it before. True by default. */
   readonly isReady?: (() => boolean) | undefined;
-}
-
-export interface AskOptions<T> {
-  /** For changes: waits for the ping of a cell that was away a moment ago, instead of leaving it out. */
-  readonly insists?: boolean | undefined;
-  /** Ends the wait for a cell that answers pings: a StoreError of the code `contention`. */
-  readonly patience?: AbortSignal | undefined;
-  /** Is given the result of a statement that was given up and ran all the same. */
-  readonly onLate?: ((value: T, cell: CellLink) => void) | undefined;
 }
 
 /**
@@ -28,25 +20,22 @@ export interface AskOptions<T> {
  */
 export class CellLink {
   readonly name: string;
-  /** Whether what its store found in the tables is known. Assumed of a cell whose tables others check. */
-  isChecked = true;
+  /** In `database.cells`, from 0. */
+  readonly place: number;
   readonly #cell: Cell;
   readonly #clock: Clock;
   readonly #log: Log;
   /** Set by the latest answer: undefined while the cell answers. */
   #missing: MissingCell | undefined;
-  /** How many calls it was left out of so far, and why of the last one. */
-  #leftOut = 0;
-  #lastMissing: MissingCell | undefined;
-  /** Monotonic ms until which a cell that hangs is left out. */
-  #restsUntil = Number.NEGATIVE_INFINITY;
-  #hangs = false;
+  /** Why it was left out of the latest call that it was left out of; another object each time. */
+  #leftOut: MissingCell | undefined;
+  /** Monotonic ms of the next ping; undefined unless the cell hangs. */
+  #restsUntil: number | undefined;
   #ping: Promise<void> | undefined;
-  /** Errors that name the cell. */
-  readonly #named = new WeakSet<StoreError>();
 
-  constructor(cell: Cell, clock: Clock, log: Log) {
+  constructor(cell: Cell, place: number, clock: Clock, log: Log) {
     this.name = cell.name;
+    this.place = place;
     this.#cell = cell;
     this.#clock = clock;
     this.#log = log.child({ cell: cell.name });
@@ -55,15 +44,11 @@ export class CellLink {
   /** @returns tells why it was left out of a call since, or is now; undefined while it answers all */
   watch(): () => MissingCell | undefined {
     const before = this.#leftOut;
-    return () => (this.#leftOut === before ? this.#missing : this.#lastMissing);
-  }
-
-  get isReady(): boolean {
-    return this.#cell.isReady?.() !== false;
+    return () => (this.#leftOut === before ? this.#missing : this.#leftOut);
   }
 
   /** The store of the cell, for what asks the database nothing. */
-  get store(): OperatorStore {
+  get store(): Store {
     return this.#cell.store;
   }
 
@@ -71,54 +56,35 @@ export class CellLink {
    * Asks the cell.
    *
    * @param work reads the parts of the store anew: a store replaces them after the check of its tables
-   * @throws StoreError that names the cell; with the code `unavailable` when it does not answer
+   * @throws CellError with the code `unavailable` when it does not answer; else the StoreError, with the name of the cell
    */
-  async ask<T>(work: (store: OperatorStore) => Promise<T>, options: AskOptions<T> = {}): Promise<T> {
-    if (!this.isReady) throw this.#lost(new Error("its tables have not been checked yet"));
-    if (this.#hangs && options.insists === true) await this.#answersPing();
-    if (this.#hangs) {
+  async ask<T>(work: (store: Store) => Promise<T>): Promise<T> {
+    if (this.#cell.isReady?.() === false) throw this.#lost(new Error("its tables have not been checked yet"));
+    if (this.#restsUntil !== undefined) {
       if (this.#clock.monotonic() >= this.#restsUntil) this.#answersPing().catch(ignore);
-      throw this.#error();
+      throw this.#lost();
     }
     try {
-      const value = await this.#watched(work, options);
+      const working = work(this.store);
+      while (!(await resolvesWithin(PATIENCE_MS, working)))
+        await Promise.race([working.then(ignore, ignore), this.#answersPing()]);
+      const value = await working;
       this.#found();
       return value;
     } catch (error) {
-      throw error instanceof StoreError ? this.#naming(error) : error;
+      if (!(error instanceof StoreError) || error instanceof CellError) throw error;
+      if (error.code === "unavailable") throw this.#lost(error);
+      this.#found();
+      throw new StoreError(error.code, `in the cell ${this.name} ${error.message}`, { cause: error.cause });
     }
   }
 
-  /** Waits as long as the cell answers pings, and the caller is patient. */
-  async #watched<T>(work: (store: OperatorStore) => Promise<T>, { patience, onLate }: AskOptions<T>): Promise<T> {
-    const working = work(this.#cell.store);
-    const awaited = patience === undefined ? working : this.#whilePatient(working, patience);
-    try {
-      while (!(await resolvesWithin(PATIENCE_MS, awaited)))
-        await Promise.race([awaited.then(ignore, ignore), this.#answersPing()]);
-      return await awaited;
-    } catch (error) {
-      working.then((value) => onLate?.(value, this), ignore);
-      throw error;
-    }
-  }
-
-  async #whilePatient<T>(working: Promise<T>, patience: AbortSignal): Promise<T> {
-    try {
-      return await waitOrAbort(working, patience, "the cell");
-    } catch (error) {
-      if (!patience.aborted) throw error;
-      throw new StoreError("contention", "the database is slow: it was not waited for any longer", { cause: error });
-    }
-  }
-
-  /** Callers share a ping. @throws StoreError when it is not answered in time: then the cell rests */
+  /** Callers share a ping, which reads the tables: they may be locked. @throws CellError when it is not answered in time: then the cell rests */
   async #answersPing(): Promise<void> {
-    this.#ping ??= withTimeout(PING_MS, "the ping", () => this.#cell.store.ping())
+    this.#ping ??= withTimeout(PING_MS, "the ping", () => this.store.schema.hasUnfinished())
       .then(
         () => this.#found(),
         (error: unknown) => {
-          this.#hangs = true;
           this.#restsUntil = this.#clock.monotonic() + REST_MS;
           throw this.#lost(error);
         },
@@ -132,40 +98,26 @@ export class CellLink {
   #found(): void {
     if (this.#missing !== undefined) this.#log.info({}, "the cell answers again");
     this.#missing = undefined;
-    this.#hangs = false;
+    this.#restsUntil = undefined;
   }
 
-  #lost(cause: unknown): StoreError {
-    const reason = errorText(cause);
-    if (this.#missing === undefined) this.#log.warn({ reason }, "the cell does not answer");
-    this.#missing = { name: this.name, reason, since: this.#missing?.since ?? new Date(this.#clock.now()) };
-    return this.#error();
-  }
-
-  #error(): StoreError {
-    this.#leftOut += 1;
-    this.#lastMissing = this.#missing;
-    const reason = this.#missing?.reason ?? "";
-    const error = new StoreError("unavailable", `the cell ${this.name} does not answer: ${reason}`);
-    this.#named.add(error);
-    return error;
-  }
-
-  /** The error of a statement, with the name of the cell. */
-  #naming(error: StoreError): StoreError {
-    if (this.#named.has(error)) return error;
-    if (error.code === "unavailable") return this.#lost(error);
-    this.#found();
-    return new StoreError(error.code, `in the cell ${this.name} ${error.message}`, { cause: error.cause });
+  /** Notes a call that the cell is left out of. @param cause undefined: that of the call before */
+  #lost(cause?: unknown): CellError {
+    const before = this.#missing;
+    const reason = cause === undefined ? (before?.reason ?? "") : errorText(cause);
+    if (before === undefined) this.#log.warn({ reason }, "the cell does not answer");
+    this.#missing = { name: this.name, reason, since: before?.since ?? new Date(this.#clock.now()) };
+    this.#leftOut = this.#missing;
+    return new CellError("unavailable", [this.name], `the cell ${this.name} does not answer`, {
+      cause: new Error(reason),
+    });
   }
 }
 
 /** After which a call looks whether the cell answers at all, in ms. */
 const PATIENCE_MS = 1000;
 const PING_MS = 1000;
-/** Within which a call finds out that the cell hangs, in ms. */
-export const HANG_FOUND_MS = PATIENCE_MS + PING_MS;
 /** Between two pings of a cell that hangs. */
-const REST_MS = 5000;
+const REST_MS = 1000;
 
 function ignore(): void {}

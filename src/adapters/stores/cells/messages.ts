@@ -1,48 +1,35 @@
-import { type CellPositions, DONE, decodePositions } from "../../../model/cellPositions.ts";
+import { DONE, positionsText, readPositions } from "../../../model/cellPositions.ts";
 import type { FoundMessage, MessagePage, MessageStore, StoredMessage } from "../../../ports/messageStore.ts";
-import type { OperatorStore } from "../../../ports/operatorStore.ts";
+import type { Store } from "../../../ports/store.ts";
 import { failed, readAll } from "./asking.ts";
 import type { CellLink } from "./link.ts";
-import { type Key, mergePages, type Order } from "./merge.ts";
 
-/**
- * Messages of all cells. After a move of a bucket its finished inbox rows are in two cells: such a message comes once.
- */
+/** Messages of all cells. A message is in one of them, with both of its rows. */
 export function cellMessages(cells: readonly CellLink[]): MessageStore {
+  const first = async <T>(read: (messages: MessageStore) => Promise<T | undefined>): Promise<T | undefined> => {
+    const { answers } = await readAll(cells, ({ messages }) => read(messages));
+    return answers.find(({ value }) => value !== undefined)?.value;
+  };
   return {
     async get(id, withPayload) {
-      const { answers, failures } = await readAll(cells, (store) => store.messages.get(id, withPayload));
-      const own =
-        answers.find(({ value }) => value.outbox !== undefined) ??
-        answers.find(({ value }) => value.inbox !== undefined);
-      if (own === undefined) {
-        if (failures.length > 0) throw failed(failures, `the others have no message ${id}`);
-        return answers[0]?.value as StoredMessage;
-      }
-      const copy = answers.find(({ value }) => value.inbox !== undefined);
-      return { ...own.value, cell: own.cell.name, inbox: own.value.inbox ?? copy?.value.inbox };
-    },
-
-    async inOutbox(ids) {
-      const { answers } = await readAll(cells, (store) => store.messages.inOutbox(ids));
-      return answers.flatMap(({ value }) => value);
+      const { answers, failures } = await readAll(cells, ({ messages }) => messages.get(id, withPayload));
+      const own = answers.find(({ value }) => (value.outbox ?? value.inbox) !== undefined);
+      if (own !== undefined) return { ...own.value, cell: own.cell.name };
+      if (failures.length > 0) throw failed(failures, `the others have no message ${id}`);
+      return answers[0]?.value as StoredMessage;
     },
 
     async byIdempotencyKey(sources, key) {
-      const { answers } = await readAll(cells, (store) => store.messages.byIdempotencyKey(sources, key));
-      return [...new Set(answers.flatMap(({ value }) => value))];
+      const { answers } = await readAll(cells, ({ messages }) => messages.byIdempotencyKey(sources, key));
+      return answers.flatMap(({ value }) => value);
     },
 
-    async rowBefore(id) {
-      const { answers } = await readAll(cells, (store) => store.messages.rowBefore(id));
-      return answers.find(({ value }) => value !== undefined)?.value;
-    },
-
+    rowBefore: (id) => first((messages) => messages.rowBefore(id)),
+    lockHolder: (id) => first((messages) => messages.lockHolder(id)),
     outboxPage: (search, before, limit) =>
-      page(cells, before, limit, OUTBOX_ORDER, ({ messages }, place) => messages.outboxPage(search, place, limit)),
-
+      page(cells, before, limit, ({ messages }, place) => messages.outboxPage(search, place, limit)),
     inboxPage: (search, before, limit) =>
-      page(cells, before, limit, INBOX_ORDER, ({ messages }, place) => messages.inboxPage(search, place, limit)),
+      page(cells, before, limit, ({ messages }, place) => messages.inboxPage(search, place, limit)),
   };
 }
 
@@ -50,61 +37,50 @@ async function page(
   cells: readonly CellLink[],
   before: string | null,
   limit: number,
-  order: Order<FoundMessage>,
-  read: (store: OperatorStore, place: string | null) => Promise<MessagePage>,
+  read: (store: Store, place: string | null) => Promise<MessagePage>,
 ): Promise<MessagePage> {
-  // A position of before there were cells means nothing here: the list begins again.
-  const begin: CellPositions = (before === null ? undefined : decodePositions(before)) ?? {};
-  const open = cells.filter(({ name }) => begin[name] !== DONE);
-  const { answers } = await readAll(open, (store, { name }) => read(store, begin[name] ?? null));
-  const parts = answers.map(({ cell, value }) => ({ cell: cell.name, ...value }));
-  const { rows, next } = mergePages(parts, begin, limit, order);
-  return { rows: rows.map(({ row, cell, position }) => ({ ...row, cell, position })), next };
-}
-
-const ORDER = {
-  positionOf: ({ position }: FoundMessage) => position,
-  idOf: ({ id }: FoundMessage) => id,
-};
-
-/** The place of a page is a sequence, which tells no time. */
-const OUTBOX_ORDER: Order<FoundMessage> = {
-  ...ORDER,
-  keyOf: ({ createdAt, id }) => (createdAt === null ? undefined : { time: BigInt(createdAt.getTime()), tie: id }),
-  keyOfPlace: () => undefined,
-};
-
-/** A position has the exact time, and the id. */
-const INBOX_ORDER: Order<FoundMessage> = {
-  ...ORDER,
-  keyOf: ({ position }) => placeKey(position),
-  keyOfPlace: placeKey,
-};
-
-/** @returns the time in units of 100 ns since 1970; undefined for a text of another form */
-export function placeKey(place: string): Key | undefined {
-  const { infinite, id = "", ...parts } = PLACE.exec(place)?.groups ?? {};
-  const tie = id.toLowerCase();
-  if (infinite !== undefined) return { time: infinite.startsWith("-") ? -INFINITE : INFINITE, tie };
-  if (parts.year === undefined) return undefined;
-  const number = (text: string | undefined) => Number(text ?? 0);
-  const year = parts.era === undefined ? number(parts.year) : 1 - number(parts.year);
-  // The Gregorian calendar repeats after 400 years; a Date ends before the times of PostgreSQL.
-  const cycles = Math.floor(year / 400);
-  const within = Date.UTC(
-    2000 + (year - cycles * 400),
-    number(parts.month) - 1,
-    number(parts.day),
-    number(parts.hour),
-    number(parts.minute),
-    number(parts.second),
+  // A position in one database means nothing here: the list begins again.
+  const begin = (before === null ? undefined : readPositions(before)) ?? cells.map(() => null);
+  const open = cells.filter(({ place }) => begin[place] !== DONE);
+  const { answers } = await readAll(open, (store, { place }) => read(store, begin[place] ?? null));
+  return mergePages(
+    answers.map(({ cell, value }) => ({ cell, ...value })),
+    begin,
+    limit,
   );
-  const offset = number(parts.offsetHour) * 3600 + number(parts.offsetMinute) * 60 + number(parts.offsetSecond);
-  const seconds = within / 1000 - (parts.sign === "-" ? -offset : offset) + (cycles - 5) * SECONDS_IN_400_YEARS;
-  return { time: BigInt(seconds) * 10_000_000n + BigInt((parts.fraction ?? "").padEnd(7, "0")), tie };
 }
 
-const PLACE =
-  /^(?:(?<infinite>-?infinity)|(?<year>\d{4,6})-(?<month>\d\d)-(?<day>\d\d)T(?<hour>\d\d):(?<minute>\d\d):(?<second>\d\d)(?:\.(?<fraction>\d{1,7}))?(?:Z|(?<sign>[+-])(?<offsetHour>\d\d)(?::(?<offsetMinute>\d\d)(?::(?<offsetSecond>\d\d))?)?)(?<era> BC)?) (?<id>\S+)$/;
-const SECONDS_IN_400_YEARS = 146_097 * 86_400;
-const INFINITE = 2n ** 90n;
+interface Part extends MessagePage {
+  readonly cell: Pick<CellLink, "name" | "place">;
+}
+
+/**
+ * Merges a page of each cell into one, newest first; each cell keeps its own order. Of a search that finds few of the
+ * rows that a cell reads, rows of other cells may come before newer ones of that cell, which are on a later page. No row
+ * comes twice, and none is missed.
+ *
+ * @param begin where each cell began
+ * @param limit most rows
+ */
+export function mergePages(parts: readonly Part[], begin: readonly (string | null)[], limit: number): MessagePage {
+  const left = parts.map((part) => ({ ...part, rows: part.rows.toReversed() }));
+  const places = [...begin];
+  const rows: FoundMessage[] = [];
+  while (rows.length < limit) {
+    const [part] = left.toSorted((a, b) => timeOf(b.rows.at(-1)) - timeOf(a.rows.at(-1)));
+    const row = part?.rows.pop();
+    if (part === undefined || row === undefined) break;
+    places[part.cell.place] = row.position;
+    rows.push({ ...row, cell: part.cell.name, position: positionsText(places) });
+  }
+  for (const part of left) if (part.rows.length === 0) places[part.cell.place] = part.next ?? DONE;
+  const isEnd = left.every(({ rows, next }) => rows.length === 0 && next === null);
+  return { rows, next: isEnd ? null : positionsText(places) };
+}
+
+/** A row without a time goes with the one before it. @param row undefined at the end of a part */
+function timeOf(row: FoundMessage | undefined): number {
+  return row === undefined ? NOTHING_LEFT : (row.createdAt?.getTime() ?? Number.MAX_VALUE);
+}
+
+const NOTHING_LEFT = -Number.MAX_VALUE;

@@ -1,102 +1,66 @@
-import { type CellPositions, cellSequence, DONE, decodePositions } from "../../../model/cellPositions.ts";
-import {
-  type AuditEntry,
-  type BlockedKey,
-  COUNTERS,
-  type MinuteFigures,
-  type ProcessAlive,
-  type SourceBacklog,
-} from "../../../ports/operationsStore.ts";
+import type { BlockedKey } from "../../../ports/operationsStore.ts";
 import type { OperatorStore } from "../../../ports/operatorStore.ts";
-import type { DestinationBacklog, OutboxBacklog } from "../../../ports/store.ts";
-import { askFirst, readAll } from "./asking.ts";
+import { readAll, readLists } from "./asking.ts";
 import type { CellLink } from "./link.ts";
-import { mergeLists, mergePages, newestFirst, type Order } from "./merge.ts";
 
-/** What operators see of the installation, of all cells together. */
-export function cellOperations(cells: readonly CellLink[]): OperatorStore["operations"] {
+/** What operators see of the installation: processes, figures and the audit log are in the control store. */
+export function cellOperations(cells: readonly CellLink[], control: CellLink): OperatorStore["operations"] {
   return {
-    async processes() {
-      const { answers } = await readAll(cells, ({ operations }) => operations.processes());
-      return latestByName(answers.flatMap(({ value }) => value));
-    },
-
-    async figures(minutes) {
-      const { answers } = await readAll(cells, ({ operations }) => operations.figures(minutes));
-      return addedFigures(answers.flatMap(({ value }) => value));
-    },
-
-    async addAudit(entry) {
-      await askFirst(cells, ({ operations }) => operations.addAudit(entry));
-    },
-
-    async audit(before, limit) {
-      const begin: CellPositions = (before === null ? undefined : decodePositions(before)) ?? {};
-      const open = cells.filter(({ name }) => begin[name] !== DONE);
-      const read = (store: OperatorStore, { name }: CellLink) => store.operations.audit(begin[name] ?? null, limit);
-      const { answers } = await readAll(open, read);
-      const parts = answers.map(({ cell, value }) => ({
-        cell: cell.name,
-        // Cells number their entries alike.
-        rows: value.map((entry) => ({ entry, id: cellSequence(cells.indexOf(cell), entry.id) })),
-        next: value.length < limit ? null : (value.at(-1)?.id ?? null),
-      }));
-      // As every part has `limit` entries or ends, so does the page.
-      const { rows } = mergePages(parts, begin, limit, AUDIT_ORDER);
-      return rows.map(({ row: { entry, id }, position }) => ({ ...entry, id, position }));
-    },
+    processes: () => control.ask(({ operations }) => operations.processes()),
+    figures: (minutes) => control.ask(({ operations }) => operations.figures(minutes)),
+    addAudit: (entry) => control.ask(({ operations }) => operations.addAudit(entry)),
+    audit: (before, limit) => control.ask(({ operations }) => operations.audit(before, limit)),
 
     async deadRows(limit) {
-      const { answers } = await readAll(cells, ({ operations }) => operations.deadRows(limit));
-      const lists = answers.map(({ value }) => value);
-      return mergeLists(
-        lists,
-        newestFirst(({ diedAt }) => diedAt),
-        limit,
-      );
+      const rows = await readLists(cells, ({ operations }) => operations.deadRows(limit));
+      return rows.toSorted(newestFirst(({ diedAt }) => diedAt)).slice(0, limit);
     },
 
     async blockedKeys(limit, behindLimit) {
-      const { answers } = await readAll(cells, ({ operations }) => operations.blockedKeys(limit, behindLimit));
-      const lists = answers.map(({ cell, value }) => value.map((each) => ({ ...each, cell: cell.name })));
-      return mergeLists(lists, nextDueFirst, limit);
+      const keys = await readLists(cells, ({ operations }) => operations.blockedKeys(limit, behindLimit));
+      return keys.toSorted(nextDueFirst).slice(0, limit);
     },
 
     async inboxBacklog(pullSources, limit) {
       const { answers } = await readAll(cells, ({ operations }) => operations.inboxBacklog(pullSources, limit));
-      return addedBySource(answers.flatMap(({ value }) => value));
+      const bySource = answers.flatMap(({ value }) => value.map((each) => [each.source, each] as const));
+      return [...addedByName(bySource).values()];
     },
   };
 }
 
-const AUDIT_ORDER: Order<{ readonly entry: AuditEntry; readonly id: string }> = {
-  keyOf: ({ entry: { at }, id }) =>
-    at === null ? undefined : { time: BigInt(at.getTime()), tie: id.padStart(25, "0") },
-  keyOfPlace: () => undefined,
-  positionOf: ({ entry }) => entry.id,
-  idOf: ({ id }) => id,
-};
-
-/** A process that serves several cells reports to each. */
-function latestByName(processes: readonly ProcessAlive[]): readonly ProcessAlive[] {
-  const latest = new Map<string, ProcessAlive>();
-  for (const each of processes) {
-    const known = latest.get(each.name);
-    if (known === undefined || (each.seenAt?.getTime() ?? 0) > (known.seenAt?.getTime() ?? 0))
-      latest.set(each.name, each);
-  }
-  return [...latest.values()].toSorted((a, b) => (a.name < b.name ? -1 : 1));
+/** The backlogs of the outboxes of all cells. */
+export function cellBacklog(cells: readonly CellLink[]): OperatorStore["outbox"] {
+  return {
+    async backlog(request) {
+      const { answers } = await readAll(cells, ({ outbox }) => outbox.backlog(request));
+      const backlogs = answers.map(({ value }) => value);
+      const byDestination = addedByName(backlogs.flatMap((each) => [...each.byDestination]));
+      return { ...backlogs.reduce(added), byDestination };
+    },
+  };
 }
 
-function addedFigures(figures: readonly MinuteFigures[]): readonly MinuteFigures[] {
-  const sums = new Map<string, MinuteFigures>();
-  for (const each of figures) {
-    const key = `${each.minute.getTime()} ${each.kind} ${each.name}`;
-    const sum = sums.get(key);
-    const counts = COUNTERS.map((counter) => [counter, (sum?.[counter] ?? 0) + each[counter]]);
-    sums.set(key, { ...each, ...Object.fromEntries(counts) });
-  }
-  return [...sums.values()].toSorted((a, b) => a.minute.getTime() - b.minute.getTime());
+/** What the journals of all cells have. A duplicate is noted in the cell of its message. */
+export function cellJournal(cells: readonly CellLink[]): OperatorStore["journal"] {
+  return {
+    async duplicatesOf(id, limit) {
+      const { answers } = await readAll(cells, ({ journal }) => journal.duplicatesOf(id, limit));
+      const own = answers.find(({ value }) => value.count > 0);
+      const entries = own?.value.entries.map((entry) => ({ ...entry, cell: own.cell.name }));
+      return { entries: entries ?? [], count: own?.value.count ?? 0 };
+    },
+
+    async find(search, limit) {
+      const entries = await readLists(cells, ({ journal }) => journal.find(search, limit));
+      return entries.toSorted(newestFirst(({ at }) => at)).slice(0, limit);
+    },
+  };
+}
+
+/** Those without a time last. */
+function newestFirst<T>(timeOf: (row: T) => Date | null): (a: T, b: T) => number {
+  return (a, b) => Number(timeOf(b)) - Number(timeOf(a));
 }
 
 /** A parked row has no due time, and comes last. */
@@ -105,50 +69,22 @@ function nextDueFirst(a: BlockedKey, b: BlockedKey): number {
   return at(a) - at(b);
 }
 
-function addedBySource(backlogs: readonly SourceBacklog[]): readonly SourceBacklog[] {
-  const sums = new Map<string, SourceBacklog>();
-  for (const each of backlogs) {
-    const sum = sums.get(each.source);
-    const pending = (sum?.pending ?? 0) + each.pending;
-    sums.set(each.source, { ...each, pending, oldestAgeMs: oldest(sum?.oldestAgeMs, each.oldestAgeMs) });
+function addedByName<T extends object>(named: readonly (readonly [string, T])[]): ReadonlyMap<string, T> {
+  const sums = new Map<string, T>();
+  for (const [name, each] of named) {
+    const sum = sums.get(name);
+    sums.set(name, sum === undefined ? each : added(sum, each));
   }
-  return [...sums.values()];
+  return sums;
 }
 
-/** The backlogs of the outboxes of all cells. */
-export function cellBacklog(cells: readonly CellLink[]): OperatorStore["outbox"] {
-  return {
-    async backlog(request) {
-      const { answers } = await readAll(cells, ({ outbox }) => outbox.backlog(request));
-      return answers.map(({ value }) => value).reduce(addedBacklogs);
-    },
-  };
-}
-
-function addedBacklogs(a: OutboxBacklog, b: OutboxBacklog): OutboxBacklog {
-  const byDestination = new Map(a.byDestination);
-  for (const [name, each] of b.byDestination) {
-    const sum = byDestination.get(name);
-    byDestination.set(name, sum === undefined ? each : addedDestinations(sum, each));
-  }
-  return {
-    pending: a.pending + b.pending,
-    oldestPendingAgeMs: oldest(a.oldestPendingAgeMs, b.oldestPendingAgeMs),
-    blockedKeys: a.blockedKeys + b.blockedKeys,
-    byDestination,
-    parked: a.parked + b.parked,
-  };
-}
-
-function addedDestinations(a: DestinationBacklog, b: DestinationBacklog): DestinationBacklog {
-  return {
-    pending: a.pending + b.pending,
-    oldestPendingAgeMs: oldest(a.oldestPendingAgeMs, b.oldestPendingAgeMs),
-    processing: a.processing + b.processing,
-    blockedKeys: a.blockedKeys + b.blockedKeys,
-  };
-}
-
-function oldest(a: number | null | undefined, b: number | null): number | null {
-  return a === null || a === undefined ? b : Math.max(a, b ?? a);
+/** Adds what two cells counted; of ages, the greater one counts. Null for nothing. */
+function added<T extends object>(a: T, b: T): T {
+  const others = new Map<string, unknown>(Object.entries(b));
+  const sums = Object.entries(a).map(([name, value]) => {
+    const other = others.get(name);
+    if (typeof value !== "number" || typeof other !== "number") return [name, value ?? other];
+    return [name, name.endsWith("AgeMs") ? Math.max(value, other) : value + other];
+  });
+  return Object.fromEntries(sums) as T;
 }

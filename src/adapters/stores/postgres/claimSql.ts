@@ -1,46 +1,53 @@
 import type { MessageId, Outcome } from "../../../model/rows.ts";
-import type { ClaimScope } from "../../../ports/store.ts";
-import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claims.ts";
+import type { ClaimScan, ClaimStatement, ClaimStatements } from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
 import { attemptsOf, delayOf, STATE_AFTER } from "../sql/outcomes.ts";
-import type { SkippedRow } from "../sql/rows.ts";
+import { textOf } from "../sql/rows.ts";
 import { hasGivenUp } from "./errors.ts";
-import { PARKED_AT, ROW_WAIT, setBack, skippedOf } from "./fragments.ts";
+import { allWritten, PARKED_AT, ROW_WAIT, setBack } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
-import {
-  history,
-  isSameHistory,
-  literal,
-  markBound,
-  mayHaveChanged,
-  mayLackTimes,
-  newestMark,
-  SEEN,
-} from "./lowWater.ts";
+import { literal, markBound, newestMark } from "./lowWater.ts";
 import type { OutboxParts } from "./outboxParts.ts";
-import { byIndex, perLimit, type Statement, statement, uuidArray } from "./statement.ts";
+import { byIndex, type Statement, statement, uuidArray } from "./statement.ts";
 import { watchColumns } from "./watch.ts";
 
 /** The statements that claim outbox rows, and close the claims with their outcomes. */
 export function claimStatements(names: TableNames, parts: OutboxParts): ClaimStatements<Statement> {
-  const { table, c, payload, destinationIn, scheduledAtGivenBack, unclaimed, claimedColumns } = parts;
+  const { table, c, payload, scheduledAtGivenBack, unclaimed, claimedColumns } = parts;
   const { isDue, holdsBackAs, stops, againBelow, unparkedBelow, aboveLowWater } = parts;
 
   const columns = (write: (column: readonly [name: string, value: string]) => string): string =>
     claimedColumns.map(write).join(", ");
-  const isClaimed = (token: string): string =>
-    `(o.${c.state} || '') = 'processing' AND o.${c.claimToken} = ${token}::uuid`;
+  const isClaimed = (token: string): string => `(o.${c.state} || '') = 'processing' AND o.${c.claimToken} = ${token}`;
   const returned = Object.values(c).flatMap((column) => (column === null ? [] : [`o.${column}`]));
+  const hasQueues = c.destination !== null && c.routes !== null;
+  const skipLocked = "FOR NO KEY UPDATE OF o SKIP LOCKED";
+
+  /** @param isOneQueue whether no destination counts @param labels the label of a row without one, and whether it may be claimed */
+  const candidate = (isOneQueue: boolean, label?: string, isWanted = "true"): string =>
+    `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.key} AS key, ${
+      isOneQueue ? "''" : (label ?? `o.${c.destination}`)
+    } AS destination, ${label !== undefined} AS is_new, ${isWanted} AS is_wanted, ${payload.candidate}`;
+  /**
+   * The rows of a queue from a position on. The conditions on the destination are ranges, so that the planner takes the
+   * index of the queues: with an equation it would read the rows of all queues by their sequence.
+   */
+  const inQueue = (destination: string | undefined, from: string): string =>
+    destination === undefined
+      ? `o.${c.sequence} >= ${from}`
+      : `(o.${c.destination}, o.${c.sequence}) >= (${destination}, ${from}) AND o.${c.destination} <= ${destination}`;
+  const inOrderOf = (destination: string | undefined, column = c.sequence): string =>
+    `ORDER BY ${destination === undefined ? "" : `o.${c.destination}, `}o.${column}`;
 
   /**
    * One claim; see {@link CLAIM_PARAMETERS}. `heldTokens` are those of claims that this process holds.
    *
    * - candidates: due rows in order; rows that another claim has locked are skipped.
    * - stops: per key the first unfinished row that is not a candidate. Later rows must wait. A row that its application
-   *   scheduled ahead, and is not yet due, stops no other.
+   *   scheduled ahead, and is not yet due, stops no other. A row that this process holds stops only rows that go
+   *   elsewhere: they would wait in this process, for a destination that is not theirs.
    * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
-   * - taken: the first of them, up to the bytes of a claim. A trigger of the owner that returns NULL or OLD leaves one
-   *   of them as it is, without an error: it is named among `skipped`.
+   * - taken: the first of them, up to the bytes of a claim. The claim fails if a trigger drops one of them.
    *
    * The first row of the answer holds the counts, the others the claimed rows. Candidates may be in another order than
    * by sequence: those left out are stops.
@@ -49,231 +56,214 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
    * their key) or committed after this statement's snapshot (its rows fail the recheck on the lock, and stop their key
    * in the snapshot): in doubt a row waits.
    *
-   * No row below the marks and the cursor ($1 of a claim past blocked keys) is missed as a stop: the newest mark and
-   * the cursor bound only the candidates; the stable mark is below whatever may still be committed, and is lowered to
-   * the first row that was set back below it. A replay moves rows in the order of their sequence, so of two replayed
-   * rows of a key a claim never sees only the later one. The next sweep claims what appears below the cursor.
+   * No row below the marks and the cursor ($1) is missed as a stop: the newest mark and the cursor bound only the
+   * candidates; the stable mark is below whatever may still be committed, and is lowered to the first row that was set
+   * back below it. A replay moves rows in the order of their sequence, so of two replayed rows of a key a claim never
+   * sees only the later one. The next sweep claims what appears below the cursor.
+   *
+   * @param of part of the name of the statements
+   * @param candidates the part of the `WITH` that ends with them
+   * @param answer further columns of the first row: `labelled`, `has_unlabelled`, `first`, `end`, `is_read`
+   * @param labelling a further part of the `WITH`
    */
   const claim = (
-    firstCandidate: string,
-    { ctes, condition, first = FIRST_CANDIDATE }: CandidateFilter,
-    limit: string,
-    order: string = c.sequence,
-  ): string => `
-WITH ${history("$7")},
-again AS MATERIALIZED (${unparkedBelow("$1")}
+    [of, parameters]: readonly [of: string, parameters: string],
+    isOneQueue: boolean,
+    candidates: string,
+    answer: string,
+    labelling = "",
+  ): ClaimStatement<Statement> => {
+    const ofLabels = (count: string): string => (labelling === "" ? "" : ` + (SELECT count(*) FROM ${count})`);
+    const chosen = `(SELECT count(*) FROM taken)${ofLabels("unlabelled u WHERE u.id NOT IN (SELECT id FROM taken)")}`;
+    const written = `(SELECT count(*) FROM claimed o WHERE ${isClaimed("$4::uuid")})${ofLabels("left_behind WHERE is_labelled")}`;
+    const chosenFrom = (from: string): string => `
+WITH again AS MATERIALIZED (${unparkedBelow("$1")}
 ),
 low_water AS MATERIALIZED (
   SELECT least(b.sequence, (${againBelow("$1")})) AS sequence FROM (SELECT ${markBound("$7")} AS sequence) b
-),${ctes}
-candidates AS MATERIALIZED (
-  SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.key} AS key, ${payload.candidate}
-  FROM ${table} o
-  WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${firstCandidate}${condition}
-  ORDER BY o.${order}
-  LIMIT ${limit}
-  FOR NO KEY UPDATE OF o SKIP LOCKED
-),
+),${from}`;
+    const choice = `${chosenFrom(candidates)},
 stops AS MATERIALIZED (
-  SELECT k.key, s.sequence
-  FROM (SELECT key, max(sequence) AS last FROM candidates WHERE key IS NOT NULL GROUP BY key) k
+  SELECT k.key, min(s.sequence) AS sequence
+  FROM (SELECT key, destination, max(sequence) AS last FROM candidates WHERE key IS NOT NULL GROUP BY key, destination) k
   CROSS JOIN LATERAL (
     SELECT o.${c.sequence} AS sequence
     FROM ${table} o
     WHERE o.${c.key} = k.key AND o.${c.key} IS NOT NULL AND o.${c.state} IN ('pending', 'processing')
       AND ${aboveLowWater("o")} AND o.${c.sequence} < k.last
-      AND ${stops("o", "$8")}
+      AND ${stops("o", "$8", isOneQueue ? undefined : "k.destination")}
       AND o.${c.sequence} NOT IN (SELECT sequence FROM candidates)
     ORDER BY o.${c.sequence}
     LIMIT 1
   ) s
+  GROUP BY k.key
 ),
 free AS MATERIALIZED (
-  SELECT c.id, c.sequence, c.key, ${payload.free(["sequence"])},
+  SELECT c.id, c.sequence, c.destination, c.is_new, ${payload.free(["sequence"])},
     now() AS claimed_at, now() + least($5::bigint, $6::bigint) * interval '1 millisecond' AS lease_expires_at
   FROM candidates c LEFT JOIN stops s ON s.key = c.key
   WHERE s.sequence IS NULL OR c.sequence < s.sequence
 ),
 taken AS MATERIALIZED (
-  SELECT f.id, f.key, f.claimed_at, f.lease_expires_at FROM ${payload.bounded("free", ["sequence"], "$3")} f WHERE f.bytes_before < $3::bigint
-),
+  SELECT f.id, f.destination, f.is_new, f.claimed_at, f.lease_expires_at FROM ${payload.bounded("free", ["sequence"], "$3")} f WHERE f.bytes_before < $3::bigint
+)`;
+    // The types of parameters that the candidates do not use.
+    const ofAll = ["$3::bigint", "$4::uuid", "$5::bigint", "$6::bigint", "$8::uuid[]"];
+    const others = [...ofAll, ...(labelling === "" ? [] : ["$14::text", "$16::bigint"])];
+    return {
+      // Without their sizes, which may be what cannot be read.
+      chosen: byIndex(
+        `outbox.rows chosen by a claim${of}(${parameters})`,
+      )`${chosenFrom(candidates.replaceAll(payload.candidate, "0 AS bytes"))}
+SELECT id FROM candidates${labelling === "" ? "" : " UNION SELECT id FROM unlabelled"} WHERE num_nulls(${others.join(", ")}) >= 0`,
+      claim: byIndex(`outbox.claim${of}(${parameters})`, { onePlan: true })`${choice},
 claimed AS (
   UPDATE ${table} o
   SET ${c.state} = 'processing', ${c.claimToken} = $4::uuid, ${c.claimedAt} = t.claimed_at, ${c.updatedAt} = t.claimed_at,
-      ${c.leaseExpiresAt} = t.lease_expires_at
+      ${c.leaseExpiresAt} = t.lease_expires_at${labelling === "" ? "" : `, ${labelBy("t")}`}
   FROM taken t
   WHERE o.${c.id} = t.id
   RETURNING ${returned.join(", ")}
-)
-SELECT (SELECT count(*) FROM candidates)::int AS candidates, (SELECT count(*) FROM free)::int AS free,
-  ${skippedOf("taken", "key", `SELECT o.${c.id} FROM claimed o WHERE ${isClaimed("$4")}`)} AS skipped,
-  (SELECT count(*) FROM candidates) >= $2::int AS more, ${first} AS first_candidate,
-  NOT (SELECT is_same FROM history) AS has_gone_back, ${SEEN} AS seen, ${columns(([name]) => `NULL AS ${name}`)}
+)${labelling}
+SELECT (SELECT json_agg(json_build_object('queue', q.queue, 'candidates', q.candidates, 'heldBack', q.held_back, 'gap', q.first - (
+    SELECT o.${c.sequence}::bigint FROM ${table} o
+    WHERE o.${c.state} = 'pending' AND ${inQueue(isOneQueue ? undefined : "q.queue", "$1::bigint")} ${inOrderOf(isOneQueue ? undefined : "q.queue")} LIMIT 1)))
+  FROM (SELECT coalesce(c.destination, '') AS queue, count(*) AS candidates, count(*) - count(f.id) AS held_back,
+    min(c.sequence) FILTER (WHERE NOT c.is_new) AS first
+    FROM candidates c LEFT JOIN free f ON f.id = c.id GROUP BY 1) q) AS queues, ${answer},
+  ${allWritten(chosen, written)} AS all_written, ${columns(([name]) => `NULL AS ${name}`)}
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, ${columns(([, value]) => value)} FROM claimed o
-WHERE ${isClaimed("$4")}
-ORDER BY sequence NULLS FIRST`;
-
-  const inBackoff = `b.${c.state} = 'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > now()`;
-  const isSlow = `b.${c.claimedAt} < now() - interval '1 second'`;
-  const slow = `b.${c.state} = 'processing' AND ${isSlow}`;
-
-  /**
-   * Without keys in backoff, and keys whose row has been in delivery for a second. A row that was replayed may be due in
-   * front of one in backoff, which may be parked for days.
-   */
-  const withoutBlockedKeys: CandidateFilter = {
-    ctes: `
-blocked AS MATERIALIZED (
-  SELECT b.${c.key} AS key FROM ${table} b WHERE ${inBackoff} AND b.${c.key} IS NOT NULL
-    AND (SELECT o.${c.sequence} FROM ${table} o
-      WHERE o.${c.key} = b.${c.key} AND o.${c.key} IS NOT NULL AND o.${c.state} IN ('pending', 'processing')
-        AND ${aboveLowWater("o")} AND o.${c.sequence} < b.${c.sequence} AND o.${c.state} = 'pending' AND ${isDue}
-      ORDER BY o.${c.sequence} LIMIT 1) IS NULL
-  UNION ALL
-  SELECT b.${c.key} FROM ${table} b WHERE ${slow} AND ${aboveLowWater("b")} AND b.${c.key} IS NOT NULL
-),`,
-    condition: `
-    AND (o.${c.key} IS NULL OR o.${c.key} NOT IN (SELECT key FROM blocked))`,
-  };
-
-  /**
-   * The same where most rows are free: it reads some blocked keys beforehand, and where there are more, checks the
-   * first unfinished row of each candidate's key. Reading all of them made a claim of 100 twenty times as slow with
-   * 100,000 keys in backoff. `in_flight` is that of {@link besideOthers}.
-   */
-  const withoutSomeBlockedKeys: CandidateFilter = {
-    ctes: `
-some_in_backoff AS MATERIALIZED (
-  SELECT b.${c.key} AS key FROM ${table} b WHERE ${inBackoff} AND b.${c.key} IS NOT NULL LIMIT ${BLOCKED_KEYS_READ}
-),`,
-    condition: `
-    AND (o.${c.key} IS NULL OR (
-      o.${c.key} NOT IN (SELECT key FROM some_in_backoff UNION ALL SELECT key FROM in_flight WHERE is_slow)
-      AND ((SELECT count(*) FROM some_in_backoff) < ${BLOCKED_KEYS_READ} AND (SELECT count(*) FROM in_flight) < ${IN_FLIGHT_READ}
-        OR NOT coalesce((
-          SELECT ${inBackoff} OR ${slow}
-          FROM ${table} b
-          WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN ('pending', 'processing')
-            AND ${aboveLowWater("b")}
-          ORDER BY b.${c.sequence}
-          LIMIT 1), false))))`,
-  };
-
-  /**
-   * A filter for claims from $1 on, also without keys in delivery elsewhere. This claim would only lock the rows behind
-   * them, and the replica that may claim those would skip them: three replicas then drained at 0.7 of the rate of one.
-   *
-   * The next claim begins at the first row left out so, which may be free by then. Where one key has a long backlog,
-   * each claim would read all of it: past {@link MOST_LEFT_OUT} the next one begins at the first candidate.
-   */
-  const besideOthers = ({ ctes, condition }: CandidateFilter): CandidateFilter => ({
-    ctes: `
-in_flight AS MATERIALIZED (
-  SELECT b.${c.key} AS key, NOT coalesce(b.${c.claimToken} = ANY ($8::uuid[]), false) AS is_elsewhere, ${isSlow} AS is_slow
-  FROM ${table} b
-  WHERE b.${c.state} = 'processing' AND b.${c.key} IS NOT NULL AND ${aboveLowWater("b")} LIMIT ${IN_FLIGHT_READ}
-),${ctes}`,
-    condition: `${condition} AND (o.${c.key} IS NULL OR o.${c.key} NOT IN (SELECT key FROM in_flight WHERE is_elsewhere))`,
-    first: `(
-  SELECT CASE WHEN NOT EXISTS (SELECT FROM in_flight WHERE is_elsewhere) THEN ${FIRST_CANDIDATE}
-    WHEN f.met < f.reached - ${MOST_LEFT_OUT} THEN f.reached ELSE f.met END
-  FROM (SELECT coalesce(${FIRST_CANDIDATE}, (SELECT max(o.${c.sequence})::bigint + 1 FROM ${table} o WHERE o.${c.state} = 'pending')) AS reached,
-    (SELECT o.${c.sequence}::bigint FROM ${table} o
-      WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= $1::bigint${condition} ORDER BY o.${c.sequence} LIMIT 1) AS met) f)`,
-  });
-
-  /** @param and a further condition on the candidates, with its `parameters` */
-  const claims = (and: string, parameters: string): UnscopedClaims<Statement> => {
-    const filtered = ({ ctes, condition }: CandidateFilter) => ({ ctes, condition: `${condition}${and}` });
-    return {
-      // The limit is a literal: there are few.
-      claimInOrder: perLimit((limit) =>
-        byIndex(`outbox.claim(${parameters})`)(claim(LOWEST_AGAIN, filtered(ALL), limit)),
-      ),
-      claimPastBlockedKeys: perLimit((limit) =>
-        byIndex(`outbox.claim past blocked keys(${parameters})`)(
-          claim("$1::bigint", besideOthers(filtered(withoutSomeBlockedKeys)), limit),
-        ),
-      ),
-      /** From the mark, over a front of rows behind blocked keys. */
-      sweepPastBlockedKeys: byIndex(`outbox.sweep past blocked keys(${parameters})`)(
-        claim("$1::bigint", besideOthers(filtered(withoutBlockedKeys)), "$2::int"),
-      ),
+ORDER BY sequence NULLS FIRST`,
     };
   };
 
-  const withoutQuarantined = `
-    AND o.${c.id} <> ALL ($9::uuid[]) AND (o.${c.key} IS NULL OR o.${c.key} NOT IN (
-      SELECT x.${c.key} FROM ${table} x WHERE x.${c.id} = ANY ($9::uuid[]) AND x.${c.key} IS NOT NULL))`;
+  /** @param row with the `destination` of a row that `is_new` */
+  const labelBy = (row: string, routes = "$14"): string =>
+    `${c.destination} = CASE WHEN ${row}.is_new THEN ${row}.destination ELSE o.${c.destination} END,
+      ${c.routes} = CASE WHEN ${row}.is_new THEN ${routes} ELSE o.${c.routes} END`;
+  const isAccepted = `o.${c.id} <> ALL ($9::uuid[])`;
+  const notUnlabelled = `0 AS labelled, false AS has_unlabelled`;
+
+  const inOrderByQueue = claim(
+    ["", IN_ORDER_PARAMETERS],
+    false,
+    `
+labels AS MATERIALIZED (SELECT * FROM unnest($12::uuid[], $13::text[], $15::boolean[]) AS l(id, destination, is_wanted)),
+unlabelled AS MATERIALIZED (
+  SELECT ${candidate(false, "l.destination", `l.is_wanted AND ${isDue}`)}
+  FROM labels l JOIN ${table} o ON o.${c.id} = l.id
+  WHERE (o.${c.state} || '') = 'pending' AND o.${c.destination} IS NULL
+  ${skipLocked}
+),
+labelled AS MATERIALIZED (
+  SELECT q.* FROM unnest($10::text[], $11::int[]) AS a(destination, room)
+  CROSS JOIN LATERAL (
+    SELECT ${candidate(false)}
+    FROM ${table} o
+    WHERE o.${c.state} = 'pending' AND ${isDue} AND ${inQueue("a.destination", LOWEST_AGAIN)} AND ${isAccepted}
+    ${inOrderOf("a.destination")}
+    LIMIT a.room
+    ${skipLocked}
+  ) q
+  LIMIT $2::int
+),
+candidates AS MATERIALIZED (
+  SELECT * FROM labelled UNION ALL SELECT * FROM unlabelled WHERE is_wanted
+)`,
+    `(SELECT count(*) FROM unlabelled)::int AS labelled,
+  (SELECT o.${c.sequence} FROM ${table} o WHERE o.${c.state} = 'pending' AND o.${c.destination} IS NULL AND o.${c.sequence} >= coalesce($16::bigint, ${LOWEST_AGAIN}) AND ${isAccepted}
+   ${inOrderOf("NULL")} LIMIT 1) IS NOT NULL AS has_unlabelled, NULL AS first, NULL AS "end", NULL AS is_read`,
+    `,
+left_behind AS (
+  UPDATE ${table} o SET ${labelBy("u")}
+  FROM (SELECT id, destination, is_new FROM unlabelled WHERE id NOT IN (SELECT id FROM taken) OFFSET 0) u
+  WHERE o.${c.id} = u.id
+  RETURNING o.${c.destination} IS NOT NULL AS is_labelled
+)`,
+  );
+
+  const inOrderOfAll = claim(
+    [" of all", CLAIM_PARAMETERS],
+    true,
+    `
+candidates AS MATERIALIZED (
+  SELECT ${candidate(true)}
+  FROM ${table} o
+  WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} >= ${LOWEST_AGAIN} AND ${isAccepted}
+  ORDER BY o.${c.sequence}
+  LIMIT $2::int
+  ${skipLocked}
+)`,
+    `${notUnlabelled}, NULL AS first, NULL AS "end", NULL AS is_read`,
+  );
 
   /**
-   * Claims of a scope. Topics and keys are compared letter for letter, as the rows of a claim show them.
+   * The retries of a queue that are due, and the rows of a stretch of it from $1 on, without those behind a blocked key:
+   * any number of these would displace free ones. Each row checks the first row of its key that holds it back, which may
+   * be claimed with it if it goes to the same destination and is a due retry or in the stretch.
    *
-   * A key is left out when its first row that counts cannot be claimed: it is in backoff or slow, not in the scope, or
-   * before the start of the claim. Else any number of rows behind it would displace free ones. Each row checks the
-   * first row of its key that holds it back: any number of earlier ones may not, being scheduled ahead or in a claim of
-   * this process.
+   * @param destination the parameter; undefined if no destination counts
    */
-  const inScope = (which: ClaimScope["which"]): ScopedClaims<Statement> => {
-    const parameters = `${WITHOUT_SOME_PARAMETERS}, destinations, exceptKeys`;
-    const goesThere = (row: string, destinations = "$10"): string =>
-      `${destinationIn(row)} ${which === "only" ? "= ANY" : "<> ALL"} (${destinations}::text[])`;
-    const filter = (firstCandidate: string): CandidateFilter => ({
-      ctes: "",
-      condition: `
-    AND ${goesThere("o")} AND (o.${c.key} IS NULL OR o.${c.key}::text NOT IN (SELECT unnest($11::text[])))${withoutQuarantined}
-    AND (o.${c.key} IS NULL OR NOT coalesce((
-      SELECT CASE WHEN b.${c.state} = 'processing' THEN ${slow}
-        ELSE b.${c.sequence} < ${firstCandidate} OR NOT ${goesThere("b")} OR ${inBackoff} END
+  const pastBlocked = (destination: string | undefined): ClaimStatement<Statement> => {
+    const isHere = (row: string): string =>
+      destination === undefined ? "true" : `${row}.${c.destination} IS NOT DISTINCT FROM ${destination}`;
+    const isOwn = (row: string): string =>
+      `${row}.${c.state} = 'processing' AND coalesce(${row}.${c.claimToken} = ANY ($8::uuid[]), false) AND ${isHere(row)}`;
+    const isFree = `(o.${c.key} IS NULL OR NOT coalesce((
+      SELECT b.${c.state} = 'processing' OR NOT ${isHere("b")}
+        OR CASE WHEN b.${c.attempt} > 0 THEN b.${c.scheduledAt} > now() ELSE b.${c.sequence} < $1::bigint END
       FROM ${table} b
       WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN ('pending', 'processing')
         AND ${aboveLowWater("b")} AND b.${c.sequence} < o.${c.sequence}
-        AND CASE WHEN b.${c.state} = 'processing' THEN NOT coalesce(b.${c.claimToken} = ANY ($8::uuid[]), false) ELSE ${holdsBackAs("b")} END
+        AND CASE WHEN b.${c.state} = 'processing' THEN NOT (${isOwn("b")}) ELSE ${holdsBackAs("b")} END
       ORDER BY b.${c.sequence}
-      LIMIT 1), false))`,
-    });
-    const sweepFrom = (firstCandidate: string): Statement => {
-      const { ctes, condition } = filter(firstCandidate);
-      const inPart = { ctes, condition: `\n    AND o.${c.sequence} < $12::bigint${condition}` };
-      return byIndex(`outbox.sweep ${which} some destinations(${parameters}, to)`, { onePlan: true })(
-        claim(firstCandidate, inPart, "$2::int"),
-      );
-    };
-    const retries = (): Statement => {
-      const { ctes, condition } = filter(LOWEST_AGAIN);
-      const ofLate = `
-    AND o.${c.sequence} < $12::bigint AND o.${c.attempt} > 0
-    AND o.${c.scheduledAt} <= now() AND o.${c.scheduledAt} > now() - $13::bigint * interval '1 millisecond'`;
-      return byIndex(`outbox.claim retries ${which} some destinations(${parameters}, to, withinMs)`, {
-        onePlan: true,
-      })(claim(LOWEST_AGAIN, { ctes, condition: `${ofLate}${condition}` }, "$2::int", c.scheduledAt));
-    };
-    const claimUpTo = (limit: string): Statement =>
-      byIndex(`outbox.claim ${which} some destinations(${parameters})`, { onePlan: true })(
-        claim("$1::bigint", filter("$1::bigint"), limit),
-      );
-    const claimOfAny = claimUpTo("$2::int");
-    return {
-      /** From the cursor. Claims `only` to some destinations vary in size: no statement is made for each. */
-      claim: which === "only" ? () => claimOfAny : perLimit(claimUpTo),
-      sweep: sweepFrom(LOWEST_AGAIN),
-      sweepOn: sweepFrom("$1::bigint"),
-      claimRetries: retries(),
-      dueBehind: dueBehind(` ${which} some destinations`, `\n  AND ${goesThere("o", "$3")}`, ", destinations"),
-    };
+      LIMIT 1), false))`;
+    const pending = `o.${c.state} = 'pending' AND ${isAccepted}`;
+    const dueRetries =
+      destination === undefined
+        ? `o.${c.scheduledAt} <= now()`
+        : `(o.${c.destination}, o.${c.scheduledAt}) <= (${destination}, now()) AND o.${c.destination} >= ${destination}`;
+    const isOneQueue = destination === undefined;
+    return claim(
+      isOneQueue
+        ? [" of all past blocked keys", CLAIM_PARAMETERS]
+        : [" past blocked keys", `${CLAIM_PARAMETERS}, destination`],
+      isOneQueue,
+      `
+stretch AS MATERIALIZED (
+  SELECT o.${c.sequence}::bigint AS "end" FROM ${table} o
+  WHERE o.${c.state} = 'pending' AND ${inQueue(destination, "$1::bigint")} ${inOrderOf(destination)} OFFSET ${STRETCH} LIMIT 1
+),
+retries AS MATERIALIZED (
+  SELECT ${candidate(isOneQueue)}
+  FROM ${table} o
+  WHERE ${pending} AND o.${c.attempt} > 0 AND ${dueRetries} AND ${isFree}
+  ${inOrderOf(destination, c.scheduledAt)}
+  LIMIT $2::int
+  ${skipLocked}
+),
+ahead AS MATERIALIZED (
+  SELECT ${candidate(isOneQueue)}
+  FROM ${table} o
+  WHERE ${pending} AND coalesce(o.${c.attempt}, 0) <= 0 AND ${isDue} AND ${inQueue(destination, "$1::bigint")}
+    AND o.${c.sequence} < coalesce((SELECT "end" FROM stretch), ${LAST_POSITION}) AND ${isFree}
+  ${inOrderOf(destination)}
+  LIMIT $2::int
+  ${skipLocked}
+),
+candidates AS MATERIALIZED (SELECT * FROM retries UNION ALL SELECT * FROM ahead LIMIT $2::int)`,
+      `${notUnlabelled}, (SELECT min(sequence) FROM ahead)::text AS first,
+  coalesce((SELECT "end" FROM stretch), (
+    SELECT o.${c.sequence}::bigint + 1 FROM ${table} o WHERE o.${c.state} = 'pending'${destination === undefined ? "" : ` AND o.${c.destination} <= ${destination} AND o.${c.destination} >= ${destination}`}
+    ORDER BY ${destination === undefined ? "" : `o.${c.destination} DESC, `}o.${c.sequence} DESC LIMIT 1), $1::bigint)::text AS "end",
+  (SELECT "end" FROM stretch) IS NULL AS is_read`,
+    );
   };
 
-  /** @param and a further condition on the rows, with `more` parameters, each after a comma */
-  const dueBehind = (ofWhat: string, and: string, more: string): Statement =>
-    byIndex(`outbox.due rows${ofWhat}(from, limit${more})`)`
-SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence FROM ${table} o
-WHERE o.${c.state} = 'pending' AND ${isDue} AND o.${c.sequence} > $1::bigint${and}
-ORDER BY o.${c.sequence} LIMIT $2::int`;
-
-  const anyDue = (lowWater: string, from: string, condition = isDue): string => `
+  const anyDue = (from: string, condition = isDue): string => `
 (SELECT o.${c.sequence} FROM ${table} o WHERE o.${c.state} = 'pending' AND ${condition} AND o.${c.sequence} >= ${from}
-ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL OR NOT ${isSameHistory(lowWater)}`;
+ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL`;
   const fromNewest = (lowWater: string): string =>
     `least(${newestMark(lowWater)}, (${unparkedBelow(newestMark(lowWater))}))`;
   const isOverdue = (ms: string): string =>
@@ -304,7 +294,7 @@ SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.att
 FROM outcomes s
 WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
   AND (o.${c.state} || '') = 'processing'${isOfFree ? isFree : ""}
-RETURNING o.${c.id} AS id, o.${c.claimToken} IS NULL AND o.${c.state} IS DISTINCT FROM 'processing' AS is_closed)${noted}
+RETURNING o.${c.id} AS id, o.${c.claimToken} IS NULL AS is_closed)${noted}
 SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count${
       isOfFree ? ", (SELECT array_agg(id::text) FROM free) AS free" : ""
     }
@@ -324,20 +314,35 @@ FROM closed WHERE is_closed`;
   };
 
   return {
-    ...claims("", CLAIM_PARAMETERS),
-    withoutSome: claims(withoutQuarantined, WITHOUT_SOME_PARAMETERS),
-    only: inScope("only"),
-    except: inScope("except"),
-    dueBehind: dueBehind("", "", ""),
-
+    inOrder: hasQueues ? inOrderByQueue : inOrderOfAll,
+    pastBlocked: pastBlocked("$10::text"),
+    oneQueue: { inOrder: inOrderOfAll, pastBlocked: pastBlocked(undefined) },
+    unlabelled: hasQueues
+      ? byIndex("outbox.unlabelled rows(from, limit, isFromMark, exceptIds)", { onePlan: true })`
+WITH again AS MATERIALIZED (${unparkedBelow("$1")}
+)
+SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, ${isDue} AS is_due FROM ${table} o
+WHERE o.${c.state} = 'pending' AND o.${c.destination} IS NULL AND o.${c.sequence} >= CASE WHEN $3::boolean THEN ${LOWEST_AGAIN} ELSE $1::bigint END
+  AND o.${c.id} <> ALL ($4::uuid[])
+${inOrderOf("NULL")} LIMIT $2::int`
+      : undefined,
     /** It writes payload and headers as text, as a claim does: a `jsonb` of numbers may have more than 1 GB as text. */
-    trial: statement("outbox.trial claim(ids)")`
-UPDATE ${table} SET ${c.state} = 'processing', ${c.claimToken} = ${c.id}, ${c.claimedAt} = now(), ${c.updatedAt} = now(),
-  ${c.leaseExpiresAt} = now()
-WHERE ${c.id} = ANY (ARRAY(
-  SELECT o.${c.id} FROM ${table} o WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending'
-  FOR NO KEY UPDATE OF o SKIP LOCKED))
-RETURNING octet_length(${c.payload}::text) AS payload_bytes, octet_length(${c.headers}::text) AS headers_bytes`,
+    trial: statement(`outbox.trial claim(ids${hasQueues ? ", labelledIds, labels, routes" : ""})`)`
+WITH chosen AS MATERIALIZED (
+  SELECT o.${c.id} AS id${hasQueues ? ", l.destination, l.id IS NOT NULL AS is_new" : ""}
+  FROM ${table} o${hasQueues ? ` LEFT JOIN unnest($2::uuid[], $3::text[]) AS l(id, destination) ON l.id = o.${c.id}` : ""}
+  WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending'
+  FOR NO KEY UPDATE OF o SKIP LOCKED
+),
+claimed AS (
+  UPDATE ${table} o SET ${c.state} = 'processing', ${c.claimToken} = n.id, ${c.claimedAt} = now(), ${c.updatedAt} = now(),
+    ${c.leaseExpiresAt} = now()${hasQueues ? `,\n    ${labelBy("n", "$4")}` : ""}
+  FROM chosen n
+  WHERE o.${c.id} = n.id
+  RETURNING ${isClaimed(`o.${c.id}`)} AS is_claimed, octet_length(o.${c.payload}::text) AS payload_bytes, octet_length(o.${c.headers}::text) AS headers_bytes
+)
+SELECT ${allWritten("(SELECT count(*) FROM chosen)", "count(*) FILTER (WHERE is_claimed)")} AS all_claimed, max(payload_bytes), max(headers_bytes)
+FROM claimed`,
 
     setBack: statement("outbox.set back the last sent row")(
       setBack(table, c, `f.${c.state} = 'sent'`, `f.${c.updatedAt} DESC, f.${c.sequence} DESC`),
@@ -345,34 +350,15 @@ RETURNING octet_length(${c.payload}::text) AS payload_bytes, octet_length(${c.he
 
     /**
      * From the newest mark, at a fraction of planning a claim, ten times a second while idle. Ordered, so that the
-     * planner takes the index. A claim detects when the table has gone back.
+     * planner takes the index.
      */
-    due: statement("outbox.due(lowWater)")`SELECT (${anyDue("$1", fromNewest("$1"))}) AS answer`,
+    due: statement("outbox.due(lowWater)", {
+      takesTurns: true,
+      isQuestion: true,
+    })`SELECT (${anyDue(fromNewest("$1"))}) AS answer`,
 
     glance: statement("outbox.glance(overdueMs, lowWater)", { takesTurns: true })`
-SELECT (${anyDue("$2", fromNewest("$2"), isOverdue("$1"))}) AS is_overdue, ${watchColumns(`'${literal(table)}'`)}`,
-
-    /** From a cursor on, which replaces the newest mark in `lowWater`: not of what is set back below it. */
-    dueFrom: statement("outbox.due from a cursor(lowWater)")`SELECT (${anyDue("$1", newestMark("$1"))}) AS answer`,
-
-    mayHaveChanged: statement("outbox.changed(seen)")`SELECT (${mayHaveChanged(names, "$1")}) AS answer`,
-    mayLackTimes: statement("outbox.may lack times")`SELECT (${mayLackTimes(names)}) AS answer`,
-
-    end: byIndex("outbox.end")`
-SELECT coalesce(max(${c.sequence}), 0) + 1 AS "end" FROM ${table} WHERE ${c.state} = 'pending'`,
-
-    pendingBehind: byIndex("outbox.pending row behind others(from, rows)")`
-SELECT o.${c.sequence}::bigint AS sequence FROM ${table} o
-WHERE o.${c.state} = 'pending' AND o.${c.sequence} >= $1::bigint ORDER BY o.${c.sequence} OFFSET $2::int LIMIT 1`,
-
-    behindUnfinished: byIndex("outbox.rows behind unfinished ones(ids, tokens, finished)")`
-SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(id, token) ON o.${c.id} = s.id
-WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing' AND o.${c.key} IS NOT NULL
-  AND (SELECT e.${c.sequence} FROM ${table} e
-    WHERE e.${c.key} = o.${c.key} AND e.${c.key} IS NOT NULL AND e.${c.state} IN ('pending', 'processing')
-      AND e.${c.sequence} < o.${c.sequence} AND (e.${c.state} = 'processing' OR ${holdsBackAs("e")})
-      AND e.${c.id} <> ALL ($3::uuid[])
-    ORDER BY e.${c.sequence} LIMIT 1) IS NOT NULL`,
+SELECT (${anyDue(fromNewest("$2"), isOverdue("$1"))}) AS is_overdue, ${watchColumns(`'${literal(table)}'`)}`,
 
     /**
      * The state is compared as an expression, so that rows are found by id and not by the index of everything in
@@ -387,23 +373,20 @@ WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing' AND o.
       free: settle(true),
       underClaim: byIndex("outbox.rows under claims(ids, tokens)", ROW_WAIT)`
 SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(id, token) ON o.${c.id} = s.id
-WHERE (o.${c.claimToken} = s.token OR o.${c.claimToken} IS NULL) AND (o.${c.state} || '') = 'processing'`,
+WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
     },
 
     dialect: {
       scanOf([result = []]) {
         const [counts, ...rows] = result;
-        const candidates = Number(counts?.candidates ?? 0);
-        const first = counts?.first_candidate;
         return {
           rows,
-          more: counts?.more === true,
-          heldBack: candidates - Number(counts?.free ?? 0),
-          rowsRead: candidates,
-          first: typeof first === "string" ? first : undefined,
-          seen: typeof counts?.seen === "string" ? counts.seen : undefined,
-          hasGoneBack: counts?.has_gone_back === true,
-          skipped: (counts?.skipped ?? []) as SkippedRow[],
+          queues: (counts?.queues ?? []) as ClaimScan["queues"],
+          labelled: Number(counts?.labelled ?? 0),
+          hasUnlabelled: counts?.has_unlabelled === true,
+          first: textOf(counts?.first) ?? undefined,
+          end: textOf(counts?.end) ?? undefined,
+          isRead: counts?.is_read === true,
         };
       },
       entryValues,
@@ -424,32 +407,17 @@ WHERE (o.${c.claimToken} = s.token OR o.${c.claimToken} IS NULL) AND (o.${c.stat
 }
 
 /** Parameters of every claim, in the order of their numbers. */
-const CLAIM_PARAMETERS = "from, limit, maxBytes, token, leaseMs, claimTimeoutMs, lowWater, heldTokens";
-const WITHOUT_SOME_PARAMETERS = `${CLAIM_PARAMETERS}, quarantined`;
+const CLAIM_PARAMETERS = "from, limit, maxBytes, token, leaseMs, claimTimeoutMs, lowWater, heldTokens, exceptIds";
+const IN_ORDER_PARAMETERS = `${CLAIM_PARAMETERS}, destinations, rooms, labelledIds, labels, routes, wanted, lookedTo`;
 
 const SETTLE_PARAMETERS = "ids, tokens, states, attempts, delays, reasons";
-
-interface CandidateFilter {
-  readonly ctes: string;
-  readonly condition: string;
-  /** Where the next claim begins; by default at the first candidate. */
-  readonly first?: string;
-}
-
-const FIRST_CANDIDATE = "(SELECT min(sequence) FROM candidates)";
-
-const ALL: CandidateFilter = { ctes: "", condition: "" };
 
 /** Where a claim from the mark begins: the mark is up to a second old. */
 const LOWEST_AGAIN = "least($1::bigint, (SELECT sequence FROM again))";
 
-/** Keys in backoff that each claim reads, at a negligible cost. */
-const BLOCKED_KEYS_READ = 100;
-
-/** More than three replicas hold at a time, read in a tenth of the time of a claim. */
-const IN_FLIGHT_READ = 3000;
-/** In sequence numbers: as many rows are read in a quarter of the time of a claim. */
-const MOST_LEFT_OUT = 5000;
+/** Rows of a blocked front that one claim reads: it takes some 10 ms. */
+const STRETCH = 5000;
+const LAST_POSITION = "9223372036854775807";
 
 /** It may wait for row after row. Where it runs as long without a wait, the one of free rows has the time it needs. */
 const SETTLE_WAITS = { ...ROW_WAIT, serverTimeoutMs: 5000 };

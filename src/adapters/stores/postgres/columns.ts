@@ -1,5 +1,5 @@
-import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
-import { type ColumnRule, destinationRules } from "../sql/schema.ts";
+import { type INBOX_COLUMNS, type OUTBOX_COLUMNS, ROUTES_HASH_LENGTH } from "../../../model/rows.ts";
+import { type ColumnRule, destinationRules, LONGEST_ERROR } from "../sql/schema.ts";
 
 /** What the statements of this store accept per column, and how the bundled tables have it. */
 
@@ -61,7 +61,7 @@ export const INBOX_RULES = {
   consumption: { ...text, fallback: "'push'", definition: "text NOT NULL DEFAULT 'push'", leastLength: "push".length },
   scheduledAt: now,
   attempt: count("0"),
-  lastError: text,
+  lastError: { ...text, leastLength: LONGEST_ERROR },
   headers,
   expiresAt: { ...time, isOptional: true },
 } as const satisfies Record<keyof typeof INBOX_COLUMNS, ColumnRule>;
@@ -82,14 +82,15 @@ export const OUTBOX_RULES = {
   claimedAt: time,
   claimToken: uuid,
   leaseExpiresAt: time,
-  lastError: text,
+  lastError: { ...text, leastLength: LONGEST_ERROR },
   sequence: {
     accepted: ["int8", "int4", WHOLE_NUMERIC],
     type: "bigint",
     definition: "bigint GENERATED ALWAYS AS IDENTITY",
     notNull: true,
   },
-  destinationOverride: { ...text, isOptional: true },
+  destination: { ...text, isOptional: true },
+  routes: { ...text, isOptional: true, leastLength: ROUTES_HASH_LENGTH },
   expiresAt: { ...time, isOptional: true },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
 

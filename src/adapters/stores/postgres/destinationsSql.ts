@@ -50,16 +50,6 @@ changed AS (
   const change = (values: Readonly<Record<string, string>>, condition?: string): string =>
     `${lockAndChange(`e.${c.name} = $1`, values, condition)}${COUNTED}`;
 
-  /** A change of a pause, which a trigger may drop: `chosen` are the rows to change, `changed` those that have. */
-  const changePause = (values: Readonly<Record<string, string>>, condition?: string): string =>
-    `${lockAndChange(
-      `e.${c.name} = $1`,
-      values,
-      condition,
-      "",
-      `u.${c.pausedAt} IS NOT DISTINCT FROM n.${c.pausedAt} AS has_changed`,
-    )}\nSELECT (SELECT count(*) FROM n)::int AS chosen, (SELECT count(*) FROM changed WHERE has_changed)::int AS changed`;
-
   const isPaused = (now: string): string =>
     `(d.${c.pausedAt} IS NOT NULL AND (d.${c.pausedUntil} IS NULL OR d.${c.pausedUntil} > ${now}))`;
   const isProbed = `d.${c.breakerState} = 'half-open' AND d.${c.probeToken} = $2::uuid`;
@@ -98,7 +88,7 @@ INSERT INTO ${table} (${c.name}) SELECT r.name FROM unnest($1::text[]) AS r(name
 ON CONFLICT (${c.name}) DO NOTHING`,
 
     pause: short("destinations.pause(name, by, reason, forMs)")(
-      changePause({
+      change({
         [c.pausedAt]: "t.now",
         [c.pausedUntil]: `t.now + ${milliseconds("$4")}`,
         [c.pausedBy]: "$2::text",
@@ -107,7 +97,7 @@ ON CONFLICT (${c.name}) DO NOTHING`,
     ),
 
     resume: short("destinations.resume(name)")(
-      changePause(
+      change(
         {
           [c.pausedAt]: NO_TIME,
           [c.pausedUntil]: NO_TIME,

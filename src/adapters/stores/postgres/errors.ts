@@ -1,5 +1,5 @@
 import { errorText, StoreError, type StoreErrorCode } from "../../../model/errors.ts";
-import { SKIPPED_REASON } from "../sql/rows.ts";
+import { SKIPPED_REASON } from "../sql/verdict.ts";
 
 /**
  * Error codes of the PostgreSQL store, from SQLSTATE classes and socket errors (PostgreSQL documentation, appendix A,
@@ -13,8 +13,7 @@ import { SKIPPED_REASON } from "../sql/rows.ts";
  * | duplicate   | 23505 unique violation, not in a trigger |
  * | busy        | the same states from a trigger or function of the owner, which one row has met; 57P and 25006 only from RAISE |
  * | refused     | what code of the owner raises (P0, states of its own), whatever fails inside a trigger, row policies, 44 check of a view |
- * | skipped     | 22011, not in a trigger: `unlessSkipped` of `fragments`; 2201E is `refused`: `unlessNotInserted` |
- * | elsewhere   | 2201G, not in a trigger: `whereOpen` of `bucketsSql` |
+ * | skipped     | 22011, not in a trigger: `allWritten` of `fragments` |
  * | schema      | 42 undefined table or column, missing right; 3F schema |
  * | other       | anything else |
  */
@@ -67,20 +66,17 @@ export function hasGivenUp(error: unknown): boolean {
   return isLockTimeout(error) || hasSqlState(error, QUERY_CANCELED);
 }
 
+/** The same, or that no answer came in time: of the driver, or the `StoreError` made of it. */
+export function hasTimedOut(error: unknown): boolean {
+  return hasGivenUp(error) || (error instanceof Error && error.message.endsWith("Query read timeout"));
+}
+
 const LOCK_NOT_AVAILABLE = "55P03";
 /** By a `statement_timeout`, too. */
 const QUERY_CANCELED = "57014";
-/** Of a histogram without buckets: neither data nor a constraint causes it. */
-export const NOT_OPEN = "2201G";
-/** Of the logarithm of zero, and of a part of a text with less than no characters. */
-const [NOT_INSERTED, SKIPPED] = ["2201E", "22011"];
-/** States that statements of ours raise on purpose. */
-const OF_STATEMENTS: ReadonlyMap<string, StoreErrorCode> = new Map([
-  [NOT_OPEN, "elsewhere"],
-  [SKIPPED, "skipped"],
-  [NOT_INSERTED, "refused"],
-]);
-export const UNIQUE_VIOLATION = "23505";
+/** Of a part of a text with less than no characters, which statements of ours raise on purpose. */
+const SKIPPED = "22011";
+const UNIQUE_VIOLATION = "23505";
 
 /** @param error of the driver, or the `StoreError` made of it */
 export function hasSqlState(error: unknown, state: string): boolean {
@@ -106,8 +102,7 @@ function codeOfState(state: string, { routine, where }: ServerFields): StoreErro
   if (MAY_PASS.test(state) && (isRaised || (isOfCode(where) && !/^(57P|25)/.test(state)))) return "busy";
   // A standby answers reads but takes no writes: another host may be the primary.
   if (state === "25006" || /^(08|53|28|57P)/.test(state)) return "unavailable";
-  const ofOurs = OF_STATEMENTS.get(state);
-  if (ofOurs !== undefined && !isOfFunction(where)) return ofOurs;
+  if (state === SKIPPED && !isOfFunction(where)) return "skipped";
   if (state === "57014" || state === "55P03" || state.startsWith("40")) return "contention";
   // Of a table that a trigger writes, the key says nothing about the row: it may be that of a sequence set back.
   if (state === UNIQUE_VIOLATION && !isOfFunction(where)) return "duplicate";
@@ -146,8 +141,7 @@ const isText = (value: unknown): value is string => typeof value === "string" &&
  */
 function safeText(error: unknown, state: string | undefined): string {
   if (state === undefined) return errorText(error);
-  if ((state === SKIPPED || state === NOT_INSERTED) && !isOfFunction((error as ServerFields).where))
-    return SKIPPED_REASON;
+  if (state === SKIPPED && !isOfFunction((error as ServerFields).where)) return SKIPPED_REASON;
   const message = error instanceof Error ? error.message : String(error);
   const cut =
     state.startsWith("22") && state !== "2200H"

@@ -8,8 +8,7 @@ import {
 import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
-import { hasGivenUp } from "./errors.ts";
-import { allLocked, clockBehind, msOf, overrideOf, ROW_WAIT, skippedIds, unlessSkipped } from "./fragments.ts";
+import { allLocked, CHANGE_WAIT, clockBehind, msOf, routedColumns } from "./fragments.ts";
 import { forget, noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
@@ -26,7 +25,7 @@ function replay(names: TableNames, types: ColumnTypes, isNoting: boolean): Repla
   const finished = `o.${c.state} IN ('sent', 'dead')`;
   /** Compared as an expression, so that rows are found by id and not by an index of everything finished. */
   const finishedById = `(o.${c.state} || '') IN ('sent', 'dead')`;
-  const columns = `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key}::text AS key, o.${c.state}::text AS state,
+  const columns = `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, ${routedColumns(c, "o")}, o.${c.key}::text AS key, o.${c.state}::text AS state,
     o.${c.attempt} AS attempt, left(o.${c.lastError}, 200) AS last_error`;
 
   /** $1 end of the scope, $2 topics, $3 created after, $4 created before, $5 state; null means any. */
@@ -37,34 +36,16 @@ function replay(names: TableNames, types: ColumnTypes, isNoting: boolean): Repla
   AND ($4::timestamptz IS NULL OR ${createdAt} < $4::timestamptz)
   AND ($5::text IS NULL OR ${state} = $5::text)`;
 
-  const override = c.destinationOverride;
   const noted = isNoting ? ["by", "note"] : [];
-  const parameters = ["finishedUntil", "ids", ...noted, ...(override === null ? [] : ["to"])];
-  const heldKeys = `$${parameters.length + 1}`;
+  const parameters = ["finishedUntil", "ids", ...noted, ...(c.destination === null ? [] : ["to"])];
   // An operator wants it delivered although it has expired.
   const renewed = c.expiresAt === null ? "" : `, ${c.expiresAt} = NULL`;
   const to = isNoting ? "$5" : "$3";
-  const redirected = override === null ? "" : `, ${override} = coalesce(${to}::text, o.${override})`;
-  /** A row that would go to another destination than the operator's must not be moved. */
-  const onlyRedirected =
-    override === null
+  const rerouted =
+    c.destination === null || c.routes === null
       ? ""
-      : `,
-  ${unlessSkipped("(SELECT count(*) FROM moved)", `(SELECT count(*) FROM moved WHERE ${to}::text IS NULL OR destination = ${to}::text)`)} AS all_redirected`;
-
+      : `, ${c.destination} = coalesce(${to}::text, CASE WHEN o.${c.routes} IS NULL THEN o.${c.destination} END), ${c.routes} = NULL`;
   const isMoved = `o.${c.id} = ANY ($2::uuid[]) AND ${finishedById} AND o.${c.updatedAt} <= $1::timestamptz`;
-  const behindHeld = `
-held AS MATERIALIZED (
-  SELECT o.${c.id} AS id, o.${c.key} AS key, o.${c.sequence} AS sequence
-  FROM ${table} o
-  WHERE ${isMoved} AND o.${c.id} NOT IN (SELECT id FROM free)
-),
-behind AS MATERIALIZED (
-  SELECT f.id FROM free f
-  WHERE f.key::text = ANY (${heldKeys}::text[])
-    OR EXISTS (SELECT FROM held h WHERE h.key = f.key AND h.sequence < f.sequence)
-),
-still_finished AS (SELECT id, now FROM free WHERE id NOT IN (SELECT id FROM behind))`;
   /**
    * Rows are locked in the order of their sequence, so that two replays of the same rows do not deadlock; the second
    * one finds them pending, or finished after its scope, and leaves them.
@@ -73,34 +54,26 @@ still_finished AS (SELECT id, now FROM free WHERE id NOT IN (SELECT id FROM behi
    * and leaves it as not due by its own clock. It must also differ from `created_at`, by which claims find rows below
    * their mark: NULL, which an owner's table may allow, differs from nothing.
    *
-   * A trigger of the owner that returns NULL or OLD, or keeps the state, leaves a row as it is.
-   *
-   * @param isOfFree leaves the rows that others hold, and those behind them in their key: they would go first
+   * A row that a trigger of the owner leaves as it was is not counted.
    */
-  const move = (isOfFree: boolean): Statement =>
-    byIndex(`replay.move(${parameters.join(", ")}${isOfFree ? ", heldKeys" : ""})`, isOfFree ? {} : ROW_WAIT)`
-WITH free AS MATERIALIZED (
-  SELECT o.${c.id} AS id, o.${c.key} AS key, o.${c.sequence} AS sequence, now() AS now
+  const move = byIndex(`replay.move(${parameters.join(", ")})`, CHANGE_WAIT)`
+WITH still_finished AS MATERIALIZED (
+  SELECT o.${c.id} AS id, now() AS now
   FROM ${table} o
   WHERE ${isMoved}
   ORDER BY o.${c.sequence}
-  FOR NO KEY UPDATE OF o${isOfFree ? " SKIP LOCKED" : ""}
+  FOR NO KEY UPDATE OF o
 ),
-${isOfFree ? behindHeld : "still_finished AS (SELECT id, now FROM free)"},
 written AS (
   UPDATE ${table} o
   SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = f.now, ${c.updatedAt} = f.now, ${c.lastError} = NULL,
-      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${redirected}${renewed}
-  FROM still_finished f, ${allLocked("free")}
+      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${rerouted}${renewed}
+  FROM still_finished f, ${allLocked("still_finished")}
   WHERE o.${c.id} = f.id
-  RETURNING o.${c.id} AS id, o.${c.state} AS state, ${overrideOf(c, "o")} AS destination
+  RETURNING o.${c.id} AS id, o.${c.state} AS state
 ),
-moved AS (SELECT id, destination FROM written WHERE state = 'pending')${isNoting ? noteAction(names, "replayed", "moved", "$3", "$4") : ""}
-SELECT count(*)::int AS changed, ${skippedIds("still_finished", "SELECT id FROM moved")} AS skipped${onlyRedirected}${
-      isOfFree
-        ? ", ARRAY(SELECT id::text FROM held) AS held, ARRAY(SELECT id::text FROM behind) AS behind, ARRAY(SELECT key::text FROM held WHERE key IS NOT NULL) AS held_keys"
-        : ""
-    } FROM moved`;
+moved AS (SELECT id FROM written WHERE state = 'pending')${isNoting ? noteAction(names, "replayed", "moved", "$3", "$4") : ""}
+SELECT count(*)::int AS changed FROM moved`;
 
   return {
     begin: byIndex("replay.begin")`
@@ -138,7 +111,7 @@ WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'pending' AND o.${
     /** Its time is read under the lock: no row of its key that is written later goes before it. */
     receiveAgain: byIndex(
       "replay.receive again(id, state, consumption, eventType, aggregateId, payload, headers, lastError)",
-      ROW_WAIT,
+      CHANGE_WAIT,
     )`
 WITH dead AS MATERIALIZED (
   SELECT i.${i.id} AS id FROM ${names.inboxTable} i WHERE i.${i.id} = $1::uuid AND i.${i.state} = 'dead' FOR NO KEY UPDATE OF i
@@ -153,10 +126,9 @@ written AS (
   WHERE i.${i.id} = d.id
   RETURNING i.${i.state} AS state
 )
-SELECT count(*)::int AS changed, ${unlessSkipped("(SELECT count(*) FROM dead)", "(SELECT count(*) FROM written WHERE state = $2::text)")} AS all_written FROM written`,
+SELECT count(*)::int AS changed FROM written WHERE state = $2::text`,
 
-    move: move(false),
-    whenLocked: { free: { move: move(true) }, hasGivenUp },
+    move,
 
     dialect: {
       pageOf([rows = []]) {

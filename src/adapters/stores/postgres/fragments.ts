@@ -1,17 +1,5 @@
-import pg from "pg";
 import { PARKED_UNTIL } from "../../../model/rows.ts";
 import type { SetBack, TableNames } from "../sql/names.ts";
-import {
-  destinationExpression,
-  dotsIn,
-  hasAny,
-  hasSegment,
-  isStorable,
-  likePattern,
-  type PatternPart,
-  type Routing,
-  type RoutingDialect,
-} from "../sql/routing.ts";
 
 /**
  * A time as whole ms since 1970 (`bigint`): the driver reads times as text in one date style only, and a database or a
@@ -53,32 +41,25 @@ export const clockBehind = (locked: string): string => `SELECT clock_timestamp()
  */
 export const ROW_WAIT = { lockTimeoutMs: 500 };
 
+/** How long a change of rows on request waits for a locked one, before it fails and is repeated. */
+export const CHANGE_WAIT = { lockTimeoutMs: 2000 };
+
 /** `scheduled_at` of a parked row. A column without a time zone holds it in the session's. */
 export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;
 
 /**
- * An expression that fails the statement unless it has updated all that it should. A trigger of the owner that returns
- * NULL or OLD leaves a row as it is, without an error. Read by `toStoreError`.
+ * An expression that fails the statement, as `skipped`, unless it has written every row that it chose: a trigger of the
+ * owner that returns NULL or OLD leaves a row as it was, without an error. Read by `toStoreError`.
  *
- * @param should how many rows, as an expression @param updated how many were
+ * @param chosen, written how many rows, as expressions
  */
-export const unlessSkipped = (should: string, updated: string): string =>
-  `substr('', 1, (${updated} >= ${should})::int - 1)`;
-/** As `unlessSkipped`, of rows to be inserted. */
-export const unlessNotInserted = (should: string, inserted: string): string => `ln((${inserted} >= ${should})::int)`;
+export const allWritten = (chosen: string, written: string): string =>
+  `substr('', 1, (${written} >= ${chosen})::int - 1)`;
 
 export const setBack: SetBack = (table, c, which, newestFirst, more = "") => `
 UPDATE ${table} SET ${c.state} = 'pending'${more} WHERE ${c.id} = (
   SELECT f.${c.id} FROM ${table} f WHERE ${which} ORDER BY ${newestFirst} LIMIT 1 FOR UPDATE OF f SKIP LOCKED)
 RETURNING ${c.id} AS id`;
-
-/** An expression (jsonb): `SkippedRow`s, of those chosen but not changed; NULL for none. @param changed a query for ids */
-export const skippedOf = (chosen: string, key: string, changed: string): string =>
-  `(SELECT jsonb_agg(jsonb_build_object('id', s.id, 'key', s.${key}::text)) FROM ${chosen} s WHERE s.id NOT IN (${changed}))`;
-
-/** The same as an expression (`text[]`) of their ids alone. */
-export const skippedIds = (chosen: string, changed: string): string =>
-  `ARRAY(SELECT s.id::text FROM ${chosen} s WHERE s.id NOT IN (${changed}))`;
 
 /**
  * An expression for a text, without the collation of its column: an owner's columns may have different ones, and two of
@@ -86,10 +67,19 @@ export const skippedIds = (chosen: string, changed: string): string =>
  */
 export const uncollated = (text: string): string => `(to_jsonb(${text}::text) #>> '{}')`;
 
-/** An expression for the override of a row: an empty one counts as none. */
-export function overrideOf({ destinationOverride }: TableNames["outbox"], row: string): string {
-  return destinationOverride === null ? "NULL::text" : `nullif(${row}.${destinationOverride}::text, '')`;
+/** An expression for the destination that a row has: an empty one counts as none. */
+export function labelOf({ destination }: TableNames["outbox"], row: string): string {
+  return destination === null ? "NULL::text" : `nullif(${row}.${destination}::text, '')`;
 }
+
+/** An expression for the hash of the routes that chose it. */
+export function hashOf({ routes }: TableNames["outbox"], row: string): string {
+  return routes === null ? "NULL::text" : `${row}.${routes}::text`;
+}
+
+/** Both, by the names that `routedRow` reads. */
+export const routedColumns = (c: TableNames["outbox"], row: string): string =>
+  `${labelOf(c, row)} AS destination, ${hashOf(c, row)} AS routes`;
 
 /** A condition: the row has expired. @param expiresAt the column; null where the table has none */
 export const isExpired = (expiresAt: string | null, row: string): string =>
@@ -101,43 +91,3 @@ export const expiresInMs = (expiresAt: string | null, row: string): string =>
     ? "NULL::bigint"
     : `CASE WHEN ${isExpired(expiresAt, row)} THEN 0
     WHEN isfinite(${row}.${expiresAt}) THEN floor(date_part('epoch', (${row}.${expiresAt})::timestamptz - now()) * 1000)::bigint END`;
-
-/** An expression for the destination of a row; exact for every pattern. The topic may have any type. */
-export function destinationOf(routing: Routing, c: TableNames["outbox"], row: string): string {
-  const override = c.destinationOverride === null ? null : `(${overrideOf(c, row)} COLLATE "C")`;
-  return destinationExpression(routing, `(${row}.${c.topic}::text COLLATE "C")`, override, POSTGRES);
-}
-
-const literal = (text: string): string => pg.escapeLiteral(text).trim();
-
-/** Cheap tests where possible: a claim may test some thousand rows. */
-const POSTGRES: RoutingDialect = {
-  literal,
-  test(topic, parts) {
-    return { condition: conditionOf(topic, parts), isExact: true };
-  },
-};
-
-function conditionOf(topic: string, parts: readonly PatternPart[]): string {
-  const [first, second] = parts;
-  const isExpressible = parts.every((part) => part.kind !== "text" || isStorable(part.text));
-  if (first === undefined) return `${topic} = ''`;
-  if (isExpressible && first.kind === "text" && second === undefined) return `${topic} = ${literal(first.text)}`;
-  if (first.kind === "any" && second === undefined) return `${topic} IS NOT NULL`;
-  if (isExpressible && first.kind === "text" && second?.kind === "any" && parts.length === 2) {
-    return `starts_with(${topic}, ${literal(first.text)})`;
-  }
-  const like = `${topic} LIKE ${literal(likePattern(parts, (text) => text.replace(/[\\%_]/g, "\\$&")))}`;
-  if (!hasSegment(parts) || !isExpressible) return like;
-  if (!hasAny(parts)) return `${like} AND length(${topic}) - length(replace(${topic}, '.', '')) = ${dotsIn(parts)}`;
-  return `${like} AND ${topic} ~ ${literal(`^${parts.map(regularExpressionOf).join("")}$`)}`;
-}
-
-/** By default `.` and brackets match line breaks too, and `$` the end of the text alone. */
-function regularExpressionOf(part: PatternPart): string {
-  if (part.kind === "text")
-    return part.text.replace(/[^\p{L}\p{N}\s]/gu, (character) =>
-      character.charCodeAt(0) < 128 ? `\\${character}` : character,
-    );
-  return part.kind === "any" ? ".*" : "[^.]+";
-}

@@ -1,7 +1,6 @@
 import type { Log } from "../../../ports/runtime.ts";
-import type { Store } from "../../../ports/store.ts";
+import type { Store, TopicRouting } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { bucketStore } from "../sql/buckets.ts";
 import { replayStore } from "../sql/finishedRows.ts";
 import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
@@ -11,13 +10,13 @@ import { operationsStore } from "../sql/operations.ts";
 import { SqlOutbox } from "../sql/outbox.ts";
 import { parkedStore } from "../sql/parked.ts";
 import { SqlPull } from "../sql/pull.ts";
-import type { Routing } from "../sql/routing.ts";
-import { bucketTableStatement, TableCheck } from "../sql/schema.ts";
+import { TableCheck } from "../sql/schema.ts";
 import { type Facets, sqlStore } from "../sql/store.ts";
 import { BUNDLED_TYPES, type ColumnTypes } from "./columns.ts";
+import type { PoolOptions, PostgresConnections } from "./connections.ts";
 import { isLockTimeout } from "./errors.ts";
 import { PostgresLowWater } from "./lowWater.ts";
-import { type PoolOptions, PostgresPool } from "./pool.ts";
+import { PostgresPool } from "./pool.ts";
 import { PostgresReceipt } from "./receipt.ts";
 import { PostgresRelay } from "./relay.ts";
 import { columnTypes, isCitus, migrate, schemaDialect } from "./schema.ts";
@@ -29,15 +28,22 @@ import { PostgresWatch } from "./watch.ts";
 interface PostgresStoreOptions extends PoolOptions {
   readonly names: TableNames;
   /** None by default. */
-  readonly routing?: Routing | undefined;
+  readonly routing?: TopicRouting | undefined;
 }
 
 /**
  * A store on PostgreSQL 13 or newer. Call `waitUntilReady`, `schema.migrate` where wanted, and `schema.checkColumns`
  * before the roles start: the check also reads the column types of an owner's table.
+ *
+ * @param connections those of its database that it shares with other stores; by default its own
  */
-export function createPostgresStore(options: PostgresStoreOptions, clock: Clock, log: Log): Store {
-  const pool = new PostgresPool(options, log);
+export function createPostgresStore(
+  options: PostgresStoreOptions,
+  clock: Clock,
+  log: Log,
+  connections?: PostgresConnections,
+): Store {
+  const pool = new PostgresPool(options, log, connections);
   const all = quoteNames(options.names, (identifier) => `"${identifier}"`);
   const fixed = fixedStatements(all);
   const history = new SqlHistory(pool, fixed.history, isLockTimeout, clock, log);
@@ -45,24 +51,24 @@ export function createPostgresStore(options: PostgresStoreOptions, clock: Clock,
   const watch = new PostgresWatch(all.outboxTable, clock, log);
   const facets = (types: ColumnTypes, mayBeCitus: boolean): Facets => {
     const names = withoutColumns(all, check.missing);
-    const sql = tableStatements(names, types, mayBeCitus, options.routing);
+    const sql = tableStatements(names, types, mayBeCitus);
     const lowWater = new PostgresLowWater(pool, sql.outbox, clock);
     const receipt = new PostgresReceipt(pool, sql.receipt);
     const relay = new PostgresRelay(pool, sql, lowWater, clock);
     return {
-      inbox: new SqlInbox(pool, receipt, relay, clock, log),
-      outbox: new SqlOutbox(pool, sql.outbox, lowWater, history, clock),
+      inbox: new SqlInbox(pool, receipt, relay, clock),
+      outbox: new SqlOutbox(pool, sql.outbox, lowWater, history, clock, options.routing),
       pull: new SqlPull(pool, sql.pull, clock),
-      messages: messageStore(pool, sql.messages),
+      messages: messageStore(pool, sql.messages, options.routing),
       operations: operationsStore(pool, sql.operations),
       parked: parkedStore(pool, sql.parked, history),
-      replay: replayStore(pool, sql.replay, history, check.missing.outbox.destinationOverride),
-      buckets: bucketStore(pool, sql.buckets, names, bucketTableStatement("postgresql", all.operations.bucket)),
+      replay: replayStore(pool, sql.replay, history, check.missing.outbox.destination),
     };
   };
   const database = {
     pool,
-    ping: statement("ping", { timeoutMs: 3000 })("SELECT 1"),
+    connections: pool.connections,
+    ping: statement("ping", { timeoutMs: 3000, takesTurns: true })("SELECT 1"),
     ...fixed,
     history,
     facets: facets(BUNDLED_TYPES, true),

@@ -1,20 +1,19 @@
 import type { MessageStatements } from "../sql/messages.ts";
 import type { TableNames } from "../sql/names.ts";
-import { NO_ROUTING, type Routing } from "../sql/routing.ts";
-import { destinationOf, msOf, overrideOf } from "./fragments.ts";
-import { byIndex, type Statement } from "./statement.ts";
+import { labelOf, msOf, routedColumns } from "./fragments.ts";
+import { byIndex, type Statement, statement } from "./statement.ts";
 
 /**
  * Every statement that finds messages, with the configured names woven in once. A page merges the indexes of the
  * states, each read from its newest row on, since no index holds every row.
  */
-export function messageStatements(names: TableNames, routing: Routing = NO_ROUTING): MessageStatements<Statement> {
+export function messageStatements(names: TableNames): MessageStatements<Statement> {
   const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
   const times = (row: string, columns: Readonly<Record<string, string>>): string =>
     Object.entries(columns)
       .map(([name, column]) => `${msOf(`${row}.${column}`)} AS ${name}`)
       .join(", ");
-  const outboxColumns = `o.${o.id} AS id, o.${o.sequence}::bigint AS sequence, o.${o.topic}::text AS topic, ${overrideOf(o, "o")} AS destination_override, o.${o.key}::text AS key,
+  const outboxColumns = `o.${o.id} AS id, o.${o.sequence}::bigint AS sequence, o.${o.topic}::text AS topic, ${routedColumns(o, "o")}, o.${o.key}::text AS key,
   o.${o.state}::text AS state, o.${o.attempt} AS attempt, o.${o.maxAttempts} AS max_attempts,
   CASE WHEN o.${o.scheduledAt} > now() THEN 1 ELSE 0 END AS is_ahead, o.${o.claimToken} AS claim_token,
   o.${o.lastError} AS last_error, o.${o.headers}::text AS headers,
@@ -43,9 +42,6 @@ SELECT ${msOf("now()")} AS now, ${inboxColumns}, CASE WHEN $2::boolean THEN i.${
     outboxRow: byIndex("messages.outbox row(id, withPayload)")`
 SELECT ${msOf("now()")} AS now, ${outboxColumns}, CASE WHEN $2::boolean THEN o.${o.payload}::text END AS payload FROM ${outbox} o WHERE o.${o.id} = $1::uuid`,
 
-    outboxIds: byIndex("messages.outbox ids(ids)")`
-SELECT o.${o.id} AS id FROM ${outbox} o WHERE o.${o.id} = ANY ($1::uuid[])`,
-
     byIdempotencyKey: byIndex(
       "messages.by idempotency key(sources, key)",
     )`SELECT i.${i.id} AS id FROM ${inbox} i WHERE i.${i.source} = ANY ($1::text[]) AND i.${i.idempotencyKey} = $2::text`,
@@ -58,6 +54,8 @@ SELECT b.* FROM ${outbox} r CROSS JOIN LATERAL (
   ORDER BY o.${o.sequence} LIMIT 1
 ) b
 WHERE r.${o.id} = $1::uuid`,
+
+    locks: { ofOutbox: lockOf("outbox", outbox, o.id), ofInbox: lockOf("inbox", inbox, i.id), holder: lockHolder() },
 
     outboxPage: byIndex(
       `messages.outbox page(before, limit, key, topic, destination, quotedCorrelationId, state, createdAfter,
@@ -73,7 +71,7 @@ matching AS MATERIALIZED (
   SELECT ${outboxColumns}
   FROM page p JOIN ${outbox} o ON o.${o.id} = p.id
   WHERE ($3::text IS NULL OR o.${o.key}::text = $3::text) AND ($4::text IS NULL OR o.${o.topic}::text = $4::text)
-    AND ($5::text IS NULL OR ${destinationOf(routing, o, "o")} = $5::text)
+    AND ($5::text IS NULL OR coalesce(${labelOf(o, "o")}, $5::text) = $5::text)
     AND ($6::text IS NULL OR strpos(o.${o.headers}::text COLLATE "C", $6::text) > 0)
     AND ($7::text IS NULL OR o.${o.state}::text = $7::text) AND ${isWithin(`o.${o.createdAt}`, "$8", "$9")}
 )
@@ -106,6 +104,19 @@ SELECT n.looked_at, n.last, m.* FROM (
 LEFT JOIN matching m ON true ORDER BY m.exact_time DESC, m.id DESC`,
   };
 }
+
+/** A transaction that locks, changes or deletes a row writes its number into it. Reading that waits for nobody. */
+const lockOf = (of: string, table: string, id: string): Statement =>
+  statement(`messages.lock of ${of}(id)`, { timeoutMs: 5000 })`
+SELECT r.xmax::text AS transaction FROM ${table} r WHERE r.${id} = $1::uuid`;
+
+/** A transaction holds the lock of its number until it ends. Apart from the row: on Citus that may be on a worker. */
+const lockHolder = (): Statement =>
+  statement("messages.lock holder(transactions)", { timeoutMs: 5000 })`
+SELECT l.pid, a.usename AS user_name, a.application_name, a.state, date_part('epoch', clock_timestamp() - a.state_change) * 1000 AS state_ms,
+  current_user AS seen_by
+FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.locktype = 'transactionid' AND l.transactionid::text = ANY ($1::text[]) AND l.mode = 'ExclusiveLock' AND l.granted`;
 
 /** As JSON a time has its microseconds, whatever the session's date style. */
 function positionOf(time: string, id: string): string {

@@ -9,6 +9,8 @@ interface OnlineStatement {
   readonly makes?: string;
   /** It takes no time, but an exclusive lock: it must not wait long for it. */
   readonly locksTable?: true;
+  /** The column that it renames, the new name, and its table with the schema. It has nothing to do if that is done. */
+  readonly renames?: { readonly table: string; readonly from: string; readonly to: string };
 }
 
 /**
@@ -47,8 +49,13 @@ function onlineStatement(statement: string, qualified: (name: string) => string)
   const [, table = "", change = ""] =
     /^ALTER TABLE (\w+) (ALTER COLUMN \w+ DROP NOT NULL|ADD COLUMN IF NOT EXISTS \w+ \w+)$/.exec(statement) ?? [];
   if (table !== "") return { text: `ALTER TABLE ${qualified(table)} ${change}`, locksTable: true };
+  const [, of = "", from = "", to = ""] = /^ALTER TABLE (\w+) RENAME COLUMN (\w+) TO (\w+)$/.exec(statement) ?? [];
+  if (of !== "") {
+    const text = `ALTER TABLE ${qualified(of)} RENAME COLUMN ${from} TO ${to}`;
+    return { text, locksTable: true, renames: { table: qualified(of), from, to } };
+  }
   throw new Error(
-    `a migration of tables in use may make tables, make and drop indexes, add columns without a default, and drop NOT NULL; anything else would hold up writers: ${statement}`,
+    `a migration of tables in use may make tables, make and drop indexes, add columns without a default, rename columns, and drop NOT NULL; anything else would hold up writers: ${statement}`,
   );
 }
 
@@ -57,13 +64,18 @@ function onlineStatement(statement: string, qualified: (name: string) => string)
  * that a run may end at any point.
  *
  * @param client outside any transaction
- * @returns the statements that did not get their lock, since a transaction (a backup, a report) kept the table open:
- *   run them later
+ * @returns the statements to run later: the first that did not get its lock, since a transaction (a backup, a report)
+ *   kept the table open, and those behind it, which may need it
  * @throws what the driver throws
  */
 export async function runOnline(client: pg.ClientBase, script: string, schema: string): Promise<readonly string[]> {
   const postponed: string[] = [];
-  for (const { text, makes, locksTable } of onlineStatements(script, schema)) {
+  for (const { text, makes, locksTable, renames } of onlineStatements(script, schema)) {
+    if (renames !== undefined && (await isRenamed(client, renames))) continue;
+    if (postponed.length > 0) {
+      postponed.push(text);
+      continue;
+    }
     if (makes !== undefined && (await isUnfinished(client, makes))) await client.query(drop(makes));
     if (locksTable !== true) await client.query(text);
     else if (!(await runBriefly(client, text))) postponed.push(text);
@@ -134,6 +146,17 @@ const TIME_LIMITS =
   "pg_settings WHERE setting <> '0' AND name IN ('statement_timeout', 'transaction_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout')";
 
 const drop = (index: string): string => `DROP INDEX CONCURRENTLY IF EXISTS ${index}`;
+
+async function isRenamed(
+  client: pg.ClientBase,
+  { table, from, to }: NonNullable<OnlineStatement["renames"]>,
+): Promise<boolean> {
+  const { rows } = await client.query(
+    "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname IN ($2, $3) AND NOT attisdropped",
+    [table, from, to],
+  );
+  return rows.length !== 1 || (rows[0] as { attname: string }).attname !== from;
+}
 
 async function isUnfinished(client: pg.ClientBase, index: string): Promise<boolean> {
   const { rows } = await client.query("SELECT FROM pg_index WHERE indexrelid = to_regclass($1) AND NOT indisvalid", [

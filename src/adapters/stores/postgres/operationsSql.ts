@@ -1,7 +1,7 @@
 import { COUNTERS } from "../../../ports/operationsStore.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { OperationsStatements } from "../sql/operations.ts";
-import { msOf, ordered, overrideOf, PARKED_AT } from "./fragments.ts";
+import { msOf, ordered, PARKED_AT, routedColumns } from "./fragments.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
 /** Every statement for operators. Rows of other processes that are too old are deleted, unless somebody holds them. */
@@ -11,7 +11,7 @@ export function operationsStatements(names: TableNames): OperationsStatements<St
   const each = (write: (counter: string) => string): string => COUNTERS.map(write).join(", ");
   const options = { timeoutMs: TIMEOUT_MS };
   const blocked = (which: string): string => `(
-  SELECT o.${o.id} AS id, o.${o.sequence} AS sequence, o.${o.key} AS key, o.${o.topic}::text AS topic, ${overrideOf(o, "o")} AS destination_override, o.${o.attempt} AS attempt,
+  SELECT o.${o.id} AS id, o.${o.sequence} AS sequence, o.${o.key} AS key, o.${o.topic}::text AS topic, ${routedColumns(o, "o")}, o.${o.attempt} AS attempt,
     o.${o.scheduledAt} AS scheduled_at, left(o.${o.lastError}, 300) AS last_error
   FROM ${outbox} o
   WHERE o.${o.state} = 'pending' AND o.${o.attempt} > 0 AND o.${o.key} IS NOT NULL AND ${which}
@@ -44,7 +44,7 @@ FROM jsonb_to_recordset($5::jsonb) AS c(kind text, name text, "minutesAgo" int, 
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 ON CONFLICT (minute, kind, name) DO UPDATE SET ${each((counter) => `${counter} = f.${counter} + EXCLUDED.${counter}`)}
 )
-SELECT ${["poller", "relay"].map((role) => `count(CASE WHEN ' ' || roles || ' ' LIKE '% ${role} %' THEN 1 END)::int AS ${role}s`).join(", ")}
+SELECT ${["poller", "relay"].map((role) => `count(CASE WHEN ' ' || roles || ' ' LIKE '% ${role} %' THEN 1 END)::int AS ${role}s`).join(", ")}, string_agg(roles, ' ') AS all_roles, ${msOf("now()")} AS at
 FROM ${process} WHERE seen_at > now() - interval '1 minute' AND name <> $1`,
 
     leave: byIndex("operations.leave(name)", options)`DELETE FROM ${process} WHERE name = $1`,
@@ -53,7 +53,7 @@ FROM ${process} WHERE seen_at > now() - interval '1 minute' AND name <> $1`,
 SELECT name, version, roles, ${msOf("started_at")} AS started_at, ${msOf("seen_at")} AS seen_at
 FROM ${process} WHERE seen_at > now() - interval '1 minute' ORDER BY name`,
 
-    figures: byIndex("operations.figures(minutes)", options)`
+    figures: byIndex("operations.figures(minutes)", { ...options, takesTurns: true })`
 SELECT ${msOf("minute")} AS minute, kind, name, ${each((counter) => counter)}
 FROM ${figures} WHERE minute >= date_trunc('minute', now()) - $1::int * interval '1 minute' ORDER BY minute, kind, name`,
 
@@ -65,11 +65,11 @@ SELECT a.id::text AS id, ${msOf("a.at")} AS at, actor, action, target, detail
 FROM ${ordered(`${audit} a`)} WHERE $1::bigint IS NULL OR a.id < $1::bigint ORDER BY a.id DESC LIMIT $2::int`,
 
     deadRows: byIndex("operations.dead rows(limit)", options)`
-SELECT o.${o.id} AS id, o.${o.topic}::text AS topic, ${overrideOf(o, "o")} AS destination_override, ${msOf(`o.${o.updatedAt}`)} AS updated_at, left(o.${o.lastError}, 300) AS last_error
+SELECT o.${o.id} AS id, o.${o.topic}::text AS topic, ${routedColumns(o, "o")}, ${msOf(`o.${o.updatedAt}`)} AS updated_at, left(o.${o.lastError}, 300) AS last_error
 FROM ${ordered(`${outbox} o`)} WHERE o.${o.state} = 'dead' ORDER BY o.${o.updatedAt} DESC, o.${o.sequence} DESC LIMIT $1::int`,
 
     blockedKeys: byIndex("operations.blocked keys(limit, behindLimit)", options)`
-SELECT b.id, b.key, b.topic, b.destination_override, b.attempt, CASE WHEN b.scheduled_at = ${PARKED_AT} THEN 1 ELSE 0 END AS is_parked,
+SELECT b.id, b.key, b.topic, b.destination, b.routes, b.attempt, CASE WHEN b.scheduled_at = ${PARKED_AT} THEN 1 ELSE 0 END AS is_parked,
   ${msOf("b.scheduled_at")} AS scheduled_at, b.last_error,
   (SELECT count(*) FROM (
     SELECT FROM ${outbox} r WHERE r.${o.key} = b.key AND r.${o.key} IS NOT NULL AND r.${o.state} IN ('pending', 'processing')

@@ -1,18 +1,16 @@
 import type { TableNames } from "../sql/names.ts";
-import { NO_ROUTING, type Routing } from "../sql/routing.ts";
-import { destinationOf, expiresInMs, msOf, overrideOf, PARKED_AT } from "./fragments.ts";
-import { history, markBound } from "./lowWater.ts";
+import { expiresInMs, hashOf, labelOf, msOf, PARKED_AT } from "./fragments.ts";
+import { markBound } from "./lowWater.ts";
 import { payloadParts } from "./payloadParts.ts";
 
 /** Conditions and expressions that the statements on the outbox share. */
-export function outboxParts(names: TableNames, payloadType: string, routing: Routing = NO_ROUTING) {
+export function outboxParts(names: TableNames, payloadType: string) {
   const table = names.outboxTable;
   const c = names.outbox;
   const payload = payloadParts("o", c, payloadType);
   /** An owner's table may allow NULL, which counts as due. */
   const scheduledAtOf = (row: string): string => `coalesce(${row}.${c.scheduledAt}, '-infinity')`;
   const scheduledAt = scheduledAtOf("o");
-  const destinationIn = (row: string): string => destinationOf(routing, c, row);
   /**
    * `scheduled_at` of a claimed row that is released. Its time had come when it was claimed; after a clock set back it
    * is now: a time ahead of `updated_at` would pass for scheduled ahead, and later rows of its key would go first.
@@ -62,7 +60,7 @@ export function outboxParts(names: TableNames, payloadType: string, routing: Rou
     WHERE ${isAgain("o")} AND o.${c.sequence} < ${from}::bigint ORDER BY o.${c.sequence} LIMIT ${PARKED_PASSED}) a`;
 
   /** The CTE `low_water`: the first sequence at which anything unfinished can be, below the mark too. */
-  const lowWaterOf = (lowWater: string, below = againBelow): string => `${history(lowWater)},
+  const lowWaterOf = (lowWater: string, below = againBelow): string => `
 known AS MATERIALIZED (SELECT ${markBound(lowWater)} AS sequence),
 low_water AS MATERIALIZED (
   SELECT least((SELECT sequence FROM known), (${below("(SELECT sequence FROM known)")})) AS sequence
@@ -72,15 +70,16 @@ low_water AS MATERIALIZED (
   const aboveLowWater = (alias: string): string => `${alias}.${c.sequence} >= (SELECT sequence FROM low_water)`;
 
   /**
-   * Of an unfinished row: the later rows of its key wait for it. Follows {@link history}: in a table that went back, a
-   * row under a claim that this process holds may be one that it gave back since.
+   * Of an unfinished row: the later rows of its key wait for it.
    *
    * @param heldTokens the parameter with the tokens of claims that this process holds
+   * @param destination of the later rows; undefined if it does not count
    */
-  const stops = (row: string, heldTokens: string): string =>
+  const stops = (row: string, heldTokens: string, destination?: string): string =>
     `(${row}.${c.state} = 'processing' OR ${holdsBackAs(row)})
-      AND NOT (${row}.${c.state} = 'processing' AND coalesce(${row}.${c.claimToken} = ANY (${heldTokens}::uuid[]), false)
-        AND (SELECT is_same FROM history))`;
+      AND NOT (${row}.${c.state} = 'processing' AND coalesce(${row}.${c.claimToken} = ANY (${heldTokens}::uuid[]), false)${
+        destination === undefined ? "" : ` AND coalesce(${row}.${c.destination} = ${destination}, true)`
+      })`;
   /** The columns of a claimed row `o`, by the names that `claimedRow` reads. */
   const claimedColumns = [
     ["id", `o.${c.id}`],
@@ -92,7 +91,8 @@ low_water AS MATERIALIZED (
     ["attempt", `o.${c.attempt}`],
     ["max_attempts", `o.${c.maxAttempts}`],
     ["created_at", msOf(`o.${c.createdAt}`)],
-    ["destination_override", overrideOf(c, "o")],
+    ["destination", labelOf(c, "o")],
+    ["routes", hashOf(c, "o")],
     ["expires_in_ms", expiresInMs(c.expiresAt, "o")],
   ] as const;
 
@@ -100,7 +100,6 @@ low_water AS MATERIALIZED (
     table,
     c,
     payload,
-    destinationIn,
     scheduledAtGivenBack,
     unclaimed,
     isDue,

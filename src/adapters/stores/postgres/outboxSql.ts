@@ -1,7 +1,8 @@
 import type { TableNames } from "../sql/names.ts";
 import type { OutboxStatements } from "../sql/outbox.ts";
 import { claimStatements } from "./claimSql.ts";
-import { PARKED_AT, unlessSkipped } from "./fragments.ts";
+import { labelOf, PARKED_AT } from "./fragments.ts";
+import { labelStatements } from "./labelsSql.ts";
 import { type MarkStatements, markCoordination, markRead } from "./lowWater.ts";
 import type { OutboxParts } from "./outboxParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
@@ -11,7 +12,6 @@ export function outboxStatements(names: TableNames, parts: OutboxParts) {
   const {
     table,
     c,
-    destinationIn,
     scheduledAtGivenBack,
     unclaimed,
     isDue,
@@ -20,32 +20,13 @@ export function outboxStatements(names: TableNames, parts: OutboxParts) {
     lowWaterOf,
     lowWaterPastParked,
   } = parts;
-  const expired = `
-  SELECT o.${c.id} AS id FROM ${table} o
-  WHERE o.${c.state} = 'processing' AND ${aboveLowWater("o")}
-    AND (o.${c.leaseExpiresAt} < now() OR (o.${c.leaseExpiresAt} IS NULL
-      AND coalesce(o.${c.claimedAt}, o.${c.updatedAt}, '-infinity') < now() - $2::bigint * interval '1 millisecond'))
-  LIMIT $1::int`;
-  /** A part of a `WITH`. @param chosen a query for their `id` */
-  const toPending = (chosen: string): string => `
-moment AS MATERIALIZED (SELECT now() AS now),
-chosen AS MATERIALIZED (${chosen}
-  FOR NO KEY UPDATE OF o SKIP LOCKED
-),
-reclaimed AS (
-  UPDATE ${table} t
-  SET ${c.state} = 'pending', ${c.updatedAt} = m.now, ${c.scheduledAt} = ${scheduledAtGivenBack("t", "m.now")}, ${unclaimed}
-  FROM moment m
-  WHERE (t.${c.state} || '') = 'processing' AND t.${c.id} = ANY (ARRAY(SELECT id FROM chosen))
-  RETURNING t.${c.id} AS id, t.${c.state} AS state
-)
-SELECT id FROM reclaimed WHERE state = 'pending'
-UNION ALL
-SELECT NULL WHERE ${unlessSkipped("least((SELECT count(*) FROM chosen), 1)", "(SELECT count(*) FROM reclaimed WHERE state = 'pending')")} <> ''`;
+  /** Waits for its retry, or is parked. */
+  const isPutOff = (row: string): string =>
+    `${row}.${c.state} = 'pending' AND ${row}.${c.attempt} > 0 AND ${row}.${c.scheduledAt} > now()`;
+  /** Before the later rows of its key. */
+  const isBlocking = (row: string): string => `${isPutOff(row)} AND ${row}.${c.key} IS NOT NULL`;
 
-  /** Waits for its retry, or is parked, before the later rows of its key. */
-  const isBlocking = (row: string): string =>
-    `${row}.${c.state} = 'pending' AND ${row}.${c.attempt} > 0 AND ${row}.${c.scheduledAt} > now() AND ${row}.${c.key} IS NOT NULL`;
+  const topicOfUnlabelled = `CASE WHEN ${labelOf(c, "o")} IS NULL THEN o.${c.topic}::text END`;
 
   /** The backlog of all. @param pending a query for the number of pending rows */
   const totals = (pending: string): string => `SELECT (${pending}) AS all_pending,
@@ -56,12 +37,12 @@ SELECT NULL WHERE ${unlessSkipped("least((SELECT count(*) FROM chosen), 1)", "(S
 
   return {
     ...claimStatements(names, parts),
+    labels: labelStatements(names),
 
     /** The low-water mark: the lowest sequence that is unfinished and not parked; see `markRead`. */
-    mark: byIndex("outbox.mark(lowWater, afterHighest, lastRead, awaited)", { takesTurns: true })`
+    mark: byIndex("outbox.mark(lowWater, afterHighest, lastRead, awaited)", { takesTurns: true, onePlan: true })`
 WITH${lowWaterPastParked("$1")}
 ${markRead(table, {
-  position: c.sequence,
   lowest: `least(
   (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'pending' AND NOT ${isParkedAgain("o")} AND ${aboveLowWater("o")}),
   (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'processing' AND ${aboveLowWater("o")}))`,
@@ -87,22 +68,32 @@ renewed AS (
 )
 SELECT id FROM renewed WHERE lease_expires_at >= until - interval '1 second'`,
 
-    /** Rows are found once, and then by id, as in `settle`. Parameters as in `expired`. */
-    reclaim: byIndex("outbox.reclaim(limit, claimTimeoutMs, lowWater)", { timeoutMs: 4000, takesTurns: true })`
-WITH${lowWaterPastParked("$3")},${toPending(expired)}`,
-    expired: byIndex("outbox.expired(limit, claimTimeoutMs, lowWater)", {
-      timeoutMs: 4000,
-    })`WITH${lowWaterPastParked("$3")}${expired}`,
-    /** Of named rows whose claim has expired. */
-    reclaimNamed: byIndex("outbox.reclaim of named rows(ids)", {
-      timeoutMs: 4000,
-    })`
-WITH${toPending(`
+    expired: byIndex("outbox.expired(limit, claimTimeoutMs, lowWater)", { timeoutMs: 4000, takesTurns: true })`
+WITH${lowWaterPastParked("$3")}
+SELECT o.${c.id} AS id FROM ${table} o
+WHERE o.${c.state} = 'processing' AND ${aboveLowWater("o")}
+  AND (o.${c.leaseExpiresAt} < now() OR (o.${c.leaseExpiresAt} IS NULL
+    AND coalesce(o.${c.claimedAt}, o.${c.updatedAt}, '-infinity') < now() - $2::bigint * interval '1 millisecond'))
+LIMIT $1::int`,
+
+    reclaim: byIndex("outbox.reclaim(ids)", { timeoutMs: 4000 })`
+WITH moment AS MATERIALIZED (SELECT now() AS now),
+chosen AS MATERIALIZED (
   SELECT o.${c.id} AS id FROM ${table} o
-  WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'processing' AND coalesce(o.${c.leaseExpiresAt} < now(), true)`)}`,
+  WHERE o.${c.id} = ANY ($1::uuid[]) AND (o.${c.state} || '') = 'processing' AND coalesce(o.${c.leaseExpiresAt} < now(), true)
+  FOR NO KEY UPDATE OF o SKIP LOCKED
+),
+reclaimed AS (
+  UPDATE ${table} t
+  SET ${c.state} = 'pending', ${c.updatedAt} = m.now, ${c.scheduledAt} = ${scheduledAtGivenBack("t", "m.now")}, ${unclaimed}
+  FROM moment m
+  WHERE (t.${c.state} || '') = 'processing' AND t.${c.id} = ANY (ARRAY(SELECT id FROM chosen))
+  RETURNING t.${c.id} AS id, t.${c.state} AS state
+)
+SELECT id FROM reclaimed WHERE state = 'pending'`,
 
     /** On Citus that of the worker with the table, which gives the leases: so it looks there, for rows that never are. */
-    clock: byIndex("outbox.clock", { timeoutMs: 4000 })`
+    clock: byIndex("outbox.clock", { timeoutMs: 4000, takesTurns: true })`
 SELECT extract(epoch FROM now()) * 1000 AS ms,
   (SELECT true FROM ${table} o WHERE o.${c.state} = 'processing' AND o.${c.sequence} < 0 LIMIT 1) AS nothing`,
 
@@ -110,24 +101,26 @@ SELECT extract(epoch FROM now()) * 1000 AS ms,
 WITH${lowWaterOf("$1")}
 ${totals(`SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${aboveLowWater("o")}`)}`,
 
-    /** At least one row, one per destination with unfinished rows; each with the totals. Reads every topic. */
+    /** At least one row, one per destination with unfinished rows; or one per topic of rows without one; each with the totals. */
     backlog: statement("outbox.backlog by destination(lowWater)", { takesTurns: true })`
 WITH${lowWaterOf("$1")},
 unfinished AS MATERIALIZED (
-  SELECT ${destinationIn("o")} AS destination, count(*) AS pending, 0 AS processing, 0 AS blocked,
+  SELECT ${labelOf(c, "o")} AS destination, ${topicOfUnlabelled} AS topic, count(*) AS pending, 0 AS processing, 0 AS blocked, count(*) FILTER (WHERE ${isDue}) AS due, 0 AS parked_there,
     extract(epoch FROM now() - min(o.${c.createdAt}) FILTER (WHERE ${isDue} AND isfinite(o.${c.createdAt}))) * 1000 AS oldest_ms
-  FROM ${table} o WHERE o.${c.state} = 'pending' AND ${aboveLowWater("o")} GROUP BY 1
+  FROM ${table} o WHERE o.${c.state} = 'pending' AND ${aboveLowWater("o")} GROUP BY 1, 2
   UNION ALL
-  SELECT ${destinationIn("o")}, 0, count(*), 0, NULL
-  FROM ${table} o WHERE o.${c.state} = 'processing' AND ${aboveLowWater("o")} GROUP BY 1
+  SELECT ${labelOf(c, "o")}, ${topicOfUnlabelled}, 0, count(*), 0, 0, 0, NULL
+  FROM ${table} o WHERE o.${c.state} = 'processing' AND ${aboveLowWater("o")} GROUP BY 1, 2
   UNION ALL
-  SELECT ${destinationIn("o")}, 0, 0, count(DISTINCT o.${c.key}), NULL
-  FROM ${table} o WHERE ${isBlocking("o")} GROUP BY 1
+  SELECT ${labelOf(c, "o")}, ${topicOfUnlabelled}, 0, 0, count(DISTINCT o.${c.key}), 0, count(*) FILTER (WHERE o.${c.scheduledAt} = ${PARKED_AT}), NULL
+  FROM ${table} o WHERE ${isPutOff("o")} GROUP BY 1, 2
 ),
 destinations AS (
-  SELECT destination, sum(pending) AS pending, max(oldest_ms) AS oldest_ms, sum(processing) AS processing, sum(blocked) AS blocked FROM unfinished GROUP BY destination
+  SELECT destination, topic, sum(pending) AS pending, sum(due) AS due, max(oldest_ms) AS oldest_ms, sum(processing) AS processing, sum(blocked) AS blocked,
+    sum(parked_there) AS parked_there
+  FROM unfinished GROUP BY destination, topic
 )
-SELECT d.*, a.* FROM (${totals("SELECT sum(pending) FROM unfinished")}
+SELECT d.*, d.pending IS NOT NULL AS is_destination, a.* FROM (${totals("SELECT sum(pending) FROM unfinished")}
 ) a LEFT JOIN destinations d ON true`,
   } satisfies OutboxStatements<Statement> & MarkStatements;
 }

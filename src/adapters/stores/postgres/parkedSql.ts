@@ -1,9 +1,7 @@
 import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
-import type { ParkedChange, ParkedStatements } from "../sql/parked.ts";
-import type { Named } from "../sql/rows.ts";
-import { hasGivenUp } from "./errors.ts";
-import { allLocked, msOf, overrideOf, PARKED_AT, ROW_WAIT, skippedIds } from "./fragments.ts";
+import type { ParkedStatements } from "../sql/parked.ts";
+import { allLocked, CHANGE_WAIT, msOf, PARKED_AT, routedColumns } from "./fragments.ts";
 import { noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
@@ -20,30 +18,19 @@ function parked(names: TableNames, isNoting: boolean): ParkedStatements<Statemen
   const isParkedById = `(o.${c.state} || '') = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
-  /** @param isOfFree whether they leave the rows that others hold, rather than wait for them */
-  const changes = (isOfFree: boolean): Named<Statement, ParkedChange> => {
-    /**
-     * Rows are locked in the order of their sequence; a second statement finds them changed, and leaves them.
-     *
-     * @param isChanged over a row as written: a trigger of the owner may leave it as it was
-     */
-    const change = (
-      declaration: string,
-      set: string,
-      isChanged: string,
-      noted: string,
-      condition: string,
-    ): Statement => {
-      const isChosen = `o.${c.id} = ANY ($1::uuid[]) AND ${condition}`;
-      const held = `, ARRAY(
-  SELECT o.${c.id}::text FROM ${table} o WHERE ${isChosen} AND o.${c.id} NOT IN (SELECT id FROM chosen)) AS held`;
-      return byIndex(declaration, isOfFree ? {} : ROW_WAIT)`
+  /**
+   * Rows are locked in the order of their sequence; a second statement finds them changed, and leaves them.
+   *
+   * @param isChanged over a row as written: a trigger of the owner may leave it as it was
+   */
+  const change = (declaration: string, set: string, isChanged: string, noted: string, condition: string): Statement =>
+    byIndex(declaration, CHANGE_WAIT)`
 WITH chosen AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.scheduledAt} AS scheduled_at, now() AS now
   FROM ${table} o
-  WHERE ${isChosen}
+  WHERE o.${c.id} = ANY ($1::uuid[]) AND ${condition}
   ORDER BY o.${c.sequence}
-  FOR NO KEY UPDATE OF o${isOfFree ? " SKIP LOCKED" : ""}
+  FOR NO KEY UPDATE OF o
 ),
 written AS (
   UPDATE ${table} o
@@ -53,38 +40,25 @@ written AS (
   RETURNING o.${c.id} AS id, o.${c.state} AS state, o.${c.scheduledAt} AS scheduled_at, p.scheduled_at AS was_scheduled_at
 ),
 changed AS (SELECT id FROM written WHERE ${isChanged})${isNoting ? noted : ""}
-SELECT count(*)::int AS changed, ${skippedIds("chosen", "SELECT id FROM changed")} AS skipped${isOfFree ? held : ""} FROM changed`;
-    };
-    const retry = (name: string, set: string, condition: string): Statement =>
-      change(
-        `${name}(ids${isNoting ? ", by" : ""})`,
-        `${c.scheduledAt} = p.now${set}`,
-        "scheduled_at <> was_scheduled_at",
-        noteAction(names, "retried", "changed", "$2", "NULL"),
-        condition,
-      );
-    const discard = (name: string, condition: string): Statement =>
-      change(
-        `${name}(ids, before, whole${isNoting ? ", by, note" : ""})`,
-        `${c.state} = 'dead', ${c.lastError} = CASE WHEN $2::text IS NULL THEN $3::text ELSE $2::text || coalesce(': ' || o.${c.lastError}, '') END`,
-        "state = 'dead'",
-        noteAction(names, "discarded", "changed", "$4", "$5"),
-        condition,
-      );
-    const isPending = `(o.${c.state} || '') = 'pending'`;
-    const waits = `o.${c.attempt} > 0 AND o.${c.scheduledAt} > now() AND o.${c.scheduledAt} <> ${PARKED_AT}`;
-    return {
-      /** See `replay.move` for why it sets each of these columns. */
-      retry: retry(
-        "parked.retry",
-        `, ${c.attempt} = 0, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`,
-        isParkedById,
-      ),
-      hasten: retry("parked.hasten", "", `${isPending} AND ${waits}`),
-      discard: discard("parked.discard", isParkedById),
-      discardPending: discard("parked.discard pending", isPending),
-    };
-  };
+SELECT count(*)::int AS changed FROM changed`;
+  const retry = (name: string, set: string, condition: string): Statement =>
+    change(
+      `${name}(ids${isNoting ? ", by" : ""})`,
+      `${c.scheduledAt} = p.now${set}`,
+      "scheduled_at <> was_scheduled_at",
+      noteAction(names, "retried", "changed", "$2", "NULL"),
+      condition,
+    );
+  const discard = (name: string, condition: string): Statement =>
+    change(
+      `${name}(ids, before${isNoting ? ", by, note" : ""})`,
+      `${c.state} = 'dead', ${c.lastError} = $2::text || coalesce(': ' || o.${c.lastError}, '')`,
+      "state = 'dead'",
+      noteAction(names, "discarded", "changed", "$3", "$4"),
+      condition,
+    );
+  const isPending = `(o.${c.state} || '') = 'pending'`;
+  const waits = `o.${c.attempt} > 0 AND o.${c.scheduledAt} > now() AND o.${c.scheduledAt} <> ${PARKED_AT}`;
 
   return {
     /** Null means any. */
@@ -96,12 +70,19 @@ WITH parked AS MATERIALIZED (
     AND ($3::uuid[] IS NULL OR o.${c.id} = ANY ($3::uuid[])) AND ($4::text IS NULL OR o.${c.key}::text = $4::text)
 ),
 first AS MATERIALIZED (SELECT id FROM parked ORDER BY sequence LIMIT $2::int)
-SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key}::text AS key, o.${c.attempt} AS attempt,
+SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, ${routedColumns(c, "o")}, o.${c.key}::text AS key, o.${c.attempt} AS attempt,
   ${msOf(`o.${c.updatedAt}`)} AS updated_at, left(o.${c.lastError}, 200) AS last_error
 FROM first f JOIN ${table} o ON o.${c.id} = f.id
 ORDER BY o.${c.sequence}`,
 
-    ...changes(false),
-    whenLocked: { free: changes(true), hasGivenUp },
+    /** See `replay.move` for why it sets each of these columns. */
+    retry: retry(
+      "parked.retry",
+      `, ${c.attempt} = 0, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`,
+      isParkedById,
+    ),
+    hasten: retry("parked.hasten", "", `${isPending} AND ${waits}`),
+    discard: discard("parked.discard", isParkedById),
+    discardPending: discard("parked.discard pending", isPending),
   };
 }

@@ -1,8 +1,7 @@
 import { EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
-import type { SkippedRow } from "../sql/rows.ts";
-import { clockBehind, isExpired, msOf, ROW_WAIT, setBack, skippedOf } from "./fragments.ts";
+import { allWritten, clockBehind, isExpired, msOf, ROW_WAIT, setBack } from "./fragments.ts";
 import { payloadParts } from "./payloadParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
@@ -55,7 +54,7 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
 `;
 
   /**
-   * One claim; see {@link CLAIM_PARAMETERS}. `withReason`: whether to store why a row died.
+   * One claim; see {@link CLAIM_PARAMETERS}.
    *
    * - busy: aggregates with a row under a running lease or in a delay. Their other rows wait, and do not fill the
    *   batch.
@@ -69,10 +68,8 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
    * Another client that claims or closes a claim at the same moment either has its rows locked (they are skipped, and
    * stop their aggregate) or committed after this statement's snapshot (its rows fail the recheck on the lock, and stop
    * their aggregate in the snapshot): in doubt a row waits. The order does not depend on `busy`, which only saves work.
-   *
-   * @param and a further condition on the candidates
    */
-  const claim = (and: string): string => `
+  const claim = `
 WITH busy AS MATERIALIZED (
   SELECT i.${c.aggregateId} AS aggregate_id FROM ${table} i
   WHERE ${waiting("i")} AND i.${c.source} = $1::text AND i.${c.aggregateId} IS NOT NULL AND ${held("i")}
@@ -86,7 +83,9 @@ candidates AS MATERIALIZED (
     ${payload.candidate}
   FROM ${table} i
   WHERE ${available}
-    AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (SELECT aggregate_id FROM busy))${and}
+    AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (SELECT aggregate_id FROM busy))
+    AND i.${c.id} <> ALL ($7::uuid[]) AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (
+      SELECT x.${c.aggregateId} FROM ${table} x WHERE x.${c.id} = ANY ($7::uuid[]) AND x.${c.aggregateId} IS NOT NULL))
   ORDER BY i.${c.createdAt}, i.${c.id}
   LIMIT $2::int
   FOR NO KEY UPDATE OF i SKIP LOCKED
@@ -102,9 +101,8 @@ open AS MATERIALIZED (
 died AS (
   UPDATE ${table} i
   SET ${c.state} = 'dead', ${c.processedAt} = o.now, ${unclaimed},
-      ${c.lastError} = CASE WHEN o.expired THEN '${EXPIRED}' WHEN $7::boolean
-        THEN 'claimed ' || i.${c.attempt}::text || ' times without being acknowledged' || coalesce('; last reason: ' || i.${c.lastError}, '')
-        ELSE i.${c.lastError} END
+      ${c.lastError} = CASE WHEN o.expired THEN '${EXPIRED}'
+        ELSE 'claimed ' || i.${c.attempt}::text || ' times without being acknowledged' || coalesce('; last reason: ' || i.${c.lastError}, '') END
   FROM open o
   WHERE i.${c.id} = o.id AND o.spent
   RETURNING i.${c.id} AS id, i.${c.state} AS state
@@ -123,28 +121,22 @@ claimed AS (
     i.${c.idempotencyKey} AS idempotency_key, i.${c.correlationId} AS correlation_id, i.${c.attempt} AS attempt,
     i.${c.createdAt} AS created, ${payload.columns.map(([name, value]) => `${value} AS ${name}`).join(", ")}
 )
-SELECT n.candidates, n.dead, n.skipped, r.id, r.aggregate_id, r.event_type, r.idempotency_key, r.correlation_id, r.attempt,
+SELECT n.candidates, n.dead, n.all_claimed, r.id, r.aggregate_id, r.event_type, r.idempotency_key, r.correlation_id, r.attempt,
   ${msOf("r.created")} AS created_at, ${payload.columns.map(([name]) => `r.${name}`).join(", ")}
 FROM (
   SELECT (SELECT count(*) FROM candidates)::int AS candidates, ARRAY(SELECT id::text FROM died WHERE state = 'dead') AS dead,
-    ${skippedOf(
-      "(SELECT id, aggregate_id FROM open WHERE spent UNION ALL SELECT o.id, o.aggregate_id FROM open o JOIN taken t ON t.id = o.id)",
-      "aggregate_id",
-      "SELECT id FROM died WHERE state = 'dead' UNION ALL SELECT id FROM claimed WHERE token = $4::uuid",
-    )} AS skipped
+    ${allWritten(
+      "(SELECT count(*) FROM open o WHERE o.spent OR o.id IN (SELECT id FROM taken))",
+      "(SELECT count(*) FROM died WHERE state = 'dead') + (SELECT count(*) FROM claimed WHERE token = $4::uuid)",
+    )} AS all_claimed
 ) n
-LEFT JOIN claimed r ON r.token = $4::uuid
+LEFT JOIN claimed r ON true
 ORDER BY r.created, r.id`;
 
   return {
-    claim: byIndex(`pull.claim(${CLAIM_PARAMETERS})`)(claim("")),
-    claimWithoutSome: byIndex(`pull.claim(${CLAIM_PARAMETERS}, quarantined)`)(
-      claim(`
-    AND i.${c.id} <> ALL ($8::uuid[]) AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (
-      SELECT x.${c.aggregateId} FROM ${table} x WHERE x.${c.id} = ANY ($8::uuid[]) AND x.${c.aggregateId} IS NOT NULL))`),
-    ),
+    claim: byIndex(`pull.claim(${CLAIM_PARAMETERS})`)(claim),
 
-    availableRows: byIndex("pull.available rows(source, limit, quarantined)")`
+    available: byIndex("pull.available(source, limit, resting)")`
 SELECT i.${c.id} AS id FROM ${table} i
 WHERE ${available} AND i.${c.id} <> ALL ($3::uuid[])
 ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int`,
@@ -162,9 +154,11 @@ claimed AS (
       ${c.leaseExpiresAt} = CASE WHEN n.spent THEN NULL ELSE n.now END
   FROM named n
   WHERE i.${c.id} = n.id
-  RETURNING octet_length(i.${c.payload}::text) AS payload_bytes, octet_length(i.${c.headers}::text) AS headers_bytes
+  RETURNING CASE WHEN n.spent THEN i.${c.state} = 'dead' ELSE i.${c.claimToken} = n.id END AS is_claimed,
+    octet_length(i.${c.payload}::text) AS payload_bytes, octet_length(i.${c.headers}::text) AS headers_bytes
 )
-SELECT max(payload_bytes), max(headers_bytes) FROM claimed`,
+SELECT ${allWritten("(SELECT count(*) FROM named)", "count(*) FILTER (WHERE is_claimed)")} AS all_claimed, max(payload_bytes), max(headers_bytes)
+FROM claimed`,
 
     setBack: statement("pull.set back the last acknowledged row(source)")(
       setBack(
@@ -177,11 +171,6 @@ SELECT max(payload_bytes), max(headers_bytes) FROM claimed`,
 
     held: byIndex("pull.held(source, token)")`
 SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id}`,
-
-    available: byIndex("pull.available(source)")`
-SELECT i.${c.id} AS id FROM ${table} i
-WHERE ${available}
-ORDER BY i.${c.createdAt}, i.${c.id} LIMIT 1`,
 
     acknowledge: outcome("pull.acknowledge(source, token, ids)")(
       inOrder(`
@@ -223,10 +212,10 @@ SELECT id FROM changed WHERE lease_expires_at > ends_at - interval '1 second' OR
     ),
 
     /**
-     * A null reason keeps the last one; `releaseOthers` releases the rows behind. `held` locks the whole claim, so that
-     * no row of it is closed meanwhile.
+     * A null reason keeps the last one. It releases the rows behind. `held` locks the whole claim, so that no row of it
+     * is closed meanwhile.
      */
-    reject: outcome("pull.reject(source, token, ids, maxAttempts, delayMs, reason, releaseOthers)")`
+    reject: outcome("pull.reject(source, token, ids, maxAttempts, delayMs, reason)")`
 WITH held AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, coalesce(i.${c.attempt}, 0) >= $4::int AS spent,
     ${named} AS named
@@ -243,7 +232,7 @@ outcomes AS MATERIALIZED (
   SELECT h.id, CASE WHEN NOT h.named THEN 'released' WHEN h.spent THEN 'dead' ELSE 'retried' END AS outcome,
     now() AS now, now() + $5::bigint * interval '1 millisecond' AS again_at
   FROM held h LEFT JOIN firsts f ON f.aggregate_id = h.aggregate_id
-  WHERE h.named OR ($7::boolean AND (h.created_at, h.id) > (f.created_at, f.id))
+  WHERE h.named OR (h.created_at, h.id) > (f.created_at, f.id)
 ),
 changed AS (
   UPDATE ${table} i
@@ -266,7 +255,6 @@ SELECT id, outcome FROM changed WHERE is_done ORDER BY created_at, id`,
           rows: first === undefined || first.id === null ? [] : rows,
           dead: (first?.dead ?? []) as MessageId[],
           isEmpty: first?.candidates === 0,
-          skipped: (first?.skipped ?? []) as SkippedRow[],
         };
       },
     },
@@ -288,4 +276,4 @@ function inOrder(update: string): string {
 /** A client whose rows another transaction holds keeps no connection of the pool for long. */
 const outcome = (declaration: string) => byIndex(declaration, ROW_WAIT);
 
-const CLAIM_PARAMETERS = "source, limit, maxBytes, token, leaseMs, maxAttempts, withReason";
+const CLAIM_PARAMETERS = "source, limit, maxBytes, token, leaseMs, maxAttempts, resting";

@@ -2,14 +2,12 @@ import type { ClientBase } from "pg";
 import { v7 as uuidv7 } from "uuid";
 import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, NewInboxRow } from "../../../model/rows.ts";
-import type { RelayRequest } from "../../../ports/store.ts";
+import type { RelayRules } from "../../../ports/store.ts";
 import type { ReceiptCommands } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
 import { renderHeaders, renderTopic } from "../sql/rendering.ts";
-import { bucketsOf, inKeyOrder, type Row, serversOf, type Values } from "../sql/rows.ts";
-import { whereOpen } from "./bucketsSql.ts";
+import { inKeyOrder, type Row, type Values } from "../sql/rows.ts";
 import type { ColumnTypes } from "./columns.ts";
-import { hasSqlState, UNIQUE_VIOLATION } from "./errors.ts";
 import type { PostgresPool } from "./pool.ts";
 import { byIndex, runIn, type Statement, statement, textArray, uuidArray } from "./statement.ts";
 
@@ -29,7 +27,7 @@ export class PostgresReceipt implements ReceiptCommands {
     const isPipelined = rows.length < PIPELINED_ROWS && bytesOf(values) < PIPELINED_BYTES;
     const stored = await this.#pool.change({ ...statement, isPipelined }, values);
     if (stored === rows.length) return rows.map(() => STORED);
-    return await this.#findOutcomes(rows);
+    return outcomesOf(rows, await this.#pool.run(this.#sql.present, keyValues(rows)));
   }
 
   async insertWhole(rows: readonly NewInboxRow[], isTrial: boolean): Promise<readonly InsertResult[]> {
@@ -38,10 +36,8 @@ export class PostgresReceipt implements ReceiptCommands {
     const insert = async (client: ClientBase): Promise<readonly InsertResult[]> => {
       const { rowCount } = await runIn(client, statement, values);
       if (rowCount === rows.length) return rows.map(() => STORED);
-      const known = knownOutcomes((await runIn(client, this.#sql.present, keyValues(rows))).rows as Row[]);
-      const outcomes: InsertResult[] = [];
-      for (const row of rows) outcomes.push(known.get(row.id) ?? (await this.#insertNewIn(client, row)));
-      if (outcomes.includes(SKIPPED)) throw new StoreError("refused", SKIPPED.reason);
+      const outcomes = outcomesOf(rows, (await runIn(client, this.#sql.present, keyValues(rows))).rows as Row[]);
+      if (outcomes.includes(SKIPPED)) throw new StoreError("skipped", SKIPPED.reason);
       return outcomes;
     };
     const { name } = statement;
@@ -53,64 +49,16 @@ export class PostgresReceipt implements ReceiptCommands {
     return (await this.#pool.runAndRollBack((run) => run(this.#sql.copyLast, { id }))).length > 0;
   }
 
-  #formsOf(rows: readonly NewInboxRow[]): ReceiptForms {
-    return rows.some(({ bucket }) => bucket !== undefined) ? this.#sql.fenced : this.#sql;
-  }
-
   #insertOf(rows: readonly NewInboxRow[]): { readonly statement: Statement; readonly values: Values } {
-    const { timed, insert, insertMixed } = this.#formsOf(rows);
+    const { insertTimed, insert, insertMixed } = this.#sql;
     if (rows.some(isTimed)) {
-      return { statement: timed.insert, values: insertValues(inKeyOrder(rows), false) };
+      return { statement: insertTimed, values: insertValues(inKeyOrder(rows), false) };
     }
     const isAlike = rows.every((row) => SHARED.every((name) => row[name] === rows[0]?.[name]));
     return {
       statement: isAlike ? insert : insertMixed,
       values: insertValues(inKeyOrder(rows), isAlike),
     };
-  }
-
-  #insertNewOf(row: NewInboxRow): { readonly statement: Statement; readonly values: Values } {
-    const { timed, insertNew } = this.#formsOf([row]);
-    return isTimed(row)
-      ? { statement: timed.insertNew, values: insertValues([row], false) }
-      : { statement: insertNew, values: insertValues([row], true) };
-  }
-
-  /** The outcomes of a batch that was not stored whole. */
-  async #findOutcomes(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
-    const known = knownOutcomes(await this.#pool.run(this.#sql.present, keyValues(rows)));
-    const outcomes: InsertResult[] = [];
-    for (const row of rows) outcomes.push(known.get(row.id) ?? (await this.#insertNew(row)));
-    return outcomes;
-  }
-
-  /**
-   * Inserts a row that was not stored, though its key is absent: a trigger skipped it or changed its key, or the row
-   * with the key was deleted since. Only the unique key proves a duplicate.
-   */
-  async #insertNew(row: NewInboxRow): Promise<InsertResult> {
-    try {
-      const { statement, values } = this.#insertNewOf(row);
-      const stored = await this.#pool.change(statement, values);
-      return stored > 0 ? STORED : SKIPPED;
-    } catch (error) {
-      if (hasSqlState(error, UNIQUE_VIOLATION)) return DUPLICATE;
-      throw error;
-    }
-  }
-
-  /** The same inside a transaction, which goes on behind a duplicate. */
-  async #insertNewIn(client: ClientBase, row: NewInboxRow): Promise<InsertResult> {
-    const { statement, values } = this.#insertNewOf(row);
-    await client.query("SAVEPOINT new_key");
-    try {
-      const { rowCount } = await runIn(client, statement, values);
-      return (rowCount ?? 0) > 0 ? STORED : SKIPPED;
-    } catch (error) {
-      if (!hasSqlState(error, UNIQUE_VIOLATION)) throw error;
-      await client.query("ROLLBACK TO SAVEPOINT new_key");
-      return DUPLICATE;
-    }
   }
 }
 
@@ -128,9 +76,14 @@ const keyValues = (rows: readonly NewInboxRow[]): Values => ({
   idempotencyKeys: textArray(rows.map(({ idempotencyKey }) => idempotencyKey)),
 });
 
-/** @param present rows of `inbox.present`. Ids are new: a row that is there was stored just now */
-const knownOutcomes = (present: readonly Row[]): ReadonlyMap<unknown, InsertResult> =>
-  new Map(present.map(({ id, is_stored }) => [id, is_stored === true ? STORED : DUPLICATE]));
+/**
+ * @param present rows of `inbox.present`. Ids are new: a row that is there was stored just now. A row whose key is not
+ *   there either was dropped, or the row with the key was deleted since: its sender repeats it
+ */
+function outcomesOf(rows: readonly NewInboxRow[], present: readonly Row[]): readonly InsertResult[] {
+  const known = new Map(present.map(({ id, is_stored }) => [id, is_stored === true ? STORED : DUPLICATE]));
+  return rows.map(({ id }) => known.get(id) ?? SKIPPED);
+}
 
 /** The columns that the rows of a batch mostly have in common. */
 const SHARED = ["source", "state", "consumption", "lastError"] as const;
@@ -140,7 +93,6 @@ function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
   return {
     ...ownValues(rows),
     ...(rows.some(isTimed) ? timeValues(column) : {}),
-    ...fenceValues(rows),
     ...Object.fromEntries(SHARED.map((name) => [name, isAlike ? rows[0]?.[name] : column((row) => row[name])])),
   };
 }
@@ -150,22 +102,14 @@ export function receivedValues(rows: readonly NewInboxRow[]): Values {
   return { ...ownValues(rows), sources: columnOf(rows)(({ source }) => source) };
 }
 
-/** The topics and the headers of their outbox rows. @param rows as above */
-export function renderedValues(rows: readonly NewInboxRow[], { topics, droppedHeaders }: RelayRequest): Values {
-  const column = columnOf(rows);
+/** The topics, headers and destinations of their outbox rows. @param rows as above */
+export function renderedValues(rows: readonly NewInboxRow[], { topics, droppedHeaders, route }: RelayRules): Values {
+  const rendered = rows.map(({ source, eventType }) => renderTopic(topics[source] ?? [], eventType));
   return {
-    topics: column(({ source, eventType }) => renderTopic(topics[source] ?? [], eventType)),
-    outboxHeaders: column((row) => JSON.stringify(renderHeaders(row, droppedHeaders))),
+    topics: textArray(rendered),
+    outboxHeaders: columnOf(rows)((row) => JSON.stringify(renderHeaders(row, droppedHeaders))),
+    destinations: textArray(rendered.map((topic) => route?.(topic) ?? null)),
   };
-}
-
-/** What a fence takes; nothing without buckets. */
-export function fenceValues(rows: readonly NewInboxRow[]): {
-  readonly buckets?: readonly number[];
-  readonly servers?: readonly string[];
-} {
-  const buckets = bucketsOf(rows);
-  return buckets.length === 0 ? {} : { buckets, servers: serversOf(rows) };
 }
 
 function ownValues(rows: readonly NewInboxRow[]): Values {
@@ -222,17 +166,6 @@ function bytesOf(values: Values): number {
  *   stored. Elsewhere that would cost a receipt of 20 messages 4 %
  */
 export function receiptStatements(names: TableNames, types: ColumnTypes, mayBeCitus: boolean) {
-  return {
-    ...receiptForms(names, types, mayBeCitus, false),
-    /** For rows with a bucket. */
-    fenced: receiptForms(names, types, mayBeCitus, true),
-    present: presentStatement(names, types),
-    copyLast: copyLastStatement(names),
-  };
-}
-
-/** The ways to store rows. @param isFenced see `whereOpen` */
-function receiptForms(names: TableNames, types: ColumnTypes, mayBeCitus: boolean, isFenced: boolean) {
   const inbox = names.inboxTable;
   const c = names.inbox;
   /**
@@ -243,9 +176,7 @@ function receiptForms(names: TableNames, types: ColumnTypes, mayBeCitus: boolean
    * transaction's id, on which `mark` relies. The time at which the statement began may be minutes earlier, or later if
    * the clock was set back, which would delay the row.
    */
-  const insert = (shared: boolean, onConflict: string, isTimed = false): string => {
-    const [buckets, servers] = isTimed ? ["$17", "$18"] : ["$12", "$13"];
-    const fence = isFenced ? `\nWHERE ${whereOpen(names, buckets, servers)}` : "";
+  const insert = (shared: boolean, isTimed = false): string => {
     const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
     const expires = isTimed ? c.expiresAt : null;
     return `
@@ -260,28 +191,19 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
       shared ? "" : ", $8::text[], $9::text[], $10::text[], $11::text[]"
     }${isTimed ? ", $12::text[], $13::text[], $14::text[], $15::text[], $16::text[]" : ""}) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
       shared ? "" : ", source, state, consumption, last_error"
-    }${isTimed ? ", delay_ms, published_ms, not_before_ms, expires_ms, live_ms" : ""})${fence}${onConflict}`;
+    }${isTimed ? ", delay_ms, published_ms, not_before_ms, expires_ms, live_ms" : ""})
+ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING${mayBeCitus ? " RETURNING NULL" : ""}`;
   };
-  const unlessKnown = `\nON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING${mayBeCitus ? " RETURNING NULL" : ""}`;
-
-  const buckets = isFenced ? ", buckets, servers" : "";
-  const plain = (name: string) => statement(`${name}(${INSERT_PARAMETERS}${buckets})`);
-  const timed = (name: string) => statement(`${name}(${TIMED_PARAMETERS}${buckets})`);
+  const plain = (name: string) => statement(`${name}(${INSERT_PARAMETERS})`);
   return {
-    insert: plain("inbox.insert")(insert(true, unlessKnown)),
-    insertMixed: plain("inbox.insert of several kinds")(insert(false, unlessKnown)),
-    /** Fails where the key is there. */
-    insertNew: plain("inbox.insert of a new key")(insert(true, "")),
-
+    insert: plain("inbox.insert")(insert(true)),
+    insertMixed: plain("inbox.insert of several kinds")(insert(false)),
     /** The same with a schedule or an expiry for some; an expiry counts where the table has a column for it. */
-    timed: {
-      insert: timed("inbox.insert with times")(insert(false, unlessKnown, true)),
-      insertNew: timed("inbox.insert of a new key with times")(insert(false, "", true)),
-    },
-  } as const satisfies Record<string, Statement | Readonly<Record<string, Statement>>>;
+    insertTimed: statement(`inbox.insert with times(${TIMED_PARAMETERS})`)(insert(false, true)),
+    present: presentStatement(names, types),
+    copyLast: copyLastStatement(names),
+  } as const satisfies Record<string, Statement>;
 }
-
-type ReceiptForms = ReturnType<typeof receiptForms>;
 
 /**
  * Which of the rows are there, and of which only the key is: by a commit that the synchronous standby has.

@@ -1,13 +1,12 @@
 import { v7 as uuidv7 } from "uuid";
-import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../model/rows.ts";
-import type { ClaimRequest, RelayRequest } from "../../../ports/store.ts";
+import { EMPTY_TOPIC, EXPIRED, type MessageId, type NewInboxRow } from "../../../model/rows.ts";
+import type { ClaimRequest, RelayRequest, RelayRules } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import type { InsertRelayed, RelayCommands, Relayed } from "../sql/inbox.ts";
 import { inKeyOrder, type Row, type Values } from "../sql/rows.ts";
-import { isLockTimeout } from "./errors.ts";
 import { PostgresLowWater } from "./lowWater.ts";
 import type { PostgresPool } from "./pool.ts";
-import { fenceValues, receivedValues, renderedValues } from "./receipt.ts";
+import { receivedValues, renderedValues } from "./receipt.ts";
 import type { Statement } from "./statement.ts";
 import type { TableStatements } from "./statements.ts";
 
@@ -15,12 +14,9 @@ import type { TableStatements } from "./statements.ts";
 export class PostgresRelay implements RelayCommands<Statement> {
   readonly #pool: PostgresPool;
   readonly sql: TableStatements["relay"];
-  readonly #receipts: TableStatements["relayedReceipt"];
+  readonly #receipt: Statement | undefined;
   readonly #lowWater: PostgresLowWater;
   readonly #outboxLowWater: PostgresLowWater;
-  readonly #clock: Clock;
-  /** Passes take the lock from this time on; monotonic ms. */
-  #locksFrom = Number.NEGATIVE_INFINITY;
 
   /** @param outboxLowWater the marks of the outbox, which its claims refresh */
   constructor(
@@ -31,10 +27,9 @@ export class PostgresRelay implements RelayCommands<Statement> {
   ) {
     this.#pool = pool;
     this.sql = sql.relay;
-    this.#receipts = sql.relayedReceipt;
+    this.#receipt = sql.relayedReceipt;
     this.#lowWater = new PostgresLowWater(pool, sql.relay, clock);
     this.#outboxLowWater = outboxLowWater;
-    this.#clock = clock;
   }
 
   async prepareRelay(sources: readonly string[], isIdle: boolean): Promise<void> {
@@ -42,59 +37,45 @@ export class PostgresRelay implements RelayCommands<Statement> {
   }
 
   async anyWaits(sources: readonly string[]): Promise<boolean> {
-    const values = { newest: this.#lowWater.marks.newest, clock: this.#lowWater.clock(), sources };
+    const values = { newest: this.#lowWater.marks.newest, sources };
     const [row] = await this.#pool.run(this.sql.waits, values);
     return row?.answer === true;
   }
 
-  /** Not on Citus, which would run it in parts: the order of its rows rests on one snapshot behind the lock. */
+  /** On Citus, which would run the statement in parts, receipts do not relay. */
   get insertRelayed(): InsertRelayed | undefined {
-    return this.#lowWater.isCitus ? undefined : this.#insertRelayed;
+    const receipt = this.#receipt;
+    return receipt && ((rows, relay, claim) => this.#insertRelayed(receipt, rows, relay, claim));
   }
 
-  readonly #insertRelayed: InsertRelayed = async (rows, request, claim) => {
-    const fence = fenceValues(rows);
+  async #insertRelayed(
+    receipt: Statement,
+    rows: readonly NewInboxRow[],
+    relay: RelayRules,
+    claim: ClaimRequest | undefined,
+  ): ReturnType<InsertRelayed> {
     const inOrder = inKeyOrder(rows);
-    const { insertRelayed, insertClaimed } = fence.buckets === undefined ? this.#receipts : this.#receipts.fenced;
-    const values = {
-      ...fence,
-      ...this.#rulesOf(request),
+    const outboxLowWater = this.#outboxLowWater.bound();
+    const [row, ...claimed] = await this.#pool.run(receipt, {
+      rules: rulesOf(relay),
+      maxAttempts: relay.maxAttempts,
       lowWater: this.#lowWater.bound(),
-      relayedSources: Object.keys(request.topics),
+      relayedSources: Object.keys(relay.topics),
       ...receivedValues(inOrder),
-      ...(insertRelayed.parameters?.includes("outboxHeaders") ? renderedValues(inOrder, request) : {}),
-    };
-    const [row, ...claimed] = await (claim === undefined
-      ? this.#pool.run(insertRelayed, values)
-      : this.#pool.run(insertClaimed, { ...values, ...this.#claimValues(claim) }));
-    // Without it the mark would stay where a pass last found a row: receipts leave none to find.
-    if (typeof row?.received === "string") this.#lowWater.marks.saw(row.received);
+      ...renderedValues(inOrder, relay),
+      ...(claim ?? NO_CLAIM),
+      outboxLowWater,
+    });
     const last = claimed.at(-1)?.sequence;
     if (last !== undefined) this.#outboxLowWater.marks.saw(String(last));
     const relayed = row?.relayed === null ? "all" : new Set(row?.relayed as readonly MessageId[]);
-    return { areAllStored: row?.all_stored === true, relayed, claimed, hasTriggers: row?.has_triggers === true };
-  };
-
-  #claimValues(request: ClaimRequest): Values {
-    const outboxLowWater = this.#outboxLowWater.bound();
-    return { ...request, outboxLowWater, heldTokens: this.#outboxLowWater.held.begin(request) };
-  }
-
-  #rulesOf({ topics, ownKeySources, maxAttempts, droppedHeaders: { names, prefixes } }: RelayRequest): Values {
-    return {
-      rules: JSON.stringify({ topics, ownKeySources }),
-      maxAttempts,
-      droppedNames: names,
-      droppedPrefixes: prefixes,
-    };
+    return { areAllStored: row?.all_stored === true, relayed, claimed };
   }
 
   async relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed> {
     const statement = named === undefined ? this.sql.relay : this.sql.relayNamed;
-    const [row] = await this.#runLocked(statement, this.#valuesOf(request, this.#lowWater.boundOfParts(), named));
-    // What comes until the clock is right again would lie below the marks.
-    if (row?.has_gone_back === true) this.#lowWater.forget();
-    else if (named === undefined && typeof row?.last === "string") this.#lowWater.marks.saw(row.last);
+    const [row] = await this.#pool.run(statement, this.#valuesOf(request, this.#lowWater.boundOfParts(), named));
+    if (named === undefined && typeof row?.last === "string") this.#lowWater.marks.saw(row.last);
     return relayedOf(row);
   }
 
@@ -110,24 +91,17 @@ export class PostgresRelay implements RelayCommands<Statement> {
   }
 
   #valuesOf(request: RelayRequest, lowWater: readonly string[], named: readonly MessageId[] | undefined): Values {
-    const { limit, topics } = request;
-    return { limit, sources: Object.keys(topics), ...this.#rulesOf(request), lowWater, ids: named };
-  }
-
-  /**
-   * A receipt whose process is cut off from the database may keep the lock for long: then without, for a while. On Citus
-   * no receipt takes it; and what comes with it would end a pass that is long between two of its parts.
-   */
-  async #runLocked(statement: Statement, values: Values): Promise<readonly Row[]> {
-    if (!this.#lowWater.isCitus && this.#clock.monotonic() >= this.#locksFrom) {
-      try {
-        return await this.#pool.run(statement, values);
-      } catch (error) {
-        if (!isLockTimeout(error)) throw error;
-        this.#locksFrom = this.#clock.monotonic() + UNLOCKED_MS;
-      }
-    }
-    return await this.#pool.run({ ...statement, first: undefined }, values);
+    const { limit, topics, maxAttempts, droppedHeaders } = request;
+    return {
+      limit,
+      sources: Object.keys(topics),
+      rules: rulesOf(request),
+      maxAttempts,
+      droppedNames: droppedHeaders.names,
+      droppedPrefixes: droppedHeaders.prefixes,
+      lowWater,
+      ids: named,
+    };
   }
 
   async waiting(request: RelayRequest, without: readonly MessageId[]): Promise<readonly Row[]> {
@@ -147,10 +121,13 @@ export class PostgresRelay implements RelayCommands<Statement> {
   }
 }
 
-const UNLOCKED_MS = 60_000;
-
 /** New rows are behind the mark: only a row set back by hand, or slower than its slack, waits. */
 const IDLE_READ_INTERVAL_MS = 5000;
+
+const rulesOf = ({ topics, ownKeySources, routes }: RelayRules): string =>
+  JSON.stringify({ topics, ownKeySources, routes });
+
+const NO_CLAIM = { limit: 0, token: null, leaseMs: 0, claimTimeoutMs: 0, heldTokens: [] };
 
 function relayedOf(row: Row | undefined): Relayed {
   const dead = (row?.dead ?? []) as { id: MessageId; source: string; expired: boolean }[];

@@ -2,8 +2,8 @@ import { EMPTY_TOPIC, EXPIRED } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import { WHITE_SPACE } from "../sql/rendering.ts";
 import type { ColumnTypes } from "./columns.ts";
-import { isExpired, setBack, uncollated, unlessNotInserted, unlessSkipped } from "./fragments.ts";
-import { history, literal, markBound, markCoordination, markRead } from "./lowWater.ts";
+import { allWritten, isExpired, setBack, uncollated } from "./fragments.ts";
+import { markBound, markCoordination, markRead } from "./lowWater.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
 /** Conditions and expressions that the statements of the relay, and of a receipt that relays, share. */
@@ -28,19 +28,11 @@ export function relayParts(names: TableNames) {
   /** On Citus a pass runs in parts, because it gives positions: this one where the table is. It reads nothing. */
   const here = ` FROM (SELECT count(*) FROM (SELECT FROM ${names.inboxTable} LIMIT 0) n) here`;
   /** No row of a relayed source before that time waits for the relay. */
-  const lowWaterOf = (lowWater: string): string => `${history(lowWater, "times", here)},
+  const lowWaterOf = (lowWater: string): string => `
 low_water AS MATERIALIZED (SELECT ${timeOf(markBound(lowWater))} AS position${here})`;
   const waitsIn = ({ is, position }: Front): string =>
     `${waitsForRelay} AND ${is} AND ${position} >= (SELECT position FROM low_water)`;
-  /**
-   * Who puts received rows into the outbox. Passes of the relay share this lock, as they leave each other's keys alone;
-   * a receipt that relays takes it for itself: neither sees rows that the other has not committed yet, and which may be of
-   * the same keys. So the rows of a key come into sight in the order of their sequence.
-   */
-  const relayLock = `hashtextextended('svc relay', '${literal(names.outboxTable)}'::regclass::oid::bigint)`;
-
   return {
-    relayLock,
     ORDINARY,
     PUT_OFF,
     waitsForRelay,
@@ -163,16 +155,16 @@ marked AS (
   RETURNING i.${c.state} AS state
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates,
-  (SELECT ${positionOf("position")} FROM last) AS last, NOT (SELECT is_same FROM history) AS has_gone_back,
+  (SELECT ${positionOf("position")} FROM last) AS last,
   (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)::int AS relayed,
-  ${unlessNotInserted("(SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)", "(SELECT count(*) FROM made)")} AS all_made,
-  ${unlessSkipped("(SELECT count(*) FROM rendered)", "(SELECT count(*) FROM marked WHERE state <> 'pending')")} AS all_marked,
+  ${allWritten("(SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)", "(SELECT count(*) FROM made)")} AS all_made,
+  ${allWritten("(SELECT count(*) FROM rendered)", "(SELECT count(*) FROM marked WHERE state <> 'pending')")} AS all_marked,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source, 'expired', expired))
     FROM rendered WHERE topic = '' OR expired), '[]') AS dead`;
 
   const waits = (front: Front): string => `(SELECT i.${c.id} FROM ${inbox} i
 WHERE ${waitsForRelay} AND ${front.is}${hasCome(front, "now()")}
-  AND i.${c.source} = ANY ($3::text[]) AND ${front.position} >= ${timeOf("$1::bigint")}
+  AND i.${c.source} = ANY ($2::text[]) AND ${front.position} >= ${timeOf("$1::bigint")}
 ORDER BY ${front.position} LIMIT 1) IS NOT NULL`;
   const waiting = (front: Front): string =>
     firstDue(
@@ -186,13 +178,9 @@ ORDER BY ${front.position} LIMIT 1) IS NOT NULL`;
   const oldest = (front: Front): string =>
     firstDue(front, "1", ` AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})`, "1");
 
-  const locked = {
-    first: `SELECT pg_advisory_xact_lock_shared(${parts.relayLock})`,
-    firstLockTimeoutMs: RELAY_LOCK_WAIT_MS,
-  };
   return {
-    relay: byIndex(`inbox.relay(${RELAY_PARAMETERS})`, locked)(relay(false)),
-    relayNamed: byIndex(`inbox.relay of named rows(${RELAY_PARAMETERS}, ids)`, locked)(relay(true)),
+    relay: byIndex(`inbox.relay(${RELAY_PARAMETERS})`)(relay(false)),
+    relayNamed: byIndex(`inbox.relay of named rows(${RELAY_PARAMETERS}, ids)`)(relay(true)),
     /** The last relayed row, under a new id: its outbox row has the old one. */
     setBack: statement("inbox.set back the last relayed row(sources, id)")(
       setBack(
@@ -205,10 +193,10 @@ ORDER BY ${front.position} LIMIT 1) IS NOT NULL`;
     ),
 
     /**
-     * True also where the clock is behind `clock`, having been set back. Ordered, for the planner to take the index.
+     * Ordered, for the planner to take the index.
      */
-    waits: statement("inbox.waits(newest, clock, sources)")`
-SELECT ${waits(ORDINARY)} OR ${waits(PUT_OFF)} OR now() < ${timeOf("$2::bigint")} AS answer`,
+    waits: statement("inbox.waits(newest, sources)", { takesTurns: true, isQuestion: true })`
+SELECT ${waits(ORDINARY)} OR ${waits(PUT_OFF)} AS answer`,
 
     /** The rows that a relay pass would move, without some rows and the others of their keys. */
     waiting: statement("inbox.waiting(limit, sources, lowWater, without, ownKeySources)")`
@@ -224,14 +212,17 @@ marked AS (
   UPDATE ${inbox} i SET ${c.state} = 'dead', ${c.processedAt} = w.now, ${c.lastError} = $2 FROM waiting w WHERE i.${c.id} = w.id
   RETURNING i.${c.state} AS state
 )
-SELECT id, ${unlessSkipped("1", "(SELECT count(*) FROM marked WHERE state = 'dead')")} AS all_marked FROM waiting`,
+SELECT id, ${allWritten("1", "(SELECT count(*) FROM marked WHERE state = 'dead')")} AS all_marked FROM waiting`,
 
     /**
      * The time before which no row of a relayed source waits: else each pass would read rows that no replica relays. It
      * reads no further back than `lowWater` requires, and never up to now: a clock that is set back slightly gives no
      * receipt a time below it. See `markRead`.
      */
-    mark: byIndex("inbox.mark(lowWater, afterHighest, lastRead, awaited, sources)")`
+    mark: byIndex("inbox.mark(lowWater, afterHighest, lastRead, awaited, sources)", {
+      takesTurns: true,
+      onePlan: true,
+    })`
 WITH${lowWaterOf("$1")}
 ${markRead(inbox, {
   lowest: `least(${[ORDINARY, PUT_OFF]
@@ -245,14 +236,14 @@ ${markRead(inbox, {
 
     markCoordination: statement("inbox.mark coordination")(markCoordination(inbox)),
 
-    oldestPending: byIndex("inbox.oldest pending(lowWater, sources)")`
+    oldestPending: byIndex("inbox.oldest pending(lowWater, sources)", { takesTurns: true })`
 WITH${lowWaterOf("$1")}
 SELECT extract(epoch FROM now() - w.position) * 1000 AS oldest_ms
 FROM ((${oldest(ORDINARY)}) UNION ALL (${oldest(PUT_OFF)})) w
 ORDER BY w.position LIMIT 1`,
 
     /** Waiting rows of other sources, which no mark holds, among the first `limit` waiting rows */
-    unrelayed: byIndex("inbox.unrelayed(sources, limit)")`
+    unrelayed: byIndex("inbox.unrelayed(sources, limit)", { takesTurns: true })`
 SELECT w.source, count(*)::int AS count FROM (
   SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int) w
 WHERE w.source <> ALL ($1::text[]) GROUP BY w.source ORDER BY w.source`,
@@ -265,8 +256,5 @@ interface Front {
   /** Of a row `i`; see `mark`. */
   readonly position: string;
 }
-
-/** For a receipt that relays. It takes some ms, unless its process lost the way to the database in between. */
-const RELAY_LOCK_WAIT_MS = 3000;
 
 const RELAY_PARAMETERS = "limit, sources, rules, maxAttempts, droppedNames, droppedPrefixes, lowWater";

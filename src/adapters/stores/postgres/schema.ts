@@ -10,11 +10,13 @@ import {
   type ColumnRule,
   type FoundColumn,
   migrationsDirectory,
+  type Obstacle,
   type Remedies,
   type SchemaDialect,
   type TableCheck,
 } from "../sql/schema.ts";
 import { type ColumnTypes, DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES, WHOLE_NUMERIC } from "./columns.ts";
+import { refuseOtherEngines } from "./engine.ts";
 import { hasSqlState, toStoreError } from "./errors.ts";
 import { IS_CITUS } from "./fragments.ts";
 import { liftTimeLimits, runOnline, statementsOf, takeOnlineLock } from "./onlineMigration.ts";
@@ -62,6 +64,7 @@ async function migrateAtOnce(pool: PostgresPool, named: string | undefined, log:
   return await pool.transaction("migrate", async (client) => {
     await liftTimeLimits(client, true);
     await client.query("SELECT pg_advisory_xact_lock(hashtextextended('svc migrations', 0))");
+    if (named !== undefined) await makeSchema(client, named);
     const searched = named ?? (await placeOfTables(client));
     if (searched !== undefined) {
       await client.query("SELECT set_config('search_path', $1, true)", [`"${searched}"`]);
@@ -95,11 +98,22 @@ async function migrateAtOnce(pool: PostgresPool, named: string | undefined, log:
   });
 }
 
+/** @throws ConfigError when the schema is missing and the user may not create it */
+async function makeSchema(client: pg.ClientBase, schema: string): Promise<void> {
+  const [missing] = (await client.query<Row>(MISSING_SCHEMA, [schema])).rows;
+  if (missing === undefined) return;
+  if (missing.may_create === true) await client.query(missing.statement as string);
+  else {
+    const message = `the schema "${schema}" does not exist, and this user may not create it: let the owner of the database run one of\n      ${missing.statement}\n      ${missing.grant}`;
+    throw new ConfigError([{ path: "database.username", message }]);
+  }
+}
+
 /** The tables are in use: file by file, each statement in a transaction of its own. */
 async function migrateOnline(pool: PostgresPool, schema: string, log: Log): Promise<readonly string[]> {
   const clients: pg.Client[] = [];
   const connect = async () => {
-    const client = await pool.dedicated();
+    const client = await pool.connections.dedicated();
     clients.push(client);
     return client;
   };
@@ -141,8 +155,13 @@ function onlyPlace(what: string, schemas: readonly unknown[]): string | undefine
   throw new ConfigError([{ path: "database.url", message }]);
 }
 
-/** What settings of the role, the database or the server keep statements from working. */
+/**
+ * What settings of the role, the database or the server keep statements from working.
+ *
+ * @throws ConfigError if the database is another engine
+ */
 async function settingProblems(pool: PostgresPool): Promise<readonly ConfigProblem[]> {
+  await refuseOtherEngines(pool);
   return (await pool.run(SETTINGS)).map(({ name, setting, needed, database }) => ({
     path: "database.username",
     message: `${name} is ${setting} for this user, and the statements of the service need ${needed}: run ALTER ROLE <user> IN DATABASE "${database}" SET ${name} = '${needed}';`,
@@ -212,22 +231,14 @@ export function schemaDialect(pool: PostgresPool): SchemaDialect {
     },
     async indexes({ name }) {
       const rows = await pool.run(INDEXES, { table: name });
-      if (rows[0]?.is_table !== true) return undefined;
-      return rows.flatMap(({ columns, unique, whole }) =>
-        columns === null
-          ? []
-          : [{ columns: columns as (string | null)[], unique: unique === true, whole: whole === true }],
-      );
-    },
-    async rewriteRules({ name }) {
-      const rows = await pool.run(REWRITE_RULES, { table: name });
-      return rows.map((row) => ({
-        name: row.name as string,
-        on: row.on as "INSERT" | "UPDATE" | "DELETE",
-        replaces: row.replaces === true,
+      return rows.map(({ columns, unique, whole }) => ({
+        columns: columns as (string | null)[],
+        unique: unique === true,
+        whole: whole === true,
       }));
     },
-    hidesRows: async ({ name }) => (await pool.run(ROW_SECURITY, { table: name }))[0]?.active === true,
+    obstacles: async ({ name }, columns) =>
+      (await pool.run(OBSTACLES, { table: name, columns })) as readonly (Obstacle & Row)[],
     rights: async ({ name }) => (await pool.run(RIGHTS, { table: name }))[0],
     remedies,
     unique: "UNIQUE",
@@ -254,7 +265,6 @@ async function columnsOf(
         castName: row.cast_name as string,
         nullable: row.nullable === true,
         length: row.length as number | null,
-        isGenerated: row.generated === true,
       },
     ]),
   );
@@ -279,10 +289,6 @@ function remedies({ name }: CheckedTable): Remedies {
       ];
       return `ALTER TABLE ${name} ${changes.map((change) => `ALTER COLUMN "${column}" ${change}`).join(", ")};`;
     },
-    ungenerate({ fallback }, column) {
-      const after = fallback === undefined ? "" : `, ALTER COLUMN "${column}" SET DEFAULT ${fallback}`;
-      return `ALTER TABLE ${name} ALTER COLUMN "${column}" DROP EXPRESSION${after};`;
-    },
     forbidNull: (_, column) => `ALTER TABLE ${name} ALTER COLUMN "${column}" SET NOT NULL;`,
   };
 }
@@ -295,6 +301,12 @@ WHERE n.nspname = ANY (current_schemas(false)) AND c.relkind IN ('r', 'p', 'v', 
   AND ARRAY[c.relname::text] IN (SELECT parse_ident(t) FROM unnest($1::text[]) t)
 GROUP BY n.nspname ORDER BY array_position(current_schemas(false), n.nspname)`;
 
+/** No row for a schema that is there. */
+const MISSING_SCHEMA = `SELECT format('CREATE SCHEMA %I AUTHORIZATION %I;', $1::text, current_user) AS statement,
+  format('GRANT CREATE ON DATABASE %I TO %I;', current_database(), current_user) AS grant,
+  has_database_privilege(current_database(), 'CREATE') AS may_create
+WHERE NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`;
+
 /** The first schema of the search path, and whether it has a history of migrations that may not be read. */
 const HISTORY = `SELECT current_schema()::text AS schema,
   NOT has_table_privilege(to_regclass(quote_ident(current_schema()) || '.svc_migrations'), 'SELECT') AS is_closed`;
@@ -306,48 +318,54 @@ FROM (VALUES ('array_nulls', 'on'), ('default_transaction_isolation', 'read comm
   ('default_transaction_read_only', 'off'), ('enable_indexscan', 'on')) AS n(name, needed)
 JOIN pg_settings s ON s.name = n.name AND s.setting <> n.needed`;
 
-/**
- * Only a table can forbid NULL itself; a view shows none of that. A `numeric` of a table that may hold fractions is named
- * with what it is declared as, another one is whole.
- */
+/** A `numeric` that may hold fractions is named with what it is declared as, another one is whole. */
 const COLUMNS: Statement = statement("schema.columns(table)")`
 WITH RECURSIVE types AS (
-  SELECT a.attname, a.atttypid AS declared, a.atttypid AS type, a.atttypmod AS modifier, a.attnotnull AS forbidden, a.attgenerated <> '' AS generated, c.relkind
-  FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+  SELECT a.attname, a.atttypid AS declared, a.atttypid AS type, a.atttypmod AS modifier, a.attnotnull AS forbidden
+  FROM pg_attribute a
   WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
   UNION ALL
-  SELECT d.attname, d.declared, t.typbasetype, t.typtypmod, d.forbidden OR t.typnotnull, d.generated, d.relkind
+  SELECT d.attname, d.declared, t.typbasetype, t.typtypmod, d.forbidden OR t.typnotnull
   FROM types d JOIN pg_type t ON t.oid = d.type AND t.typtype = 'd'
 )
 SELECT d.attname::text AS name, CASE WHEN t.typtype = 'e' THEN 'enum'
-    WHEN t.typname = 'numeric' AND (d.relkind NOT IN ('r', 'p') OR d.modifier >= 4 AND (d.modifier - 4) & 2047 = 0) THEN '${WHOLE_NUMERIC}'
+    WHEN t.typname = 'numeric' AND d.modifier >= 4 AND (d.modifier - 4) & 2047 = 0 THEN '${WHOLE_NUMERIC}'
     WHEN t.typname = 'numeric' THEN format_type(d.type, d.modifier) ELSE t.typname::text END AS type, format_type(d.declared, -1) AS cast_name,
-  d.generated, NOT d.forbidden AND d.relkind IN ('r', 'p') AS nullable,
+  NOT d.forbidden AS nullable,
   CASE WHEN t.typname IN ('varchar', 'bpchar') AND d.modifier > 4 THEN d.modifier - 4 END AS length
 FROM types d JOIN pg_type t ON t.oid = d.type
 WHERE t.typtype <> 'd'`;
 
-const REWRITE_RULES: Statement = statement("schema.rewrite rules(table)")`
-SELECT quote_ident(r.rulename) AS name, CASE r.ev_type WHEN '2' THEN 'UPDATE' WHEN '3' THEN 'INSERT' ELSE 'DELETE' END AS on,
-  r.is_instead AND r.ev_qual::text = '<>' AND pg_get_ruledef(r.oid) NOT LIKE '%INSTEAD NOTHING;' AS replaces
-FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
-WHERE c.oid = to_regclass($1) AND c.relkind IN ('r', 'p') AND r.ev_type <> '1' AND r.ev_enabled IN ('O', 'A')
-ORDER BY r.rulename`;
-
-const ROW_SECURITY: Statement = statement("schema.row security(table)")(
-  "SELECT row_security_active(to_regclass($1)) AS active",
-);
+/**
+ * What comes between statements and rows. `INSTEAD OF` triggers are only on views. Rules on partitions of the table count
+ * for none of our statements.
+ */
+const OBSTACLES: Statement = statement("schema.obstacles(table, columns)")`
+WITH t AS (SELECT c.oid, c.relkind, c.relkind IN ('r', 'p') AS is_table FROM pg_class c WHERE c.oid = to_regclass($1))
+SELECT 'view' AS kind, '' AS name,
+  format('DROP %s %s;', CASE t.relkind WHEN 'f' THEN 'FOREIGN TABLE' WHEN 'm' THEN 'MATERIALIZED VIEW' ELSE 'VIEW' END, $1::text) AS remedy
+FROM t WHERE NOT t.is_table
+UNION ALL
+SELECT 'rule', quote_ident(r.rulename), format('DROP RULE %I ON %s;', r.rulename, $1::text)
+FROM t JOIN pg_rewrite r ON r.ev_class = t.oid
+WHERE t.is_table AND r.ev_type <> '1' AND r.ev_enabled IN ('O', 'A')
+UNION ALL
+SELECT 'generated', quote_ident(k.attname),
+  format('ALTER TABLE %s %s COLUMN %I%s;', $1::text, CASE k.attgenerated WHEN 's' THEN 'ALTER' ELSE 'DROP' END, k.attname,
+    CASE k.attgenerated WHEN 's' THEN ' DROP EXPRESSION' ELSE '' END)
+FROM t JOIN pg_attribute k ON k.attrelid = t.oid
+WHERE k.attgenerated <> '' AND NOT k.attisdropped AND k.attname = ANY ($2::text[])
+UNION ALL
+SELECT 'policy', '', format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY;', $1::text) FROM t WHERE t.is_table AND row_security_active(t.oid)
+ORDER BY 1, 2`;
 
 const RIGHTS: Statement = statement("schema.rights(table)")`
 SELECT has_table_privilege(to_regclass($1), 'SELECT') AS select, has_table_privilege(to_regclass($1), 'INSERT') AS insert,
   has_table_privilege(to_regclass($1), 'UPDATE') AS update`;
 
-/** At least one row for an existing relation. */
 const INDEXES: Statement = statement("schema.indexes(table)")`
-SELECT c.relkind IN ('r', 'p') AS is_table, i.indisunique AND i.indimmediate AS unique, i.indpred IS NULL AS whole,
-  CASE WHEN i.indexrelid IS NOT NULL THEN ARRAY(
-    SELECT a.attname::text FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
-    LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
-    WHERE k.place <= i.indnkeyatts ORDER BY k.place) END AS columns
-FROM pg_class c LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid
-WHERE c.oid = to_regclass($1)`;
+SELECT i.indisunique AND i.indimmediate AS unique, i.indpred IS NULL AS whole, ARRAY(
+  SELECT a.attname::text FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
+  LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+  WHERE k.place <= i.indnkeyatts ORDER BY k.place) AS columns
+FROM pg_index i WHERE i.indrelid = to_regclass($1) AND i.indisvalid`;

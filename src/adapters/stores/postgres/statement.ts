@@ -20,19 +20,17 @@ export interface Statement {
   readonly byIndex?: boolean;
   /** Of a statement `byIndex`: one plan for all values. The planner keeps it by itself only where it seems cheaper. */
   readonly onePlan?: boolean;
-  /** Of a statement `byIndex`: SQL before it in its transaction, with a snapshot of its own, such as a lock. */
-  readonly first?: string | undefined;
-  /** Longest wait of that for a lock, in ms; by default that of the statement. */
-  readonly firstLockTimeoutMs?: number;
   /** Whether it runs after others of its kind; see `Turns`. */
   readonly takesTurns?: boolean;
+  /** Whether it is sent together with others of its kind; see `Questions`. Not with `byIndex`. */
+  readonly isQuestion?: boolean;
   /** Whether it may be sent behind another such statement on its connection; see `Pipeline`. Not with `byIndex`. */
   readonly isPipelined?: boolean;
 }
 
 type Options = Pick<
   Statement,
-  "timeoutMs" | "lockTimeoutMs" | "serverTimeoutMs" | "onePlan" | "first" | "firstLockTimeoutMs" | "takesTurns"
+  "timeoutMs" | "lockTimeoutMs" | "serverTimeoutMs" | "onePlan" | "takesTurns" | "isQuestion"
 >;
 type Template = (text: string | TemplateStringsArray, ...parts: readonly string[]) => Statement;
 
@@ -46,22 +44,6 @@ export function byIndex(declaration: string, options: Options = {}): Template {
   return (text, ...parts) => ({ ...statement(declaration, options)(text, ...parts), byIndex: true });
 }
 
-/**
- * A statement for each row limit in use. The planner takes a parameter for a tenth of the table, prefers every plan for
- * known values to the general one, and so plans each claim anew: 2 of the 14 ms of a claim of 200.
- */
-export function perLimit(make: (limit: string) => Statement): (limit: number) => Statement {
-  const made = new Map<number, Statement>();
-  return (limit) => {
-    let statement = made.get(limit);
-    if (statement === undefined) {
-      statement = make(String(limit));
-      made.set(limit, statement);
-    }
-    return statement;
-  };
-}
-
 export const READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /**
@@ -72,7 +54,7 @@ export const READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED";
  * retention sweep. Where a sort is inevitable its penalty would trigger JIT, which takes longer than the statement.
  */
 const BY_INDEX = [
-  // Each statement sees what was committed before it, as a lock in front of it or on a row needs.
+  // A statement sees what was committed before it, whatever the default: waits for the locks of rows need that.
   READ_COMMITTED,
   "SET LOCAL enable_seqscan = off",
   "SET LOCAL enable_bitmapscan = off",
@@ -83,20 +65,13 @@ const BY_INDEX = [
 /** Longest run of a statement by default: a server that hangs (a black-holed connection) must not hold a role for ever. */
 export const LONGEST_MS = 60_000;
 const LOCK_TIMEOUT_MARGIN_MS = 500;
-/** In ms. The way to the server may break behind what was locked first: mostly the server notices by this. */
-const LONGEST_GAP_MS = 3000;
 
 function beginning(statement: Statement): string {
-  const { timeoutMs = LONGEST_MS, serverTimeoutMs, onePlan, first } = statement;
-  const { lockTimeoutMs = timeoutMs - LOCK_TIMEOUT_MARGIN_MS, firstLockTimeoutMs = lockTimeoutMs } = statement;
+  const { timeoutMs = LONGEST_MS, serverTimeoutMs, onePlan } = statement;
+  const { lockTimeoutMs = timeoutMs - LOCK_TIMEOUT_MARGIN_MS } = statement;
   const parts = [BY_INDEX];
   if (onePlan) parts.push("SET LOCAL plan_cache_mode = force_generic_plan");
-  if (first !== undefined) {
-    parts.push(`SET LOCAL idle_in_transaction_session_timeout = ${LONGEST_GAP_MS}`);
-    parts.push(`SET LOCAL lock_timeout = ${firstLockTimeoutMs}`, first);
-  }
-  if (first === undefined || firstLockTimeoutMs !== lockTimeoutMs)
-    parts.push(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
+  parts.push(`SET LOCAL lock_timeout = ${lockTimeoutMs}`);
   if (serverTimeoutMs !== undefined) parts.push(`SET LOCAL statement_timeout = ${serverTimeoutMs}`);
   return parts.join("; ");
 }

@@ -1,6 +1,5 @@
 import type { TableNames } from "../sql/names.ts";
-import type { Routing } from "../sql/routing.ts";
-import { bucketStatements } from "./bucketsSql.ts";
+import { cellStatements } from "./cellSql.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { destinationStatements } from "./destinationsSql.ts";
 import { replayStatements, retentionStatements } from "./finishedSql.ts";
@@ -14,12 +13,13 @@ import { outboxStatements } from "./outboxSql.ts";
 import { parkedStatements } from "./parkedSql.ts";
 import { pullStatements } from "./pullSql.ts";
 import { receiptStatements } from "./receipt.ts";
-import { relayedReceiptStatements } from "./relayedReceiptSql.ts";
+import { relayedReceiptStatement } from "./relayedReceiptSql.ts";
 import { relayParts, relayStatements } from "./relaySql.ts";
 
 /** The statements that do not depend on the columns of an owner's tables. @param names already quoted */
 export function fixedStatements(names: TableNames) {
   return {
+    cell: cellStatements(names),
     destinations: destinationStatements(names),
     history: historyStatements(names),
     journal: journalStatements(names),
@@ -34,20 +34,23 @@ export function fixedStatements(names: TableNames) {
  * @param names already quoted
  * @param mayBeCitus see `receiptStatements`
  */
-export function tableStatements(names: TableNames, types: ColumnTypes, mayBeCitus: boolean, routing?: Routing) {
+export function tableStatements(names: TableNames, types: ColumnTypes, mayBeCitus: boolean) {
   const inbox = relayParts(names);
-  const outbox = outboxParts(names, types.outboxPayload, routing);
+  const outbox = outboxParts(names, types.outboxPayload);
   return {
     receipt: receiptStatements(names, types, mayBeCitus),
     relay: relayStatements(names, types, inbox),
-    relayedReceipt: relayedReceiptStatements(names, types, inbox, outbox),
+    /**
+     * None on Citus, which would run it in parts: its order rests on one snapshot. None either if the columns change the
+     * texts that topic and headers are made of: a pass of the relay would make others.
+     */
+    relayedReceipt: mayBeCitus || !types.keepsTexts ? undefined : relayedReceiptStatement(names, types, inbox, outbox),
     outbox: outboxStatements(names, outbox),
     pull: pullStatements(names, types.inboxPayload),
-    messages: messageStatements(names, routing),
+    messages: messageStatements(names),
     operations: operationsStatements(names),
     parked: parkedStatements(names),
     replay: replayStatements(names, types),
-    buckets: bucketStatements(names, types),
   };
 }
 

@@ -45,7 +45,7 @@ export class PostgresWatch {
   /**
    * Takes the watch now, or when it is free.
    *
-   * @param client a session of its own, until {@link end}
+   * @param client a session, until {@link end}; other stores may hold locks of theirs in it
    * @param onTaken called when this process has it
    */
   takePart(client: pg.ClientBase, onTaken: () => void): void {
@@ -82,7 +82,8 @@ export class PostgresWatch {
       const begins = this.#needsHelp;
       const isDone = await this.#query(client, begins ? CALL : END_CALL);
       if (isDone !== true) break;
-      this.#isCalling = begins;
+      if (client === this.#client) this.#isCalling = begins;
+      else if (begins) await this.#query(client, END_CALL);
     }
     this.#isChangingCall = false;
   }
@@ -90,9 +91,15 @@ export class PostgresWatch {
   /** Gives up the watch for good. Never rejects. */
   async leave(): Promise<void> {
     this.#hasLeft = true;
-    const client = this.#client;
+    const [client, isMine, isCalling] = [this.#client, this.#isMine, this.#isCalling];
     this.end();
-    if (client !== undefined) await atMost(TIMEOUT_MS, this.#query(client, LEAVE));
+    if (client === undefined) return;
+    // What is being taken meanwhile is given back with its answer.
+    const ended = [
+      isMine ? this.#query(client, LEAVE) : undefined,
+      isCalling ? this.#query(client, END_CALL) : undefined,
+    ];
+    await atMost(TIMEOUT_MS, Promise.all(ended));
   }
 
   async #begin(client: pg.ClientBase): Promise<void> {
@@ -168,7 +175,7 @@ export function watchColumns(table: string): string {
 const TAKE = `SELECT pg_try_advisory_lock(${watchKey("$1")}) AS answer`;
 const CALL = `SELECT pg_try_advisory_lock(${helpKey("$1")}) AS answer`;
 const END_CALL = `SELECT pg_advisory_unlock(${helpKey("$1")}) AS answer`;
-const LEAVE = "SELECT pg_advisory_unlock_all(), $1::text";
+const LEAVE = `SELECT pg_advisory_unlock(${watchKey("$1")}) AS answer`;
 /** The server notices within some ten seconds that the machine of the watching process is gone, not in two hours. */
 const SOON_DEAD =
   "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; SET tcp_user_timeout = 11000";

@@ -1,4 +1,3 @@
-import { StoreError } from "../../../model/errors.ts";
 import type {
   BreakerState,
   DestinationReport,
@@ -15,7 +14,6 @@ import {
   type Named,
   numberOf,
   type Row,
-  SKIPPED_REASON,
   type StatementRunner,
   storable,
   type Values,
@@ -63,18 +61,11 @@ export function destinationStore<S>(
     },
 
     async pause(name, pause) {
-      const answer = await withRows([name], sql.pause, { name, ...pauseValues(pause) }, hasChanged);
-      if (isAnswer(answer) && !hasChanged(answer))
-        throw new StoreError("skipped", `destinations.pause: ${SKIPPED_REASON}`);
+      await withRows([name], sql.pause, { name, ...pauseValues(pause) }, hasChanged);
     },
 
     async resume(name) {
-      const answer = await runner.run(sql.resume, { name });
-      const hasResumed = hasChanged(answer);
-      if (!hasResumed && countOf(answer, "chosen") > 0) {
-        throw new StoreError("skipped", `destinations.resume: ${SKIPPED_REASON}`);
-      }
-      return hasResumed;
+      return hasChanged(await runner.run(sql.resume, { name }));
     },
 
     async takeFromRate(name, rate) {

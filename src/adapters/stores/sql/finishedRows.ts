@@ -1,5 +1,4 @@
-import { isRefused, StoreError } from "../../../model/errors.ts";
-import type { MessageId } from "../../../model/rows.ts";
+import { isRefused } from "../../../model/errors.ts";
 import type {
   FinishedRow,
   ReplayFilter,
@@ -9,36 +8,41 @@ import type {
   RetentionRange,
   RetentionStore,
 } from "../../../ports/finishedRows.ts";
-import { type Changes, changing, countChanged } from "./changes.ts";
 import { noteValues, type SqlHistory, type WithHistory } from "./history.ts";
 import type { TableNames } from "./names.ts";
-import { countOf, dateOf, listedRow, type Named, type Row, type StatementRunner, type Values } from "./rows.ts";
+import {
+  countChanged,
+  countOf,
+  dateOf,
+  listedRow,
+  type Named,
+  type Row,
+  routedAgain,
+  type StatementRunner,
+  type Values,
+} from "./rows.ts";
 
-/**
- * `move` fails as `skipped` where a row takes the state, but not the override. `untried` answers `untried`;
- * `receiveAgain` answers `changed`.
- */
-export type ReplayStatements<S> = Named<S, "begin" | "page" | "find" | "untried" | "receiveAgain"> &
-  Changes<S, "move"> & {
-    readonly dialect: {
-      pageOf(results: readonly (readonly Row[])[]): {
-        readonly rows: readonly Row[];
-        readonly rowsRead: unknown;
-        readonly last: unknown;
-      };
+/** `untried` answers `untried`; `move` and `receiveAgain` answer `changed`. */
+export type ReplayStatements<S> = Named<S, "begin" | "page" | "find" | "untried" | "move" | "receiveAgain"> & {
+  readonly dialect: {
+    pageOf(results: readonly (readonly Row[])[]): {
+      readonly rows: readonly Row[];
+      readonly rowsRead: unknown;
+      readonly last: unknown;
     };
   };
+};
 
 /** Replay in a SQL database: short statements that find their rows by index, and so block no other work. */
 export function replayStore<S>(
   runner: StatementRunner<S>,
   statements: WithHistory<ReplayStatements<S>>,
   history: SqlHistory<S>,
-  overrideRemedy: string | undefined,
+  destinationRemedy: string | undefined,
 ): ReplayStore {
   const sql = statements.plain;
   return {
-    overrideRemedy,
+    destinationRemedy,
 
     async begin() {
       const [row] = await runner.run(sql.begin);
@@ -55,22 +59,15 @@ export function replayStore<S>(
       return (await runner.run(sql.find, { ...filterValues(scope, filter), ids })).map(finishedRow);
     },
 
-    async move({ finishedUntil }, ids, by, to, onLeft) {
+    async move({ finishedUntil }, ids, by, to) {
       const values = {
         finishedUntil,
         to: to ?? null,
         ...noteValues(by, to === undefined ? null : `to the destination ${to}`),
       };
-      const change = changing(runner, history, statements, "move");
-      const move = async (part: readonly MessageId[]): Promise<readonly Row[]> => {
-        try {
-          return await change({ ...values, ids: part });
-        } catch (error) {
-          if (!(error instanceof StoreError && error.code === "skipped")) throw error;
-          throw new StoreError("skipped", KEEPS_DESTINATION, { cause: error });
-        }
-      };
-      return await countChanged(ids, move, onLeft);
+      return await countChanged(ids, (part) =>
+        history.noting(statements, ({ move }) => runner.run(move, { ...values, ids: part }), true),
+      );
     },
 
     async untried(ids) {
@@ -83,8 +80,6 @@ export function replayStore<S>(
     },
   };
 }
-
-const KEEPS_DESTINATION = "replay.move: a trigger on the table does not let the row go to another destination";
 
 function filterValues({ finishedUntil }: ReplayScope, filter: ReplayFilter): Values {
   const { state = null, topics = null, createdAfter = null, createdBefore = null } = filter;
@@ -169,7 +164,7 @@ export function retentionStore<S>(
       const [found, deleted] = [Number(row.found), Number(row.deleted)];
       // A batch that was not full reached the end; rows that others have locked are left to the next sweep.
       const rest = found < rows ? null : { ...range, from: positionOf(row) };
-      return found > deleted ? { deleted, kept: found - deleted, rest } : { deleted, rest };
+      return { deleted, rest };
     },
   };
 }
@@ -225,5 +220,10 @@ export function finishedRows(names: TableNames, { text, uuidType }: Dialect) {
 }
 
 function finishedRow(row: Row): FinishedRow {
-  return { ...listedRow(row), state: row.state as FinishedRow["state"], createdAt: dateOf(row.created_at) };
+  return {
+    ...listedRow(row),
+    ...routedAgain(row),
+    state: row.state as FinishedRow["state"],
+    createdAt: dateOf(row.created_at),
+  };
 }

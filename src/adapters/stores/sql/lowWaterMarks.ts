@@ -1,5 +1,4 @@
 import type { Clock } from "../../../time/clock.ts";
-import { HeldTokens } from "./heldTokens.ts";
 
 /** What a snapshot of the database cannot see, and which transaction began after it. */
 interface SnapshotBounds {
@@ -23,33 +22,20 @@ interface ConditionalMark {
 }
 
 /**
- * What a process remembers of a table, until that may have gone back in time: where statements start, to skip index
- * entries of finished rows that an old transaction keeps alive, and which claims are its own.
+ * What a process remembers of a table, until it loses a connection: where statements start, to skip index entries of
+ * finished rows that an old transaction keeps alive.
  */
 export interface LowWater {
   readonly marks: LowWaterMarks;
-  /** Read it after `bound`, which may make it forget. */
-  readonly held: HeldTokens;
   /** Reads the next mark. @param intervalMs since the last one; about a second by default */
   refreshIfDue(intervalMs?: number): Promise<void>;
   /** The parameter `lowWater` of a statement: nothing is unfinished below it. @param from replaces the newest mark */
   bound(from?: string): readonly string[];
 }
 
-/**
- * For a database in which finished rows leave the indexes with their commit.
- *
- * @param pool a database that went back has new connections
- */
-export function noLowWater(clock: Clock, pool: { readonly lostConnections: number }): LowWater {
-  const held = new HeldTokens();
-  let { lostConnections } = pool;
-  const bound = () => {
-    if (pool.lostConnections !== lostConnections) held.forget();
-    lostConnections = pool.lostConnections;
-    return [];
-  };
-  return { marks: new LowWaterMarks(clock), held, refreshIfDue: async () => {}, bound };
+/** For a database in which finished rows leave the indexes with their commit. */
+export function noLowWater(clock: Clock): LowWater {
+  return { marks: new LowWaterMarks(clock), refreshIfDue: async () => {}, bound: () => [] };
 }
 
 /**
@@ -137,11 +123,6 @@ export class LowWaterMarks {
     return [...new Set([this.#unstable, this.#nextConditional].flatMap((read) => [...(read?.writers ?? [])]))];
   }
 
-  /** The newest transaction known to have ended, 0 for none; where it has not, the database is another one. */
-  get newestTransaction(): bigint {
-    return this.#newestTransaction;
-  }
-
   /** The position after the highest one seen: the mark where nothing is unfinished. Undefined before the first. */
   get afterHighest(): string | undefined {
     return this.#afterHighest;
@@ -153,7 +134,7 @@ export class LowWaterMarks {
     this.#afterHighest = this.#afterHighest === undefined ? after : higher(after, this.#afterHighest);
   }
 
-  /** Discards all: the table may have gone back in time (a failover, a restored backup, a restarted sequence). */
+  /** Discards all marks: the table may be in an earlier state (a failover, a restored backup). */
   forget(): void {
     this.#newest = "0";
     this.#stable = "0";

@@ -8,6 +8,7 @@ import type {
   MessageStore,
   OutboxMessage,
 } from "../../../ports/messageStore.ts";
+import type { TopicRouting } from "../../../ports/store.ts";
 import {
   dateOf,
   headersOf,
@@ -22,11 +23,18 @@ import {
 } from "./rows.ts";
 
 /** The statements that find messages. Pages answer a row for each match, and `looked_at` and `last` in one at least. */
-export type MessageStatements<S> = Named<S, "inboxRow" | "outboxRow" | "outboxIds"> &
-  Named<S, "byIdempotencyKey" | "rowBefore" | "outboxPage" | "inboxPage">;
+export type MessageStatements<S> = Named<S, "inboxRow" | "outboxRow"> &
+  Named<S, "byIdempotencyKey" | "rowBefore" | "outboxPage" | "inboxPage"> & {
+    /** The transaction that wrote itself into a row, and who runs it; undefined if the database does not tell. */
+    readonly locks: Named<S, "ofOutbox" | "ofInbox" | "holder"> | undefined;
+  };
 
-/** Messages in a SQL database. */
-export function messageStore<S>(runner: StatementRunner<S>, sql: MessageStatements<S>): MessageStore {
+/** Messages in a SQL database. @param routing for the search of rows that have no label yet */
+export function messageStore<S>(
+  runner: StatementRunner<S>,
+  sql: MessageStatements<S>,
+  routing?: TopicRouting,
+): MessageStore {
   /** Roles that only deliver work without an inbox table: then nothing was received. */
   const ofInbox = async (statement: S, values: Values): Promise<readonly Row[]> => {
     try {
@@ -47,10 +55,6 @@ export function messageStore<S>(runner: StatementRunner<S>, sql: MessageStatemen
       };
     },
 
-    async inOutbox(ids) {
-      return idsOf(await runner.run(sql.outboxIds, { ids }));
-    },
-
     async byIdempotencyKey(sources, key) {
       return idsOf(await ofInbox(sql.byIdempotencyKey, { sources, key }));
     },
@@ -62,11 +66,31 @@ export function messageStore<S>(runner: StatementRunner<S>, sql: MessageStatemen
       return { id: row.id as MessageId, state, isParked, attempt, scheduledAt };
     },
 
+    async lockHolder(id) {
+      if (sql.locks === undefined) return undefined;
+      const locks = [...(await runner.run(sql.locks.ofOutbox, { id })), ...(await ofInbox(sql.locks.ofInbox, { id }))];
+      const transactions = locks.map(({ transaction }) => String(transaction));
+      const [row] = await runner.run(sql.locks.holder, { transactions });
+      return (
+        row && {
+          pid: row.pid === null ? null : Number(row.pid),
+          user: textOf(row.user_name),
+          application: textOf(row.application_name) || null,
+          state: textOf(row.state),
+          stateMs: row.state_ms === null ? null : Number(row.state_ms),
+          seenBy: String(row.seen_by),
+        }
+      );
+    },
+
     async outboxPage(search, before, limit) {
-      const { correlationId } = search;
+      const { correlationId, destination } = search;
       const found = await runner.run(sql.outboxPage, { ...searchValues(search), before, limit });
-      // The statement searches the text of all headers.
-      const isMeant = (row: Row) => correlationId === undefined || correlationOf(row) === correlationId;
+      // The statement searches the text of all headers, and knows no routes.
+      const goesTo = (row: Row) => textOf(row.destination) ?? routing?.destinationOf(textOf(row.topic) ?? "");
+      const isMeant = (row: Row) =>
+        (correlationId === undefined || correlationOf(row) === correlationId) &&
+        (destination === undefined || goesTo(row) === destination);
       const { rows, next } = pageOf(found, limit, "outbox");
       const meant = new Set(found.filter(isMeant).map(({ id }) => id));
       return { rows: rows.filter(({ id }) => meant.has(id)), next };

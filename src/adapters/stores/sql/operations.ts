@@ -6,6 +6,7 @@ import {
   type Named,
   numberOf,
   type Row,
+  routedAgain,
   routedRow,
   type StatementRunner,
   storable,
@@ -21,16 +22,26 @@ export type OperationsStatements<S> = Named<
 /** What operators see of the installation, in a SQL database. */
 export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsStatements<S>): OperationsStore {
   return {
-    async beat({ name, version, roles, knowsCells, upMs }, counted) {
+    async beat({ name, version, roles, clockAheadMs = 0, routes, upMs }, counted) {
+      const beside = [
+        ...(clockAheadMs === 0 ? [] : [`${CLOCK_AHEAD}${Math.round(clockAheadMs)}`]),
+        ...(routes === undefined ? [] : [`${ROUTES}${routes}`]),
+      ];
       const process = {
         name: storable(name, LONGEST_NAME),
         version: storable(version, LONGEST_WORD),
-        roles: [...roles, ...(knowsCells ? [KNOWS_CELLS] : [])].join(" "),
+        roles: [...roles, ...beside].join(" "),
         upMs: Math.round(Math.max(0, upMs)),
       };
       const figures = counted.map((each) => ({ ...each, name: storable(each.name, LONGEST_NAME) }));
       const [row] = await runner.run(sql.beat, { ...process, figures: JSON.stringify(figures) });
-      return { pollers: numberOf(row?.pollers, 0), relays: numberOf(row?.relays, 0) };
+      const words = (textOf(row?.all_roles) ?? "").split(" ").filter((word) => word.startsWith(ROUTES));
+      return {
+        pollers: numberOf(row?.pollers, 0),
+        relays: numberOf(row?.relays, 0),
+        routes: [...new Set(words.map((word) => word.slice(ROUTES.length)))],
+        at: dateOf(row?.at),
+      };
     },
 
     async leave(name) {
@@ -38,16 +49,18 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
     },
 
     async processes() {
-      return (await runner.run(sql.processes)).map((row) => ({
-        name: String(row.name),
-        version: String(row.version),
-        roles: String(row.roles)
-          .split(" ")
-          .filter((role) => role !== "" && role !== KNOWS_CELLS),
-        knowsCells: String(row.roles).split(" ").includes(KNOWS_CELLS),
-        startedAt: dateOf(row.started_at),
-        seenAt: dateOf(row.seen_at),
-      }));
+      return (await runner.run(sql.processes)).map((row) => {
+        const words = String(row.roles).split(" ");
+        const ahead = words.find((word) => word.startsWith(CLOCK_AHEAD));
+        return {
+          name: String(row.name),
+          version: String(row.version),
+          roles: words.filter((word) => word !== "" && word !== ahead && !word.startsWith(ROUTES)),
+          clockAheadMs: ahead === undefined ? 0 : Number(ahead.slice(CLOCK_AHEAD.length)),
+          startedAt: dateOf(row.started_at),
+          seenAt: dateOf(row.seen_at),
+        };
+      });
     },
 
     async figures(minutes) {
@@ -77,7 +90,7 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
     async deadRows(limit) {
       return (await runner.run(sql.deadRows, { limit })).map((row) => ({
         id: row.id as MessageId,
-        ...routedRow(row),
+        ...routedAgain(row),
         diedAt: dateOf(row.updated_at),
         lastError: textOf(row.last_error),
       }));
@@ -110,8 +123,10 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
 }
 
 const LONGEST_WORD = 100;
-/** Beside the roles of a process. */
-const KNOWS_CELLS = "cells";
+/** Beside the roles of a process, before a number of ms. */
+const CLOCK_AHEAD = "clock:";
+/** The same before the hash of its routes. */
+const ROUTES = "routes:";
 
 function minuteFigures(row: Row): MinuteFigures {
   const counts = Object.fromEntries(COUNTERS.map((counter) => [counter, numberOf(row[counter], 0)]));

@@ -1,23 +1,58 @@
-import { isRefused } from "../../../model/errors.ts";
 import type { ClaimToken, MessageId } from "../../../model/rows.ts";
-import type { DestinationBacklog, Lease, OutboxBacklog, OutboxGlance, OutboxStore } from "../../../ports/store.ts";
+import {
+  type DestinationBacklog,
+  type Lease,
+  NO_DESTINATION,
+  type OutboxBacklog,
+  type OutboxGlance,
+  type OutboxStore,
+  type RelabelResult,
+  type TopicRouting,
+} from "../../../ports/store.ts";
+import type { Clock } from "../../../time/clock.ts";
 import { type ClaimStatements, OutboxClaims } from "./claims.ts";
-import { changeInParts, idsOf, oldestAgeMs, type Row } from "./rows.ts";
+import type { SqlHistory } from "./history.ts";
+import type { LowWater } from "./lowWaterMarks.ts";
+import { changeInParts, idsOf, type Named, oldestAgeMs, type Row, type StatementRunner, textOf } from "./rows.ts";
 
 export interface OutboxStatements<S> extends ClaimStatements<S> {
   readonly renew: S;
+  /** Rows whose lease has ended. */
+  readonly expired: S;
+  /** Makes those of the rows `ids` pending whose lease has ended. */
   readonly reclaim: S;
   /** One row with the time, `ms`. */
   readonly clock: S;
-  /** The rows that `reclaim` would return to pending. */
-  readonly expired: S;
-  readonly reclaimNamed: S;
   readonly backlog: S;
   readonly backlogTotals: S;
+  /** Undefined for a table without labels. */
+  readonly labels: LabelStatements<S> | undefined;
 }
+
+/** `relabel` answers with `looked_at`, `found`, `last_destination` and `last_sequence`; `waiting` with a `name` a row. */
+export type LabelStatements<S> = Named<S, "relabel" | "waiting">;
 
 /** The outbox of a SQL database: its claims, the upkeep of their leases, and its backlog. */
 export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implements OutboxStore {
+  readonly #routing: TopicRouting | undefined;
+
+  /** @param routing for the figures of rows that have no label yet */
+  constructor(
+    runner: StatementRunner<S>,
+    sql: OutboxStatements<S>,
+    lowWater: LowWater,
+    history: SqlHistory<S>,
+    clock: Clock,
+    routing: TopicRouting | undefined,
+  ) {
+    super(runner, sql, lowWater, history, clock);
+    this.#routing = routing;
+  }
+
+  get hasQueues(): boolean {
+    return this.sql.unlabelled !== undefined;
+  }
+
   async glance(overdueMs: number): Promise<OutboxGlance> {
     await this.lowWater.refreshIfDue(GLANCE_READ_INTERVAL_MS);
     const [row] = await this.runner.run(this.sql.glance, { overdueMs, lowWater: this.lowWater.bound() });
@@ -38,21 +73,14 @@ export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implement
 
   async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {
     const values = { limit, claimTimeoutMs, lowWater: this.lowWater.bound() };
-    let reclaimed: readonly MessageId[];
-    try {
-      reclaimed = idsOf(await this.runner.run(this.sql.reclaim, values));
-    } catch (error) {
-      // All that it chose are skipped.
-      if (!isRefused(error) || error.code === "skipped") throw error;
-      const expired = idsOf(await this.runner.run(this.sql.expired, values));
-      const { results } = await changeInParts(expired, async (ids) =>
-        idsOf(await this.runner.run(this.sql.reclaimNamed, { ids, claimTimeoutMs })),
-      );
-      reclaimed = results.flat();
-      // Only refused rows are left: the caller must see why.
-      if (reclaimed.length === 0) throw error;
-    }
-    if (reclaimed.length > 0) this.hints.sweepSoon();
+    const expired = idsOf(await this.runner.run(this.sql.expired, values));
+    const { results, refused } = await changeInParts(expired, async (ids) =>
+      idsOf(await this.runner.run(this.sql.reclaim, { ids, claimTimeoutMs })),
+    );
+    const reclaimed = results.flat();
+    // The caller must see why only refused rows are left.
+    for (const error of refused.values()) if (reclaimed.length === 0) throw error;
+    if (reclaimed.length > 0) this.fronts.sweepSoon();
     return reclaimed.length;
   }
 
@@ -64,24 +92,56 @@ export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implement
   async backlog(request: { readonly totalsOnly: boolean } | undefined): Promise<OutboxBacklog> {
     const { backlog, backlogTotals } = this.sql;
     const statement = request?.totalsOnly ? backlogTotals : backlog;
-    return backlogOf(await this.runner.run(statement, { lowWater: this.lowWater.bound() }));
+    return backlogOf(await this.runner.run(statement, { lowWater: this.lowWater.bound() }), this.#routing);
+  }
+
+  async relabel(keep: readonly string[], after: string | null, limit: number): Promise<RelabelResult> {
+    const { labels } = this.sql;
+    if (labels === undefined) return { next: null, found: 0 };
+    const [fromDestination, fromSequence] = after === null ? BEFORE_ALL : (JSON.parse(after) as [string, string]);
+    const values = { keep, fromDestination, fromSequence, isFirst: after === null ? 1 : 0, limit };
+    const [row] = await this.runner.run(labels.relabel, values);
+    const found = Number(row?.found ?? 0);
+    if (found > 0) this.fronts.sweepSoon();
+    const isLast = Number(row?.looked_at ?? 0) < limit;
+    return { next: isLast ? null : JSON.stringify([row?.last_destination, row?.last_sequence]), found };
+  }
+
+  async destinationsWaiting(): Promise<readonly string[]> {
+    const { labels } = this.sql;
+    if (labels === undefined) return [];
+    return (await this.runner.run(labels.waiting, { limit: MOST_NAMES })).map(({ name }) => String(name));
   }
 }
+
+/** A position in the order of destination and sequence. */
+const BEFORE_ALL = ["", "-1"] as const;
+const MOST_NAMES = 10_000;
 
 /** A process that only glances leaves rows that are committed late to others. */
 const GLANCE_READ_INTERVAL_MS = 10_000;
 
-/** @param rows one for each destination, or one without any; each has the figures of all */
-function backlogOf(rows: readonly Row[]): OutboxBacklog {
+/**
+ * @param rows one for each destination, or topic of rows without one; or one without either. Each has the figures of all
+ * @param routing for rows that have no label yet
+ */
+function backlogOf(rows: readonly Row[], routing: TopicRouting | undefined): OutboxBacklog {
   const [first] = rows;
   const byDestination = new Map<string, DestinationBacklog>();
   for (const row of rows) {
-    if (typeof row.destination !== "string") continue;
-    byDestination.set(row.destination, {
-      pending: Number(row.pending),
-      oldestPendingAgeMs: oldestAgeMs(row),
-      processing: Number(row.processing),
-      blockedKeys: Number(row.blocked),
+    if (!row.is_destination) continue;
+    const topic = textOf(row.topic);
+    const routed = topic === null ? undefined : routing?.destinationOf(topic);
+    const destination = textOf(row.destination) ?? routed ?? NO_DESTINATION;
+    const before = byDestination.get(destination) ?? EMPTY;
+    const ages = [before.oldestPendingAgeMs, oldestAgeMs(row)].filter((age) => age !== null);
+    byDestination.set(destination, {
+      pending: before.pending + Number(row.pending),
+      due: before.due + Number(row.due),
+      oldestPendingAgeMs: ages.length === 0 ? null : Math.max(...ages),
+      processing: before.processing + Number(row.processing),
+      blockedKeys: before.blockedKeys + Number(row.blocked),
+      parked: before.parked + Number(row.parked_there),
     });
   }
   return {
@@ -92,3 +152,12 @@ function backlogOf(rows: readonly Row[]): OutboxBacklog {
     byDestination,
   };
 }
+
+const EMPTY: DestinationBacklog = {
+  pending: 0,
+  due: 0,
+  oldestPendingAgeMs: null,
+  processing: 0,
+  blockedKeys: 0,
+  parked: 0,
+};

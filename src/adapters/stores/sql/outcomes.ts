@@ -1,28 +1,24 @@
 import type { Outcome } from "../../../model/rows.ts";
-import { SHORT_REASON } from "./rows.ts";
 
 /** How the outcome of a delivery is stored with its row. */
 
 /**
- * What to store of an outcome that the database refuses, the most informative first: the same with a short reason, then
- * `dead`. Nothing for a release: an unattempted row does not die of that.
+ * What to store of an outcome that the database refuses: the same without its reason, which may have characters that the
+ * database lacks, then `dead`. Nothing for a release: an unattempted row does not die of that.
  */
-export function plainerThan(settlement: Outcome, refusal: string): readonly Outcome[] {
+export function insteadOf(settlement: Outcome, refusal: string): readonly Outcome[] {
   const { id, claimToken, kind, record } = settlement;
   if (kind === "release") return [];
-  const dead = (reason: string): Outcome => ({ id, claimToken, kind: "dead", attempted: false, reason, record });
-  return [
-    ...("reason" in settlement ? [{ ...settlement, reason: SHORT_REASON }] : []),
-    ...(kind === "dead" ? [] : [dead(`${WHAT_HAPPENED[kind]}, but the database refuses to store that: ${refusal}`)]),
-    dead(SHORT_REASON),
-    dead(""),
-  ];
+  const reason = `${WHAT_HAPPENED[kind]}, but the database refuses to store that: ${refusal}`;
+  const dead: Outcome = { id, claimToken, kind: "dead", attempted: false, reason, record };
+  return "reason" in settlement ? [{ ...settlement, reason: "the reason cannot be stored" }, dead] : [dead];
 }
 
 const WHAT_HAPPENED = {
   sent: "delivered",
   retry: "failed, to be tried again",
   park: "failed for good, to be parked",
+  dead: "failed for good",
 } as const;
 
 /** The state of a row after its settlement. */

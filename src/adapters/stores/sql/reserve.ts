@@ -1,22 +1,30 @@
 import { StoreError } from "../../../model/errors.ts";
 
+interface ReserveOptions {
+  /** Most connections; of one or two none is kept. */
+  readonly poolSize: number;
+  /** For a connection, in ms; 0 for any time. */
+  readonly longestWaitMs: number;
+  /** Most connections of this store while it shares the pool with others; undefined while it is alone. */
+  readonly share?: () => number | undefined;
+  /** Whether a statement has failed because it took too long. */
+  readonly hasTimedOut?: (error: unknown) => boolean;
+}
+
 /**
- * Keeps one connection of a pool for receipts, and one for all other statements: whoever has the rest waits. So a table
- * of deliveries that is locked or slow leaves messages a way in, and an inbox that is leaves the deliveries theirs.
+ * The connections of a pool that a store may use.
+ *
+ * It keeps one for receipts, and one for all other statements: a locked or slow outbox never stops receipts, nor a locked
+ * inbox deliveries. A store that shares the pool leaves the others half of it. While receipts, or all other statements,
+ * time out, they have a single connection, which finds out when they are answered again.
  */
 export class Reserve {
-  readonly #poolSize: number;
-  readonly #longestWaitMs: number;
+  readonly #options: ReserveOptions;
   readonly #receipts = new Side("the other statements");
   readonly #others = new Side("receipts");
 
-  /**
-   * @param poolSize most connections; of one or two none is kept
-   * @param longestWaitMs for a connection; 0 for any time
-   */
-  constructor(poolSize: number, longestWaitMs: number) {
-    this.#poolSize = poolSize;
-    this.#longestWaitMs = longestWaitMs;
+  constructor(options: ReserveOptions) {
+    this.#options = options;
   }
 
   /** What waits for a connection that is not kept. */
@@ -31,28 +39,57 @@ export class Reserve {
    * @throws StoreError `unavailable` when it has waited too long; what `work` throws
    */
   async run<T>(name: string, work: () => Promise<T>): Promise<T> {
-    if (NEEDED_BY_RECEIPTS.has(name)) return await work();
-    const isReceipt = RECEIPT.test(name);
-    const side = isReceipt ? this.#receipts : this.#others;
+    if (name === READINESS) return await work();
+    const side = RECEIPT.test(name) ? this.#receipts : this.#others;
     side.hasCome = true;
-    const isFree = () => side.used < this.#mostOf(isReceipt ? this.#others : this.#receipts);
-    if (side.waiting.length > 0 || !isFree()) await this.#turn(name, side);
+    if (side.waiting.length > 0 || !this.#isFree(side)) await this.#turn(name, side);
     else side.used += 1;
     try {
-      return await work();
+      const result = await work();
+      side.hangs = false;
+      return result;
+    } catch (error) {
+      side.hangs = this.#options.hasTimedOut?.(error) === true;
+      throw error;
     } finally {
-      side.used -= 1;
-      while (isFree() && side.waiting.length > 0) side.waiting.shift()?.();
+      this.#end(side);
     }
   }
 
-  /** @returns how many connections a side may have beside the other one */
-  #mostOf(other: Side): number {
-    return other.hasCome && this.#poolSize >= LEAST_POOL ? this.#poolSize - 1 : Number.POSITIVE_INFINITY;
+  /** Takes a connection for other statements than receipts, if one is free. @returns to call at its end */
+  tryTake(): (() => void) | undefined {
+    const side = this.#others;
+    side.hasCome = true;
+    if (side.waiting.length > 0 || !this.#isFree(side)) return undefined;
+    side.used += 1;
+    return () => this.#end(side);
+  }
+
+  #end(side: Side): void {
+    side.used -= 1;
+    // The other side first: it may have waited for this one.
+    for (const each of [this.#otherOf(side), side]) {
+      while (each.waiting.length > 0 && this.#isFree(each)) each.waiting.shift()?.();
+    }
+  }
+
+  #isFree(side: Side): boolean {
+    const { poolSize, share } = this.#options;
+    const other = this.#otherOf(side);
+    const most = share?.();
+    const kept = other.hasCome && (most ?? poolSize) >= LEAST_POOL ? 1 : 0;
+    if (most === undefined) return kept === 0 || side.used < poolSize - kept;
+    const all = side.hangs && other.hangs ? 1 : most;
+    return side.used < (side.hangs ? 1 : most - kept) && side.used + other.used < all;
+  }
+
+  #otherOf(side: Side): Side {
+    return side === this.#receipts ? this.#others : this.#receipts;
   }
 
   /** Waits for its turn, and counts it as used from then on. */
   #turn(name: string, side: Side): Promise<void> {
+    const { longestWaitMs, share } = this.#options;
     return new Promise((resolve, reject) => {
       const go = () => {
         clearTimeout(timer);
@@ -61,10 +98,11 @@ export class Reserve {
       };
       const giveUp = () => {
         side.waiting.splice(side.waiting.indexOf(go), 1);
-        const reason = `no connection was free for ${this.#longestWaitMs} ms, but for the one kept for ${side.other}`;
+        const kept = share?.() === undefined ? `the one kept for ${side.other}` : "those of other cells";
+        const reason = `no connection was free for ${longestWaitMs} ms, but for ${kept}`;
         reject(new StoreError("unavailable", `${name}: ${reason}`));
       };
-      const timer = this.#longestWaitMs > 0 ? setTimeout(giveUp, this.#longestWaitMs) : undefined;
+      const timer = longestWaitMs > 0 ? setTimeout(giveUp, longestWaitMs) : undefined;
       side.waiting.push(go);
     });
   }
@@ -76,6 +114,8 @@ class Side {
   readonly other: string;
   /** Whether any has come: nothing is kept for statements that a process does not have. */
   hasCome = false;
+  /** The last one to end has timed out. */
+  hangs = false;
   used = 0;
   readonly waiting: (() => void)[] = [];
 
@@ -85,13 +125,5 @@ class Side {
 }
 
 const RECEIPT = /^inbox\.(insert|present)\b/;
-/** Readiness, and where buckets are. They touch neither table. */
-const NEEDED_BY_RECEIPTS: ReadonlySet<string> = new Set([
-  "ping",
-  "buckets.all",
-  "buckets.open",
-  "buckets.arrive",
-  "buckets.take back",
-  "buckets.supersede",
-]);
+const READINESS = "ping";
 const LEAST_POOL = 3;

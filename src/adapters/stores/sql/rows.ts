@@ -1,7 +1,7 @@
 import { isRefused, type StoreError } from "../../../model/errors.ts";
-import type { Headers, MessageId, NewInboxRow, RoutedRow, TooLarge } from "../../../model/rows.ts";
-import type { Clock } from "../../../time/clock.ts";
-import { MOST_TRIED, requireSound, type Tried } from "./verdict.ts";
+import type { Headers, MessageId, RoutedRow, TooLarge } from "../../../model/rows.ts";
+import type { Changed } from "../../../ports/finishedRows.ts";
+import type { Tried } from "./verdict.ts";
 
 /** A row from a driver. All databases name their columns alike; identities are decimal text. */
 export type Row = Readonly<Record<string, unknown>>;
@@ -74,7 +74,15 @@ export function dateOf(value: unknown): Date | null {
 
 /** What decides where an outbox row goes. */
 export function routedRow(row: Row): RoutedRow {
-  return { topic: textOf(row.topic), destinationOverride: textOf(row.destination_override) };
+  const destination = textOf(row.destination);
+  const isPinned = destination !== null && textOf(row.routes) === null;
+  return { topic: textOf(row.topic), destination, isPinned };
+}
+
+/** The same of a finished row, were it replayed: the routes decide anew, unless it is pinned. */
+export function routedAgain(row: Row): RoutedRow {
+  const routed = routedRow(row);
+  return routed.isPinned ? routed : { ...routed, destination: null };
 }
 
 /** What finished and parked rows of the outbox are listed with. */
@@ -135,9 +143,6 @@ export function storable(text: string, length = LONGEST_TEXT): string {
   return text.slice(0, length).replace(/\0|\p{Surrogate}/gu, "");
 }
 
-/** Stored where the database refuses the reason itself: an owner's column may be narrow. */
-export const SHORT_REASON = "reason not storable";
-
 /**
  * Runs a statement for a whole batch. Where the database refuses a row of it, tries the two halves instead, the first
  * half first, so that every good row passes and each refused one ends up alone, after about 2·log2(n) tries. Lazy: the
@@ -196,104 +201,15 @@ export async function changeInParts<T, R>(
   return { results, refused };
 }
 
-export interface RefusedRow {
-  readonly id: MessageId;
-  readonly reason: string;
+/** {@link changeInParts} of statements that answer one row each, with the number of rows `changed`. */
+export async function countChanged(
+  ids: readonly MessageId[],
+  change: (part: readonly MessageId[]) => Promise<readonly Row[]>,
+): Promise<Changed> {
+  const { results, refused } = await changeInParts(ids, change);
+  const [first] = refused.values();
+  return { changed: results.reduce((sum, rows) => sum + countOf(rows, "changed"), 0), refusal: first?.message };
 }
-
-/** A chosen row that a trigger of the owner left as it was, without an error. */
-export interface SkippedRow {
-  readonly id: MessageId;
-  readonly key: string | null;
-}
-
-/** Whether a row must wait, as a skipped one may be in front of it. */
-export const isBehind = (skipped: readonly SkippedRow[], key: string | null): boolean =>
-  key !== null && skipped.some((row) => row.key === key);
-
-export const SKIPPED_REASON = "a trigger on the table drops what is written to the row: it returns NULL or OLD";
-
-/** Rows that this process leaves out of its claims for a while, because the database refuses each claim of them. */
-export class Quarantine {
-  readonly #clock: Clock;
-  readonly #until = new Map<MessageId, number>();
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
-
-  ids(): readonly MessageId[] {
-    if (this.#until.size === 0) return [];
-    const now = this.#clock.monotonic();
-    for (const [id, until] of this.#until) if (until <= now) this.#until.delete(id);
-    return [...this.#until.keys()];
-  }
-
-  /** @returns the rows with the reason. They are known: no search is needed, and no other row suffers */
-  addSkipped(rows: readonly SkippedRow[]): readonly RefusedRow[] {
-    const refused = rows.map(({ id }) => ({ id, reason: SKIPPED_REASON }));
-    this.add(refused);
-    return refused;
-  }
-
-  add(rows: readonly RefusedRow[], ms = QUARANTINE_MS): void {
-    const until = this.#clock.monotonic() + ms;
-    for (const { id } of rows) this.#until.set(id, until);
-  }
-
-  /**
-   * After a failed claim: finds the due rows that the database refuses to let be claimed, and quarantines them.
-   *
-   * @param claims how to find the rows
-   * @throws the failure when it is not a refusal, or when no refused row is found; StoreError `schema` when the table is
-   *   the cause
-   */
-  async addRefused({ nextPage, tryClaim, accepted }: TrialClaims, failure: unknown): Promise<readonly RefusedRow[]> {
-    if (!isRefused(failure)) throw failure;
-    const startedAt = this.#clock.monotonic();
-    const known = this.ids();
-    const refused: RefusedRow[] = [];
-    let tried = 0;
-    let isSound = false;
-    for (let page = 0; page < MAX_PAGES && refused.length < MAX_REFUSED; page += 1) {
-      const rows = await nextPage(page === 0 ? MOST_TRIED : TRIAL_ROWS);
-      if (rows.length === 0) break;
-      const unknown = rows.filter((id) => !known.includes(id));
-      tried += unknown.length;
-      const found = await changeInParts(unknown, tryClaim);
-      for (const [id, { message }] of found.refused) refused.push({ id, reason: message });
-      const [first] = found.refused.values();
-      if (first !== undefined && tried === refused.length && !isSound) {
-        await requireSound(first, accepted);
-        isSound = true;
-      }
-      if (page > 0 && refused.length > 0 && tried > refused.length) break;
-    }
-    if (refused.length === 0) throw failure;
-    // A search may take long, as for a row that the database needs seconds for: it must not be most of what is done.
-    this.add(refused, Math.max(QUARANTINE_MS, SEARCH_SHARE * (this.#clock.monotonic() - startedAt)));
-    return refused;
-  }
-}
-
-/** How the search for refused rows reaches the table. */
-export interface TrialClaims {
-  /** The next due rows in order, up to `limit`; empty behind the last. */
-  nextPage(limit: number): Promise<readonly MessageId[]>;
-  /** Claims the rows and rolls that back. @throws StoreError when the database refuses one of them */
-  tryClaim(ids: readonly MessageId[]): Promise<unknown>;
-  /** Claims the row that was finished last, and rolls that back. @returns false without one @throws StoreError */
-  accepted(): Promise<boolean>;
-}
-
-const TRIAL_ROWS = 200;
-/** As long as a lease: after the trigger is fixed no restart is needed. */
-const QUARANTINE_MS = 30_000;
-/** How many times as long as it was searched for, at least, a row is left out. */
-const SEARCH_SHARE = 10;
-const MAX_PAGES = 50;
-/** Most that one search finds: the next claim leaves these out and finds those behind them. */
-const MAX_REFUSED = 1000;
 
 /** What identifies a received message. */
 interface Keyed {
@@ -313,18 +229,4 @@ export function inKeyOrder<T extends Keyed>(rows: readonly T[]): readonly T[] {
 function byCodeUnits(a: string, b: string): number {
   if (a === b) return 0;
   return a < b ? -1 : 1;
-}
-
-/** The servers from which the buckets of received rows are known, each once. */
-export function serversOf(rows: readonly NewInboxRow[]): readonly string[] {
-  const servers = new Set<string>();
-  for (const { bucketsOn } of rows) if (bucketsOn !== undefined) servers.add(bucketsOn);
-  return [...servers];
-}
-
-/** The buckets of received rows, each once and in order; none without cells. */
-export function bucketsOf(rows: readonly NewInboxRow[]): readonly number[] {
-  const buckets = new Set<number>();
-  for (const { bucket } of rows) if (bucket !== undefined) buckets.add(bucket);
-  return [...buckets].sort((a, b) => a - b);
 }

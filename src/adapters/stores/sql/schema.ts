@@ -21,18 +21,27 @@ export interface FoundColumn {
   readonly nullable: boolean;
   /** Most characters of a text; null for no limit. */
   readonly length: number | null;
-  /** The database itself gives it each value, and takes none. */
-  readonly isGenerated: boolean;
 }
 
-/** A rule that rewrites statements on a table, as PostgreSQL has them. */
-interface RewriteRule {
-  /** Quoted. */
+/** What changes statements on a table, or hides rows from them. */
+export interface Obstacle {
+  readonly kind: keyof typeof OBSTACLES;
   readonly name: string;
-  readonly on: "INSERT" | "UPDATE" | "DELETE";
-  /** One other statement runs instead, always: that works, but with `ON CONFLICT`. */
-  readonly replaces: boolean;
+  /** The statement that removes it. */
+  readonly remedy: string;
 }
+
+const OBSTACLES = {
+  view: () => "is not a table, and the service locks and changes rows: name the table behind it, or drop it with",
+  rule: (name: string) =>
+    `has the rule ${name}, which rewrites statements of the service: use a trigger that returns the row, and drop the rule with`,
+  trigger: (name: string) =>
+    `has the trigger ${name}, which runs instead of statements of the service: use an AFTER trigger, and drop this one with`,
+  generated: (name: string) =>
+    `has the column ${name}, whose values the database generates and the service writes: change it with`,
+  policy: () =>
+    "has row level security that is active for this user, and hidden rows would wait for ever: give the user BYPASSRLS, or run",
+} as const;
 
 /** What a column must be for the statements to work, and how the bundled table has it. */
 export interface ColumnRule {
@@ -50,6 +59,9 @@ export interface ColumnRule {
   /** An owner's table may do without it. */
   readonly isOptional?: boolean;
 }
+
+/** Characters of the longest `last_error`: a reason, who discarded the row and why, and the reason before it. */
+export const LONGEST_ERROR = 5000;
 
 /** The rules for the columns of the table of the destinations, from those for each kind of column. */
 export function destinationRules(
@@ -89,8 +101,6 @@ export interface Remedies {
   /** Gives a column its type. @param found as it is now */
   retype(rule: ColumnRule, column: string, found: FoundColumn): string;
   forbidNull(rule: ColumnRule, column: string): string;
-  /** Lets the column of {@link FoundColumn.isGenerated} take values. */
-  ungenerate(rule: ColumnRule, column: string): string;
 }
 
 /** What the check needs from a database, and how the database writes statements that repair a table. */
@@ -101,16 +111,13 @@ export interface SchemaDialect {
   };
   quote(identifier: string): string;
   literal(text: string): string;
-  /** What settings of the user's sessions keep statements from working. */
+  /** What settings of the user's sessions keep statements from working. @throws ConfigError if it is another engine */
   settingProblems?(): Promise<readonly ConfigProblem[]>;
   /** The columns of a table by name; undefined without a table. */
   columns(table: CheckedTable, names: readonly string[]): Promise<ReadonlyMap<string, FoundColumn> | undefined>;
-  /** Undefined for a view, whose indexes are those of the tables behind it. */
-  indexes(table: CheckedTable, names: readonly string[]): Promise<readonly FoundIndex[] | undefined>;
-  /** Those that are in force. */
-  rewriteRules(table: CheckedTable): Promise<readonly RewriteRule[]>;
-  /** Whether policies of the table apply to this user: they hide rows from it. */
-  hidesRows(table: CheckedTable): Promise<boolean>;
+  indexes(table: CheckedTable, names: readonly string[]): Promise<readonly FoundIndex[]>;
+  /** @param columns those that statements write */
+  obstacles(table: CheckedTable, columns: readonly string[]): Promise<readonly Obstacle[]>;
   /** A row with a column for each right, in lower case, true or 1 where the user has it. */
   rights(table: CheckedTable): Promise<Row | undefined>;
   remedies(table: CheckedTable): Remedies;
@@ -147,12 +154,13 @@ export class TableCheck {
   /** As `SchemaStore.checkColumns`. @returns whether the destinations' table is checked and can be used */
   async check(tables: CheckedTables | undefined, needs: SchemaNeeds): Promise<boolean> {
     const checked = tables ?? ["inbox", "outbox", "destinations"];
-    const problems = await Promise.all([
-      this.#dialect.settingProblems?.() ?? [],
+    const ofSettings = (await this.#dialect.settingProblems?.()) ?? [];
+    const ofTables = await Promise.all([
       checked.includes("inbox") ? this.#inboxProblems() : [],
       checked.includes("outbox") ? this.#outboxProblems(checked.includes("inbox")) : [],
     ]);
-    const all = [...problems.flat(), ...(needs.expiry === true ? this.#expiryProblems() : [])];
+    const ofExpiry = needs.expiry === true ? this.#expiryProblems() : [];
+    const all = [...ofSettings, ...ofTables.flat(), ...ofExpiry];
     if (all.length > 0) throw new ConfigError(all);
     if (!checked.includes("destinations")) return false;
     return destinationsAvailable(await this.#destinationTable(), needs.destinations ?? false, this.#log);
@@ -174,38 +182,25 @@ export class TableCheck {
     return Object.values<string | null>(this.#names[which]).filter((name) => name !== null);
   }
 
-  /** @param readOnly keys of columns that no statement of this process writes */
-  #columnProblems(
+  /** @param unwritten keys of columns that no statement of this process writes */
+  async #problems(
     table: CheckedTable,
     found: ReadonlyMap<string, FoundColumn>,
-    readOnly: readonly string[],
-  ): readonly ConfigProblem[] {
+    unwritten: readonly string[],
+  ): Promise<readonly ConfigProblem[]> {
     const names: Readonly<Record<string, string | null>> = this.#names[table.which];
     const rules: Readonly<Record<string, ColumnRule>> = this.#dialect.rules[table.which];
-    return columnProblems(table, names, found, rules, this.#dialect.remedies(table), readOnly);
-  }
-
-  /** Of what comes between the statements and the rows. @param written the statements that this process makes on the table, besides deletes */
-  async #rewriteProblems(table: CheckedTable, written: readonly string[]): Promise<readonly ConfigProblem[]> {
-    const problems: ConfigProblem[] = [];
-    if (await this.#dialect.hidesRows(table)) {
-      const message = `row level security is active for this user on the table ${table.name}, and rows that it hides would wait for ever: give the user BYPASSRLS, or run\n      ALTER TABLE ${table.name} DISABLE ROW LEVEL SECURITY;`;
-      problems.push({ path: `database.${table.which}TableName`, message });
-    }
-    for (const { name, on, replaces } of await this.#dialect.rewriteRules(table)) {
-      if (replaces && !(table.which === "inbox" && on === "INSERT")) continue;
-      const remedy = `DROP RULE ${name} ON ${table.name};`;
-      if (written.includes(on)) {
-        const message = `the table ${table.name} has the rule ${name} on ${on}, beside which the statements of the service do not run: use a trigger, and drop the rule with\n      ${remedy}`;
-        problems.push({ path: `database.${table.which}TableName`, message });
-      } else if (on === "DELETE") {
-        this.#log.warn(
-          { rule: name, remedy },
-          `the ${table.which} table has a rule on DELETE: retention fails beside it`,
-        );
-      }
-    }
-    return problems;
+    const written = Object.entries(names).flatMap(([key, name]) =>
+      name === null || unwritten.includes(key) ? [] : [name],
+    );
+    const obstacles = await this.#dialect.obstacles(table, written);
+    return [
+      ...columnProblems(table, names, found, rules, this.#dialect.remedies(table)),
+      ...obstacles.map(({ kind, name, remedy }) => ({
+        path: `database.${table.which}TableName`,
+        message: `the table ${table.name} ${OBSTACLES[kind](name)}\n      ${remedy}`,
+      })),
+    ];
   }
 
   #expiryProblems(): readonly ConfigProblem[] {
@@ -225,23 +220,22 @@ export class TableCheck {
       if (rule.isOptional !== true || column === null || found.has(column)) return [];
       return [[key, this.#dialect.remedies(table).add(rule, column)]];
     });
-    return Object.fromEntries(remedies);
+    const missing: Readonly<Record<string, string>> = Object.fromEntries(remedies);
+    // Without the hash of the routes every destination would count as pinned: both are used, or none.
+    const pair = ["destination", "routes"].flatMap((key) => missing[key] ?? []).join(" ");
+    return pair === "" ? missing : { ...missing, destination: pair, routes: pair };
   }
 
   async #inboxProblems(): Promise<readonly ConfigProblem[]> {
     const table = this.table("inbox");
     const found = await this.#dialect.columns(table, this.#columnNames(table));
     if (found === undefined) return [missingTable(table)];
-    const problems = [
-      ...this.#columnProblems(table, found, ["expiresAt"]),
-      ...(await this.#rewriteProblems(table, ["INSERT", "UPDATE"])),
-    ];
+    const problems = await this.#problems(table, found, []);
     if (problems.length > 0) return problems;
     this.missing = { ...this.missing, inbox: this.#optionalRemedies(table, found) };
     const { id, source, idempotencyKey, createdAt, scheduledAt, state, consumption } = this.#names.inbox;
     const { quote: q, literal, withoutInboxKey, relayIndexes } = this.#dialect;
     const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
-    if (indexes === undefined) return [];
     this.#checkId(table, id, indexes);
     const waits = `WHERE ${q(state)} = ${literal("pending")} AND ${q(consumption)} = ${literal("push")}`;
     const putOff = relayIndexes.length > 1 ? ` AND ${q(scheduledAt)} > ${q(createdAt)}` : "";
@@ -267,16 +261,13 @@ export class TableCheck {
     const table = this.table("outbox");
     const found = await this.#dialect.columns(table, this.#columnNames(table));
     if (found === undefined) return [missingTable(table)];
-    const problems = [
-      ...this.#columnProblems(table, found, isRelayedInto ? NEVER_WRITTEN : [...NEVER_WRITTEN, ...WRITTEN_BY_RELAY]),
-      ...(await this.#rewriteProblems(table, isRelayedInto ? ["INSERT", "UPDATE"] : ["UPDATE"])),
-    ];
+    const unwritten = isRelayedInto ? NEVER_WRITTEN : [...NEVER_WRITTEN, ...WRITTEN_BY_RELAY];
+    const problems = await this.#problems(table, found, unwritten);
     if (problems.length > 0) return problems;
     this.missing = { ...this.missing, outbox: this.#optionalRemedies(table, found) };
-    const { id, sequence, state, key } = this.#names.outbox;
+    const { id, sequence, state, key, destination } = this.#names.outbox;
     const { quote: q, literal, sequenceIndexes } = this.#dialect;
     const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
-    if (indexes === undefined) return [];
     this.#checkId(table, id, indexes);
     const bySequence = sequenceIndexes.map((of) => `(${q(sequence)}) WHERE ${q(state)} = ${literal(of)}`);
     this.#checkIndex(table, indexes, sequence, state, bySequence);
@@ -284,6 +275,11 @@ export class TableCheck {
     this.#checkIndex(table, indexes, key, state, [
       `(${q(key)}, ${q(sequence)}) WHERE ${unfinished} AND ${q(key)} IS NOT NULL`,
     ]);
+    if (destination === null) return [];
+    const inQueues = `(${q(destination)}, ${q(sequence)}) WHERE ${q(state)} = ${literal("pending")}`;
+    const columns = this.missing.outbox.destination;
+    if (columns === undefined) this.#checkIndex(table, indexes, destination, state, [inQueues]);
+    else this.#log.warn({ remedy: `${columns} ${this.#dialect.createIndex(table, destination, inQueues)}` }, ONE_QUEUE);
     return [];
   }
 
@@ -344,14 +340,11 @@ export class TableCheck {
   }
 }
 
-/** Keys of the outbox's columns that the service does not write, or only for a replay. */
-const NEVER_WRITTEN = [
-  "sequence",
-  "aggregateType",
-  "createdAt",
-  "expiresAt",
-  "destinationOverride",
-] as const satisfies readonly (keyof TableNames["outbox"])[];
+const ONE_QUEUE =
+  "the outbox table has no columns for the destination of a row and for the routes that chose it: all rows are one queue, in which one destination that is held up can delay the others, and no row can be sent to a destination of its own";
+
+/** Keys of the outbox's columns that the service does not write. */
+const NEVER_WRITTEN = ["sequence", "aggregateType"] as const satisfies readonly (keyof TableNames["outbox"])[];
 const WRITTEN_BY_RELAY = [
   "id",
   "topic",
@@ -373,7 +366,6 @@ function missingTable({ which, name }: CheckedTable): ConfigProblem {
  *
  * @param names key of `database.columnMapping` to the column's name
  * @param found the columns that are there, by name
- * @param readOnly keys of columns that no statement writes
  */
 function columnProblems<K extends string>(
   table: CheckedTable,
@@ -381,7 +373,6 @@ function columnProblems<K extends string>(
   found: ReadonlyMap<string, FoundColumn>,
   rules: Readonly<Record<K, ColumnRule>>,
   remedies: Remedies,
-  readOnly: readonly string[] = [],
 ): readonly ConfigProblem[] {
   return (Object.entries(names) as [K, string | null][]).flatMap(([key, column]) => {
     if (column === null) return [];
@@ -407,10 +398,6 @@ function columnProblems<K extends string>(
     if (is.length !== null && is.length < (rule.leastLength ?? 0)) {
       const what = `has the column "${column}" for ${is.length} characters, and the service writes up to ${rule.leastLength}: change it with`;
       return [problem(what, remedies.retype(rule, column, is))];
-    }
-    if (is.isGenerated && !readOnly.includes(key)) {
-      const what = `has the column "${column}", whose values the database generates, and the service writes it: let it take values with`;
-      return [problem(what, remedies.ungenerate(rule, column))];
     }
     if (is.nullable && rule.notNull === true) {
       const what = `allows NULL in the column "${column}", and a row without it could never be delivered: forbid it with`;
@@ -521,16 +508,8 @@ export function migrationsDirectory(database: "postgresql" | "sqlserver"): strin
 }
 
 /** The statement that makes the table of the destinations, as the bundled migration has it. @param name quoted, and qualified */
-const destinationTableStatement = (database: "postgresql" | "sqlserver", name: string): string =>
-  tableStatement(database, "007.do.destinations.sql", name);
-
-/** The same of the table of the buckets. */
-export const bucketTableStatement = (database: "postgresql" | "sqlserver", name: string): string =>
-  tableStatement(database, "015.do.buckets.sql", name);
-
-/** @param file a migration that makes one table and nothing else */
-function tableStatement(database: "postgresql" | "sqlserver", file: string, name: string): string {
-  const script = readFileSync(join(migrationsDirectory(database), file), "utf8");
+function destinationTableStatement(database: "postgresql" | "sqlserver", name: string): string {
+  const script = readFileSync(join(migrationsDirectory(database), "007.do.destinations.sql"), "utf8");
   const statement = script.replace(/--.*$/gm, "").replace(/\s+/g, " ").trim();
   return statement.replace(/^CREATE TABLE (?:IF NOT EXISTS )?\w+/, `CREATE TABLE ${name}`);
 }

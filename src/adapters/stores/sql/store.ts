@@ -1,6 +1,7 @@
 import type { Log } from "../../../ports/runtime.ts";
 import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { type CellStatements, cellOfDatabase } from "./cell.ts";
 import { type DestinationStatements, destinationStore } from "./destinations.ts";
 import { type RetentionStatements, retentionStore } from "./finishedRows.ts";
 import type { SqlHistory, WithHistory } from "./history.ts";
@@ -11,15 +12,14 @@ import type { StatementRunner } from "./rows.ts";
 import type { TableCheck } from "./schema.ts";
 
 /** The parts whose statements depend on an owner's columns. */
-export type Facets = Pick<
-  Store,
-  "inbox" | "outbox" | "pull" | "messages" | "operations" | "parked" | "replay" | "buckets"
->;
+export type Facets = Pick<Store, "inbox" | "outbox" | "pull" | "messages" | "operations" | "parked" | "replay">;
 
 /** What a database brings to its store. */
 interface Database<S> {
-  readonly pool: StatementRunner<S> & { usage(): ReturnType<Store["poolUsage"]>; close(): Promise<void> };
+  readonly pool: StatementRunner<S> & { close(): Promise<void> };
+  readonly connections: Store["connections"];
   readonly ping: S;
+  readonly cell: CellStatements<S>;
   readonly destinations: DestinationStatements<S>;
   readonly history: SqlHistory<S>;
   readonly journal: JournalStatements<S>;
@@ -57,6 +57,7 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
     ...database.facets,
     destinations,
     history,
+    histories: [history],
     journal: journalStore(pool, database.journal),
     jobs: jobStore(pool, database.jobs),
     retention: retentionStore(pool, database.retention, history),
@@ -68,10 +69,11 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
         Object.assign(store, await database.checkedFacets());
       },
       destinationFault: () => check.destinationFault(),
+      ...cellOfDatabase(pool, database.cell),
     },
     waitUntilReady: (timeoutMs, signal) => untilAnswered(ping, timeoutMs, signal, clock, log),
     ping,
-    poolUsage: () => pool.usage(),
+    connections: database.connections,
     onOutboxWake: async (listener, sharesWatch) => await wake?.listen(listener, sharesWatch),
     announceOutbox: () => wake?.announce(),
     isOutboxWatched: () => watch?.isOthers === true,

@@ -21,6 +21,8 @@ export interface Trial<T, R> {
  * table is the cause, and all rows wait.
  */
 export class Verdict {
+  /** Batches in turn that were dropped whole. */
+  #droppedInTurn = 0;
   /** The last failure of a batch without a row that passed. */
   #doubt: { readonly refusal: StoreError; readonly accepted: () => Promise<boolean> } | undefined;
 
@@ -61,7 +63,13 @@ export class Verdict {
 
   /** A batch has passed. */
   passed(): void {
+    this.wrote(1, 0);
+  }
+
+  /** A batch has passed. @param dropped rows that a trigger of the owner has dropped without an error */
+  wrote(rows: number, dropped: number): void {
     this.#doubt = undefined;
+    this.#droppedInTurn = rows === 0 && dropped > 0 ? this.#droppedInTurn + 1 : 0;
   }
 
   /** A batch has failed. @param accepted see {@link Trial} @returns the failure */
@@ -70,8 +78,12 @@ export class Verdict {
     return failure;
   }
 
-  /** @throws StoreError while nothing has passed since a batch failed, and the row that passed last fails */
+  /**
+   * @throws StoreError while nothing has passed since a batch failed, and the row that passed last fails; or when every
+   *   row of the last two batches was dropped
+   */
   async check(): Promise<void> {
+    if (this.#droppedInTurn > 1) throw new StoreError("schema", `${SKIPPED_REASON}; it drops every row: ${REMEDY}`);
     if (this.#doubt !== undefined) await isAccepted(this.#doubt.refusal, this.#doubt.accepted);
   }
 }
@@ -99,12 +111,16 @@ async function isAccepted(refusal: StoreError, accepted: () => Promise<boolean>)
 }
 
 function troubleOf({ message }: StoreError, why: string): StoreError {
-  const remedy = "correct the table (partitions, sequence, triggers, policies, constraints)";
-  return new StoreError("schema", `${message}; ${why}: the row is not to blame, and all wait until you ${remedy}`);
+  return new StoreError("schema", `${message}; ${why}: the row is not to blame, and all wait until you ${REMEDY}`);
 }
 
+const REMEDY = "correct the table (partitions, sequence, triggers, policies, constraints)";
+
+/** Why a row of the code `skipped` was not written. */
+export const SKIPPED_REASON = "a trigger on the table drops what is written to the row: it returns NULL or OLD";
+
 /** Nothing is decided about such rows: they are tried again. */
-const MAY_PASS: ReadonlySet<StoreErrorCode> = new Set(["busy", "skipped"]);
+const MAY_PASS: ReadonlySet<StoreErrorCode> = new Set(["busy"]);
 
 /** Refused rows of a batch without any that passes, before the others are left untried: a default batch of the relay. */
-export const MOST_TRIED = 100;
+const MOST_TRIED = 100;

@@ -1,9 +1,7 @@
 import type { Outcome } from "../../../model/rows.ts";
-import type { ClaimScope } from "../../../ports/store.ts";
-import type { ClaimStatements, ScopedClaims, UnscopedClaims } from "../sql/claims.ts";
+import type { ClaimStatement, ClaimStatements } from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
 import { attemptsOf, delayOf, STATE_AFTER } from "../sql/outcomes.ts";
-import type { Routing } from "../sql/routing.ts";
 import { idsOf } from "../sql/rows.ts";
 import {
   BATCH,
@@ -11,17 +9,16 @@ import {
   BY_ID,
   COLLATED,
   COMMIT,
-  destinationOf,
   expiresInMs,
   hasCome,
   NAMED_IDS,
   NOW,
   ONE_BY_ONE,
-  overrideOf,
   PARKED_AT,
   placeFrom,
   placeNames,
   placeTypes,
+  routedColumns,
   setBack,
   TO_CHANGE,
   TO_READ,
@@ -32,10 +29,9 @@ import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** Conditions and expressions that the statements on the outbox share. @param names already quoted */
-export function outboxParts(names: TableNames, routing: Routing) {
+export function outboxParts(names: TableNames) {
   const table = names.outboxTable;
   const c = names.outbox;
-  const destinationIn = (row: string): string => destinationOf(routing, c, row);
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
   /**
    * `scheduled_at` of a claimed row that goes back unattempted: never ahead of its new `updated_at`, or later rows of
@@ -43,30 +39,60 @@ export function outboxParts(names: TableNames, routing: Routing) {
    */
   const scheduledAtGivenBack = `CASE WHEN o.${c.scheduledAt} > @now THEN @now ELSE o.${c.scheduledAt} END`;
   const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
-  return { table, c, destinationIn, unclaimed, scheduledAtGivenBack, isDue };
+  return { table, c, unclaimed, scheduledAtGivenBack, isDue };
 }
 
 /** The statements that claim outbox rows, and close the claims with their outcomes. */
 export function claimStatements(
   names: TableNames,
-  { table, c, destinationIn, unclaimed, scheduledAtGivenBack, isDue }: ReturnType<typeof outboxParts>,
+  { table, c, unclaimed, scheduledAtGivenBack, isDue }: ReturnType<typeof outboxParts>,
 ): ClaimStatements<Statement> {
+  const hasQueues = c.destination !== null && c.routes !== null;
+
   /**
    * For a pending row that is not a candidate: it is not scheduled ahead, so the later rows of its key wait for it. It
    * is due by a clock read after the candidates, or was due when it was inserted or replayed, whatever the clock did
    * since. Few rows are scheduled ahead; only for those the row itself is read, beyond the index.
+   *
+   * @param f an alias for that row, with its hints
    */
-  const holdsBack = `CASE WHEN o.${c.attempt} > 0 OR ${hasCome(`o.${c.scheduledAt}`, "@lookedAt")} THEN 1
-      WHEN EXISTS (SELECT 1 FROM ${table} f WHERE f.${c.sequence} = o.${c.sequence}
+  const holdsBack = (row: string, clock: string, f = "f"): string =>
+    `CASE WHEN ${row}.${c.attempt} > 0 OR ${hasCome(`${row}.${c.scheduledAt}`, clock)} THEN 1
+      WHEN EXISTS (SELECT 1 FROM ${table} ${f} WHERE f.${c.sequence} = ${row}.${c.sequence}
         AND (f.${c.scheduledAt} <= f.${c.createdAt} OR f.${c.scheduledAt} <= f.${c.updatedAt})) THEN 1
       ELSE 0 END = 1`;
 
+  /** Letter for letter, whatever the collation; the dot keeps spaces at the end. NULL counts as empty. */
+  const goesTo = (row: string, destination: string): string =>
+    `CONCAT(${row}.${c.destination}, N'.') = CONCAT(${destination}, N'.') ${COLLATED}`;
+  /** A further condition: the rows of a queue. @param destination undefined if no destination counts */
+  const inQueue = (destination: string | undefined): string =>
+    destination === undefined
+      ? ""
+      : ` AND o.${c.destination} = ${destination} ${COLLATED} AND ${goesTo("o", destination)}`;
+  const isAccepted = `NOT EXISTS (SELECT 1 FROM @except x WHERE x.id = o.${c.id})`;
+
   /**
-   * One claim; for free rows and stops see the claim of PostgreSQL. `@from` first sequence, `@limit` rows, `@maxBytes`
-   * bytes, `@token`, `@leaseMs`, `@heldTokens` tokens of claims that this process holds (JSON array). Returns two
-   * result sets: the counts, then the claimed rows in order.
+   * Whether this process holds a row in flight: then it stops only rows that go elsewhere.
    *
-   * - positions: due rows in order, except those that another claim has locked.
+   * @param destination of the later rows; undefined if it does not count
+   */
+  const isHeld = (row: string, destination?: string): string =>
+    `EXISTS (SELECT 1 FROM @held h WHERE h.token = ${row}.${c.claimToken}${
+      destination === undefined ? "" : ` AND ${goesTo(row, destination)}`
+    })`;
+
+  /** @param row with the `destination` of a row that `is_new` */
+  const labelBy = (row: string): string =>
+    `${c.destination} = CASE WHEN ${row}.is_new = 1 THEN ${row}.destination ${COLLATED} ELSE o.${c.destination} END,
+  ${c.routes} = CASE WHEN ${row}.is_new = 1 AND ${row}.destination IS NOT NULL THEN @routes ELSE o.${c.routes} END`;
+
+  /**
+   * One claim; see {@link CLAIM_PARAMETERS}. For free rows and stops see the claim of PostgreSQL. `@heldTokens`: JSON
+   * array, as all lists. Returns three result sets: the counts of each queue, the answer, the claimed rows in order.
+   *
+   * - positions: due rows of the queues in order, except those that another claim has locked; and rows to label
+   *   (`is_new`).
    * - candidates: those that could be locked as rows: the scan may lock the index entry alone. `run` is the first
    *   candidate of the row's key: keys are compared only in the table, under its collation.
    *
@@ -75,168 +101,208 @@ export function claimStatements(
    * before, and so was every earlier row of a replay, which moves rows in the order of their sequence. Should two
    * claims choose the same rows, the second one changes fewer rows than it chose, and rolls back.
    *
-   * Payloads are counted in UTF-16 code units, mostly the bytes of JSON, and read after the commit: no lock waits for
-   * their transfer.
+   * Payloads are counted in UTF-16 code units, mostly the bytes of JSON. Answers are read after the commit: no lock
+   * waits for their transfer.
    */
-  const claim = (positions: string, declarations = ""): string => `
+  const claim = (
+    [of, parameters]: readonly [of: string, parameters: string],
+    isOneQueue: boolean,
+    { declarations = "", positions, noted = "", morePositions = "", labelling = "", answer }: Choice,
+  ): ClaimStatement<Statement> => {
+    const choice = (note: string): string => `
 ${BATCH}
 ${NOW}
-DECLARE @lost bit = 0;
 DECLARE @held TABLE (token uniqueidentifier NOT NULL);
-DECLARE @positions TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
-DECLARE @candidates TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, bytes bigint NOT NULL, run bigint NULL,
-  PRIMARY KEY (sequence, id));
-DECLARE @stops TABLE (run bigint NOT NULL, sequence bigint NOT NULL);
-DECLARE @free TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, bytes_before bigint NOT NULL);
-DECLARE @claimed TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
-INSERT INTO @held (token) SELECT h.token FROM OPENJSON(@heldTokens) WITH (token uniqueidentifier '$') h;${declarations}
-BEGIN TRANSACTION;
-INSERT INTO @positions (sequence, id)
-${positions};
-INSERT INTO @candidates (sequence, id, bytes, run)
-SELECT o.${c.sequence}, o.${c.id}, COALESCE(DATALENGTH(o.${c.payload}) / DATALENGTH(N'x'), 0),
+DECLARE @except TABLE (id uniqueidentifier NOT NULL PRIMARY KEY);
+DECLARE @positions TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, destination ${NAME} NULL, is_new bit NOT NULL);
+DECLARE @candidates TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, destination ${NAME} NULL, is_new bit NOT NULL,
+  bytes bigint NOT NULL, run bigint NULL, PRIMARY KEY (sequence, id));
+DECLARE @stops TABLE (run bigint NOT NULL PRIMARY KEY, sequence bigint NOT NULL);
+DECLARE @free TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, destination ${NAME} NULL, is_new bit NOT NULL,
+  bytes_before bigint NOT NULL, PRIMARY KEY (sequence, id));
+INSERT INTO @held (token) SELECT h.token FROM OPENJSON(@heldTokens) WITH (token uniqueidentifier '$') h;
+INSERT INTO @except (id) SELECT DISTINCT x.id FROM OPENJSON(@exceptIds) WITH (id uniqueidentifier '$') x;${declarations}
+BEGIN TRANSACTION;${positions}${note}${morePositions}
+INSERT INTO @candidates (sequence, id, destination, is_new, bytes, run)
+SELECT o.${c.sequence}, o.${c.id}, p.destination, p.is_new, COALESCE(DATALENGTH(o.${c.payload}) / DATALENGTH(N'x'), 0),
   CASE WHEN o.${c.key} IS NOT NULL THEN MIN(o.${c.sequence}) OVER (PARTITION BY o.${c.key}) END
 FROM @positions p JOIN ${table} o ${BY_ID.take} ON o.${c.sequence} = p.sequence AND o.${c.id} = p.id
-WHERE ${isDue};
+WHERE ${isDue}${isOneQueue ? "" : ` AND (p.is_new = 1 OR ${goesTo("o", "p.destination")})`};
 DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
 INSERT INTO @stops (run, sequence)
-SELECT k.run, s.sequence
-FROM (SELECT run, MAX(sequence) AS last FROM @candidates WHERE run IS NOT NULL GROUP BY run) k
+SELECT k.run, MIN(s.sequence)
+FROM (
+  SELECT n.run, MIN(COALESCE(n.destination, N'')) AS destination, MAX(n.sequence) AS last FROM @candidates n
+  WHERE n.run IS NOT NULL GROUP BY n.run, CONCAT(n.destination, N'.')
+) k
 JOIN ${table} r ON r.${c.sequence} = k.run
 CROSS APPLY (
   SELECT TOP (1) o.${c.sequence} AS sequence
   FROM ${table} o
   WHERE o.${c.key} = r.${c.key} AND o.${c.key} IS NOT NULL AND o.${c.state} IN (N'pending', N'processing')
     AND o.${c.sequence} < k.last
-    AND (o.${c.state} = N'processing' OR ${holdsBack})
-    AND NOT (o.${c.state} = N'processing' AND EXISTS (SELECT 1 FROM @held h WHERE h.token = o.${c.claimToken}))
+    AND (o.${c.state} = N'processing' OR ${holdsBack("o", "@lookedAt")})
+    AND NOT (o.${c.state} = N'processing' AND ${isHeld("o", isOneQueue ? undefined : "k.destination")})
     AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.sequence = o.${c.sequence})
   ORDER BY o.${c.sequence}
-) s;
-INSERT INTO @free (sequence, id, bytes_before)
-SELECT n.sequence, n.id, SUM(n.bytes) OVER (ORDER BY n.sequence, n.id ROWS UNBOUNDED PRECEDING) - n.bytes
+) s
+GROUP BY k.run;
+INSERT INTO @free (sequence, id, destination, is_new, bytes_before)
+SELECT n.sequence, n.id, n.destination, n.is_new, SUM(n.bytes) OVER (ORDER BY n.sequence, n.id ROWS UNBOUNDED PRECEDING) - n.bytes
 FROM @candidates n LEFT JOIN @stops s ON s.run = n.run
-WHERE s.sequence IS NULL OR n.sequence < s.sequence;
+WHERE s.sequence IS NULL OR n.sequence < s.sequence;`;
+    return {
+      chosen: statement(`outbox.rows chosen by a claim${of}(${ofChoice(parameters)})`)`${choice("")}
+ROLLBACK TRANSACTION;
+SELECT f.id FROM @free f WHERE f.bytes_before < @maxBytes${labelling === "" ? "" : " UNION SELECT u.id FROM @unlabelled u"};`,
+      claim: statement(`outbox.claim${of}(${parameters})`)`${choice(noted)}
+DECLARE @lost bit = 0;
+DECLARE @queues TABLE (queue ${NAME} NOT NULL, candidates int NOT NULL, held_back int NOT NULL, gap bigint NULL);
+DECLARE @claimed TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
+INSERT INTO @queues (queue, candidates, held_back, gap)
+SELECT q.queue, q.candidates, q.held_back, q.first_position - w.sequence
+FROM (
+  SELECT MIN(COALESCE(p.destination, N'')) AS queue, COUNT(*) AS candidates,
+    SUM(CASE WHEN n.id IS NOT NULL AND f.id IS NULL THEN 1 ELSE 0 END) AS held_back,
+    MIN(CASE WHEN p.is_new = 0 THEN p.sequence END) AS first_position
+  FROM @positions p
+  LEFT JOIN @candidates n ON n.sequence = p.sequence AND n.id = p.id
+  LEFT JOIN @free f ON f.sequence = p.sequence AND f.id = p.id
+  GROUP BY CONCAT(p.destination, N'.')
+) q
+OUTER APPLY (
+  SELECT TOP (1) o.${c.sequence} AS sequence FROM ${table} o ${TO_READ}
+  WHERE o.${c.state} = N'pending'${inQueue(isOneQueue ? undefined : "q.queue")} AND o.${c.sequence} >= @from
+  ORDER BY o.${c.sequence}
+) w;
 UPDATE o
 SET ${c.state} = N'processing', ${c.claimToken} = @token, ${c.claimedAt} = @now, ${c.updatedAt} = @now,
-  ${c.leaseExpiresAt} = DATEADD(millisecond, @leaseMs, @now)
+  ${c.leaseExpiresAt} = DATEADD(millisecond, @leaseMs, @now)${labelling === "" ? "" : `,\n  ${labelBy("f")}`}
 OUTPUT inserted.${c.sequence}, inserted.${c.id} INTO @claimed (sequence, id)
 FROM ${table} o ${BY_ID.change} JOIN @free f ON o.${c.sequence} = f.sequence AND o.${c.id} = f.id
 WHERE f.bytes_before < @maxBytes AND ${isDue};
-IF (SELECT COUNT(*) FROM @claimed) < (SELECT COUNT(*) FROM @free WHERE bytes_before < @maxBytes) SET @lost = 1;
-SELECT (SELECT COUNT(*) FROM @positions) AS positions, (SELECT MIN(sequence) FROM @positions) AS first_position,
-  (SELECT COUNT(*) FROM @candidates) - (SELECT COUNT(*) FROM @free) AS held_back, @lost AS lost;
+IF (SELECT COUNT(*) FROM @claimed) < (SELECT COUNT(*) FROM @free WHERE bytes_before < @maxBytes) SET @lost = 1;${labelling}
 IF @lost = 1 ROLLBACK TRANSACTION; ELSE COMMIT TRANSACTION;
-SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key} AS [key],
+SELECT q.queue, q.candidates, q.held_back, q.gap FROM @queues q;
+SELECT ${answer}, @lost AS lost;
+SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic, ${routedColumns(c, "o")}, o.${c.key} AS [key],
   o.${c.aggregateType} AS aggregate_type, o.${c.payload} AS payload, o.${c.headers} AS headers, o.${c.attempt} AS attempt,
   o.${c.maxAttempts} AS max_attempts, o.${c.createdAt} AS created_at, ${expiresInMs(c.expiresAt, "o")} AS expires_in_ms
 FROM @claimed n JOIN ${table} o ${BY_ID.read} ON o.${c.sequence} = n.sequence AND o.${c.id} = n.id
 WHERE o.${c.claimToken} = @token
-ORDER BY o.${c.sequence};`;
-
-  const claimParameters = "from bigint, limit int, maxBytes bigint, token uuid, leaseMs ms, heldTokens list";
-
-  const claims = (and: string, parameters: string): UnscopedClaims<Statement> => {
-    const inOrder: Statement = statement(`outbox.claim(${parameters})`)(
-      claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
-FROM ${table} o ${TO_CHANGE}
-WHERE ${isDue} AND o.${c.sequence} >= @from${and}
-ORDER BY o.${c.sequence}`),
-    );
-
-    /**
-     * Leaves out the rows of a key behind one in backoff, or one that has been in delivery for a second. The scan takes
-     * no locks: each row that it found behind a blocked key would stay locked.
-     */
-    const pastBlockedKeys: Statement = statement(`outbox.claim past blocked keys(${parameters})`)(
-      claim(`SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
-FROM ${table} o ${TO_READ}
-WHERE ${isDue} AND o.${c.sequence} >= @from${and}
-  AND NOT EXISTS (SELECT 1 FROM (
-    SELECT b.${c.key} AS blocked, b.${c.sequence} AS sequence FROM ${table} b ${TO_READ}
-    WHERE b.${c.state} = N'pending' AND b.${c.attempt} > 0 AND b.${c.scheduledAt} > @now AND b.${c.key} IS NOT NULL
-    UNION ALL
-    SELECT b.${c.key}, b.${c.sequence} FROM ${table} b ${TO_READ}
-    WHERE b.${c.state} = N'processing' AND b.${c.claimedAt} < DATEADD(second, -1, @now) AND b.${c.key} IS NOT NULL
-  ) k WHERE k.blocked = o.${c.key} AND k.sequence < o.${c.sequence})
-ORDER BY o.${c.sequence}`),
-    );
-    return {
-      claimInOrder: () => inOrder,
-      claimPastBlockedKeys: () => pastBlockedKeys,
-      sweepPastBlockedKeys: pastBlockedKeys,
+ORDER BY o.${c.sequence};`,
     };
   };
-
-  const withoutSome = `
-  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@quarantined) WITH (id uniqueidentifier '$') x WHERE x.id = o.${c.id})
-  AND NOT EXISTS (
-    SELECT 1 FROM OPENJSON(@quarantined) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id WHERE b.${c.key} = o.${c.key})`;
-
-  /** Keys and destinations are compared letter for letter, whatever the collation; the dot keeps spaces at the end. */
-  const isSame = (text: string, column: string): string =>
-    `CONCAT(${text}, N'.') = CONCAT(${column}, N'.') ${COLLATED}`;
-  const destinationsGiven = `
-DECLARE @some TABLE (destination nvarchar(max) ${COLLATED});
-INSERT INTO @some (destination) SELECT t.destination FROM OPENJSON(@destinations) WITH (destination nvarchar(max) ${COLLATED} '$') t;`;
-  const keysGiven = `
-DECLARE @exceptedKeys TABLE ([key] nvarchar(max) ${COLLATED});
-INSERT INTO @exceptedKeys ([key]) SELECT t.[key] FROM OPENJSON(@exceptKeys) WITH ([key] nvarchar(max) ${COLLATED} '$') t;`;
 
   /**
-   * Claims of a scope: `@to`, behind the last sequence to read, `@destinations` and `@exceptKeys`, JSON arrays,
-   * `@quarantined` as in `withoutSome`. For the keys that they leave out see the claims of PostgreSQL.
+   * `@destinations` with `@rooms`: the queues, the first ones first, and the most rows of each. `@labelledIds` with
+   * `@labels` and `@wanted`: rows to label by the routes of the hash `@routes`, and whether each is claimed if it can be.
    */
-  const inScope = (which: ClaimScope["which"]): ScopedClaims<Statement> => {
-    const goesThere = (row: string): string =>
-      `${which === "only" ? "" : "NOT "}EXISTS (SELECT 1 FROM @some t WHERE ${isSame("t.destination", destinationIn(row))})`;
-    const positions = (and: string, order: string): string => `SELECT TOP (@limit) o.${c.sequence}, o.${c.id}
-FROM ${table} o ${TO_READ}
-WHERE ${isDue} AND o.${c.sequence} >= @from AND o.${c.sequence} < @to${and}
-  AND ${goesThere("o")}
-  AND NOT EXISTS (SELECT 1 FROM @exceptedKeys x WHERE o.${c.key} IS NOT NULL AND ${isSame("x.[key]", `o.${c.key}`)})${withoutSome}
-  AND NOT EXISTS (SELECT 1 FROM (
-    SELECT TOP (1) CASE
-      WHEN b.${c.state} = N'processing' THEN CASE WHEN b.${c.claimedAt} < DATEADD(second, -1, @now) THEN 1 ELSE 0 END
-      WHEN b.${c.sequence} < @from OR b.${c.attempt} > 0 AND b.${c.scheduledAt} > @now THEN 1
-      WHEN ${goesThere("b")} THEN 0 ELSE 1 END AS is_blocked
+  const inOrderByQueue = (): ClaimStatement<Statement> =>
+    claim(["", IN_ORDER_PARAMETERS], false, {
+      declarations: `
+DECLARE @pending nvarchar(20) = N'pending';
+DECLARE @asked TABLE (turn int NOT NULL PRIMARY KEY, destination ${NAME} NOT NULL, room int NOT NULL);
+INSERT INTO @asked (turn, destination, room)
+SELECT CONVERT(int, d.[key]), d.[value], CONVERT(int, r.[value])
+FROM OPENJSON(@destinations) d JOIN OPENJSON(@rooms) r ON r.[key] = d.[key]
+${READ_ONCE};
+DECLARE @labelled TABLE (id uniqueidentifier NOT NULL PRIMARY KEY, destination ${NAME} NULL, is_wanted bit NOT NULL);
+INSERT INTO @labelled (id, destination, is_wanted)
+SELECT CONVERT(uniqueidentifier, i.[value]), l.[value], CONVERT(bit, w.[value])
+FROM OPENJSON(@labelledIds) i JOIN OPENJSON(@labels) l ON l.[key] = i.[key] JOIN OPENJSON(@wanted) w ON w.[key] = i.[key]
+${READ_ONCE};
+DECLARE @unlabelled TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, destination ${NAME} NULL, is_wanted bit NOT NULL);`,
+      positions: `
+INSERT INTO @unlabelled (sequence, id, destination, is_wanted)
+SELECT o.${c.sequence}, o.${c.id}, l.destination, CASE WHEN l.is_wanted = 1 AND ${hasCome(`o.${c.scheduledAt}`)} THEN 1 ELSE 0 END
+FROM @labelled l JOIN ${table} o ${BY_ID.take} ON o.${c.id} = l.id
+WHERE o.${c.state} = @pending AND o.${c.destination} IS NULL
+${ONE_BY_ONE};
+INSERT INTO @positions (sequence, id, destination, is_new)
+SELECT u.sequence, u.id, u.destination, 1 FROM @unlabelled u WHERE u.is_wanted = 1;
+INSERT INTO @positions (sequence, id, destination, is_new)
+SELECT TOP (@limit) q.sequence, q.id, a.destination, 0
+FROM @asked a
+CROSS APPLY (
+  SELECT TOP (a.room) o.${c.sequence} AS sequence, o.${c.id} AS id
+  FROM ${table} o ${TO_CHANGE}
+  WHERE ${isDue}${inQueue("a.destination")} AND o.${c.sequence} >= @from AND ${isAccepted}
+  ORDER BY o.${c.sequence}
+) q
+ORDER BY a.turn;`,
+      labelling: `
+UPDATE o
+SET ${c.destination} = u.destination, ${c.routes} = @routes
+FROM ${table} o ${BY_ID.change} JOIN @unlabelled u ON o.${c.sequence} = u.sequence AND o.${c.id} = u.id
+WHERE u.destination IS NOT NULL AND NOT EXISTS (SELECT 1 FROM @claimed n WHERE n.sequence = u.sequence AND n.id = u.id);`,
+      answer: `CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ}
+  WHERE o.${c.state} = N'pending' AND o.${c.destination} IS NULL AND o.${c.sequence} >= COALESCE(@lookedTo, @from) AND ${isAccepted}) THEN 1 ELSE 0 END AS has_unlabelled,
+  (SELECT COUNT(*) FROM @unlabelled) AS labelled`,
+    });
+
+  const inOrderOfAll = claim([" of all", CLAIM_PARAMETERS], true, {
+    positions: `
+INSERT INTO @positions (sequence, id, destination, is_new)
+SELECT TOP (@limit) o.${c.sequence}, o.${c.id}, N'', 0
+FROM ${table} o ${TO_CHANGE}
+WHERE ${isDue} AND o.${c.sequence} >= @from AND ${isAccepted}
+ORDER BY o.${c.sequence};`,
+    answer: "0 AS has_unlabelled, 0 AS labelled",
+  });
+
+  /**
+   * The retries of a queue that are due, and the rows of a stretch of it from `@from` on, without those behind a blocked
+   * key: see the claim of PostgreSQL. The scans take no locks: each row that they found behind a blocked key would stay
+   * locked. The end of the stretch is read before its rows: those that follow meanwhile are behind it.
+   *
+   * @param destination the parameter; undefined if no destination counts
+   */
+  const pastBlocked = (destination?: string): ClaimStatement<Statement> => {
+    const elsewhere = destination === undefined ? "" : `WHEN NOT ${goesTo("b", destination)} THEN 1\n      `;
+    const isFree = `NOT EXISTS (SELECT 1 FROM (
+    SELECT TOP (1) CASE WHEN b.${c.state} = N'processing' THEN 1
+      ${elsewhere}WHEN b.${c.attempt} > 0 THEN CASE WHEN b.${c.scheduledAt} > @now THEN 1 ELSE 0 END
+      WHEN b.${c.sequence} < @from THEN 1 ELSE 0 END AS is_blocked
     FROM ${table} b ${TO_READ}
     WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN (N'pending', N'processing') AND b.${c.sequence} < o.${c.sequence}
-      AND (b.${c.state} = N'processing' AND NOT EXISTS (SELECT 1 FROM @held h WHERE h.token = b.${c.claimToken})
-        OR b.${c.state} = N'pending' AND (b.${c.attempt} > 0 OR ${hasCome(`b.${c.scheduledAt}`)}
-          OR b.${c.scheduledAt} <= b.${c.createdAt} OR b.${c.scheduledAt} <= b.${c.updatedAt}))
+      AND (b.${c.state} = N'processing' AND NOT ${isHeld("b", destination)}
+        OR b.${c.state} = N'pending' AND ${holdsBack("b", "@now", `f ${TO_READ}`)})
     ORDER BY b.${c.sequence}
-  ) k WHERE k.is_blocked = 1)
-ORDER BY o.${order}`;
-    const parameters = `${claimParameters}, to bigint, quarantined list, destinations list, exceptKeys list`;
-    const inOrder: Statement = statement(`outbox.claim ${which} some destinations(${parameters})`)(
-      claim(positions("", c.sequence), `${destinationsGiven}${keysGiven}`),
-    );
-    return {
-      claim: () => inOrder,
-      sweep: inOrder,
-      sweepOn: inOrder,
-      claimRetries: statement(`outbox.claim retries ${which} some destinations(${parameters}, withinMs ms)`)(
-        claim(
-          positions(
-            `
-  AND o.${c.attempt} > 0 AND o.${c.scheduledAt} <= @now AND o.${c.scheduledAt} > DATEADD(millisecond, -@withinMs, @now)`,
-            c.scheduledAt,
-          ),
-          `${destinationsGiven}${keysGiven}`,
-        ),
-      ),
-      dueBehind: statement(`outbox.due rows ${which} some destinations(from bigint, limit int, destinations list)`)(
-        dueBehind(`\n  AND ${goesThere("o")}`, destinationsGiven),
-      ),
-    };
+  ) k WHERE k.is_blocked = 1)`;
+    const isWaiting = `o.${c.state} = N'pending'${inQueue(destination)}`;
+    const scan = (where: string, order: string): string => `
+INSERT INTO @positions (sequence, id, destination, is_new)
+SELECT TOP (@limit) o.${c.sequence}, o.${c.id}, ${destination ?? "N''"}, 0
+FROM ${table} o ${TO_READ}
+WHERE ${isWaiting} AND ${where} AND ${isAccepted}
+  AND ${isFree}
+ORDER BY o.${order};`;
+    const waiting = `FROM ${table} o ${TO_READ} WHERE ${isWaiting}`;
+    const isOneQueue = destination === undefined;
+    const signed = isOneQueue
+      ? ([" of all past blocked keys", CLAIM_PARAMETERS] as const)
+      : ([" past blocked keys", `${CLAIM_PARAMETERS}, destination text`] as const);
+    return claim(signed, isOneQueue, {
+      positions: `
+DECLARE @end bigint;
+SELECT @end = o.${c.sequence} ${waiting} AND o.${c.sequence} >= @from
+ORDER BY o.${c.sequence} OFFSET ${STRETCH} ROWS FETCH NEXT 1 ROWS ONLY;
+DECLARE @isRead bit = CASE WHEN @end IS NULL THEN 1 ELSE 0 END;
+IF @isRead = 1 SELECT @end = COALESCE(MAX(o.${c.sequence}) + 1, @from) ${waiting};${scan(
+        `(o.${c.attempt} IS NULL OR o.${c.attempt} <= 0) AND ${hasCome(`o.${c.scheduledAt}`)} AND o.${c.sequence} >= @from AND o.${c.sequence} < @end`,
+        c.sequence,
+      )}`,
+      noted: "\nDECLARE @first bigint = (SELECT MIN(p.sequence) FROM @positions p);",
+      morePositions: `${scan(
+        `o.${c.attempt} > 0 AND o.${c.scheduledAt} <= @now
+  AND NOT EXISTS (SELECT 1 FROM @positions p WHERE p.sequence = o.${c.sequence} AND p.id = o.${c.id})`,
+        c.scheduledAt,
+      )}`,
+      answer: "0 AS has_unlabelled, 0 AS labelled, @first AS first_position, @end AS end_position, @isRead AS is_read",
+    });
   };
-
-  const dueBehind = (and = "", declarations = ""): string => `
-${NOW}${declarations}
-SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_READ}
-WHERE ${isDue} AND o.${c.sequence} > @from${and}
-ORDER BY o.${c.sequence};`;
+  const pastBlockedOfAll = pastBlocked();
 
   /** No addition may leave the range of the column: the row could never be settled. */
   const attemptsPlus = (added: string): string => `CASE WHEN o.${c.attempt} > ${MAX_INT} - ${added} THEN ${MAX_INT}
@@ -269,20 +335,35 @@ SELECT id FROM @closed;`;
   };
 
   return {
-    ...claims("", claimParameters),
-    withoutSome: claims(withoutSome, `${claimParameters}, quarantined list`),
-    only: inScope("only"),
-    except: inScope("except"),
+    inOrder: hasQueues ? inOrderByQueue() : inOrderOfAll,
+    pastBlocked: hasQueues ? pastBlocked("@destination") : pastBlockedOfAll,
+    oneQueue: { inOrder: inOrderOfAll, pastBlocked: pastBlockedOfAll },
 
-    dueBehind: statement("outbox.due rows(from bigint, limit int)")(dueBehind()),
+    unlabelled: hasQueues
+      ? statement("outbox.unlabelled rows(from bigint, limit int, exceptIds list)")`
+SELECT TOP (@limit) o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic FROM ${table} o ${TO_READ}
+WHERE o.${c.state} = N'pending' AND o.${c.destination} IS NULL AND o.${c.sequence} >= @from
+  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@exceptIds) WITH (id uniqueidentifier '$') x WHERE x.id = o.${c.id})
+ORDER BY o.${c.sequence};`
+      : undefined,
 
-    trial: statement("outbox.trial claim(ids list)")`
+    trial: statement(`outbox.trial claim(ids list${hasQueues ? ", labelledIds list, labels list, routes text" : ""})`)`
 ${BATCH}
 ${NOW}
-${NAMED_IDS}
+${NAMED_IDS}${
+  hasQueues
+    ? `
+DECLARE @labelled TABLE (id uniqueidentifier NOT NULL PRIMARY KEY, destination ${NAME} NULL);
+INSERT INTO @labelled (id, destination)
+SELECT CONVERT(uniqueidentifier, i.[value]), l.[value]
+FROM OPENJSON(@labelledIds) i JOIN OPENJSON(@labels) l ON l.[key] = i.[key]
+${READ_ONCE};`
+    : ""
+}
 UPDATE o
-SET ${c.state} = N'processing', ${c.claimToken} = o.${c.id}, ${c.claimedAt} = @now, ${c.updatedAt} = @now, ${c.leaseExpiresAt} = @now
-FROM @named n JOIN ${table} o ${BY_ID.take} ON o.${c.id} = n.id
+SET ${c.state} = N'processing', ${c.claimToken} = o.${c.id}, ${c.claimedAt} = @now, ${c.updatedAt} = @now, ${c.leaseExpiresAt} = @now${hasQueues ? `,\n  ${labelBy("n")}` : ""}
+FROM ${hasQueues ? "(SELECT i.id, l.destination, CASE WHEN l.id IS NULL THEN 0 ELSE 1 END AS is_new FROM @named i LEFT JOIN @labelled l ON l.id = i.id)" : "@named"} n
+JOIN ${table} o ${BY_ID.take} ON o.${c.id} = n.id
 WHERE o.${c.state} = N'pending'
 ${ONE_BY_ONE};`,
 
@@ -300,33 +381,6 @@ DECLARE @before datetimeoffset(7) = DATEADD(millisecond, -@overdueMs, @now);
 SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue}
   AND (o.${c.scheduledAt} IS NULL OR o.${c.scheduledAt} <= @before) AND (o.${c.createdAt} IS NULL OR o.${c.createdAt} <= @before)) THEN 1 ELSE 0 END AS is_overdue;`,
 
-    dueFrom: statement("outbox.due from a cursor(from bigint)")`
-${NOW}
-SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue} AND o.${c.sequence} >= @from) THEN 1 ELSE 0 END AS answer;`,
-
-    end: statement("outbox.end")`
-SELECT COALESCE(MAX(o.${c.sequence}), 0) + 1 AS [end] FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'pending';`,
-
-    pendingBehind: statement("outbox.pending row behind others(from bigint, rows int)")`
-SELECT CONVERT(nvarchar(20), o.${c.sequence}) AS sequence FROM ${table} o ${TO_READ}
-WHERE o.${c.state} = N'pending' AND o.${c.sequence} >= @from ORDER BY o.${c.sequence} OFFSET @rows ROWS FETCH NEXT 1 ROWS ONLY;`,
-
-    // Only a user with rights on the whole server can see who has changed rows since.
-    mayHaveChanged: undefined,
-    mayLackTimes: undefined,
-
-    behindUnfinished: statement("outbox.rows behind unfinished ones(ids list, tokens list, finished list)")`
-DECLARE @processing nvarchar(20) = N'processing';
-DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
-SELECT p.${c.id} AS id
-FROM OPENJSON(@ids) i JOIN OPENJSON(@tokens) t ON t.[key] = i.[key]
-JOIN ${table} p ${BY_ID.read} ON p.${c.id} = CONVERT(uniqueidentifier, i.[value])
-WHERE p.${c.claimToken} = CONVERT(uniqueidentifier, t.[value]) AND p.${c.state} = @processing AND p.${c.key} IS NOT NULL
-  AND EXISTS (SELECT 1 FROM ${table} o
-    WHERE o.${c.key} = p.${c.key} AND o.${c.key} IS NOT NULL AND o.${c.state} IN (N'pending', N'processing')
-      AND o.${c.sequence} < p.${c.sequence} AND (o.${c.state} = N'processing' OR ${holdsBack})
-      AND NOT EXISTS (SELECT 1 FROM OPENJSON(@finished) WITH (id uniqueidentifier '$') f WHERE f.id = o.${c.id}));`,
-
     /**
      * The state is compared with a variable, which matches no filtered index: rows are found by id. For `@rows` and
      * `@texts` see {@link textBatch}; a delay below 0 parks the row, a null reason keeps the last one.
@@ -339,16 +393,23 @@ WHERE p.${c.claimToken} = CONVERT(uniqueidentifier, t.[value]) AND p.${c.state} 
     },
 
     dialect: {
-      scanOf([counts = [], rows = []], limit) {
-        const [count] = counts;
-        const positions = Number(count?.positions ?? 0);
-        const first = count?.first_position;
+      scanOf([queues = [], answers = [], rows = []]) {
+        const [answer] = answers;
+        // Others have claimed the same rows: the next claim follows at once.
+        const isLost = answer?.lost === true;
         return {
           rows,
-          more: positions >= limit || count?.lost === true,
-          heldBack: Number(count?.held_back ?? 0),
-          rowsRead: positions,
-          first: first === null || first === undefined ? undefined : String(first),
+          queues: queues.map((each) => ({
+            queue: String(each.queue),
+            candidates: Number(each.candidates),
+            heldBack: Number(each.held_back),
+            gap: each.gap === null ? null : Number(each.gap),
+          })),
+          labelled: isLost ? 1 : Number(answer?.labelled ?? 0),
+          hasUnlabelled: isLost || Boolean(answer?.has_unlabelled),
+          first: positionOf(answer?.first_position),
+          end: positionOf(answer?.end_position),
+          isRead: !isLost && answer?.is_read === true,
         };
       },
       entryValues,
@@ -356,6 +417,46 @@ WHERE p.${c.claimToken} = CONVERT(uniqueidentifier, t.[value]) AND p.${c.state} 
       closedOf: idsOf,
     },
   };
+}
+
+/** What differs between the claims. */
+interface Choice {
+  /** Before the transaction. */
+  readonly declarations?: string;
+  /** Fills `@positions`. */
+  readonly positions: string;
+  /** What the answer notes of them, before the others. */
+  readonly noted?: string;
+  readonly morePositions?: string;
+  /** Labels the rows that are left behind. */
+  readonly labelling?: string;
+  /** The columns of the answer. */
+  readonly answer: string;
+}
+
+/** Parameters of every claim. */
+const CLAIM_PARAMETERS =
+  "from bigint, limit int, maxBytes bigint, token uuid, leaseMs ms, heldTokens list, exceptIds list";
+const IN_ORDER_PARAMETERS = `${CLAIM_PARAMETERS}, destinations list, rooms list, labelledIds list, labels list, routes text, wanted list, lookedTo bigint`;
+
+/** Without the parameters that only the change of the rows needs. */
+const ofChoice = (parameters: string): string =>
+  parameters
+    .split(", ")
+    .filter((each) => !/^(token|leaseMs|routes|lookedTo) /.test(each))
+    .join(", ");
+
+/** The type of a destination. */
+const NAME = `nvarchar(4000) ${COLLATED}`;
+
+/** Each of the lists that are joined is parsed once, however long they are. */
+const READ_ONCE = "OPTION (HASH JOIN)";
+
+/** Rows of a blocked front that one claim reads. */
+const STRETCH = 5000;
+
+function positionOf(value: unknown): string | undefined {
+  return value === null || value === undefined ? undefined : String(value);
 }
 
 const SETTLE_PARAMETERS = "rows longText, texts bytes";

@@ -1,5 +1,5 @@
-import type { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../model/rows.ts";
-import { type ColumnRule, destinationRules } from "../sql/schema.ts";
+import { type INBOX_COLUMNS, type OUTBOX_COLUMNS, ROUTES_HASH_LENGTH } from "../../../model/rows.ts";
+import { type ColumnRule, destinationRules, LONGEST_ERROR } from "../sql/schema.ts";
 import { COLLATED } from "./fragments.ts";
 
 /** What the statements of this store accept per column, and how the bundled tables have it. */
@@ -60,7 +60,7 @@ export const INBOX_RULES = {
   consumption: { ...text("nvarchar(20)", `${COLLATED} NOT NULL DEFAULT N'push'`), leastLength: "push".length },
   scheduledAt: now,
   attempt: count("0"),
-  lastError: text("nvarchar(max)", "NULL"),
+  lastError: { ...text("nvarchar(max)", "NULL"), leastLength: LONGEST_ERROR },
   headers: long("NULL DEFAULT N'{}'"),
   expiresAt: { ...time, isOptional: true },
 } as const satisfies Record<keyof typeof INBOX_COLUMNS, ColumnRule>;
@@ -81,14 +81,15 @@ export const OUTBOX_RULES = {
   claimedAt: time,
   claimToken: uuid,
   leaseExpiresAt: time,
-  lastError: text("nvarchar(max)", "NULL"),
+  lastError: { ...text("nvarchar(max)", "NULL"), leastLength: LONGEST_ERROR },
   sequence: {
     accepted: ["bigint", "int"],
     type: "bigint",
     definition: "bigint NOT NULL IDENTITY (1, 1)",
     notNull: true,
   },
-  destinationOverride: { ...text("nvarchar(400)", `${COLLATED} NULL`), isOptional: true },
+  destination: { ...text("nvarchar(400)", `${COLLATED} NULL`), isOptional: true },
+  routes: { ...text("nvarchar(16)", `${COLLATED} NULL`), isOptional: true, leastLength: ROUTES_HASH_LENGTH },
   expiresAt: { ...time, isOptional: true },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
 

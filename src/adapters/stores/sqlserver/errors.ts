@@ -1,6 +1,6 @@
 import { errorText, StoreError, type StoreErrorCode } from "../../../model/errors.ts";
 
-type ListedCode = Exclude<StoreErrorCode, "other" | "elsewhere" | "skipped" | "busy">;
+type ListedCode = Exclude<StoreErrorCode, "other" | "skipped" | "busy">;
 
 /**
  * Error numbers of SQL Server and Azure SQL (Microsoft Learn, "Database Engine events and errors" and "Troubleshoot
@@ -50,10 +50,6 @@ export function toStoreError(statement: string, error: unknown): StoreError {
     const code = isOfConnection(error) ? "unavailable" : "other";
     return new StoreError(code, `${statement}: ${errorText(error)}`, { cause: error });
   }
-  // A trigger may give the same number: not these words.
-  if (number === NOT_OPEN.number && errorText(error).includes(NOT_OPEN.message)) {
-    return new StoreError("elsewhere", `${statement}: ${NOT_OPEN.message}`, { cause: withoutRowData(number) });
-  }
   const code = codeOf(number, error);
   return new StoreError(code, `${statement}: ${safeText(error, number)}`, { cause: withoutRowData(number) });
 }
@@ -90,8 +86,6 @@ function safeText(error: unknown, number: number): string {
 
 const QUOTES_VALUES = new Set([241, 242, 244, 245, 248, 295, 2601, 2627, 2628, 8114, 8115, 8169]);
 const RAISED_BY_APPLICATION = 50000;
-/** What the fence of a receipt throws, see `requireOpen`. */
-export const NOT_OPEN = { number: 51015, message: "svc: a bucket of the rows is not open in this cell" } as const;
 
 /** The driver's error carries what came before it and the statement: they must not reach a log. */
 function withoutRowData(number: number): Error & { number: number } {

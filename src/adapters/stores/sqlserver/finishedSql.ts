@@ -16,7 +16,7 @@ import {
   NAMED_IDS,
   NOW,
   ONE_BY_ONE,
-  overrideOf,
+  routedColumns,
   TO_CHANGE,
   TO_READ,
   timeOf,
@@ -34,7 +34,7 @@ function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statemen
   const c = names.outbox;
   const i = names.inbox;
   const finished = `o.${c.state} IN (N'sent', N'dead')`;
-  const columns = `o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key} AS [key],
+  const columns = `o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, ${routedColumns(c, "o")}, o.${c.key} AS [key],
   o.${c.state} AS state, o.${c.attempt} AS attempt, o.${c.createdAt} AS created_at, LEFT(o.${c.lastError}, 200) AS last_error`;
 
   const filterParameters = "finishedUntil text, topics list, createdAfter text, createdBefore text, state text";
@@ -55,10 +55,12 @@ INSERT INTO @wanted (topic) SELECT t.topic FROM OPENJSON(@topics) WITH (topic nv
   AND (@state IS NULL OR o.${c.state} = @state)`;
 
   const noted = isNoting ? ", by longText, note longText" : "";
-  const override = c.destinationOverride;
   // An operator wants it delivered although it has expired.
   const renewed = c.expiresAt === null ? "" : `, ${c.expiresAt} = NULL`;
-  const redirected = override === null ? "" : `, ${override} = COALESCE(@to, o.${override})`;
+  const rerouted =
+    c.destination === null || c.routes === null
+      ? ""
+      : `, ${c.destination} = COALESCE(@to, CASE WHEN o.${c.routes} IS NULL THEN o.${c.destination} END), ${c.routes} = NULL`;
 
   return {
     begin: statement("replay.begin")`${NOW}
@@ -100,7 +102,9 @@ ${ONE_BY_ONE};`,
      * Claims skip the rows of a batch until its commit. A claim that finds only the later rows, because the commit fell
      * into its scan, then reads the earlier ones, and leaves the later.
      */
-    move: statement(`replay.move(finishedUntil text, ids list${noted}${override === null ? "" : ", to text"})`)`${BATCH}
+    move: statement(
+      `replay.move(finishedUntil text, ids list${noted}${c.destination === null ? "" : ", to text"})`,
+    )`${BATCH}
 ${NOW}
 DECLARE @changed TABLE (id uniqueidentifier NOT NULL);
 DECLARE @until datetimeoffset(7) = ${timeOf("@finishedUntil")};
@@ -108,7 +112,7 @@ ${NAMED_IDS}
 ${isNoting ? BEGIN : ""}
 UPDATE o
 SET ${c.state} = N'pending', ${c.attempt} = 0, ${c.scheduledAt} = @now, ${c.updatedAt} = @now, ${c.lastError} = NULL,
-  ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL${redirected}${renewed}
+  ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL${rerouted}${renewed}
 OUTPUT inserted.${c.id} INTO @changed (id)
 FROM @named n JOIN ${table} o ${BY_ID.change} ON o.${c.id} = n.id
 WHERE ${finished} AND o.${c.updatedAt} <= @until

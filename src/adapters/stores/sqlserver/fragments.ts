@@ -1,14 +1,5 @@
 import { PARKED_UNTIL } from "../../../model/rows.ts";
 import type { SetBack, TableNames } from "../sql/names.ts";
-import {
-  destinationExpression,
-  dotsIn,
-  hasAny,
-  hasSegment,
-  likePattern,
-  type Routing,
-  type RoutingDialect,
-} from "../sql/routing.ts";
 
 /**
  * A collation under which texts are the same when their characters are, that of the bundled tables. Behind the type of
@@ -141,10 +132,19 @@ export function textOf(column: string, type: "nvarchar(max)" | "nvarchar(4000)" 
   return `CONVERT(${type}, SUBSTRING(@texts, r.${column}_at, r.${column}_bytes))`;
 }
 
-/** An expression for the override of a row: an empty one counts as none. */
-export function overrideOf({ destinationOverride }: TableNames["outbox"], row: string): string {
-  return destinationOverride === null ? "CONVERT(nvarchar(400), NULL)" : `NULLIF(${row}.${destinationOverride}, N'')`;
+/** An expression for the destination that a row has: an empty one counts as none. */
+export function labelOf({ destination }: TableNames["outbox"], row: string): string {
+  return destination === null ? "CONVERT(nvarchar(400), NULL)" : `NULLIF(${row}.${destination}, N'')`;
 }
+
+/** An expression for the hash of the routes that chose it. */
+export function hashOf({ routes }: TableNames["outbox"], row: string): string {
+  return routes === null ? "CONVERT(nvarchar(16), NULL)" : `${row}.${routes}`;
+}
+
+/** Both, by the names that `routedRow` reads. */
+export const routedColumns = (c: TableNames["outbox"], row: string): string =>
+  `${labelOf(c, row)} AS destination, ${hashOf(c, row)} AS routes`;
 
 /** A condition: the row has expired. @param expiresAt the column; null where the table has none */
 export const isExpired = (expiresAt: string | null, row: string): string =>
@@ -155,30 +155,3 @@ export const expiresInMs = (expiresAt: string | null, row: string): string =>
   expiresAt === null
     ? "CONVERT(bigint, NULL)"
     : `CASE WHEN ${isExpired(expiresAt, row)} THEN 0 ELSE DATEDIFF_BIG(millisecond, @now, ${row}.${expiresAt}) END`;
-
-/**
- * @returns an expression for the destination of a row. Patterns with both `*` and `**` are beyond LIKE: their rows have
- *   no destination here.
- */
-export function destinationOf(routing: Routing, c: TableNames["outbox"], row: string): string {
-  const text = (of: string) => `CONVERT(nvarchar(max), ${of}) ${COLLATED}`;
-  const override = c.destinationOverride === null ? null : text(overrideOf(c, row));
-  return `${destinationExpression(routing, text(`${row}.${c.topic}`), override, SQL_SERVER)} ${COLLATED}`;
-}
-
-const literal = (text: string): string => `N'${text.replaceAll("'", "''")}'`;
-
-/** LIKE, unlike `=`, counts spaces at the end of a text. */
-const SQL_SERVER: RoutingDialect = {
-  literal,
-  test(topic, parts) {
-    const pattern = likePattern(parts, (text) => text.replace(/[\\%_[\]]/g, "\\$&"));
-    const like = `${topic} LIKE ${literal(pattern)} ESCAPE N'\\'`;
-    if (!hasSegment(parts)) return { condition: like, isExact: true };
-    if (hasAny(parts)) return { condition: like, isExact: false };
-    const dots = `DATALENGTH(${topic}) - DATALENGTH(REPLACE(${topic}, N'.', N'')) = ${BYTES_OF_A_DOT * dotsIn(parts)}`;
-    return { condition: `${like} AND ${dots}`, isExact: true };
-  },
-};
-
-const BYTES_OF_A_DOT = 2;

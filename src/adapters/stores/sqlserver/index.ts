@@ -1,7 +1,6 @@
 import type { Log } from "../../../ports/runtime.ts";
-import type { Store } from "../../../ports/store.ts";
+import type { Store, TopicRouting } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { bucketStore } from "../sql/buckets.ts";
 import { replayStore } from "../sql/finishedRows.ts";
 import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
@@ -12,10 +11,9 @@ import { operationsStore } from "../sql/operations.ts";
 import { SqlOutbox } from "../sql/outbox.ts";
 import { parkedStore } from "../sql/parked.ts";
 import { SqlPull } from "../sql/pull.ts";
-import type { Routing } from "../sql/routing.ts";
-import { bucketTableStatement, TableCheck } from "../sql/schema.ts";
+import { TableCheck } from "../sql/schema.ts";
 import { type Facets, sqlStore } from "../sql/store.ts";
-import { bucketStatements } from "./bucketsSql.ts";
+import { cellStatements } from "./cellSql.ts";
 import { destinationStatements } from "./destinationsSql.ts";
 import type { PoolOptions } from "./endpoints.ts";
 import { replayStatements, retentionStatements } from "./finishedSql.ts";
@@ -36,7 +34,7 @@ import { statement } from "./statement.ts";
 interface SqlServerStoreOptions extends PoolOptions {
   readonly names: TableNames;
   /** None by default. */
-  readonly routing?: Routing | undefined;
+  readonly routing?: TopicRouting | undefined;
 }
 
 /**
@@ -53,25 +51,21 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
   const facets = (): Facets => {
     const names = withoutColumns(all, check.missing);
     return {
-      inbox: new SqlInbox(pool, new SqlServerReceipt(pool, names, log), new SqlServerRelay(pool, names), clock, log),
+      inbox: new SqlInbox(pool, new SqlServerReceipt(pool, names, log), new SqlServerRelay(pool, names), clock),
       // Finished rows leave the filtered indexes with their commit, unless an open transaction keeps row versions.
-      outbox: new SqlOutbox(pool, outboxStatements(names, options.routing), noLowWater(clock, pool), history, clock),
+      outbox: new SqlOutbox(pool, outboxStatements(names), noLowWater(clock), history, clock, options.routing),
       pull: new SqlPull(pool, pullStatements(names), clock),
-      messages: messageStore(pool, messageStatements(names, options.routing)),
+      messages: messageStore(pool, messageStatements(names), options.routing),
       operations: operationsStore(pool, operationsStatements(names)),
       parked: parkedStore(pool, parkedStatements(names), history),
-      replay: replayStore(pool, replayStatements(names), history, check.missing.outbox.destinationOverride),
-      buckets: bucketStore(
-        pool,
-        bucketStatements(names),
-        names,
-        bucketTableStatement("sqlserver", all.operations.bucket),
-      ),
+      replay: replayStore(pool, replayStatements(names), history, check.missing.outbox.destination),
     };
   };
   const database = {
     pool,
+    connections: pool,
     ping: statement("ping", { timeoutMs: 3000 })("SELECT 1 AS answer;"),
+    cell: cellStatements(all),
     destinations: destinationStatements(all),
     history,
     journal: journalStatements(all),

@@ -1,7 +1,6 @@
 import type { MessageStatements } from "../sql/messages.ts";
 import type { TableNames } from "../sql/names.ts";
-import { NO_ROUTING, type Routing } from "../sql/routing.ts";
-import { BATCH, COLLATED, destinationOf, hasCome, NOW, overrideOf, TO_READ, timeOf, timeText } from "./fragments.ts";
+import { BATCH, COLLATED, hasCome, labelOf, NOW, routedColumns, TO_READ, timeOf, timeText } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /**
@@ -9,9 +8,9 @@ import { type Statement, statement } from "./statement.ts";
  * states, each read from its newest row on, since no index holds every row. Rows that others change just now are passed
  * over.
  */
-export function messageStatements(names: TableNames, routing: Routing = NO_ROUTING): MessageStatements<Statement> {
+export function messageStatements(names: TableNames): MessageStatements<Statement> {
   const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
-  const outboxColumns = `o.${o.id} AS id, CONVERT(nvarchar(20), o.${o.sequence}) AS sequence, o.${o.topic} AS topic, ${overrideOf(o, "o")} AS destination_override, o.${o.key} AS [key],
+  const outboxColumns = `o.${o.id} AS id, CONVERT(nvarchar(20), o.${o.sequence}) AS sequence, o.${o.topic} AS topic, ${routedColumns(o, "o")}, o.${o.key} AS [key],
   o.${o.state} AS state, o.${o.attempt} AS attempt, o.${o.maxAttempts} AS max_attempts,
   CASE WHEN o.${o.scheduledAt} > SYSUTCDATETIME() THEN 1 ELSE 0 END AS is_ahead, o.${o.claimToken} AS claim_token,
   o.${o.lastError} AS last_error, o.${o.headers} AS headers, o.${o.createdAt} AS created_at, o.${o.updatedAt} AS updated_at,
@@ -41,9 +40,6 @@ SELECT @now AS now, ${inboxColumns}, CASE WHEN @withPayload = 1 THEN i.${i.paylo
     outboxRow: statement("messages.outbox row(id uuid, withPayload bit)")`${NOW}
 SELECT @now AS now, ${outboxColumns}, CASE WHEN @withPayload = 1 THEN o.${o.payload} END AS payload FROM ${outbox} o WHERE o.${o.id} = @id;`,
 
-    outboxIds: statement("messages.outbox ids(ids list)")`
-SELECT o.${o.id} AS id FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n JOIN ${outbox} o ON o.${o.id} = n.id;`,
-
     byIdempotencyKey: statement("messages.by idempotency key(sources list, key text)")`
 SELECT i.${i.id} AS id
 FROM OPENJSON(@sources) WITH (name nvarchar(400) ${COLLATED} '$') s JOIN ${inbox} i ON i.${i.source} = s.name ${COLLATED} AND i.${i.idempotencyKey} = @key;`,
@@ -54,6 +50,8 @@ FROM ${outbox} r JOIN ${outbox} o ${TO_READ} ON o.${o.key} = r.${o.key} AND o.${
 WHERE r.${o.id} = @id AND o.${o.key} IS NOT NULL AND o.${o.state} IN (N'pending', N'processing')
   AND (o.${o.state} = N'processing' OR o.${o.attempt} > 0 OR ${hasCome(`o.${o.scheduledAt}`)})
 ORDER BY o.${o.sequence};`,
+
+    locks: undefined,
 
     outboxPage: statement(
       `messages.outbox page(before bigint, limit int, key longText, topic longText, destination longText,
@@ -70,7 +68,7 @@ LEFT JOIN (
   SELECT ${outboxColumns}, p.sequence AS place
   FROM @page p JOIN ${outbox} o ${TO_READ} ON o.${o.id} = p.id
   WHERE ${is(`o.${o.key}`, "@key")} AND ${is(`o.${o.topic}`, "@topic")}
-    AND (@destination IS NULL OR ${destinationOf(routing, o, "o")} = @destination)
+    AND (@destination IS NULL OR COALESCE(${labelOf(o, "o")}, @destination) = @destination ${COLLATED})
     AND (@quotedCorrelationId IS NULL OR CHARINDEX(@quotedCorrelationId, o.${o.headers} ${COLLATED}) > 0)
     AND (@state IS NULL OR o.${o.state} = @state) AND ${isWithin(`o.${o.createdAt}`)}
 ) m ON 1 = 1 ORDER BY m.place DESC;`,

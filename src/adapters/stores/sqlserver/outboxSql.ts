@@ -1,8 +1,19 @@
 import type { TableNames } from "../sql/names.ts";
 import type { OutboxStatements } from "../sql/outbox.ts";
-import { NO_ROUTING, type Routing } from "../sql/routing.ts";
 import { claimStatements, outboxParts } from "./claimSql.ts";
-import { BATCH, BY_ID, COLLATED, hasCome, NAMED_IDS, NOW, ONE_BY_ONE, PARKED_AT, TO_READ } from "./fragments.ts";
+import {
+  BATCH,
+  BY_ID,
+  COLLATED,
+  hasCome,
+  labelOf,
+  NAMED_IDS,
+  NOW,
+  ONE_BY_ONE,
+  PARKED_AT,
+  TO_READ,
+} from "./fragments.ts";
+import { labelStatements } from "./labelsSql.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /**
@@ -14,9 +25,9 @@ import { type Statement, statement } from "./statement.ts";
  *
  * @param names already quoted
  */
-export function outboxStatements(names: TableNames, routing: Routing = NO_ROUTING): OutboxStatements<Statement> {
-  const parts = outboxParts(names, routing);
-  const { table, c, destinationIn, unclaimed, scheduledAtGivenBack, isDue } = parts;
+export function outboxStatements(names: TableNames): OutboxStatements<Statement> {
+  const parts = outboxParts(names);
+  const { table, c, unclaimed, scheduledAtGivenBack, isDue } = parts;
   /** Split so that each half is a range of the index on leases: only rows without a lease are read further. */
   const hasExpired = `o.${c.state} = N'processing' AND (o.${c.leaseExpiresAt} < @now OR o.${c.leaseExpiresAt} IS NULL)
   AND (o.${c.leaseExpiresAt} IS NOT NULL
@@ -24,6 +35,8 @@ export function outboxStatements(names: TableNames, routing: Routing = NO_ROUTIN
 
   /** Waits for its retry, or is parked, before the later rows of its key. */
   const isBlocking = `o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.key} IS NOT NULL`;
+
+  const isParked = `CASE WHEN o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT} THEN 1 ELSE 0 END`;
 
   /** The backlog of all. @param pending a query for the number of pending rows */
   const totals = (pending: string): string => `SELECT (${pending}) AS all_pending,
@@ -33,8 +46,12 @@ export function outboxStatements(names: TableNames, routing: Routing = NO_ROUTIN
   (SELECT COUNT_BIG(*) FROM ${table} o ${TO_READ}
    WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}) AS parked`;
 
+  const destination = `CONVERT(nvarchar(max), ${labelOf(c, "o")}) ${COLLATED}`;
+  const topic = `CASE WHEN ${labelOf(c, "o")} IS NULL THEN CONVERT(nvarchar(max), o.${c.topic}) ${COLLATED} END`;
+
   return {
     ...claimStatements(names, parts),
+    labels: labelStatements(names),
 
     /**
      * The rows are found first and changed after, by their keys: a change that read the index on leases would lock its
@@ -61,20 +78,6 @@ FROM ${table} o ${BY_ID.change} JOIN @held h ON o.${c.sequence} = h.sequence AND
 WHERE o.${c.state} = N'processing' AND o.${c.claimToken} = h.token;
 SELECT id FROM @renewed;`,
 
-    reclaim: statement("outbox.reclaim(limit int, claimTimeoutMs ms)", { timeoutMs: 4000 })`
-${BATCH}
-${NOW}
-DECLARE @expired TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
-DECLARE @reclaimed TABLE (id uniqueidentifier NOT NULL);
-INSERT INTO @expired (sequence, id)
-SELECT TOP (@limit) o.${c.sequence}, o.${c.id} FROM ${table} o ${TO_READ} WHERE ${hasExpired};
-UPDATE o
-SET ${c.state} = N'pending', ${c.updatedAt} = @now, ${c.scheduledAt} = ${scheduledAtGivenBack}, ${unclaimed}
-OUTPUT inserted.${c.id} INTO @reclaimed (id)
-FROM ${table} o ${BY_ID.take} JOIN @expired e ON o.${c.sequence} = e.sequence AND o.${c.id} = e.id
-WHERE ${hasExpired};
-SELECT id FROM @reclaimed;`,
-
     clock: statement("outbox.clock", { timeoutMs: 4000 })`
 SELECT DATEDIFF_BIG(millisecond, CONVERT(datetimeoffset(7), N'1970-01-01'), CONVERT(datetimeoffset(7), SYSUTCDATETIME())) AS ms;`,
 
@@ -82,7 +85,7 @@ SELECT DATEDIFF_BIG(millisecond, CONVERT(datetimeoffset(7), N'1970-01-01'), CONV
 ${NOW}
 SELECT TOP (@limit) o.${c.id} AS id FROM ${table} o ${TO_READ} WHERE ${hasExpired};`,
 
-    reclaimNamed: statement("outbox.reclaim of named rows(ids list, claimTimeoutMs ms)", { timeoutMs: 4000 })`
+    reclaim: statement("outbox.reclaim(ids list, claimTimeoutMs ms)", { timeoutMs: 4000 })`
 ${BATCH}
 ${NOW}
 ${NAMED_IDS}
@@ -99,25 +102,26 @@ SELECT id FROM @reclaimed;`,
 ${NOW}
 ${totals(`SELECT COUNT_BIG(*) FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'pending'`)};`,
 
-    /** At least one row, one per destination with unfinished rows; each with the totals. Skips locked rows. */
+    /** At least one row, one per destination with unfinished rows, or one per topic of rows without one; each with the totals. Skips locked rows. */
     backlog: statement("outbox.backlog by destination")`
 ${NOW}
-DECLARE @unfinished TABLE (destination nvarchar(max) ${COLLATED}, pending bigint NOT NULL, processing bigint NOT NULL,
-  blocked bigint NOT NULL, oldest_ms bigint NULL);
-INSERT INTO @unfinished (destination, pending, processing, blocked, oldest_ms)
-SELECT u.destination, SUM(u.pending), SUM(u.processing), SUM(u.blocked), MAX(u.oldest_ms)
+DECLARE @unfinished TABLE (destination nvarchar(max) ${COLLATED}, topic nvarchar(max) ${COLLATED}, pending bigint NOT NULL, processing bigint NOT NULL,
+  blocked bigint NOT NULL, parked bigint NOT NULL, due bigint NOT NULL, oldest_ms bigint NULL);
+INSERT INTO @unfinished (destination, topic, pending, processing, blocked, parked, due, oldest_ms)
+SELECT u.destination, u.topic, SUM(u.pending), SUM(u.processing), SUM(u.blocked), SUM(u.parked), COUNT_BIG(u.oldest_ms), MAX(u.oldest_ms)
 FROM (
-  SELECT ${destinationIn("o")} AS destination, CONVERT(bigint, 1) AS pending, CONVERT(bigint, 0) AS processing, CONVERT(bigint, 0) AS blocked,
+  SELECT ${destination} AS destination, ${topic} AS topic, CONVERT(bigint, 1) AS pending, CONVERT(bigint, 0) AS processing, CONVERT(bigint, 0) AS blocked,
+    CONVERT(bigint, ${isParked}) AS parked,
     CASE WHEN ${hasCome(`o.${c.scheduledAt}`)} THEN DATEDIFF_BIG(millisecond, o.${c.createdAt}, @now) END AS oldest_ms
   FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'pending'
   UNION ALL
-  SELECT ${destinationIn("o")}, CONVERT(bigint, 0), CONVERT(bigint, 1), CONVERT(bigint, 0), NULL
+  SELECT ${destination}, ${topic}, CONVERT(bigint, 0), CONVERT(bigint, 1), CONVERT(bigint, 0), CONVERT(bigint, 0), NULL
   FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'processing'
   UNION ALL
-  SELECT k.destination, CONVERT(bigint, 0), CONVERT(bigint, 0), CONVERT(bigint, 1), NULL
-  FROM (SELECT DISTINCT ${destinationIn("o")} AS destination, o.${c.key} AS [key] FROM ${table} o ${TO_READ} WHERE ${isBlocking}) k
-) u GROUP BY u.destination;
-SELECT d.destination, d.pending, d.processing, d.blocked, d.oldest_ms, a.all_pending, a.all_oldest_ms, a.blocked_keys, a.parked
+  SELECT k.destination, k.topic, CONVERT(bigint, 0), CONVERT(bigint, 0), CONVERT(bigint, 1), CONVERT(bigint, 0), NULL
+  FROM (SELECT DISTINCT ${destination} AS destination, ${topic} AS topic, o.${c.key} AS [key] FROM ${table} o ${TO_READ} WHERE ${isBlocking}) k
+) u GROUP BY u.destination, u.topic;
+SELECT d.destination, d.topic, CASE WHEN d.pending IS NULL THEN 0 ELSE 1 END AS is_destination, d.pending, d.processing, d.blocked, d.parked AS parked_there, d.due, d.oldest_ms, a.all_pending, a.all_oldest_ms, a.blocked_keys, a.parked
 FROM (${totals("SELECT SUM(u.pending) FROM @unfinished u")}
 ) a LEFT JOIN @unfinished d ON 1 = 1;`,
   };

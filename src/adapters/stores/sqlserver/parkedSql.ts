@@ -10,8 +10,8 @@ import {
   NAMED_IDS,
   NOW,
   ONE_BY_ONE,
-  overrideOf,
   PARKED_AT,
+  routedColumns,
   TO_READ,
 } from "./fragments.ts";
 import { noteAction } from "./historySql.ts";
@@ -44,9 +44,9 @@ ${isNoting ? `${noted}\n${COMMIT}` : ""}
 SELECT COUNT(*) AS changed FROM @changed;`;
 
   const discard = (name: string, condition: string): Statement =>
-    statement(`${name}(ids list, before longText, whole longText${isNoting ? ", by longText, note longText" : ""})`)(
+    statement(`${name}(ids list, before longText${isNoting ? ", by longText, note longText" : ""})`)(
       change(
-        `${c.state} = N'dead', ${c.lastError} = CASE WHEN @before IS NULL THEN @whole ELSE CONCAT(@before, N': ' + o.${c.lastError}) END`,
+        `${c.state} = N'dead', ${c.lastError} = CONCAT(@before, N': ' + o.${c.lastError})`,
         noteAction(names, "discarded", "@note"),
         condition,
       ),
@@ -56,7 +56,7 @@ SELECT COUNT(*) AS changed FROM @changed;`;
     /** `@ids`: JSON array; null means any. Keys are compared letter for letter, whatever the collation. */
     list: statement("parked.list(from bigint, limit int, ids list, key longText)")`${BATCH}
 ${NAMED_IDS}
-SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, ${overrideOf(c, "o")} AS destination_override, o.${c.key} AS [key],
+SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, ${routedColumns(c, "o")}, o.${c.key} AS [key],
   o.${c.attempt} AS attempt, o.${c.updatedAt} AS updated_at, LEFT(o.${c.lastError}, 200) AS last_error
 FROM ${table} o ${TO_READ}
 WHERE ${isParked} AND o.${c.sequence} > @from

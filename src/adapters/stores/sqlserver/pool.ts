@@ -20,28 +20,14 @@ export class SqlServerPool implements StatementRunner<Statement> {
   readonly #reserve: Reserve;
   #connecting: Promise<unknown> | undefined;
   #closed = false;
-  #lostConnections = 0;
 
   constructor(options: PoolOptions, log: Log) {
     this.#options = options;
     this.#log = log;
-    this.#reserve = new Reserve(options.poolSize, options.connectionTimeoutMs);
-    this.#pool = new sql.ConnectionPool({
-      ...poolConfig(options),
-      // The pool tells of no connection that ends while it is idle.
-      beforeConnect: (connection) => {
-        connection.once("end", () => {
-          this.#lostConnections += 1;
-        });
-      },
-    });
+    this.#reserve = new Reserve({ poolSize: options.poolSize, longestWaitMs: options.connectionTimeoutMs });
+    this.#pool = new sql.ConnectionPool(poolConfig(options));
     // An idle connection that breaks is replaced at its next use; without a listener it would end the process.
     this.#pool.on("error", () => {});
-  }
-
-  /** Connections that ended so far: each may hide another database, or an earlier state. */
-  get lostConnections(): number {
-    return this.#lostConnections;
   }
 
   async run(statement: Statement, values: Values = {}): Promise<readonly Row[]> {

@@ -131,6 +131,12 @@ ${ONE_BY_ONE};`;
 
   const ofAClaim = "source text, token uuid, ids list";
 
+  const withoutResting = `
+  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@resting) WITH (id uniqueidentifier '$') x WHERE x.id = i.${c.id})
+  AND NOT EXISTS (
+    SELECT 1 FROM OPENJSON(@resting) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id
+    WHERE b.${c.aggregateId} = i.${c.aggregateId})`;
+
   /**
    * One claim of up to `@limit` rows and `@maxBytes` payload characters; for busy aggregates, stops and open rows see
    * the claim of PostgreSQL. Returns the number of rows seen, the rows that died, and the claimed rows.
@@ -143,10 +149,8 @@ ${ONE_BY_ONE};`;
    * another client that claims or closes a claim, or with READ_COMMITTED_SNAPSHOT sees the rows as before. The updates
    * check again what the locks hold, and a claim with a gap is rolled back. Payloads are read after the commit: a slow
    * client keeps nothing locked.
-   *
-   * @param and a further condition on the rows seen
    */
-  const claim = (and: string): string => `${BATCH}
+  const claim = `${BATCH}
 ${NOW}
 DECLARE @busy TABLE (aggregate_digest varbinary(32) PRIMARY KEY);
 INSERT INTO @busy (aggregate_digest)
@@ -160,7 +164,7 @@ DECLARE @seen TABLE (created_at datetimeoffset(7), id uniqueidentifier, PRIMARY 
 INSERT INTO @seen (created_at, id)
 SELECT TOP (@limit * ${READ_AHEAD}) i.${c.createdAt}, i.${c.id}
 FROM ${table} i ${TO_READ}
-WHERE ${available} AND NOT EXISTS (SELECT * FROM @busy b WHERE b.aggregate_digest = ${digest})${and}
+WHERE ${available} AND NOT EXISTS (SELECT * FROM @busy b WHERE b.aggregate_digest = ${digest})${withoutResting}
 ORDER BY i.${c.createdAt}, i.${c.id};
 BEGIN TRANSACTION;
 DECLARE @candidates TABLE (id uniqueidentifier PRIMARY KEY, created_at datetimeoffset(7), aggregate int, spent int, length bigint);
@@ -183,9 +187,8 @@ WHERE ${beforeStop("k")};
 DECLARE @died TABLE (id uniqueidentifier PRIMARY KEY);
 UPDATE i
 SET ${c.state} = N'dead', ${c.processedAt} = @now, ${unclaimed},
-  ${c.lastError} = CASE WHEN ${expired} THEN N'${EXPIRED}' WHEN @withReason = 1
-    THEN CONCAT(N'claimed ', i.${c.attempt}, N' times without being acknowledged', N'; last reason: ' + i.${c.lastError})
-    ELSE i.${c.lastError} END
+  ${c.lastError} = CASE WHEN ${expired} THEN N'${EXPIRED}'
+    ELSE CONCAT(N'claimed ', i.${c.attempt}, N' times without being acknowledged', N'; last reason: ' + i.${c.lastError}) END
 OUTPUT inserted.${c.id} INTO @died (id)
 FROM @open o JOIN ${table} i ${BY_ID.change} ON i.${c.id} = o.id
 WHERE o.spent = 1 AND ${stillAvailable}
@@ -215,21 +218,15 @@ FROM @changed n JOIN ${table} i ${BY_ID.read} ON i.${c.id} = n.id
 WHERE i.${c.claimToken} = @token
 ORDER BY n.created_at, n.id
 ${ONE_BY_ONE};`;
-  const claimParameters =
-    "source text, token uuid, limit int, maxBytes bigint, leaseMs ms, maxAttempts int, withReason bit";
-  const withoutSome = `
-  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@quarantined) WITH (id uniqueidentifier '$') x WHERE x.id = i.${c.id})
-  AND NOT EXISTS (
-    SELECT 1 FROM OPENJSON(@quarantined) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id
-    WHERE b.${c.aggregateId} = i.${c.aggregateId})`;
 
   return {
-    claim: statement(`pull.claim(${claimParameters})`)(claim("")),
-    claimWithoutSome: statement(`pull.claim(${claimParameters}, quarantined list)`)(claim(withoutSome)),
+    claim: statement(
+      "pull.claim(source text, token uuid, limit int, maxBytes bigint, leaseMs ms, maxAttempts int, resting list)",
+    )(claim),
 
-    availableRows: statement("pull.available rows(source text, limit int, quarantined list)")`${NOW}
+    available: statement("pull.available(source text, limit int, resting list)")`${NOW}
 SELECT TOP (@limit) i.${c.id} AS id FROM ${table} i ${TO_READ}
-WHERE ${available}${withoutSome}
+WHERE ${available}${withoutResting}
 ORDER BY i.${c.createdAt}, i.${c.id};`,
 
     trial: statement("pull.trial claim(ids list, maxAttempts int)")`${BATCH}
@@ -254,11 +251,6 @@ ${ONE_BY_ONE};`,
     held: statement(
       "pull.held(source text, token uuid)",
     )`SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id};`,
-
-    available: statement("pull.available(source text)")`${NOW}
-SELECT TOP (1) i.${c.id} AS id FROM ${table} i ${TO_READ}
-WHERE ${available}
-ORDER BY i.${c.createdAt}, i.${c.id};`,
 
     acknowledge: statement(`pull.acknowledge(${ofAClaim})`)(
       close(`${c.state} = N'processed', ${c.processedAt} = SYSUTCDATETIME(), ${unclaimed}`),
@@ -285,10 +277,8 @@ ${ONE_BY_ONE};
 COMMIT TRANSACTION;
 SELECT id FROM @changed ORDER BY created_at, id;`,
 
-    /** `@reason` null keeps the last one. Releases rows behind the first rejected one, unless `@releaseOthers` is 0. */
-    reject: statement(
-      `pull.reject(${ofAClaim}, maxAttempts int, delayMs ms, reason longText, releaseOthers bit)`,
-    )`${BATCH}
+    /** `@reason` null keeps the last one. Releases rows behind the first rejected one. */
+    reject: statement(`pull.reject(${ofAClaim}, maxAttempts int, delayMs ms, reason longText)`)`${BATCH}
 ${NOW}
 ${hold({ name: "spent", condition: spent })}
 DECLARE @outcomes TABLE (id uniqueidentifier PRIMARY KEY, outcome nvarchar(10) ${COLLATED});
@@ -299,7 +289,7 @@ FROM (
     MAX(named) OVER (PARTITION BY aggregate ORDER BY created_at, id ROWS UNBOUNDED PRECEDING) AS named_so_far
   FROM @held
 ) h
-WHERE h.named = 1 OR (@releaseOthers = 1 AND h.aggregate IS NOT NULL AND h.named_so_far = 1);
+WHERE h.named = 1 OR (h.aggregate IS NOT NULL AND h.named_so_far = 1);
 ${changed}
 UPDATE i
 SET ${c.state} = CASE o.outcome WHEN N'dead' THEN N'dead' ELSE N'pending' END, ${unclaimed},

@@ -5,9 +5,8 @@ import type { Log } from "../../../ports/runtime.ts";
 import type { ReceiptCommands } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
 import { retried } from "../sql/retries.ts";
-import { bucketsOf, inKeyOrder, serversOf } from "../sql/rows.ts";
-import { requireOpen } from "./bucketsSql.ts";
-import { BATCH, BEGIN, COLLATED, COMMIT, NOW, placeFrom, TO_READ, textBatch, textOf, timeOf } from "./fragments.ts";
+import { inKeyOrder } from "../sql/rows.ts";
+import { BATCH, COLLATED, NOW, placeFrom, TO_READ, textBatch, textOf, timeOf } from "./fragments.ts";
 import type { SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
@@ -16,8 +15,6 @@ export class SqlServerReceipt implements ReceiptCommands {
   readonly #pool: SqlServerPool;
   readonly #log: Log;
   readonly #insert: Statement;
-  /** For rows with a bucket. */
-  readonly #fenced: Statement;
   readonly #copyLast: Statement;
   /** The latest `created_at` that this process gave, in microseconds since 1970. */
   #latest: number | null = null;
@@ -26,7 +23,6 @@ export class SqlServerReceipt implements ReceiptCommands {
     this.#pool = pool;
     this.#log = log;
     this.#insert = insertStatement(names);
-    this.#fenced = fencedInsertStatement(names);
     this.#copyLast = copyLastStatement(names);
   }
 
@@ -53,10 +49,7 @@ export class SqlServerReceipt implements ReceiptCommands {
   ): Promise<readonly InsertResult[]> {
     if (rows.length === 0) return [];
     const firsts = inKeyOrder(firstOfEachKey(rows.map(insertedRow)));
-    const buckets = bucketsOf(rows);
-    const [latest, ids] = await database.runAll(buckets.length === 0 ? this.#insert : this.#fenced, {
-      buckets,
-      servers: serversOf(rows),
+    const [latest, ids] = await database.runAll(this.#insert, {
       ...textBatch(
         firsts.map((row, turn) => ({ ...row, turn })),
         INSERTED_TEXTS,
@@ -81,7 +74,7 @@ const isDuplicateKey = (error: unknown): boolean => error instanceof StoreError 
 const STORED: InsertResult = { kind: "stored" };
 const DUPLICATE: InsertResult = { kind: "duplicate" };
 
-function insertedRow({ schedule, expiry, bucket: _, ...row }: NewInboxRow, position: number) {
+function insertedRow({ schedule, expiry, ...row }: NewInboxRow, position: number) {
   return {
     ...row,
     position,
@@ -142,16 +135,10 @@ const INSERTED_TEXTS = [
  *
  * @param names already quoted
  */
-export const insertStatement = (names: TableNames): Statement => insertStatementOf(names, false);
-
-/** The same while the buckets of `@buckets` are open. */
-export const fencedInsertStatement = (names: TableNames): Statement => insertStatementOf(names, true);
-
-function insertStatementOf(names: TableNames, isFenced: boolean): Statement {
+export function insertStatement(names: TableNames): Statement {
   const { inboxTable: inbox, inbox: c } = names;
-  const parameters = `rows longText, texts bytes, latest bigint${isFenced ? ", buckets list, servers list" : ""}`;
-  return statement(`inbox.insert(${parameters})`)`
-${BATCH}${isFenced ? `\n${BEGIN}\n${requireOpen(names)}` : ""}
+  return statement("inbox.insert(rows longText, texts bytes, latest bigint)")`
+${BATCH}
 ${NOW}
 DECLARE @ahead bigint = @latest - ${microsecondsOf("@now")};
 DECLARE @stored TABLE (id uniqueidentifier NOT NULL, created_at datetimeoffset(7) NOT NULL);
@@ -171,7 +158,7 @@ WHERE NOT EXISTS (
   SELECT 1 FROM ${inbox} i WITH (READCOMMITTEDLOCK, FORCESEEK)
   WHERE i.${c.source} = ${textOf("source", "nvarchar(4000)")}
     AND i.${c.idempotencyKey} = ${textOf("idempotencyKey", "nvarchar(4000)")})
-ORDER BY r.turn;${isFenced ? `\n${COMMIT}` : ""}
+ORDER BY r.turn;
 SELECT ${microsecondsOf("MAX(s.created_at)")} AS latest FROM @stored s;
 SELECT s.id FROM @stored s;`;
 }

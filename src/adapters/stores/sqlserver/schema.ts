@@ -1,10 +1,12 @@
 import { join } from "node:path";
 import Postgrator from "postgrator";
 import { ConfigError, StoreError } from "../../../model/errors.ts";
+import type { Row } from "../sql/rows.ts";
 import {
   type CheckedTable,
   type FoundColumn,
   migrationsDirectory,
+  type Obstacle,
   type Remedies,
   type SchemaDialect,
 } from "../sql/schema.ts";
@@ -55,10 +57,7 @@ export function schemaDialect(pool: SqlServerPool): SchemaDialect {
           const type = row.type as string;
           const bytes = Number(row.bytes);
           const length = bytes > 0 && TEXTS.test(type) ? bytes / (type.startsWith("n") ? 2 : 1) : null;
-          return [
-            row.name as string,
-            { type, nullable: row.nullable === true, length, isGenerated: row.generated === true },
-          ];
+          return [row.name as string, { type, nullable: row.nullable === true, length }];
         }),
       );
     },
@@ -73,8 +72,8 @@ export function schemaDialect(pool: SqlServerPool): SchemaDialect {
       }
       return [...indexes.values()];
     },
-    rewriteRules: async () => [],
-    hidesRows: async () => false,
+    obstacles: async ({ name }, columns) =>
+      (await pool.run(OBSTACLES, { table: name, columns: named(columns) })) as readonly (Obstacle & Row)[],
     rights: async ({ name }) => (await pool.run(RIGHTS, { table: name }))[0],
     remedies,
     unique: "UNIQUE NONCLUSTERED",
@@ -138,8 +137,6 @@ function remedies({ which, name }: CheckedTable): Remedies {
     retype({ type }, column, found) {
       return `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type} ${found.nullable ? "NULL" : "NOT NULL"};`;
     },
-    ungenerate: ({ definition }, column) =>
-      `ALTER TABLE ${name} DROP COLUMN [${column}]; ALTER TABLE ${name} ADD [${column}] ${definition};`,
     forbidNull: ({ type }, column) => `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type} NOT NULL;`,
   };
 }
@@ -148,9 +145,22 @@ const TEXTS = /^n?(var)?char$/;
 
 /** The server compares the names by the database's rules, mostly without letter case. */
 const COLUMNS: Statement = statement("schema.columns(table text, columns list)")`
-SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS type, k.is_nullable AS nullable, k.max_length AS bytes, k.is_computed AS generated
+SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS type, k.is_nullable AS nullable, k.max_length AS bytes
 FROM OPENJSON(@columns) WITH (name nvarchar(128) ${COLLATED} '$.name') c
 LEFT JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId');`;
+
+/** What comes between statements and rows. */
+const OBSTACLES: Statement = statement("schema.obstacles(table text, columns list)")`
+SELECT N'view' AS kind, o.name, CONCAT(N'DROP VIEW ', @table, N';') AS remedy
+FROM sys.objects o WHERE o.object_id = OBJECT_ID(@table) AND o.type = N'V'
+UNION ALL
+SELECT N'trigger', t.name, CONCAT(N'DROP TRIGGER ', QUOTENAME(OBJECT_SCHEMA_NAME(t.object_id)), N'.', QUOTENAME(t.name), N';')
+FROM sys.triggers t WHERE t.parent_id = OBJECT_ID(@table) AND t.is_instead_of_trigger = 1 AND t.is_disabled = 0
+UNION ALL
+SELECT N'generated', k.name, CONCAT(N'ALTER TABLE ', @table, N' DROP COLUMN ', QUOTENAME(k.name), N';')
+FROM OPENJSON(@columns) WITH (name nvarchar(128) ${COLLATED} '$.name') c
+JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId')
+WHERE k.is_computed = 1 OR k.generated_always_type <> 0;`;
 
 const RIGHTS: Statement = statement("schema.rights(table text)")`
 SELECT HAS_PERMS_BY_NAME(@table, N'OBJECT', N'SELECT') AS [select], HAS_PERMS_BY_NAME(@table, N'OBJECT', N'INSERT') AS [insert],

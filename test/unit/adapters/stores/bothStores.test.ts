@@ -75,13 +75,18 @@ describe.each(FACETS)("%s", (port, file, of) => {
 test("the statements of both stores have the same files, but for what only one database needs", () => {
   const only: Readonly<Record<keyof typeof STORES, readonly string[]>> = {
     // Low-water marks against old transactions, indexes that are made while others write, all statements in one list to
-    // check them for Citus, LISTEN and NOTIFY, receipts that relay, and what their statements share with those of the relay.
+    // check them for Citus, LISTEN and NOTIFY, connections that stores share, receipts that relay, and what their
+    // statements share with those of the relay.
     postgres: [
+      "connections.ts",
+      "engine.ts",
       "lowWater.ts",
       "onlineMigration.ts",
       "outboxParts.ts",
       "payloadParts.ts",
       "pipeline.ts",
+      "questions.ts",
+      "session.ts",
       "statements.ts",
       "turns.ts",
       "wake.ts",

@@ -1,12 +1,12 @@
 import { expect, test } from "@jest/globals";
 import { CellLink } from "../../../../src/adapters/stores/cells/link.ts";
-import type { OperatorStore } from "../../../../src/ports/operatorStore.ts";
+import type { Store } from "../../../../src/ports/store.ts";
 import { ManualClock, silentLog } from "../../../support/recorders.ts";
 
 test("who was left out of a call knows it, though an earlier call ends well meanwhile", async () => {
   let isReady = false;
-  const cell = { name: "b", store: {} as OperatorStore, isReady: () => isReady };
-  const link = new CellLink(cell, new ManualClock(), silentLog);
+  const cell = { name: "b", store: {} as Store, isReady: () => isReady };
+  const link = new CellLink(cell, 1, new ManualClock(), silentLog);
   let answer = (): void => {};
   isReady = true;
   const earlier = link.ask(() => new Promise<void>((resolve) => (answer = resolve)));

@@ -1,10 +1,11 @@
-import { expect, test } from "@jest/globals";
+import { describe, expect, test } from "@jest/globals";
 import { Reserve } from "../../../../src/adapters/stores/sql/reserve.ts";
 import { settle } from "../../../support/manualTime.ts";
 
 /** Statements that end when they are told to, by the order in which they began. */
-function setUp(poolSize: number, longestWaitMs = 0) {
-  const reserve = new Reserve(poolSize, longestWaitMs);
+function setUp(poolSize: number, longestWaitMs = 0, share?: () => number | undefined) {
+  const hasTimedOut = (error: unknown) => (error as Error).message === "timed out";
+  const reserve = new Reserve({ poolSize, longestWaitMs, ...(share && { share }), hasTimedOut });
   const begun: string[] = [];
   const ends: ((outcome: Promise<void>) => void)[] = [];
   const run = (name: string) =>
@@ -24,18 +25,18 @@ test("one connection is kept for receipts, once any has come", async () => {
   const all = [run("outbox.claim"), run("outbox.settle"), run("outbox.renew")];
   expect(begun).toHaveLength(3);
 
-  const kept = ["inbox.insert and relay", "inbox.present", "ping", "buckets.all", "buckets.open"];
+  const kept = ["inbox.insert and relay", "inbox.present", "ping"];
   all.push(...[...kept, "outbox.reclaim", "inbox.relay"].map(run));
   expect(begun.slice(3)).toEqual(kept);
   expect(reserve.waiting).toBe(2);
 
   await end(0);
-  expect(begun).toHaveLength(8);
+  expect(begun).toHaveLength(6);
   await end(1);
-  expect(begun.slice(8)).toEqual(["outbox.reclaim"]);
+  expect(begun.slice(6)).toEqual(["outbox.reclaim"]);
   await end(2);
-  expect(begun.slice(8)).toEqual(["outbox.reclaim", "inbox.relay"]);
-  for (let n = 3; n < 10; n += 1) await end(n);
+  expect(begun.slice(6)).toEqual(["outbox.reclaim", "inbox.relay"]);
+  for (let n = 3; n < 8; n += 1) await end(n);
   await Promise.all(all);
   expect(reserve.waiting).toBe(0);
 });
@@ -93,4 +94,79 @@ test("one that waits too long is told so, and its place goes to nobody", async (
   expect(begun).toHaveLength(4);
   await end(3);
   await next;
+});
+
+describe("a store that shares the pool", () => {
+  const TIMED_OUT = Promise.reject(new Error("timed out"));
+  TIMED_OUT.catch(() => {});
+
+  const kinds = { receipts: "inbox.insert", others: "outbox.claim" } as const;
+
+  test.each([
+    ["its share", 5, ["receipts", "others", "receipts", "receipts", "receipts", "receipts", "others"], 5],
+    ["all but one of its share, if it has also other statements", 5, [...Array(4).fill("receipts"), "others"], 5],
+    ["one of a share of one", 1, ["receipts", "others"], 1],
+    ["both of a share of two", 2, ["receipts", "receipts", "others"], 2],
+    ["what the pool has, while it is alone", undefined, Array(7).fill("receipts"), 7],
+  ] as const)("may use %s", async (_what, share, asked, running) => {
+    const { reserve, begun, run, end } = setUp(10, 0, () => share);
+    const all = asked.map((kind: keyof typeof kinds) => run(kinds[kind]));
+    expect(begun).toHaveLength(running);
+    expect(reserve.waiting).toBe(asked.length - running);
+    for (let n = 0; n < asked.length; n += 1) await end(n);
+    await Promise.all(all);
+    expect(reserve.waiting).toBe(0);
+  });
+
+  test("has one connection for the statements that time out until one is answered, and its share for the others", async () => {
+    const { begun, run, end } = setUp(10, 0, () => 5);
+    const late = run("outbox.claim");
+    const receipt = run("inbox.insert");
+    await Promise.all([expect(late).rejects.toThrow("timed out"), end(0, TIMED_OUT)]);
+
+    const claims = [run("outbox.claim"), run("outbox.claim"), run("outbox.claim")];
+    const receipts = [receipt, run("inbox.insert"), run("inbox.insert")];
+    expect(begun.slice(2)).toEqual(["outbox.claim", "inbox.insert", "inbox.insert"]);
+    await end(2);
+    expect(begun.slice(5)).toEqual(["outbox.claim", "outbox.claim"]);
+    for (const n of [1, 3, 4, 5, 6]) await end(n);
+    await Promise.all([...claims, ...receipts]);
+  });
+
+  test("has one connection when all its statements time out", async () => {
+    const { begun, run, end } = setUp(10, 0, () => 5);
+    const late = [run("outbox.claim"), run("inbox.insert")].map((each) => expect(each).rejects.toThrow("timed out"));
+    await Promise.all([...late, end(0, TIMED_OUT), end(1, TIMED_OUT)]);
+
+    const all = [run("inbox.insert"), run("outbox.claim"), run("inbox.insert")];
+    expect(begun.slice(2)).toEqual(["inbox.insert"]);
+    await end(2);
+    expect(begun.slice(3)).toEqual(["outbox.claim", "inbox.insert"]);
+    await end(3);
+    await end(4);
+    await Promise.all(all);
+  });
+
+  test("gives up its share when the others have gone", async () => {
+    let share: number | undefined = 1;
+    const { begun, run, end } = setUp(10, 0, () => share);
+    const all = [run("outbox.claim"), run("outbox.claim"), run("outbox.claim")];
+    expect(begun).toHaveLength(1);
+    share = undefined;
+    await end(0);
+    expect(begun).toHaveLength(3);
+    await end(1);
+    await end(2);
+    await Promise.all(all);
+  });
+
+  test("says so when it has waited too long", async () => {
+    const { run, end } = setUp(10, 20, () => 1);
+    const held = run("outbox.claim");
+    await expect(run("inbox.insert")).rejects.toThrow(
+      "inbox.insert: no connection was free for 20 ms, but for those of other cells",
+    );
+    await end(0);
+    await held;
+  });
 });

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, jest, test } from "@jest/globals";
 import { SqlServerPool } from "../../../../src/adapters/stores/sqlserver/pool.ts";
 import type { ParameterType, Statement } from "../../../../src/adapters/stores/sqlserver/statement.ts";
+import { StoreError } from "../../../../src/model/errors.ts";
 import type { ClaimToken, MessageId, NewInboxRow } from "../../../../src/model/rows.ts";
 import type { Store } from "../../../../src/ports/store.ts";
 import { unconnectedSqlServerStore } from "../../../support/unconnectedSqlServer.ts";
@@ -17,8 +18,18 @@ interface Call {
 
 const calls: Call[] = [];
 
-/** Enough of an answer for a method to go on to its next statement. */
-const ANSWERS: Readonly<Record<string, readonly Record<string, unknown>[][]>> = {
+/** No row is found that it is about. */
+const REFUSAL = new StoreError("refused", "no");
+const blocked = (queue: string) => [{ queue, candidates: 9, held_back: 9, gap: 0 }];
+
+/** Enough of an answer for a method to go on to its next statement, or why it fails. */
+const ANSWERS: Readonly<Record<string, readonly Record<string, unknown>[][] | StoreError>> = {
+  "outbox.due": [[{ answer: 1 }]],
+  "outbox.unlabelled rows": [[{ id: ID, sequence: "1", topic: "orders" }]],
+  "outbox.claim": [blocked("billing"), [{ has_unlabelled: 1, lost: false }], []],
+  "outbox.claim of all": [blocked(""), [{ has_unlabelled: 0, lost: false }], []],
+  "outbox.claim past blocked keys": REFUSAL,
+  "outbox.rows chosen by a claim past blocked keys": [[{ id: ID }]],
   "inbox.relay candidates": [[{ positions: 1 }], [{ id: ID, source: "orders", idempotency_key: "k", headers: "{}" }]],
   "inbox.relay": [[{ id: ID }]],
 };
@@ -26,7 +37,9 @@ const ANSWERS: Readonly<Record<string, readonly Record<string, unknown>[][]>> = 
 beforeAll(() => {
   const runAll = async (statement: Statement, values: Call["values"] = {}) => {
     calls.push({ statement, values });
-    return (ANSWERS[statement.name] ?? [[], [], []]) as Record<string, unknown>[][];
+    const answer = ANSWERS[statement.name] ?? [[], [], []];
+    if (answer instanceof StoreError) throw answer;
+    return answer;
   };
   const run = async (statement: Statement, values?: Call["values"]) => (await runAll(statement, values)).at(-1) ?? [];
   jest.spyOn(SqlServerPool.prototype, "runAll").mockImplementation(runAll);
@@ -39,7 +52,7 @@ afterAll(() => {
 
 /** Every method, with values that differ from one `variant` to the other. */
 async function useEverything(
-  { inbox, outbox, history, messages, parked, pull, replay, retention, destinations, buckets }: Store,
+  { inbox, outbox, history, messages, parked, pull, replay, retention, destinations, schema }: Store,
   variant: number,
 ): Promise<void> {
   const text = `it's [${variant}] "${"x".repeat(variant)}"`;
@@ -64,13 +77,13 @@ async function useEverything(
   await inbox.unrelayed([text], variant);
 
   const lease = { leaseMs: 1000.5 * variant, claimTimeoutMs: 2000 * variant };
-  // The second claim follows one that has met nothing.
-  for (const limit of [variant, variant]) {
-    await outbox.claim({ ...lease, limit, maxBytes: 2 ** 33 * variant, token: TOKEN, heldTokens: [TOKEN] });
-  }
-  for (const which of ["only", "except"] as const) {
-    const scope = { name: text, which, destinations: [text], exceptKeys: variant === 1 ? [] : [text] };
-    await outbox.claim({ ...lease, limit: variant, maxBytes: 2 ** 33, token: TOKEN, heldTokens: [TOKEN], scope });
+  const claims = { ...lease, limit: variant, maxBytes: 2 ** 33 * variant, token: TOKEN, heldTokens: [TOKEN] };
+  const routing = { destinationOf: () => (variant === 1 ? undefined : text), hash: text };
+  const queues = { room: new Map([["billing", 1]]), exceptIds: variant === 1 ? [] : [ID], routing };
+  // The second claims are those past a blocked front; one fails.
+  for (const which of [{}, {}]) await outbox.claim({ ...claims, ...which });
+  for (const which of [{ queues }, { queues }]) {
+    await expect(outbox.claim({ ...claims, ...which })).rejects.toBe(REFUSAL);
   }
   await outbox.renew([TOKEN], lease);
   const settled = { id: ID, claimToken: TOKEN };
@@ -85,6 +98,9 @@ async function useEverything(
   await outbox.reclaim(variant, lease.claimTimeoutMs);
   await outbox.backlog();
   await outbox.backlog({ totalsOnly: true });
+  await outbox.relabel([text], null, variant);
+  await outbox.relabel([text], JSON.stringify([text, String(variant)]), variant);
+  await outbox.destinationsWaiting();
 
   const request = {
     source: text,
@@ -152,23 +168,8 @@ async function useEverything(
   await destinations.close(text, TOKEN);
   await destinations.returnProbe(text, TOKEN, 1000.5 * variant);
   const failure = variant === 1 ? undefined : { agoMs: 1.5, reason: text };
-  await inbox.insert([{ ...row, bucket: variant }]);
-  await buckets.all();
-  await buckets.open([{ bucket: variant, epoch: variant }]);
-  await buckets.close([variant], text, { token: TOKEN, leaseMs: 1000.5 * variant });
-  await buckets.renew({ token: TOKEN, leaseMs: 1000.5 * variant });
-  await buckets.reopen([variant], variant === 1 ? null : TOKEN);
-  await buckets.leave([variant], TOKEN);
-  const time = until[0] as string;
-  await buckets.unfinished(JSON.stringify({ kind: "push", at: [time, ID] }), variant);
-  await buckets.unfinished(JSON.stringify({ kind: "pull", at: [text, time, ID] }), variant);
-  await buckets.unfinished(JSON.stringify({ kind: "keyed", at: [] }), variant);
-  await buckets.unfinished(JSON.stringify({ kind: "keyed", at: [text, "7"] }), variant);
-  await buckets.finished(JSON.stringify([time, ID]), variant);
-  await buckets.awaitReceipts();
-  await buckets.positionBefore(1000.5 * variant);
-  await buckets.read([ID]);
-  await buckets.copy([{ id: ID, source: text, idempotencyKey: text, payload: text }]);
+  await schema.cell({ position: variant, name: text, cells: variant });
+  await schema.hasUnfinished();
   await destinations.report([{ name: text, succeededAgoMs: 1.5, failure, isSlow: true }]);
 }
 

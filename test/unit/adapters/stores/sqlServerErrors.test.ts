@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { NOT_OPEN, toStoreError } from "../../../../src/adapters/stores/sqlserver/errors.ts";
+import { toStoreError } from "../../../../src/adapters/stores/sqlserver/errors.ts";
 import { isRefused, StoreError, type StoreErrorCode } from "../../../../src/model/errors.ts";
 
 /** An error as the driver gives it: with the server's number, or with a code of its own. */
@@ -10,11 +10,6 @@ function driverError(name: string, message: string, more: { readonly number?: nu
 function serverError(number: number, message = `error ${number} of the server`): Error {
   return driverError("RequestError", message, { number, code: "EREQUEST" });
 }
-
-test("of a bucket that is not open is told by number and words: a trigger may choose that number too", () => {
-  expect(toStoreError("inbox.insert", serverError(NOT_OPEN.number, NOT_OPEN.message)).code).toBe("elsewhere");
-  expect(toStoreError("inbox.insert", serverError(NOT_OPEN.number, "of a trigger")).code).toBe("refused");
-});
 
 test("of a deadlock or a lock in a trigger is that of one row", () => {
   const inTrigger = Object.assign(serverError(1222), { procName: "shop.orders_audit" });

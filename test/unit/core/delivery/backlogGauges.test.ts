@@ -7,27 +7,39 @@ const BACKLOG = {
   oldestPendingAgeMs: 2000,
   blockedKeys: 1,
   parked: 3,
-  byDestination: new Map([["billing", { pending: 5, oldestPendingAgeMs: 2000, processing: 1, blockedKeys: 0 }]]),
+  byDestination: new Map([
+    ["billing", { pending: 5, due: 4, oldestPendingAgeMs: 2000, processing: 1, blockedKeys: 0, parked: 2 }],
+  ]),
+};
+
+const FIGURES = {
+  kind: "destination" as const,
+  ...{ name: "billing", minute: new Date(0) },
+  ...{ received: 0, duplicate: 0, filtered: 0, sent: 3, failed: 2, dead: 1 },
 };
 
 /** Gauges of a database that takes 100 ms for each reading. */
-function setup(backlog: () => Promise<typeof BACKLOG> = async () => BACKLOG) {
+function setup(backlog: () => Promise<typeof BACKLOG> = async () => BACKLOG, held: readonly string[] = []) {
   const clock = new ManualClock();
   const { metrics, calls } = recordingMetrics();
   const asked: boolean[] = [];
+  const shown: object[] = [];
   const gauges = createBacklogGauges({
-    store: {
+    outbox: {
       async backlog(request) {
         asked.push(request?.totalsOnly ?? false);
         clock.advance(100);
         return await backlog();
       },
     },
+    operations: { figures: async () => [FIGURES] },
+    gates: { showRecent: (recent) => shown.push(Object.fromEntries(recent)) },
     destinations: ["billing", "audit"],
+    isHeld: (destination) => held.includes(destination),
     metrics,
     clock,
   });
-  return { gauges, clock, calls, asked };
+  return { gauges, clock, calls, asked, shown };
 }
 
 describe("the backlog gauges", () => {
@@ -39,13 +51,30 @@ describe("the backlog gauges", () => {
   });
 
   test("tell the backlog of every destination, also of one without any", async () => {
-    const { gauges, calls } = setup();
+    const { gauges, calls, shown } = setup();
     await gauges.byDestination();
-    expect(calls).toEqual(["destinationBacklog(billing, 5, 2)", "destinationBacklog(audit, 0, 0)"]);
+    expect(shown).toEqual([
+      {
+        billing: { recent: { sent: 3, failed: 2, dead: 1 }, parked: 2 },
+        audit: { recent: { sent: 0, failed: 0, dead: 0 }, parked: 0 },
+      },
+    ]);
+    expect(calls).toEqual([
+      "destinationBacklog(billing, 5, 2)",
+      "destinationDue(billing, 4)",
+      "destinationBacklog(audit, 0, 0)",
+      "destinationDue(audit, 0)",
+    ]);
+  });
+
+  test("tell that nothing may be delivered to a destination that is paused or held by its breaker", async () => {
+    const { gauges, calls } = setup(undefined, ["billing"]);
+    await gauges.byDestination();
+    expect(calls).toEqual(expect.arrayContaining(["destinationBacklog(billing, 5, 2)", "destinationDue(billing, 0)"]));
   });
 
   test("are all 0 by destination, without a count, where the totals have just shown that nothing is pending", async () => {
-    const { gauges, clock, calls, asked } = setup(async () => ({ ...BACKLOG, pending: 0 }));
+    const { gauges, clock, calls, asked } = setup(async () => ({ ...BACKLOG, pending: 0, parked: 0 }));
     const totals = gauges.totals();
     await gauges.byDestination();
     await totals;

@@ -4,6 +4,7 @@ import { Claims } from "../../../../src/core/delivery/claims.ts";
 import type { ClaimToken, MessageId, Outcome } from "../../../../src/model/rows.ts";
 import type { Log } from "../../../../src/ports/runtime.ts";
 import type { ClaimRequest, ClaimResult, SettledRows } from "../../../../src/ports/store.ts";
+import { queuesOf } from "../../../conformance/store/harness.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { ManualClock, recordingLog, silentMetrics } from "../../../support/recorders.ts";
 import { outboxRow, ScriptedOutbox } from "../../../support/scriptedOutbox.ts";
@@ -35,15 +36,17 @@ function setup(msOf: (rows: number) => number) {
   return { claims, store, lines, limits: () => store.claims.map(({ limit }) => limit) };
 }
 
+const QUEUES = queuesOf(["receiver"]);
+
 test("after slow claims the next ones take fewer rows, down to one, and as many again once they are fast", async () => {
   let msARow = 1000;
   const { claims, lines, limits } = setup((rows) => rows * msARow);
-  for (let n = 0; n < 5; n += 1) await claims.make(500, undefined);
+  for (let n = 0; n < 5; n += 1) await claims.make(500, QUEUES);
   expect(limits()).toEqual([500, 62, 7, 1, 1]);
   expect(lines.filter(({ level }) => level === "warn").map(({ fields }) => fields.nextRows)).toEqual([62, 7, 1]);
 
   msARow = 0;
-  for (let n = 0; n < 5; n += 1) await claims.make(500, undefined);
+  for (let n = 0; n < 5; n += 1) await claims.make(500, QUEUES);
   expect(limits().slice(5)).toEqual([1, 8, 64, 500, 500]);
 });
 
@@ -62,7 +65,7 @@ test("an outcome that cannot be stored now is tried again while its claim lasts,
   })();
   const claims = claimsOf(store, clock, log, async (ms) => clock.advance(ms));
   store.batches.push(["later", "never", "now"].map((topic) => outboxRow({ topic })));
-  const { result, claim } = await claims.make(10, undefined);
+  const { result, claim } = await claims.make(10, QUEUES);
   const [later, never] = result.rows.map(({ id }) => id);
   if (later === undefined || never === undefined) throw new Error("nothing was claimed");
   busyUntil.set(later, clock.monotonic() + 5000);
@@ -91,7 +94,7 @@ test("the end of the process waits five seconds for an outcome that cannot be st
   const store = new ScriptedOutbox();
   const claims = claimsOf(store, clock, log, async (ms) => clock.advance(ms));
   store.batches.push([outboxRow()]);
-  const { result, claim } = await claims.make(10, undefined);
+  const { result, claim } = await claims.make(10, QUEUES);
   const [row] = result.rows;
   if (row === undefined) throw new Error("nothing was claimed");
   store.locked.add(row.id);

@@ -14,7 +14,7 @@ test("a row that has expired is dead without an attempt, and says nothing about 
     reason: EXPIRED,
     record: { attempt: null },
   });
-  expect(report).toEqual({ receiver: "unasked" });
+  expect(report).toEqual({ receiver: "unasked", reason: EXPIRED });
   expect(published).toEqual([]);
   expect(calls).toEqual(["outboxMessages(dead, 1)", "outboxDestinationMessage(shop, dead)"]);
 });
@@ -147,7 +147,7 @@ describe("an interruption", () => {
       });
       expect(await delivery.deliver(row(), controller.signal)).toEqual({
         outcome: { ...CLAIM, kind: "release" },
-        report: { receiver: "unknown", reason: reason.message },
+        report: { receiver: "unknown", reason: reason.message, isInterrupted: true },
       });
       expect(calls.filter((call) => call.startsWith("outboxMessages"))).toEqual([]);
       expect(lines).toMatchObject([{ level: "info", fields: { outcome: "release", reason: reason.message } }]);

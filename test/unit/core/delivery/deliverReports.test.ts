@@ -56,7 +56,7 @@ describe("what a delivery tells about its receiver", () => {
       new PublishError("status_4xx", "answered 400", { retryAfterMs: 4000 }),
       "healthy",
       undefined,
-      undefined,
+      "answered 400",
     ],
     ["an unforeseen error", new Error("bug"), "unknown", undefined, "bug"],
   ])("%s", async (_what, error, receiver, retryAfterMs, reason) => {

@@ -46,7 +46,7 @@ describe("a row that was replayed to another destination", () => {
   test("goes there, with that one's headers and transform, and without the transform of its topic's route", async () => {
     elsewhere.length = 0;
     const { delivery, published, calls } = setup({ route: { transform: stage("shop ") }, ...more });
-    const redirected = row({ destinationOverride: "standby" });
+    const redirected = row({ destination: "standby", isPinned: true });
     expect(delivery.destinationOf(redirected)).toBe("standby");
     expect((await delivery.deliver(redirected, never)).outcome).toEqual({ ...CLAIM, kind: "sent" });
     expect(published).toEqual([]);
@@ -58,19 +58,32 @@ describe("a row that was replayed to another destination", () => {
   test("goes by the route of its topic to that destination where there is one", async () => {
     elsewhere.length = 0;
     const { delivery } = setup(more);
-    await delivery.deliver(row({ topic: "audit.log", destinationOverride: "standby" }), never);
+    await delivery.deliver(row({ topic: "audit.log", destination: "standby", isPinned: true }), never);
     expect(elsewhere).toMatchObject([{ body: 'target route { "id": 1.0 }' }]);
+  });
+
+  test("goes by its label, and by the routes if that is unknown here", async () => {
+    elsewhere.length = 0;
+    const { delivery, published } = setup(more);
+    await delivery.deliver(row({ destination: "standby" }), never);
+    expect(elsewhere).toMatchObject([{ topic: "orders.created" }]);
+    expect(published).toEqual([]);
+    await delivery.deliver(row({ destination: "gone" }), never);
+    expect(published).toMatchObject([{ topic: "orders.created" }]);
+    const { outcome } = await delivery.deliver(row({ topic: "bills", destination: "gone" }), never);
+    expect(outcome).toMatchObject({ kind: "dead", reason: 'no route matches the topic "bills"' });
   });
 
   test("is dead, with a reason that says what to do, where there is no such destination", async () => {
     const { delivery, published } = setup(more);
-    const lost = row({ destinationOverride: "Standby" });
+    const lost = row({ destination: "Standby", isPinned: true });
     expect(delivery.destinationOf(lost)).toBeUndefined();
     expect((await delivery.deliver(lost, never)).outcome).toEqual({
       ...CLAIM,
       kind: "dead",
       attempted: false,
-      reason: 'there is no destination "Standby", to which the row was replayed: replay it to another one',
+      reason:
+        'the row is pinned to the destination "Standby", which is not configured: configure it, or replay the row to another one',
     });
     expect(published).toEqual([]);
   });

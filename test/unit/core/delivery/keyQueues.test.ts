@@ -4,7 +4,7 @@ import { outboxRow } from "../../../support/scriptedOutbox.ts";
 
 function entry(key: string | null, destination: string, bytes: number): QueuedRow {
   const row = outboxRow({ key, payload: "x".repeat(bytes) }) as QueuedRow["row"];
-  return { row, key, claim: {} as QueuedRow["claim"], destination };
+  return { row, key, claim: {} as QueuedRow["claim"], destination, isRetry: false };
 }
 
 test("the bytes that wait follow the rows, also those behind another one of their key", () => {

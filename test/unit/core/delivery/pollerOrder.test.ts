@@ -6,8 +6,8 @@ import { heldDeliveries, holdClaims, never, retry, sent, settleDown, setup } fro
 
 const park = (row: ClaimedRow): Outcome => ({ id: row.id, claimToken: row.claimToken, kind: "park", reason: "no" });
 const GOING_BACK = [
-  ["retried", retry, "retry"],
-  ["parked", park, "park"],
+  ["retried", retry],
+  ["parked", park],
 ] as const;
 
 /** Three rows of one key, each in a claim of its own. The first has been claimed, and its delivery by topic has ended. */
@@ -35,7 +35,7 @@ async function stopWhenFree({ store, clock, poller, waits }: ReturnType<typeof s
 
 describe("the poller", () => {
   describe.each(["refusing", "locked"] as const)("of a store that is %s a row that", (which) => {
-    test.each(GOING_BACK)("is %s, claims count the whole claim as another process's", async (_, back, _kind) => {
+    test.each(GOING_BACK)("is %s, claims count the whole claim as another process's", async (_, back) => {
       const { begun, deliver } = heldDeliveries();
       const it = setup(deliver);
       const { store, poller } = it;
@@ -85,25 +85,17 @@ describe("the poller", () => {
     });
   });
 
-  test.each(GOING_BACK)(
-    "a row that is %s takes the later rows of its key back with it, and nothing else",
-    async (_, back, kind) => {
-      const { store, poller } = setup(async (row) => (row.topic === "a1" ? back(row) : sent(row)));
-      const rows = [
-        outboxRow({ key: "a", topic: "a1" }),
-        outboxRow({ key: "a", topic: "a2" }),
-        outboxRow({ key: "b", topic: "b1" }),
-        outboxRow({ key: "a", topic: "a3" }),
-      ];
-      store.batches.push(rows);
+  test("wakes the loop when a row is settled while rows that were read wait for one of their key", async () => {
+    const { store, poller, wakes } = setup(async (row) => sent(row));
+    const claim = store.claim.bind(store);
+    store.claim = async (request) => ({ ...(await claim(request)), heldBack: 1 });
+    store.batches.push([outboxRow({ key: "a" })]);
 
-      await poller.pass();
-      await poller.stop(never);
+    await poller.pass();
+    await settleDown();
 
-      const outcomes = new Map(store.outcomes());
-      expect(rows.map((row) => outcomes.get(row.id))).toEqual([kind, "release", "sent", "release"]);
-    },
-  );
+    expect(wakes()).toBe(1);
+  });
 
   test("a dead row lets the later rows of its key go on", async () => {
     const { store, poller } = setup(async (row) =>
@@ -117,63 +109,6 @@ describe("the poller", () => {
 
     expect(store.outcomes().map(([, kind]) => kind)).toEqual(["dead", "sent"]);
   });
-
-  test.each(GOING_BACK)(
-    "a claim that was made while a row of the key was %s gives the key's later rows back",
-    async (_, back, kind) => {
-      // The claim begins while a1 counts as held by this process; a1 then fails; the claim returns a2, which must not overtake it.
-      const { begun, deliver } = heldDeliveries();
-      const { store, poller } = setup(deliver);
-      const [a1, a2, b1] = [outboxRow({ key: "a" }), outboxRow({ key: "a" }), outboxRow({ key: "b" })];
-      store.batches.push([a1]);
-      await poller.pass();
-
-      const answer = holdClaims(store);
-      store.batches.push([a2, b1]);
-      const pass = poller.pass();
-      await settleDown();
-      const [first] = begun;
-      first?.end(back(first.row));
-      await settleDown();
-      expect(store.outcomes()).toEqual([[a1.id, kind]]);
-      answer();
-      await pass;
-      await settleDown();
-
-      expect(store.outcomes()).toEqual([
-        [a1.id, kind],
-        [a2.id, "release"],
-      ]);
-      expect(begun.map(({ row }) => row.id)).toEqual([a1.id, b1.id]);
-      begun[1]?.end(sent(begun[1].row));
-      await poller.stop(never);
-    },
-  );
-
-  test.each(GOING_BACK)(
-    "later rows of a key stay back until it is committed that the row is %s",
-    async (_, back, kind) => {
-      const { store, poller, waits } = setup(async (row) => (row.topic === "fails" ? back(row) : sent(row)));
-      const settle = store.settle.bind(store);
-      store.settle = async () => {
-        throw new Error("connection lost");
-      };
-      const { head, early, late } = await failHead(store, poller);
-      await poller.pass();
-      store.settle = settle;
-      waits.shift()?.();
-      await settleDown();
-
-      await poller.pass();
-      await poller.stop(never);
-
-      expect(store.outcomes()).toEqual([
-        [head.id, kind],
-        [early.id, "release"],
-        [late.id, "sent"],
-      ]);
-    },
-  );
 
   test("makes no claim while rows that it gave back as soon as it had them are not back in the database", async () => {
     // The claim would return rows behind them, to be given back for their sake, and the next one these again for the sake of those: for ever.

@@ -34,7 +34,11 @@ export function setup(deliver: Deliver, options: Setup = {}) {
   let wakes = 0;
   const poller = new Poller({
     store,
-    delivery: { destinationOf, deliver: async (row, signal) => delivered(await deliver(row, signal)) },
+    delivery: {
+      destinationOf,
+      routing: { destinationOf: () => undefined, hash: "" },
+      deliver: async (row, signal) => delivered(await deliver(row, signal)),
+    },
     gates: gatesOf({ clock }),
     newToken: () => randomUUID() as ClaimToken,
     batchSize: 100,

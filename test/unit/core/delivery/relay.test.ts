@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { Relay } from "../../../../src/core/delivery/relay.ts";
+import { CONNECTION_HEADERS, Relay } from "../../../../src/core/delivery/relay.ts";
 import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../../src/model/rows.ts";
 import type { InboxStore, RelayRequest, RelayResult, UnrelayedRows } from "../../../../src/ports/store.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
@@ -28,10 +28,13 @@ function setup() {
   };
   const relay = new Relay({
     store: store as InboxStore,
-    topics: { orders: ["t"], shop: ["t"] },
-    ownKeySources: ["shop"],
+    rules: {
+      topics: { orders: ["t"], shop: ["t"] },
+      ownKeySources: ["shop"],
+      maxAttempts: 5,
+      droppedHeaders: CONNECTION_HEADERS,
+    },
     batchSize: 10,
-    maxAttempts: 5,
     onRelayed() {},
     clock,
     metrics,

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import { createRetryPolicy, hasAttemptsLeft, maxAttemptsInEffect } from "../../../../src/core/delivery/failure.ts";
+import { createRetryPolicy, hasAttemptsLeft } from "../../../../src/core/delivery/failure.ts";
+import { maxAttemptsInEffect } from "../../../../src/model/rows.ts";
 
 const lowest = () => 0;
 const highest = () => 0.9999;

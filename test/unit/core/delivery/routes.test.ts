@@ -1,6 +1,6 @@
 import { describe, expect, jest, test } from "@jest/globals";
-import { compileRoutes } from "../../../../src/core/delivery/deliver.ts";
-import { compileTopicPattern } from "../../../../src/model/topicPattern.ts";
+import { compileDestinationOf, compileRoutes, compileRouting } from "../../../../src/core/delivery/routing.ts";
+import { compileTopicPattern, mayMatch } from "../../../../src/model/topicPattern.ts";
 
 const route = (topicPattern: string, destination: string) => ({ topicPattern, destination });
 
@@ -32,6 +32,34 @@ describe("routes", () => {
   test("a bad pattern is refused", () => {
     expect(() => compileRoutes([route("a.***", "x")])).toThrow("***");
   });
+});
+
+describe("the hash of routes", () => {
+  const hash = (...routes: ReturnType<typeof route>[]) => compileRouting(routes).hash;
+
+  test("is that of their patterns and destinations in order, and of nothing else", () => {
+    const [orders, rest] = [route("orders.*", "orders"), route("**", "rest")];
+    expect(hash(orders, rest)).toMatch(/^[0-9a-f]{8}$/);
+    expect(hash({ ...orders, routingKeyTemplate: "k" } as typeof orders, rest)).toBe(hash(orders, rest));
+    const others = [hash(rest, orders), hash(orders), hash(), hash(orders, route("**", "other"))];
+    expect(new Set([hash(orders, rest), ...others]).size).toBe(5);
+    expect(hash(route("a", "b,c"))).not.toBe(hash(route("a,b", "c")));
+  });
+
+  test("comes with the destination of a topic", () => {
+    const { destinationOf } = compileRouting([route("orders.*", "orders")]);
+    expect(["orders.paid", "bills"].map(destinationOf)).toEqual(["orders", undefined]);
+  });
+});
+
+test("a row goes to the destination that it has, unless that is a label of other routes that is unknown here", () => {
+  const find = compileDestinationOf(compileRoutes([route("orders.*", "orders")]), new Set(["orders", "shop"]));
+  const of = (topic: string | null, destination: string | null, isPinned = false) =>
+    find({ topic, destination, isPinned });
+  expect([of("orders.paid", null), of("bills", null), of(null, null)]).toEqual(["orders", undefined, undefined]);
+  expect([of("orders.paid", "shop"), of("bills", "shop"), of(null, "shop")]).toEqual(["shop", "shop", "shop"]);
+  expect([of("orders.paid", "gone"), of("bills", "gone")]).toEqual(["orders", undefined]);
+  expect([of("orders.paid", "shop", true), of("orders.paid", "gone", true)]).toEqual(["shop", undefined]);
 });
 
 describe("a topic pattern", () => {
@@ -135,5 +163,26 @@ describe("a topic pattern", () => {
     } finally {
       reads.mockRestore();
     }
+  });
+});
+
+describe("topics that are known in part", () => {
+  test.each([
+    ["orders.**", ["ordres.", ""]],
+    ["orders.created", ["orders.created."]],
+    ["orders.created", ["orders.", ".v1"]],
+    ["orders.*.v1", ["orders.", ".v2"]],
+    ["**.audit", ["", ".log"]],
+  ])("%s matches none of %j", (pattern, parts) => {
+    expect(mayMatch(pattern, parts)).toBe(false);
+  });
+
+  test.each([
+    ["**", ["orders.", ""]],
+    ["orders.created", ["orders.", ""]],
+    ["*.v1", ["orders.", "1"]],
+    ["orders.*", ["orders.created"]],
+  ])("%s may match one of %j", (pattern, parts) => {
+    expect(mayMatch(pattern, parts)).toBe(true);
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { destinationOverview, parsePauseDuration } from "../../../../src/core/destinations/control.ts";
+import { destinationOverview } from "../../../../src/core/destinations/control.ts";
 import type { SharedDestination } from "../../../../src/ports/destinationStore.ts";
 
 const CLOSED = { state: "closed", openings: 0, remainingMs: 0, reason: null } as const;
@@ -20,27 +20,30 @@ const shared = (overrides: Partial<SharedDestination>): SharedDestination => ({
   ...overrides,
 });
 
-const CONFIGURED = { billing: { kind: "http", circuitBreaker: {} } };
+const CONFIGURED = { billing: { circuitBreaker: {} } };
 
 describe("the overview of the destinations", () => {
   test("has every configured destination in order, also one of which nothing is known, and no other", () => {
     const overview = destinationOverview(
-      { b: { kind: "http" }, a: { kind: "nats" } },
+      { b: {}, a: {} },
       [shared({ name: "a", isSlow: true }), shared({ name: "gone" })],
       new Map(),
+      [],
     );
 
     expect(overview.map(({ name, state }) => [name, state])).toEqual([
-      ["b", "ok"],
+      ["b", "unknown"],
       ["a", "slow"],
     ]);
     expect(overview[0]).toEqual({
       name: "b",
-      state: "ok",
+      state: "unknown",
       pause: null,
       breaker: null,
       backlog: 0,
       blockedKeys: 0,
+      parked: 0,
+      recent: { sent: 0, failed: 0, dead: 0 },
       oldestAgeMs: null,
       inFlight: 0,
       rate: null,
@@ -50,30 +53,51 @@ describe("the overview of the destinations", () => {
     });
   });
 
+  const NONE = { sent: 0, failed: 0, dead: 0 };
+  const SUCCEEDED = { lastSuccessAt: AT };
+  const failedAfter = (ms: number) => ({ ...SUCCEEDED, lastFailureAt: new Date(AT.getTime() + ms) });
+
   test.each([
-    ["ok", {}],
-    ["slow", { isSlow: true }],
-    ["open", { breaker: OPEN, isSlow: true }],
-    ["half-open", { breaker: { ...OPEN, state: "half-open" } }],
-    ["paused", { pause: PAUSE, breaker: OPEN, isSlow: true }],
-  ] as const)("says %s", (state, known) => {
-    expect(destinationOverview(CONFIGURED, [shared(known)], new Map())[0]?.state).toBe(state);
+    ["unknown", {}, NONE, 0],
+    ["ok", SUCCEEDED, NONE, 0],
+    ["ok", {}, { ...NONE, sent: 1 }, 0],
+    ["ok", failedAfter(9999), { sent: 2, failed: 2, dead: 0 }, 0],
+    ["degraded", SUCCEEDED, NONE, 1],
+    ["degraded", SUCCEEDED, { sent: 9, failed: 0, dead: 1 }, 0],
+    ["slow", { ...SUCCEEDED, isSlow: true }, { sent: 9, failed: 0, dead: 1 }, 1],
+    ["failing", { ...SUCCEEDED, isSlow: true }, { sent: 2, failed: 2, dead: 1 }, 1],
+    ["failing", failedAfter(10_000), NONE, 0],
+    ["failing", { lastFailureAt: AT }, undefined, 0],
+    ["open", { breaker: OPEN, isSlow: true, lastFailureAt: AT }, NONE, 1],
+    ["half-open", { breaker: { ...OPEN, state: "half-open" } }, NONE, 0],
+    ["paused", { pause: PAUSE, breaker: OPEN, isSlow: true }, NONE, 0],
+  ] as const)("says %s of %j, recently %j, parked %d", (state, known, recent, parked) => {
+    const minute = { received: 0, duplicate: 0, filtered: 0, kind: "destination", minute: AT } as const;
+    const figures = recent && [
+      { ...minute, ...recent, name: "billing" },
+      { ...minute, sent: 0, failed: 9, dead: 9, name: "another" },
+    ];
+    const waiting = { pending: 0, due: 0, oldestPendingAgeMs: null, processing: 0, blockedKeys: 0, parked };
+    const shown = destinationOverview(CONFIGURED, [shared(known)], new Map([["billing", waiting]]), figures);
+    expect(shown).toMatchObject([{ state, recent: recent ?? null, parked }]);
   });
 
   test("tells the pause and the breaker beside each other", () => {
-    const [row] = destinationOverview(CONFIGURED, [shared({ pause: PAUSE, breaker: OPEN })], new Map());
+    const [row] = destinationOverview(CONFIGURED, [shared({ pause: PAUSE, breaker: OPEN })], new Map(), []);
     expect(row?.pause).toEqual({ by: "ada@ops-1", reason: "they migrate", since: AT, until: null });
     expect(row?.breaker).toEqual({ openings: 2, reason: "status 503", nextProbeMs: 1200 });
   });
 
   test("leaves out what is left of a breaker that the configuration has no more", () => {
-    const overview = destinationOverview({ billing: { kind: "http" } }, [shared({ breaker: OPEN })], new Map());
-    expect(overview).toMatchObject([{ state: "ok", breaker: null }]);
+    const overview = destinationOverview({ billing: {} }, [shared({ breaker: OPEN })], new Map(), []);
+    expect(overview).toMatchObject([{ state: "unknown", breaker: null }]);
   });
 
   test("takes backlog, age and what is in flight from the store, and counts 0 where it names a destination not", () => {
-    const backlog = new Map([["billing", { pending: 7, oldestPendingAgeMs: 1500, processing: 2, blockedKeys: 3 }]]);
-    const rows = destinationOverview({ ...CONFIGURED, idle: { kind: "http" } }, [], backlog);
+    const backlog = new Map([
+      ["billing", { pending: 7, due: 6, oldestPendingAgeMs: 1500, processing: 2, blockedKeys: 3, parked: 0 }],
+    ]);
+    const rows = destinationOverview({ ...CONFIGURED, idle: {} }, [], backlog, []);
     expect(rows).toMatchObject([
       { backlog: 7, oldestAgeMs: 1500, inFlight: 2, blockedKeys: 3 },
       { backlog: 0, oldestAgeMs: null, inFlight: 0, blockedKeys: 0 },
@@ -81,29 +105,10 @@ describe("the overview of the destinations", () => {
   });
 
   test("tells the rate where there is a limit", () => {
-    const configured = { billing: { kind: "http", rateLimit: { perSecond: 50 } } };
-    const rateOf = (known: readonly SharedDestination[]) => destinationOverview(configured, known, new Map())[0]?.rate;
+    const configured = { billing: { rateLimit: { perSecond: 50 } } };
+    const rateOf = (known: readonly SharedDestination[]) =>
+      destinationOverview(configured, known, new Map(), [])[0]?.rate;
     expect(rateOf([shared({ takenPerSecond: 41 })])).toEqual({ perSecond: 50, taken: 41 });
     expect(rateOf([])).toEqual({ perSecond: 50, taken: 0 });
   });
-});
-
-describe("the time of a pause", () => {
-  test.each([
-    ["30s", 30_000],
-    ["15m", 900_000],
-    ["2h", 7_200_000],
-    ["9999d", 863_913_600_000],
-  ])("%s", (text, ms) => {
-    expect(parsePauseDuration(text)).toBe(ms);
-  });
-
-  test.each(["0s", "", "2", "h", "1.5h", "-1h", "2 h", "02h", "10000s", "2w", "999999999d"])(
-    "is refused: %j",
-    (text) => {
-      expect(() => parsePauseDuration(text)).toThrow(
-        "a whole number from 1 to 9999 and one of the suffixes s, m, h, d",
-      );
-    },
-  );
 });

@@ -95,8 +95,10 @@ describe("the gates of destinations", () => {
     await refreshAll();
     expect(one.may()).toBe(false);
     expect(one.calls).toContain("destinationState(billing, paused)");
+    expect(one.gates.isHeld("billing")).toBe(true);
     await store.resume("billing");
     await refreshAll();
+    expect(one.gates.isHeld("billing")).toBe(false);
     expect(one.may()).toBe(true);
 
     await store.pause("billing", { by: "ops", reason: "migration", forMs: 2000 });
@@ -323,10 +325,40 @@ describe("the gates of destinations", () => {
     expect(await store.states()).toMatchObject([{ lastSuccessAt: new Date(12_000) }]);
   });
 
+  test("tell a message that the receiver refused as a failure, and nothing of a delivery that was cut off", async () => {
+    const { one, later, store } = setup({});
+    await one.deliver({ receiver: "healthy", reason: "answered 400" });
+    await later(2000);
+    const failed = { lastSuccessAt: null, lastFailureAt: new Date(0), lastError: "answered 400" };
+    expect(await store.states()).toMatchObject([failed]);
+    await one.refresh();
+    expect(one.calls).toContain("destinationState(billing, failing)");
+    await one.deliver({ receiver: "unknown", reason: "shutting down", isInterrupted: true });
+    await later(2000);
+    expect(await store.states()).toMatchObject([failed]);
+  });
+
+  test("show what replicas counted and what is parked in the state", async () => {
+    const { one, later } = setup({});
+    await one.deliver(HEALTHY);
+    await later(2000);
+    await one.refresh();
+    expect(one.calls.at(-1)).toBe("destinationState(billing, ok)");
+    const recent = { sent: 1, failed: 0, dead: 0 };
+    one.gates.showRecent(new Map([["billing", { recent, parked: 1 }]]));
+    await one.refresh();
+    expect(one.calls.at(-1)).toBe("destinationState(billing, degraded)");
+    one.gates.showRecent(new Map([["billing", { recent: { ...recent, dead: 2 }, parked: 1 }]]));
+    await one.refresh();
+    expect(one.calls.at(-1)).toBe("destinationState(billing, failing)");
+  });
+
   test("know of a pause while a write to the same destination waits for a lock, and write one at a time", async () => {
     const { one, later, store, time } = await openBreaker();
+    expect(one.gates.isHeld("billing")).toBe(true);
     await later(5000);
     await one.gates.enter("billing");
+    expect(one.gates.isHeld("billing")).toBe(true);
     await one.deliver(FAILED);
     const waiting: (() => void)[] = [];
     store.renewProbe = async () => await new Promise((resolve) => waiting.push(() => resolve(true)));

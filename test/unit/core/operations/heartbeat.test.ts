@@ -1,11 +1,11 @@
 import { expect, test } from "@jest/globals";
-import { Heartbeat, Tally } from "../../../../src/core/operations/heartbeat.ts";
+import { Heartbeat, Tally, tallySource } from "../../../../src/core/operations/heartbeat.ts";
 import type { Figures, ProcessName } from "../../../../src/ports/operationsStore.ts";
-import { ManualClock, recordingLog } from "../../../support/recorders.ts";
+import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
 const PROCESS = { name: "host-1", version: "1", roles: ["poller"] };
 
-function setup() {
+function setup(aheadMs = 0) {
   const clock = new ManualClock();
   const tally = new Tally(clock);
   const { log, lines } = recordingLog();
@@ -13,13 +13,15 @@ function setup() {
   const left: string[] = [];
   const fleet: number[] = [];
   const failure: { error?: Error } = {};
+  const ahead: unknown[] = [];
   let due: (() => void) | undefined;
   const heartbeat = new Heartbeat({
     store: {
-      async beat(_process: ProcessName, counted) {
+      async beat({ clockAheadMs }: ProcessName, counted) {
         if (failure.error !== undefined) throw failure.error;
         beats.push(counted);
-        return { pollers: beats.length, relays: 0 };
+        ahead.push(clockAheadMs);
+        return { pollers: beats.length, relays: 0, at: new Date(clock.now() - aheadMs) };
       },
       leave: async (name) => void left.push(name),
     },
@@ -43,7 +45,7 @@ function setup() {
     run?.();
     await settled();
   };
-  return { heartbeat, tally, beats, fleet, left, failure, lines, beat };
+  return { heartbeat, tally, ahead, beats, fleet, left, failure, lines, beat };
 }
 
 /** Lets every promise callback run that is due. */
@@ -60,6 +62,19 @@ test("each beat tells how many other pollers there are", async () => {
   failure.error = new Error("no connection");
   await beat();
   expect(fleet).toEqual([1, 2]);
+});
+
+test.each([
+  [0, 0],
+  [1999, 0],
+  [312_000, 312_000],
+  [-45_000, -45_000],
+])("each beat tells how far the clock was ahead of the database's in the one before: %d ms as %d", async (by, told) => {
+  const { heartbeat, ahead, beat } = setup(by);
+  await heartbeat.start();
+  await settled();
+  await beat();
+  expect(ahead).toEqual([0, told]);
 });
 
 test("a beat has what was counted since the last one, and the last one comes at the stop", async () => {
@@ -114,4 +129,21 @@ test("a stop before the start, twice, or with a database that hangs ends", async
   });
   await hanging.start();
   await hanging.stop(AbortSignal.abort());
+});
+
+test("what is wrong with messages of a source is a remark for each word", () => {
+  const tally = new Tally(new ManualClock());
+  const { metrics, calls } = recordingMetrics();
+  const counted = tallySource(metrics, tally, "my orders");
+  counted.inboxRefused("my orders", "credentials");
+  counted.inboxRefused("my orders", "credentials");
+  counted.inboxRefused("my orders", "too_large");
+  counted.inboxWithoutAggregateId("my orders");
+  const figures = tally.take()?.counted.map(({ kind, name, counts }) => [kind, name, counts.received]);
+  expect(figures).toEqual([
+    ["remark", "credentials my orders", 2],
+    ["remark", "too_large my orders", 1],
+    ["remark", "no_aggregate_id my orders", 1],
+  ]);
+  expect(calls).toHaveLength(4);
 });

@@ -48,6 +48,28 @@ describe("a received event", () => {
     });
   });
 
+  test.each([
+    ["2026-01-05T08:30:00Z", true],
+    ["2026-01-05t08:30:00.123456789012+05:30", true],
+    ["1937-01-01T12:00:27.87+00:20", true],
+    ["2026-12-31T23:59:60Z", true],
+    ["", true],
+    ["2026-01-05", false],
+    ["2026-01-05 08:30:00Z", false],
+    ["2026-01-05T08:30:00", false],
+    ["2026-02-30T08:30:00Z", false],
+    ["2026-01-05T08:30:00+0530", false],
+    ["1767601800", false],
+    ["yesterday", false],
+  ])("has a time of RFC 3339, or is refused: %p", (time, isTaken) => {
+    const refused = expect.stringContaining("its time is no timestamp of RFC 3339");
+    const taken = isTaken ? expect.objectContaining({ body: "null" }) : refused;
+    expect(read(envelope({ time }), STRUCTURED)).toEqual(taken);
+    const { specversion, id, source, type } = ATTRIBUTES;
+    const headers = { "ce-specversion": specversion, "ce-id": id, "ce-source": source, "ce-type": type };
+    expect(read("", { ...headers, "ce-time": time })).toEqual(taken);
+  });
+
   test("keeps the text of its data, and has null without data", () => {
     const text = `{"data":1,"specversion":"1.0","id":"1","source":"s","type":"t","x":{"data":2},"data": {"n": 1.0, "big":12345678901234567890} }`;
     expect(read(text.replace(',"x":{"data":2}', ""), STRUCTURED)).toMatchObject({

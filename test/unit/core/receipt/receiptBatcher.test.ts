@@ -51,9 +51,10 @@ describe("the receipt batcher", () => {
     expect(sizes(store)).toEqual([1, 10]);
   });
 
-  test("gathers what comes during an insert where inserts run in turn, however much it is", async () => {
-    const { store, batcher } = setup({ besideRows: 2, stuckAfterMs: 60_000 });
-    store.insertsInTurn = true;
+  test("gathers what comes during an insert if one at a time is enough, however much it is", async () => {
+    const store = new MemoryInbox();
+    const { log } = recordingLog();
+    const batcher = new ReceiptBatcher(store, log, { besideRows: 2, stuckAfterMs: 60_000, isSerial: () => true });
     const release = store.hold();
     const first = batcher.add(row("first"));
     await eventually(() => expect(sizes(store)).toEqual([1]));
@@ -63,73 +64,6 @@ describe("the receipt batcher", () => {
     release();
     await Promise.all([first, rest]);
     expect(sizes(store)).toEqual([1, 10]);
-  });
-
-  /** Where inserts run in turn: one of `rows`, during which one more row came, has ended. */
-  async function afterInsertOf(rows: number, limits: Partial<ReceiptBatcherLimits> = {}) {
-    const { store, batcher } = setup({ maxRestMs: 60_000, restShare: 1e9, stuckAfterMs: 60_000, ...limits });
-    store.insertsInTurn = true;
-    const release = store.hold();
-    const first = Promise.all(keys(rows).map((key) => batcher.add(row(key))));
-    await eventually(() => expect(sizes(store)).toEqual([rows]));
-    const during = batcher.add(row("during"));
-    release();
-    await first;
-    return { store, batcher, during };
-  }
-
-  test("rests after an insert of several rows where inserts run in turn, for the messages that its answers bring", async () => {
-    const { store, batcher, during } = await afterInsertOf(2, { maxRestMs: 20 });
-    const answered = batcher.add(row("answered"));
-    await Promise.all([during, answered]);
-    expect(sizes(store)).toEqual([2, 2]);
-    // Nothing came for so long that it has rested.
-    await batcher.add(row("alone"));
-    expect(sizes(store)).toEqual([2, 2, 1]);
-  });
-
-  test("rests for a share of the time that the insert took", async () => {
-    const { store, batcher } = setup({ restShare: 3, maxRestMs: 60_000, stuckAfterMs: 60_000 });
-    store.insertsInTurn = true;
-    const release = store.hold();
-    void Promise.all(keys(2).map((key) => batcher.add(row(key))));
-    await eventually(() => expect(sizes(store)).toEqual([2]));
-    const beganBefore = performance.now();
-    await eventually(() => expect(performance.now() - beganBefore).toBeGreaterThan(10));
-    release();
-    const endedAfter = performance.now();
-    await batcher.add(row("next"));
-    expect(performance.now() - endedAfter).toBeGreaterThanOrEqual(3 * (endedAfter - beganBefore));
-  });
-
-  test("does not rest after an insert of one row", async () => {
-    const { store, during } = await afterInsertOf(1);
-    await during;
-    expect(sizes(store)).toEqual([1, 1]);
-  });
-
-  test("ends its rest when as many rows wait as had no answer when it began", async () => {
-    const { store, batcher, during } = await afterInsertOf(2);
-    await Promise.all([during, batcher.add(row("first again")), batcher.add(row("second again"))]);
-    expect(sizes(store)).toEqual([2, 3]);
-  });
-
-  test("ends its rest with a full batch", async () => {
-    const { store, batcher, during } = await afterInsertOf(3, { maxRows: 3 });
-    await Promise.all([during, ...["b", "c"].map((key) => batcher.add(row(key)))]);
-    expect(sizes(store)).toEqual([3, 3]);
-  });
-
-  test("ends its rest with a batch that takes no more", async () => {
-    const { store, batcher, during } = await afterInsertOf(2);
-    await Promise.all([during, batcher.addRequest([row("b"), row("c")], false)]);
-    expect(sizes(store)).toEqual([2, 1, 2]);
-  });
-
-  test("rests no longer than that when it closes", async () => {
-    const { batcher, during } = await afterInsertOf(2, { maxRestMs: 20 });
-    await batcher.close();
-    await expect(during).resolves.toEqual({ kind: "stored" });
   });
 
   test("sends the next insert before it answers for the last one", async () => {
@@ -284,7 +218,7 @@ describe("the receipt batcher", () => {
   test("refuses a store's answer that does not fit the batch", async () => {
     const { log } = recordingLog();
     const insert = () => Promise.resolve([]);
-    const batcher = new ReceiptBatcher({ insert, insertAllOrNone: insert, insertsInTurn: false }, log);
+    const batcher = new ReceiptBatcher({ insert, insertAllOrNone: insert }, log);
     await expect(batcher.add(row("a"))).rejects.toThrow("insert of 1 rows answered for 0");
   });
 
@@ -330,7 +264,7 @@ describe("the rows of one request", () => {
     const { log } = recordingLog();
     const fail = () => Promise.reject(new StoreError("other", "down"));
     const refuse = async () => [{ kind: "stored" }, { kind: "refused", reason: "no" }] as const;
-    const batcher = new ReceiptBatcher({ insert: fail, insertAllOrNone: refuse, insertsInTurn: false }, log);
+    const batcher = new ReceiptBatcher({ insert: fail, insertAllOrNone: refuse }, log);
     const rows = [row("a"), row("b")];
     expect(await batcher.addRequest(rows, true)).toEqual(await refuse());
     await expect(batcher.addRequest(rows, false)).rejects.toThrow("down");
@@ -356,7 +290,7 @@ describe("closing the receipt batcher", () => {
   test("logs what a rule of the table refuses, which is answered with a failure of the storage", async () => {
     const { log, lines } = recordingLog();
     const insert = async () => [{ kind: "refused", reason: "not this one", mayPassLater: true }] as const;
-    const batcher = new ReceiptBatcher({ insert, insertAllOrNone: insert, insertsInTurn: false }, log);
+    const batcher = new ReceiptBatcher({ insert, insertAllOrNone: insert }, log);
     await batcher.add(row("a"));
     expect(lines).toMatchObject([{ level: "error", fields: { reason: "not this one" } }]);
   });

@@ -67,6 +67,17 @@ describe("a received message", () => {
     expect(calls).toEqual(["inboxMessages(new, 1)"]);
   });
 
+  test("without a value for the configured aggregate id is counted", async () => {
+    const withPath = setup({ settings: { consumption: "push", aggregateIdPath: ["$.order"] } });
+    await withPath.accept('{"id":"a","order":7}');
+    await withPath.accept('{"id":"b"}');
+    await withPath.accept("{}");
+    expect(withPath.calls.filter((call) => call.includes("Aggregate"))).toEqual(["inboxWithoutAggregateId(orders)"]);
+    const without = setup();
+    await without.accept('{"id":"b"}');
+    expect(without.calls).toEqual(["inboxMessages(new, 1)"]);
+  });
+
   test("keeps the consumption of its source", async () => {
     const { accept, rows } = setup({ settings: { consumption: "pull" } });
     await accept('{"id":1}');

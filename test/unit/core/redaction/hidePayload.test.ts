@@ -54,16 +54,15 @@ test("nothing is left of a value in which a text was cut, however many character
 
 test("an answer about many messages has neither keys nor reasons while fields are hidden, and else no secrets in them", () => {
   const answer = (reason: string) => ({
-    rows: [{ id: "1", key: "k-sesame", topic: "t-sesame", lastError: reason, at: new Date(0), left: null }],
+    rows: [{ id: "1", key: "k-sesame", topic: "t-sesame", lastError: reason, at: new Date(0) }],
     breaker: { reason },
     pause: { by: "alice", reason: "they migrate" },
-    left: { count: 1, rows: [{ id: "1", reason: "a trigger" }] },
     cells: [{ name: "a", reason: "gone" }],
   });
   const secrets = new KnownSecrets(["sesame"]);
   expect(operatorView(secrets, ["$.a"])(answer("bad"))).toEqual({
     ...answer("bad"),
-    rows: [{ id: "1", key: "***", topic: "t-***", lastError: null, at: new Date(0), left: null }],
+    rows: [{ id: "1", key: "***", topic: "t-***", lastError: null, at: new Date(0) }],
     breaker: { reason: null },
   });
   const cut = "x".repeat(198);
@@ -71,4 +70,15 @@ test("an answer about many messages has neither keys nor reasons while fields ar
     ...answer(cut),
     rows: [{ ...answer(cut).rows[0], key: "k-***", topic: "t-***" }],
   });
+});
+
+test("hidden fields hide the reason that an operator's filter noted, and secrets a caller gives as a name", () => {
+  const secrets = new KnownSecrets(["token-of-billing"]);
+  const detail = String.raw`3 rows of {"state":"dead","reason":"customer \"Alice\" is blocked"}, ended early`;
+  const entry = { by: "token-of-billing (admin route)", detail };
+  expect(operatorView(secrets, ["$.a"])(entry)).toEqual({
+    by: "*** (admin route)",
+    detail: '3 rows of {"state":"dead","reason":null}, ended early',
+  });
+  expect(operatorView(secrets, [])(entry).detail).toBe(detail);
 });

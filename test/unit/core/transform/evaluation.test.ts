@@ -364,9 +364,10 @@ describe("a compiled evaluation", () => {
     const reads = jest.spyOn(performance, "now");
     expect(await failure(run(input, {}))).toMatchObject({ code: "failed", message: expect.stringContaining("first") });
     const afterFailure = reads.mock.calls.length;
-    // Every 16th step of an evaluation reads the clock: whatever still runs would be seen.
+    // Every 16th step reads the clock, so members that still run would read it over 1,000 times. Node and the test
+    // runner read the same clock now and then.
     for (let turn = 0; turn < 20; turn++) await new Promise(setImmediate);
-    expect(reads.mock.calls.length).toBe(afterFailure);
+    expect(reads.mock.calls.length - afterFailure).toBeLessThan(50);
     expect(afterFailure).toBeLessThan(500);
   });
 });

@@ -1,7 +1,4 @@
-import type { DestinationControl } from "../../../../src/core/destinations/control.ts";
-import type { MessageActions } from "../../../../src/core/finished/messageActions.ts";
-import type { ReplayJobs } from "../../../../src/core/finished/replayJobs.ts";
-import type { Overview } from "../../../../src/core/operations/overview.ts";
+import type { Operations } from "../../../../src/core/operations/operations.ts";
 import { createHeavyReads } from "../../../../src/http/admin/heavyReads.ts";
 import type { adminRoutes } from "../../../../src/http/admin/routes.ts";
 import type { Log } from "../../../../src/ports/runtime.ts";
@@ -10,20 +7,20 @@ import { bodyLimits } from "../harness.ts";
 
 /** What the admin routes need, without a database: nothing is there, and nothing happens. */
 export function adminOptions(log: Log): Parameters<typeof adminRoutes>[0] {
+  const operations = {
+    replay: { run: async () => ({ moved: 0 }) },
+    destinations: { names: ["shop", "audit"] },
+    parked: { list: async () => [], retry: async () => ({ changed: 0 }), discard: async () => ({ changed: 0 }) },
+    trace: { list: async () => ({ messages: [], cursor: null }), timeline: async () => undefined },
+    show: (answer: unknown) => answer,
+  } as unknown as Operations;
   return {
+    ...operations,
     admin: { insecure: true, showPayloads: false, maxTransformTimeoutMs: 100 },
     limits: bodyLimits(200),
     evaluator: { evaluate: () => Promise.reject(new Error("nothing is evaluated here")) },
-    replay: { run: async () => ({ moved: 0 }) },
     run: (change) => change(new AbortController().signal),
-    destinations: { names: ["shop", "audit"] } as unknown as DestinationControl,
-    parked: { list: async () => [], retry: async () => ({ changed: 0 }), discard: async () => ({ changed: 0 }) },
-    jobs: {} as ReplayJobs,
-    messages: {} as MessageActions,
-    overview: {} as Overview,
-    show: (answer) => answer,
     operations: { audit: async () => [] },
-    trace: { list: async () => ({ messages: [], cursor: null }), timeline: async () => undefined },
     events: { follow: () => {} },
     heavyReads: createHeavyReads(new ManualClock()),
     configText: "",

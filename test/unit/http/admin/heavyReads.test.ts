@@ -1,9 +1,7 @@
 import { once } from "node:events";
 import { createConnection } from "node:net";
 import { describe, expect, test } from "@jest/globals";
-import type { DestinationControl } from "../../../../src/core/destinations/control.ts";
-import type { ReplayJobs } from "../../../../src/core/finished/replayJobs.ts";
-import type { Overview } from "../../../../src/core/operations/overview.ts";
+import type { Operations } from "../../../../src/core/operations/operations.ts";
 import { createHeavyReads } from "../../../../src/http/admin/heavyReads.ts";
 import { adminRoutes } from "../../../../src/http/admin/routes.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
@@ -139,16 +137,18 @@ describe("the admin routes", () => {
           if (asked === callers) release();
           return options.heavyReads(question, read, isGone);
         },
-        destinations: { names: [], list: () => read([]) } as unknown as DestinationControl,
-        parked: { ...options.parked, list: () => read([]) },
-        jobs: { preview: () => read({ count: 1, isExact: true, sample: [] }) } as unknown as ReplayJobs,
-        overview: {
-          read: () => read({}),
-          failures: () => read({ groups: [], rowsRead: 0, isComplete: true }),
-          blockedKeys: () => read([]),
-        } as unknown as Overview,
+        ...({
+          destinations: { names: [], list: () => read([]) },
+          parked: { list: () => read([]) },
+          jobs: { preview: () => read({ count: 1, isExact: true, sample: [] }) },
+          overview: {
+            read: () => read({}),
+            failures: () => read({ groups: [], rowsRead: 0, isComplete: true }),
+            blockedKeys: () => read([]),
+          },
+          trace: { list: () => read({ messages: [], cursor: null }) },
+        } as unknown as Operations),
         operations: { audit: () => read([]) },
-        trace: { ...options.trace, list: () => read({ messages: [], cursor: null }) },
       }),
     });
     return { ...http, counts: () => ({ begun, most }) };

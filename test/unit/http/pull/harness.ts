@@ -1,6 +1,7 @@
 import { Pull } from "../../../../src/core/delivery/pull.ts";
 import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
-import { type PullRouteOptions, pullRoutes } from "../../../../src/http/pull/routes.ts";
+import type { PullOptions } from "../../../../src/http/pull/operation.ts";
+import { pullRoutes } from "../../../../src/http/pull/routes.ts";
 import { PullWaiters } from "../../../../src/http/pull/waiters.ts";
 import { createApps } from "../../../../src/http/routes.ts";
 import { HttpServer } from "../../../../src/http/server.ts";
@@ -99,7 +100,7 @@ export function uuid(n: number): string {
 }
 
 export interface PullHarnessOptions {
-  readonly auth?: PullRouteOptions["settings"]["auth"];
+  readonly auth?: PullOptions["settings"]["auth"];
   readonly maxBodyBytes?: number;
   readonly maxAttempts?: number;
   readonly sources?: readonly string[];

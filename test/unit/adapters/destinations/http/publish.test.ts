@@ -94,6 +94,8 @@ describe("a request", () => {
       "authorization",
       `Basic ${Buffer.from("üser:päss:1").toString("base64")}`,
     ],
+    [{ kind: "bearer", token: new Secret("t-1") } as const, "authorization", "Bearer t-1"],
+    [{ kind: "api-key", headerName: "X-Api-Key", key: new Secret("k-1") } as const, "x-api-key", "k-1"],
     [{ kind: "header", headerName: "X-Api-Key", headerValue: new Secret("k-1") } as const, "x-api-key", "k-1"],
     [
       { kind: "header", headerName: "Authorization", headerValue: new Secret("Custom k") } as const,

@@ -1,0 +1,247 @@
+import pg from "pg";
+import { StoreError } from "../../../model/errors.ts";
+import type { Secret } from "../../../model/secret.ts";
+import type { Log } from "../../../ports/runtime.ts";
+import { atMost } from "../../../time/wait.ts";
+import { Reserve } from "../sql/reserve.ts";
+import { type Endpoint, EndpointChoice } from "./endpoints.ts";
+import { hasTimedOut, isEnded, isReadOnly, toStoreError } from "./errors.ts";
+import { Questions } from "./questions.ts";
+import { Session } from "./session.ts";
+import { LONGEST_MS, socketOf } from "./statement.ts";
+import { Turns } from "./turns.ts";
+
+interface PostgresConnection {
+  /** Tried in this order, from the last one to work. Of several hosts, standbys are skipped. */
+  readonly endpoints: readonly Endpoint[];
+  /** Undefined takes the database that is named like the user. */
+  readonly database: string | undefined;
+  readonly username: string;
+  readonly password: Secret;
+  /** True to refuse a single host too while it is a standby (`targetServerType=primary`). */
+  readonly primaryOnly: boolean;
+  readonly applicationName: string;
+}
+
+export interface PoolOptions extends PostgresConnection {
+  readonly poolSize: number;
+  /** Longest wait for a connection, in ms (`database.connectionTimeoutMs`). */
+  readonly connectionTimeoutMs: number;
+}
+
+/** The connections of a process to one database, over one or several endpoints. Its stores there share them. */
+export class PostgresConnections {
+  /** Of all stores: an idle process keeps one connection warm, not one for each. */
+  readonly turns = new Turns();
+  readonly questions = new Questions(this);
+  readonly session: Session;
+  readonly #options: PoolOptions;
+  readonly #log: Log;
+  readonly #pool: pg.Pool;
+  readonly #choice: EndpointChoice;
+  /** Of each store that is open. */
+  readonly #reserves = new Set<Reserve>();
+  #closed = false;
+  #prepares = true;
+  readonly #clients = new Map<pg.ClientBase, Endpoint>();
+  /** Clients that the server has not answered yet. */
+  readonly #connecting = new Set<pg.ClientBase>();
+  #lost = 0;
+  /** Connections to a server that takes no writes. */
+  readonly #readOnly = new WeakSet<pg.ClientBase>();
+  readonly #refusesStandbys: boolean;
+
+  constructor(options: PoolOptions, log: Log) {
+    this.#options = options;
+    this.#log = log;
+    this.session = new Session(this, log);
+    const hosts = new Set(options.endpoints.map(({ host, port }) => `${host}:${port}`));
+    this.#refusesStandbys = options.primaryOnly || hosts.size > 1;
+    const choice = new EndpointChoice(options.endpoints);
+    this.#choice = choice;
+    const clients = this.#clients;
+    const connecting = this.#connecting;
+    const lost = () => this.countLoss();
+    // The pool makes its clients itself; this is its only seam for choosing the endpoint at each new connection.
+    class EndpointClient extends pg.Client {
+      constructor() {
+        const endpoint = choice.current;
+        super(clientConfig(options, endpoint));
+        // The pool listens to idle clients only. Without a listener, a connection that breaks between two statements
+        // would end the process.
+        this.on("error", lost);
+        clients.set(this, endpoint);
+        connecting.add(this);
+        this.once("connect", () => connecting.delete(this));
+        this.once("end", () => {
+          clients.delete(this);
+          connecting.delete(this);
+        });
+      }
+    }
+    this.#pool = new pg.Pool({
+      max: options.poolSize,
+      connectionTimeoutMillis: options.connectionTimeoutMs,
+      idleTimeoutMillis: 60_000,
+      Client: EndpointClient,
+      ...(this.#refusesStandbys ? { verify: (client, done) => this.#verify(client).then(() => done(), done) } : {}),
+    } as pg.PoolConfig);
+    // An idle connection that breaks is replaced at its next use; without a listener it would end the process. Its host
+    // goes first then: a former primary may take writes again.
+    this.#pool.on("error", () => {});
+  }
+
+  /** Connections lost, or not made, so far: each may hide another database, or an earlier state. */
+  get lost(): number {
+    return this.#lost;
+  }
+
+  /** False once a prepared statement was lost, or outlived a change of its table: a pooler may keep both so. */
+  get prepares(): boolean {
+    return this.#prepares;
+  }
+
+  /** Whether a caller waits for a connection. */
+  get isExhausted(): boolean {
+    return this.#pool.waitingCount > 0;
+  }
+
+  /** Adds a store. @returns its budget of connections, until it {@link leave}s */
+  join(): Reserve {
+    const { poolSize, connectionTimeoutMs } = this.#options;
+    const share = () => (this.#reserves.size > 1 ? Math.max(1, Math.floor(poolSize / 2)) : undefined);
+    const reserve = new Reserve({ poolSize, longestWaitMs: connectionTimeoutMs, share, hasTimedOut });
+    this.#reserves.add(reserve);
+    return reserve;
+  }
+
+  /** A store has closed; the last one closes the connections. */
+  async leave(reserve: Reserve): Promise<void> {
+    this.#reserves.delete(reserve);
+    if (this.#reserves.size === 0) await this.#close();
+  }
+
+  /**
+   * Takes a connection. The caller releases it.
+   *
+   * @param name of the statement, for errors
+   * @throws StoreError when there is none in time
+   */
+  async connect(name: string): Promise<pg.PoolClient> {
+    let tries = this.#choice.count;
+    for (let tried = 1; ; tried += 1) {
+      if (this.#closed) throw new StoreError("unavailable", `${name}: the connection pool is closed`);
+      const failed = this.#choice.attempt();
+      try {
+        return await this.#writable();
+      } catch (error) {
+        this.countLoss();
+        // Once more at the same host: of several the next one may be a former primary that takes writes again.
+        if (isEnded(error) && tries > 1 && tries === this.#choice.count) tries += 1;
+        else failed(isReadOnly(error));
+        if (tried >= tries) throw toStoreError(name, error);
+      }
+    }
+  }
+
+  /** A connection of its own outside the pool, whose queries may take any time. The caller ends it. */
+  async dedicated(): Promise<pg.Client> {
+    const failed = this.#choice.attempt();
+    const client = new pg.Client({
+      ...clientConfig(this.#options, this.#choice.current),
+      connectionTimeoutMillis: this.#options.connectionTimeoutMs,
+      query_timeout: 0,
+    });
+    client.on("error", () => this.countLoss());
+    try {
+      await client.connect();
+      if (this.#refusesStandbys) await refuseStandby(client);
+    } catch (error) {
+      this.countLoss();
+      if (!isEnded(error)) failed(isReadOnly(error));
+      await client.end().catch(() => {});
+      throw toStoreError("connect", error);
+    }
+    return client;
+  }
+
+  countLoss(): void {
+    this.#lost += 1;
+  }
+
+  /** A server takes no writes: it is a standby, or a former primary. */
+  leaveReadOnly(client: pg.ClientBase): void {
+    const endpoint = this.#clients.get(client);
+    if (endpoint === undefined || this.#readOnly.has(client)) return;
+    for (const [each, its] of this.#clients) if (its === endpoint) this.#readOnly.add(each);
+    this.#choice.leave(endpoint, true);
+  }
+
+  stopPreparing({ message: reason }: StoreError): void {
+    if (!this.#prepares) return;
+    this.#prepares = false;
+    this.#log.info(
+      { reason },
+      "a prepared statement is lost or outdated, as behind a pooler or after a change of a table: statements go unprepared, which costs the database more, until the next start",
+    );
+  }
+
+  usage(): { used: number; idle: number; waiting: number } {
+    const { totalCount, idleCount, waitingCount } = this.#pool;
+    const held = [...this.#reserves].reduce((sum, { waiting }) => sum + waiting, 0);
+    return { used: totalCount - idleCount, idle: idleCount, waiting: waitingCount + held };
+  }
+
+  async #close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    const ended = this.#pool.end();
+    for (const client of this.#connecting) socketOf(client).destroy();
+    // A server that hangs does not answer, and borrowed connections wait for their statements.
+    await atMost(CLOSE_TIMEOUT_MS, ended);
+    for (const client of this.#clients.keys()) socketOf(client).destroy();
+    await ended;
+  }
+
+  async #verify(client: pg.ClientBase): Promise<void> {
+    await refuseStandby(client);
+    const endpoint = this.#clients.get(client);
+    if (endpoint !== undefined) this.#choice.works(endpoint);
+  }
+
+  async #writable(): Promise<pg.PoolClient> {
+    for (;;) {
+      const client = await this.#pool.connect();
+      if (!this.#readOnly.has(client)) return client;
+      client.release(true);
+    }
+  }
+}
+
+const CLOSE_TIMEOUT_MS = 3000;
+const ASK_TIMEOUT_MS = 3000;
+
+function clientConfig(options: PostgresConnection, at: Endpoint): pg.ClientConfig {
+  return {
+    host: at.host,
+    port: at.port,
+    ...(options.database === undefined ? {} : { database: options.database }),
+    user: options.username,
+    password: options.password.reveal(),
+    ssl: at.tls,
+    application_name: options.applicationName,
+    keepAlive: true,
+    pipeline: true,
+    query_timeout: LONGEST_MS,
+    keepAliveInitialDelayMillis: 10_000,
+  };
+}
+
+async function refuseStandby(client: pg.ClientBase): Promise<void> {
+  const show = { text: "SHOW transaction_read_only", query_timeout: ASK_TIMEOUT_MS } as pg.QueryConfig;
+  const { rows } = await client.query(show);
+  if ((rows[0] as { transaction_read_only?: string } | undefined)?.transaction_read_only !== "on") return;
+  const reason = "it is a standby, or default_transaction_read_only is on for this user or database";
+  // With the state of a refused write.
+  throw Object.assign(new Error(`this host takes no writes: ${reason}`), { code: "25006" });
+}

@@ -1,0 +1,173 @@
+import type { MessageId } from "../../../model/rows.ts";
+import { type ClaimQueues, NO_DESTINATION } from "../../../ports/store.ts";
+import type { Clock } from "../../../time/clock.ts";
+import { higher } from "./lowWaterMarks.ts";
+import { type Row, textOf } from "./rows.ts";
+
+/** A row to label, and whether it is claimed if it can be. */
+interface Label {
+  readonly id: MessageId;
+  /** {@link NO_DESTINATION} without a route. */
+  readonly destination: string;
+  readonly isWanted: boolean;
+}
+
+/** Rows to label, and the end of the look for them. */
+export interface Labels {
+  readonly labels: readonly Label[];
+  readonly to: string | null;
+}
+
+/** What a look reads: the first rows without a label, not below `from`. */
+export interface LookedAt {
+  readonly from: string;
+  readonly limit: number;
+  /** Rows that were set back below `from` belong to it. */
+  readonly isFromMark: boolean;
+}
+
+/** What one look for rows without a label may take, and its start. */
+interface Look {
+  readonly queues: ClaimQueues;
+  readonly limit: number;
+  readonly mark: string;
+  /** Room of each destination that is left. */
+  readonly left: Map<string, number>;
+  wanted: number;
+}
+
+/** A backlog without labels. */
+interface Backlog {
+  /** The position behind the rows that a look has read. */
+  readonly to: string;
+  /** The destinations of most of its rows. */
+  readonly of: ReadonlySet<string>;
+  /** Monotonic ms: the next look behind it is due. */
+  readonly behindAt: number;
+  /** Monotonic ms: it is looked for again. */
+  readonly until: number;
+}
+
+/**
+ * The rows that an application has inserted without a destination: a look chooses the label of each row that the next claim
+ * takes, or leaves behind with a label. In a backlog the rows of its destinations stay unlabelled until their turn, and
+ * looks behind it find those of other destinations.
+ */
+export class UnlabelledRows {
+  readonly #read: (at: LookedAt, queues: ClaimQueues) => Promise<readonly Row[]>;
+  readonly #clock: Clock;
+  #backlog: Backlog | undefined;
+  /** The last look found few rows to claim. */
+  #looksFar = false;
+
+  constructor(clock: Clock, read: (at: LookedAt, queues: ClaimQueues) => Promise<readonly Row[]>) {
+    this.#clock = clock;
+    this.#read = read;
+  }
+
+  /** @param limit of the claim @param wanted rows at most, of those @param mark nothing is unfinished below it */
+  async look(queues: ClaimQueues, limit: number, wanted: number, mark: string): Promise<Labels> {
+    const now = this.#clock.monotonic();
+    if (this.#backlog !== undefined && now >= this.#backlog.until) this.#backlog = undefined;
+    const backlog = this.#backlog;
+    const look = { queues, limit, mark, left: new Map(queues.room), wanted };
+    const hasRoom = backlog === undefined || [...backlog.of].some((each) => queues.room.has(each));
+    if (backlog !== undefined && !hasRoom) return await this.#lookBehind(backlog, look);
+    const isDue = backlog !== undefined && now >= backlog.behindAt;
+    const behind = isDue ? await this.#lookBehind(backlog, look) : NO_LABELS;
+    const { labels, to } = await this.#lookInOrder(look);
+    // The look in order may come as far by now.
+    const known = new Set(behind.labels.map(({ id }) => id));
+    return { labels: [...labels.filter(({ id }) => !known.has(id)), ...behind.labels], to };
+  }
+
+  /** Others have locked rows of a look: they wait for the next one. @param to the end of that look */
+  foundLocked(to: string): void {
+    const until = this.#clock.monotonic() + LOCKED_MS;
+    this.#backlog = { to, of: this.#backlog?.of ?? NONE, behindAt: 0, until };
+  }
+
+  /** Rows of a destination that has enough of them stay unlabelled. */
+  async #lookInOrder(look: Look): Promise<Labels> {
+    const { queues, limit, mark } = look;
+    const { room, busy = NONE } = queues;
+    const atOnce = this.#looksFar ? Math.max(limit, LOOKED_AT_ONCE) : limit;
+    const rows = await this.#read({ from: mark, limit: atOnce, isFromMark: true }, queues);
+    const most = look.wanted;
+    const unlabelled = new Set<string>();
+    const taken = new Map<string, number>();
+    const labels: Label[] = [];
+    let to = mark;
+    for (const row of rows) {
+      // The claim is full: the next look continues here.
+      if (look.wanted === 0) break;
+      to = positionBehind(row);
+      const label = labelOf(row, look);
+      const { destination, isWanted } = label;
+      // Rows that are not due must not take the place of others.
+      if (!isWanted && row.is_due !== false && (busy.has(destination) || room.has(destination))) {
+        unlabelled.add(destination);
+        continue;
+      }
+      if (isWanted) taken.set(destination, (taken.get(destination) ?? 0) + 1);
+      labels.push(label);
+    }
+    const isCut = look.wanted === 0 || rows.length >= atOnce;
+    this.#looksFar = rows.length >= atOnce && 2 * look.wanted > most;
+    const filled = [...taken].filter(([, count]) => 2 * count >= most).map(([destination]) => destination);
+    const of = new Set([...unlabelled, ...filled]);
+    if (!isCut) this.#backlog = undefined;
+    else if (of.size > 0) {
+      const behindAt = this.#clock.monotonic() + FIRST_BEHIND_MS;
+      this.#backlog ??= { to, of, behindAt, until: Number.POSITIVE_INFINITY };
+    }
+    return { labels, to };
+  }
+
+  async #lookBehind(backlog: Backlog, look: Look): Promise<Labels> {
+    const startedAt = this.#clock.monotonic();
+    const atOnce = Math.max(look.limit, LOOKED_AT_ONCE);
+    const from = higher(backlog.to, look.mark);
+    const rows = await this.#read({ from, limit: atOnce, isFromMark: false }, look.queues);
+    const labels = rows
+      .filter((row) => !backlog.of.has(destinationOf(row, look.queues)))
+      .map((row) => labelOf(row, look));
+    const endedAt = this.#clock.monotonic();
+    const last = rows.at(-1);
+    const to = last === undefined ? backlog.to : positionBehind(last);
+    const until = rows.length < atOnce ? Math.min(backlog.until, endedAt + BACKLOG_MS) : backlog.until;
+    this.#backlog = { ...backlog, to, behindAt: endedAt + BEHIND_COST_FACTOR * (endedAt - startedAt), until };
+    return { labels, to };
+  }
+}
+
+const positionBehind = ({ sequence }: Row): string => String(BigInt(String(sequence)) + 1n);
+
+function destinationOf(row: Row, { routing }: ClaimQueues): string {
+  const topic = textOf(row.topic);
+  return (topic === null ? undefined : routing.destinationOf(topic)) ?? NO_DESTINATION;
+}
+
+/** Reduces what is left by a row that is wanted. */
+function labelOf(row: Row, look: Look): Label {
+  const destination = destinationOf(row, look.queues);
+  const space = look.left.get(destination) ?? 0;
+  const isWanted = row.is_due !== false && space > 0 && look.wanted > 0;
+  if (isWanted) {
+    look.wanted -= 1;
+    look.left.set(destination, space - 1);
+  }
+  return { id: row.id as MessageId, destination, isWanted };
+}
+
+const NONE: ReadonlySet<string> = new Set();
+export const NO_LABELS: Labels = { labels: [], to: null };
+/** In some 40 ms, and below the locks at which SQL Server takes the table: a destination may have a million rows in front. */
+const LOOKED_AT_ONCE = 4000;
+/** Looks behind a backlog take a fifth of the time at most. */
+const BEHIND_COST_FACTOR = 4;
+const FIRST_BEHIND_MS = 20;
+/** Rows that a look has passed, or that appeared behind it, are looked at again after this long. */
+const BACKLOG_MS = 1000;
+/** So are rows that others have locked. */
+const LOCKED_MS = 1000;

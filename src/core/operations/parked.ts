@@ -1,0 +1,208 @@
+import { splitSequence } from "../../model/cellPositions.ts";
+import { CellError, cellNames, StoreError } from "../../model/errors.ts";
+import type { DestinationOf, MessageId } from "../../model/rows.ts";
+import { compileTopicPattern } from "../../model/topicPattern.ts";
+import type { Changed, ReplayStore } from "../../ports/finishedRows.ts";
+import type { Cells } from "../../ports/operatorStore.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { ParkedFilter, ParkedRow, ParkedStore } from "../../ports/store.ts";
+import type { Redact } from "../redaction/redact.ts";
+import type { Audit } from "./audit.ts";
+import { watchNames } from "./leftOut.ts";
+import { inGroup, matcher } from "./reasons.ts";
+import { loggedFilter, othersText, paced } from "./replay.ts";
+
+/** Which parked rows; the fields given are combined with AND. */
+export interface ParkedSelection {
+  readonly ids?: readonly MessageId[] | undefined;
+  /** A pattern, as in `routes`. */
+  readonly topic?: string | undefined;
+  readonly key?: string | undefined;
+  /** Null for rows that no route sends anywhere, which narrows another filter, or all. */
+  readonly destination?: string | null | undefined;
+  /** Only rows of the group of this reason. */
+  readonly reason?: string | undefined;
+}
+
+export const MOST_LISTED = 10_000;
+
+/** Whether a change selects rows: by a filter or by `all`, not both. @param all null and false count as absent */
+export function saysWhichRows(selection: ParkedSelection, all: unknown): boolean {
+  return Object.values(selection).some((field) => field !== undefined && field !== null) !== (all === true);
+}
+
+interface ParkedOptions {
+  readonly store: ParkedStore;
+  readonly replay: Pick<ReplayStore, "untried">;
+  /** Undefined without cells. */
+  readonly cells?: Pick<Cells, "names" | "watch"> | undefined;
+  readonly destinationOf: DestinationOf;
+  /** Called after each batch that freed keys: time to wake the pollers. */
+  readonly onFreed: () => void;
+  readonly redact: Redact;
+  readonly audit: Audit;
+  readonly log: Log;
+  /** Most rows that one statement reads or changes. Default 1000. */
+  readonly batchSize?: number;
+  /** Monotonic ms. */
+  readonly now: () => number;
+  /** Waits `ms` milliseconds, or until the signal aborts, when it may reject with the signal's reason. */
+  readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
+}
+
+/** A retry or discard ended early; `cause` has the reason. It may be repeated for the rest. */
+export class ParkedInterruptedError extends Error {
+  override readonly name = "ParkedInterruptedError";
+  readonly changed: number;
+
+  constructor(changed: number, cause: unknown) {
+    // The database goes on with a statement whose answer nobody waits for any more.
+    const isUnanswered = cause instanceof StoreError && cause.code === "unavailable";
+    const more = isUnanswered ? "; those of the last batch may be changed too: list them" : "";
+    super(`ended early, after ${changed} parked ${changed === 1 ? "row was" : "rows were"} changed${more}`, { cause });
+    this.changed = changed;
+  }
+}
+
+/** What people and programs see of a parked row. */
+export function parkedRowShown({
+  attempt,
+  parkedAt,
+  destination: _destination,
+  isPinned: _isPinned,
+  ...row
+}: ParkedRow): object {
+  const { sequence } = splitSequence(row.sequence);
+  return { ...row, sequence, attempts: attempt, parkedAt: parkedAt?.toISOString() ?? null };
+}
+
+/** Lists, retries and discards parked rows in batches by sequence, each in its own short transaction. */
+export class Parked {
+  readonly #options: ParkedOptions;
+  readonly #batchSize: number;
+
+  constructor(options: ParkedOptions) {
+    this.#options = options;
+    this.#batchSize = options.batchSize ?? DEFAULT_BATCH_SIZE;
+  }
+
+  /** Parked rows in the order of their sequence. @throws StoreError, or an Error for a bad topic pattern */
+  async list(selection: ParkedSelection, limit: number): Promise<readonly ParkedRow[]> {
+    const found: ParkedRow[] = [];
+    for await (const rows of this.#batches(selection)) {
+      found.push(...rows.slice(0, limit - found.length));
+      if (found.length >= limit) break;
+    }
+    return found;
+  }
+
+  /**
+   * Makes the rows due at once with attempt 0; no faster than the pollers deliver, so that fresh rows do not wait.
+   *
+   * @param signal aborts it between two batches
+   * @returns how many rows are due again, and why one is not, redacted
+   * @throws ParkedInterruptedError; its cause is the abort reason or the database's error
+   */
+  async retry(selection: ParkedSelection, by: string, signal: AbortSignal): Promise<Changed> {
+    const { store, replay, wait } = this.#options;
+    const turn = paced(replay, this.#batchSize, wait, signal);
+    const about = { by, action: "parked.retry" } as const;
+    return await this.#change("parked rows are retried", selection, about, signal, async (ids) => {
+      await turn(ids);
+      return await store.retry(ids, by);
+    });
+  }
+
+  /**
+   * Makes the rows dead; the next rows of their keys are delivered. Parameters and errors as of {@link retry}.
+   *
+   * @param reason stored with `by` before the row's `last_error`
+   */
+  async discard(selection: ParkedSelection, by: string, reason: string, signal: AbortSignal): Promise<Changed> {
+    const { store, redact } = this.#options;
+    const [who, why] = [redact(by), redact(reason)];
+    const about = { by: who, action: "parked.discard", note: `discarded by ${who}: ${why}` } as const;
+    return await this.#change("parked rows are discarded", selection, about, signal, (ids) =>
+      store.discard(ids, who, why),
+    );
+  }
+
+  async #change(
+    what: string,
+    selection: ParkedSelection,
+    { action, ...fields }: { readonly by: string; readonly action: string; readonly note?: string },
+    signal: AbortSignal,
+    change: (ids: readonly MessageId[]) => Promise<Changed>,
+  ): Promise<Changed> {
+    const { log, audit, onFreed, redact, now } = this.#options;
+    const filter = loggedFilter(inGroup(selection, redact));
+    const about = { ...fields, filter };
+    const leftOut = watchNames(this.#options.cells);
+    let changed = 0;
+    let refusal: string | undefined;
+    const note = async (end: string) => {
+      const kept = refusal === undefined ? "" : `; ${othersText(refusal)}`;
+      const why = fields.note === undefined ? "" : `: ${fields.note}`;
+      const detail = `${changed} rows of ${JSON.stringify(filter)}${end}${why}${kept}`;
+      await audit.add({ actor: fields.by, action, target: null, detail });
+    };
+    try {
+      let size = FIRST_SIZE;
+      for await (const rows of this.#batches(selection)) {
+        for (let at = 0; at < rows.length; ) {
+          signal.throwIfAborted();
+          const part = rows.slice(at, at + size);
+          const startedAt = now();
+          const done = await change(part.map(({ id }) => id));
+          changed += done.changed;
+          refusal ??= done.refusal && redact(done.refusal);
+          if (done.changed > 0) onFreed();
+          at += part.length;
+          size = now() - startedAt > SLOW_MS ? Math.ceil(size / 2) : Math.min(size * 2, this.#batchSize);
+        }
+      }
+      const missing = leftOut();
+      if (missing.length > 0) requireCells(missing, selection, changed);
+    } catch (error) {
+      log.warn({ ...about, rows: changed, refusal, err: error }, `${what}: ended early`);
+      await note(", ended early");
+      throw new ParkedInterruptedError(changed, error);
+    }
+    log.info({ ...about, rows: changed, refusal }, what);
+    await note("");
+    return { changed, refusal };
+  }
+
+  /** Batches that are not empty. A row that is parked again meanwhile does not come twice: its sequence is behind. */
+  async *#batches(selection: ParkedSelection): AsyncGenerator<readonly ParkedRow[]> {
+    const { ids, topic, key } = selection;
+    const isOfTopic = topic === undefined ? () => true : compileTopicPattern(topic);
+    const isOfGroup = matcher(selection, this.#options);
+    const matches = (row: ParkedRow): boolean =>
+      (topic === undefined || (row.topic !== null && isOfTopic(row.topic))) && isOfGroup(row);
+    const filter: ParkedFilter = { ids, key };
+    let after: string | null = null;
+    for (;;) {
+      const rows: readonly ParkedRow[] = await this.#options.store.list(filter, after, this.#batchSize);
+      const matching = rows.filter(matches);
+      if (matching.length > 0) yield matching;
+      if (rows.length < this.#batchSize) return;
+      after = rows.at(-1)?.sequence ?? null;
+    }
+  }
+}
+
+const DEFAULT_BATCH_SIZE = 1000;
+/** A slow trigger must not make the first statement longer than its timeout. */
+const FIRST_SIZE = 100;
+const SLOW_MS = 2000;
+
+/** @throws CellError where rows may be in a cell that did not answer */
+function requireCells(missing: readonly string[], { ids }: ParkedSelection, changed: number): void {
+  if (ids !== undefined && changed >= new Set(ids).size) return;
+  throw new CellError(
+    "unavailable",
+    missing,
+    `${cellNames(missing)} could not be asked; rows there may be unchanged: repeat it`,
+  );
+}

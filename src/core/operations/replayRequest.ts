@@ -1,0 +1,62 @@
+import type { MessageId } from "../../model/rows.ts";
+import type { FinishedRow, FinishedState } from "../../ports/finishedRows.ts";
+import type { FailedGroup } from "./shown.ts";
+
+/** Which finished rows to replay; the fields given are combined with AND (spec, "POST /admin/replay"). */
+export interface ReplayRequest {
+  /** Dead rows of the inbox, not finished ones of the outbox; no filter. */
+  readonly inbox?: boolean | undefined;
+  /** Only inbox rows of this source. */
+  readonly source?: string | undefined;
+  /** Only sent rows, or only dead ones. */
+  readonly state?: FinishedState | undefined;
+  readonly ids?: readonly MessageId[] | undefined;
+  readonly topic?: string | undefined;
+  readonly topics?: readonly string[] | undefined;
+  /** Only rows that go to this destination; null for rows that no route sends anywhere, beside another filter. */
+  readonly destination?: string | null | undefined;
+  /** Only dead rows of the group of this reason. */
+  readonly reason?: string | undefined;
+  /** ISO-8601 in UTC with microseconds, as {@link instant} gives it; exclusive, as is `createdBefore`. */
+  readonly createdAfter?: string | undefined;
+  readonly createdBefore?: string | undefined;
+  /** No filter: where they are delivered from now on; by default where they went before. */
+  readonly toDestination?: string | undefined;
+}
+
+export interface Moves {
+  readonly moved: number;
+  /** Why a row was not moved; undefined for none. */
+  readonly refusal?: string | undefined;
+  readonly position: string | null;
+}
+
+/** What would be moved. */
+export interface ReplayPreview {
+  readonly count: number;
+  /** The first rows in the order of sequence. */
+  readonly sample: readonly FinishedRow[];
+  readonly groups: readonly FailedGroup[];
+  /** False when there may be more. */
+  readonly isExact: boolean;
+}
+
+/** The fastest replay, in rows a second. */
+export const MOST_PER_SECOND = 100_000;
+
+/** The answer to a request without a filter, as the specification words it. */
+export const NO_FILTER = "A replay needs at least one filter.";
+
+/** False when no field is set: such a request could replay everything. An empty list is set, and matches nothing. */
+export function hasFilter({ inbox: _inbox, toDestination: _toDestination, ...filters }: ReplayRequest): boolean {
+  return Object.values(filters).some((field) => field !== undefined && field !== null);
+}
+
+/** @returns which field does not fit the table that is meant, as a reason; undefined if each does */
+export function misfit(request: ReplayRequest & { readonly perSecond?: number | undefined }): string | undefined {
+  const { inbox = false, source, state, topic, topics, destination, reason, toDestination, perSecond } = request;
+  if (inbox && state === "sent") return '"state" is "sent"; of the inbox only dead rows are replayed';
+  const wrong = inbox ? { topic, topics, destination, reason, toDestination, perSecond } : { source };
+  const name = Object.entries(wrong).find(([, value]) => value !== undefined && value !== null)?.[0];
+  return name && `"${name}" ${inbox ? "does not go with" : "needs"} "inbox"`;
+}

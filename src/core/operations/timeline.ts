@@ -1,0 +1,354 @@
+import { type MessageId, maxAttemptsInEffect, nowhere, type OutboxState } from "../../model/rows.ts";
+import type { SharedDestination } from "../../ports/destinationStore.ts";
+import type { HistoryEntry } from "../../ports/historyStore.ts";
+import type { JournalEntry, JournalPage } from "../../ports/journalStore.ts";
+import type {
+  InboxMessage,
+  InboxState,
+  LockHolder,
+  OutboxMessage,
+  RowBefore,
+  StoredMessage,
+} from "../../ports/messageStore.ts";
+import type { OperationsSettings } from "./shown.ts";
+
+/** What is known of a message; see {@link timelineOf}. */
+interface MessageFacts {
+  readonly stored: StoredMessage;
+  /** Oldest first; undefined where it cannot be read. */
+  readonly history: readonly HistoryEntry[] | undefined;
+  /** Of an outbox row that is not finished. */
+  readonly before: RowBefore | undefined;
+  readonly destinations: readonly SharedDestination[];
+  /** Transactions that hold the row, or the row before it. */
+  readonly held: ReadonlyMap<MessageId, LockHolder>;
+  /** Undefined where they cannot be read. */
+  readonly duplicates: JournalPage | undefined;
+  /** Of the processes alive; undefined where that is not known. */
+  readonly rolesAlive: ReadonlySet<string> | undefined;
+}
+
+/** What of the configuration decides where a message goes. */
+/** One thing that happened to a message. */
+export interface TimelineEvent {
+  /** Null where an owner's table has no time that a `Date` can hold. */
+  readonly at: Date | null;
+  readonly event: "received" | "duplicate" | "created" | "relayed" | "died in the inbox" | HistoryEntry["event"];
+  /** For people, without what the other members say. */
+  readonly text: string;
+  readonly attempt?: number;
+  /** The replica of an attempt, the operator of an action. */
+  readonly actor?: string;
+  readonly destination?: string;
+  readonly code?: string;
+  readonly status?: string;
+  readonly durationMs?: number;
+  readonly reason?: string;
+}
+
+/** Why an unfinished message is where it is. */
+interface WaitReason {
+  readonly code:
+    | "locked"
+    | "behind_row"
+    | "retry"
+    | "scheduled"
+    | "parked"
+    | "paused"
+    | "breaker_open"
+    | "rate_limited"
+    | "no_route"
+    | "no_poller"
+    | "no_relay"
+    | "in_delivery"
+    | "lease_expired"
+    | "relay_disabled"
+    | "unknown_source"
+    | "relay"
+    | "pull_client"
+    | "due";
+  /** One sentence for people, which says what ends the wait. */
+  readonly text: string;
+}
+
+export interface Timeline {
+  readonly id: MessageId;
+  /** That of the outbox row where there is one; undefined without cells. */
+  readonly cell?: string | undefined;
+  /** Of the outbox row where there is one. `parked`: pending, until an operator decides. */
+  readonly state: OutboxState | InboxState | "parked";
+  readonly source: string | null;
+  readonly idempotencyKey: string | null;
+  readonly correlationId: string | null;
+  readonly topic: string | null;
+  readonly key: string | null;
+  readonly destination: string | null;
+  readonly attempts: number;
+  readonly maxAttempts: number | null;
+  readonly lastError: string | null;
+  /** The first reason is the one to look at; none for a finished message. */
+  readonly waits: readonly WaitReason[];
+  /** Oldest first. */
+  readonly events: readonly TimelineEvent[];
+  /** False where the table of the history cannot be read: attempts and actions are missing from `events`. */
+  readonly hasHistory: boolean;
+  /** How often it was received again in the last 24 hours, up to 1000: `events` has the newest. Null: not known. */
+  readonly duplicates: number | null;
+}
+
+/** A received message that a source's filter dropped: it has no row. */
+export interface FilteredMessage {
+  readonly at: Date;
+  /** Whose journal has it; undefined without cells. */
+  readonly cell?: string | undefined;
+  readonly source: string;
+  /**
+   * Null where it was not read. With hidden fields masked, unless it was searched for: its payload is not there to
+   * look.
+   */
+  readonly idempotencyKey: string | null;
+  /** Null where its sender gave none; masked alike. */
+  readonly correlationId: string | null;
+  readonly replica: string;
+}
+
+/** Puts together what happened to a message, and why it waits. @returns undefined when neither table has it */
+export function timelineOf(facts: MessageFacts, settings: OperationsSettings): Timeline | undefined {
+  const { inbox, outbox } = facts.stored;
+  const id = outbox?.id ?? inbox?.id;
+  if (id === undefined) return undefined;
+  const destination = (outbox && settings.destinationOf(outbox)) ?? null;
+  const { cell } = facts.stored;
+  const locks = [...facts.held].map(([row, holder]) => lockWait(row === id ? "" : `row ${row} is `, holder));
+  const waits = outbox === undefined ? inboxWaits(facts, settings) : outboxWaits(outbox, destination, facts, settings);
+  return {
+    id,
+    cell,
+    state: outbox?.isParked ? "parked" : (outbox?.state ?? inbox?.state ?? "pending"),
+    source: inbox?.source ?? null,
+    idempotencyKey: inbox?.idempotencyKey ?? null,
+    correlationId: inbox?.correlationId ?? correlationIdOf(outbox) ?? null,
+    topic: outbox?.topic ?? null,
+    key: outbox?.key ?? inbox?.aggregateId ?? null,
+    destination,
+    attempts: outbox?.attempt ?? inbox?.attempt ?? 0,
+    maxAttempts: outbox === undefined ? null : limitOf(outbox, destination, settings),
+    lastError: outbox?.lastError ?? inbox?.lastError ?? null,
+    waits: locks.length === 0 ? waits : [...locks, ...waits.filter(({ code }) => code !== "due" && code !== "relay")],
+    events: eventsOf(facts).toSorted((a, b) => (a.at?.getTime() ?? 0) - (b.at?.getTime() ?? 0)),
+    hasHistory: facts.history !== undefined,
+    duplicates: facts.duplicates?.count ?? null,
+  };
+}
+
+/** Of the headers of an outbox row. */
+export function correlationIdOf(row: OutboxMessage | undefined): string | undefined {
+  return Object.entries(row?.headers ?? {}).find(([header]) => header.toLowerCase() === "x-correlation-id")?.[1];
+}
+
+function eventsOf({ stored: { inbox, outbox }, history = [], duplicates }: MessageFacts): readonly TimelineEvent[] {
+  const first: TimelineEvent[] = [];
+  if (inbox !== undefined) {
+    const text = `received from ${inbox.source}, idempotency key ${inbox.idempotencyKey}`;
+    first.push({ at: inbox.createdAt, event: "received", text });
+    if (inbox.state === "dead") {
+      const [at, reason] = [inbox.processedAt ?? inbox.createdAt, inbox.lastError ?? ""];
+      first.push({ at, event: "died in the inbox", text: "dead in the inbox", reason });
+    }
+  }
+  if (outbox !== undefined) {
+    const [event, how] =
+      inbox === undefined ? (["created", "inserted"] as const) : (["relayed", "relayed to the outbox"] as const);
+    first.push({ at: inbox?.processedAt ?? outbox.createdAt, event, text: `${how} with the topic ${outbox.topic}` });
+  }
+  const again = (duplicates?.entries ?? []).map(receivedAgain);
+  return [...first, ...again, ...history.map(eventOf), ...withoutHistory(outbox, history)];
+}
+
+function receivedAgain({ at, source, correlationId, replica }: JournalEntry): TimelineEvent {
+  const of = correlationId === null ? "" : `, correlation id ${correlationId}`;
+  return { at, event: "duplicate", text: `received again from ${source} as a duplicate${of}`, actor: replica };
+}
+
+/** The last state of a row whose end is not in the history: a success that is not kept, or an end from before. */
+function withoutHistory(outbox: OutboxMessage | undefined, history: readonly HistoryEntry[]): readonly TimelineEvent[] {
+  const state = outbox?.state;
+  if (outbox === undefined || (state !== "sent" && state !== "dead")) return [];
+  const last = history.at(-1)?.event;
+  if (last === state || (state === "dead" && last === "discarded")) return [];
+  const reason = state === "dead" ? (outbox.lastError ?? undefined) : undefined;
+  return [{ at: outbox.updatedAt, event: state, text: TEXTS[state], ...(reason === undefined ? {} : { reason }) }];
+}
+
+const TEXTS: Readonly<Record<HistoryEntry["event"], string>> = {
+  sent: "delivered",
+  retry: "failed, to be tried again",
+  park: "failed for good, parked",
+  dead: "dead",
+  replayed: "replayed",
+  retried: "retried by an operator",
+  discarded: "discarded by an operator",
+};
+
+function eventOf(entry: HistoryEntry): TimelineEvent {
+  const { at, event, attempt, actor, destination, code, status, durationMs, reason } = entry;
+  const known = Object.entries({ attempt, actor, destination, code, status, durationMs, reason });
+  return {
+    at,
+    event,
+    text: TEXTS[event] ?? event,
+    ...Object.fromEntries(known.filter(([, value]) => value !== null)),
+  };
+}
+
+function inboxWaits(
+  { stored: { now, inbox }, rolesAlive }: MessageFacts,
+  settings: OperationsSettings,
+): readonly WaitReason[] {
+  if (inbox === undefined || inbox.state !== "pending") return [];
+  if (inbox.consumption === "pull") return [pullWait(inbox, now)];
+  if (!Object.hasOwn(settings.sources, inbox.source)) {
+    const text = `the source ${inbox.source} is not configured: no relay copies its rows`;
+    return [{ code: "unknown_source", text }];
+  }
+  if (!settings.isRelayEnabled) {
+    return [{ code: "relay_disabled", text: "inbox.relay.enabled is false: no relay copies it into the outbox" }];
+  }
+  if (rolesAlive?.has("relay") === false) return [{ code: "no_relay", text: notAlive("relay") }];
+  const due = heldUntil(inbox, now);
+  if (due !== undefined) return [{ code: "scheduled", text: `held by its source: the relay copies it from ${due} on` }];
+  const text = "waits in the inbox for a process with the role relay, behind earlier rows";
+  return [{ code: "relay", text }];
+}
+
+function lockWait(row: string, { pid, user, application, state, stateMs, seenBy }: LockHolder): WaitReason {
+  if (pid === null) return { code: "locked", text: `${row}locked by a prepared transaction: see pg_prepared_xacts` };
+  const of = [application === null ? "" : `, application ${application}`, user === null ? "" : `, user ${user}`].join(
+    "",
+  );
+  const does =
+    state === null
+      ? `${of} (GRANT pg_read_all_stats TO ${seenBy} shows what it does)`
+      : `, ${state} for ${durationText(stateMs ?? 0)}${of}`;
+  return { code: "locked", text: `${row}locked by pid ${pid}${does}: it waits until that transaction ends` };
+}
+
+/** In seconds, minutes or hours, at least two of the larger ones. */
+export function durationText(ms: number): string {
+  const seconds = Math.round(ms / 1000);
+  if (seconds < 120) return `${seconds} s`;
+  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+}
+
+function notAlive(role: "relay" | "poller"): string {
+  return `no process with the role ${role} was seen in the last minute: start one (svc status shows those alive)`;
+}
+
+function pullWait(inbox: InboxMessage, now: Date): WaitReason {
+  const { leaseUntil, isClaimed, scheduledAt, attempt, source } = inbox;
+  if (isClaimed && leaseUntil !== null && leaseUntil > now) {
+    return { code: "in_delivery", text: `a pull client has claimed it until ${leaseUntil.toISOString()}` };
+  }
+  if (attempt > 0 && scheduledAt !== null && scheduledAt > now) {
+    return { code: "retry", text: `a pull client rejected it: due again at ${scheduledAt.toISOString()}` };
+  }
+  const due = heldUntil(inbox, now);
+  if (due !== undefined) return { code: "scheduled", text: `held by its source: pull clients get it from ${due} on` };
+  return { code: "pull_client", text: `waits for a client to pull the source ${source}` };
+}
+
+/** @returns when a row that was put off at its receipt is due, ISO 8601; undefined for any other row */
+function heldUntil({ createdAt, scheduledAt, attempt }: InboxMessage, now: Date): string | undefined {
+  if (attempt > 0 || scheduledAt === null || scheduledAt <= now) return undefined;
+  return createdAt !== null && scheduledAt <= createdAt ? undefined : scheduledAt.toISOString();
+}
+
+function outboxWaits(
+  row: OutboxMessage,
+  destination: string | null,
+  { stored: { now }, before, destinations, rolesAlive }: MessageFacts,
+  settings: OperationsSettings,
+): readonly WaitReason[] {
+  if (row.state === "sent" || row.state === "dead") return [];
+  const noPoller: readonly WaitReason[] =
+    rolesAlive?.has("poller") === false ? [{ code: "no_poller", text: notAlive("poller") }] : [];
+  if (row.state === "processing") return [deliveryWait(row, now), ...noPoller];
+  if (row.isParked) {
+    const text = "parked: svc parked retry delivers it again, svc parked discard makes it dead";
+    return [{ code: "parked", text }];
+  }
+  const { scheduledAt, attempt, isAhead } = row;
+  const own: WaitReason[] = [];
+  if (isAhead) {
+    const due = scheduledAt === null ? "never due" : `due at ${scheduledAt.toISOString()}`;
+    own.push(
+      attempt > 0
+        ? { code: "retry", text: `failed ${attempt} of ${limitOf(row, destination, settings)} times: ${due}` }
+        : { code: "scheduled", text: `scheduled ahead: ${due}` },
+    );
+  }
+  if (before !== undefined) own.push(behind(before, row));
+  own.push(...destinationWaits(row, destination, destinations, settings));
+  if (own.length > 0 || noPoller.length > 0) return [...own, ...noPoller];
+  return [{ code: "due", text: "due: waits for a free slot of a process with the role poller" }];
+}
+
+function deliveryWait({ claimedAt, leaseUntil }: OutboxMessage, now: Date): WaitReason {
+  const since = claimedAt === null ? "" : ` since ${claimedAt.toISOString()}`;
+  if (leaseUntil !== null && leaseUntil < now) {
+    const text = `claimed${since}, but its lease ended at ${leaseUntil.toISOString()}: a poller takes it again`;
+    return { code: "lease_expired", text };
+  }
+  return { code: "in_delivery", text: `claimed${since}: its delivery is under way` };
+}
+
+/** The attempts after which the row is dead or parked. */
+function limitOf(row: OutboxMessage, destination: string | null, { destinations }: OperationsSettings): number {
+  return maxAttemptsInEffect(
+    row.maxAttempts,
+    destination === null ? undefined : destinations[destination]?.maxAttempts,
+  );
+}
+
+function behind({ id, state, isParked, attempt, scheduledAt }: RowBefore, { key }: OutboxMessage): WaitReason {
+  const what = isParked
+    ? "is parked"
+    : state === "processing"
+      ? "is in delivery"
+      : attempt > 0
+        ? `has failed ${attempt} times and is tried again at ${scheduledAt?.toISOString() ?? "once"}`
+        : "is pending";
+  return { code: "behind_row", text: `waits behind row ${id} of the key ${key}, which ${what}` };
+}
+
+function destinationWaits(
+  outbox: OutboxMessage,
+  destination: string | null,
+  destinations: readonly SharedDestination[],
+  settings: OperationsSettings,
+): readonly WaitReason[] {
+  if (outbox.topic === null) return [];
+  if (destination === null) return [{ code: "no_route", text: `${nowhere(outbox)}; the next claim makes it dead` }];
+  const waits: WaitReason[] = [];
+  const shared = destinations.find(({ name }) => name === destination);
+  const pause = shared?.pause;
+  if (pause) {
+    const until = pause.until === null ? "" : ` until ${pause.until.toISOString()}`;
+    const text = `${destination} is paused${until} by ${pause.by}: ${pause.reason}`;
+    waits.push({ code: "paused", text });
+  }
+  if (shared !== undefined && shared.breaker.state !== "closed") {
+    const next = Math.ceil(shared.breaker.remainingMs / 1000);
+    const text = `the circuit breaker of ${destination} is ${shared.breaker.state} (${shared.breaker.reason ?? "failures"}): next probe in ${next} s`;
+    waits.push({ code: "breaker_open", text });
+  }
+  const perSecond = settings.destinations[destination]?.rateLimit?.perSecond;
+  if (perSecond !== undefined && shared !== undefined && shared.takenPerSecond >= perSecond * ALMOST_ALL) {
+    const text = `${destination} takes ${perSecond} deliveries a second: it waits its turn`;
+    waits.push({ code: "rate_limited", text });
+  }
+  return waits;
+}
+
+/** Share of the limit from which on rows wait for it. */
+const ALMOST_ALL = 0.8;

@@ -1,0 +1,246 @@
+import type { ServerResponse } from "node:http";
+import type { Operations } from "../../core/operations/operations.ts";
+import { ParkedInterruptedError } from "../../core/operations/parked.ts";
+import { NoDestinationColumnError, ReplayInterruptedError } from "../../core/operations/replay.ts";
+import { BY, isUuid, MESSAGE_ID, numberUpTo } from "../../core/operations/syntax.ts";
+import { CellError, StoppingError, StoreError, withoutTable } from "../../model/errors.ts";
+import type { OperationId } from "../../model/routes.ts";
+import type { Evaluator } from "../../ports/evaluator.ts";
+import type { OperationsStore } from "../../ports/operationsStore.ts";
+import type { Cells } from "../../ports/operatorStore.ts";
+import { accessOf } from "../credentials.ts";
+import { ERRORS, sendError, sendJson } from "../exchange.ts";
+import * as field from "../fields.ts";
+import { type Answer, namingIgnored, type RouteDescription, TOO_MANY_READS } from "../openapi/answers.ts";
+import { UUID } from "../openapi/schemas.ts";
+import { type Route, route } from "../routes.ts";
+import type { EventStream } from "./events.ts";
+import { type AdminRequest, createGuard, type Guard, type GuardOptions, pathOf } from "./guard.ts";
+
+/**
+ * Reads for an operator in turn. @param question equal ones have equal answers. @param isGone whether the caller has left.
+ * @throws what `read` throws; the failure of an earlier read that found no database; Refusal (503) when too many reads
+ *   wait, or all callers have left
+ */
+export type HeavyReads = <T>(question: string, read: () => Promise<T>, isGone?: () => boolean) => Promise<T>;
+
+/** What the admin operations work with. */
+export interface AdminOptions extends GuardOptions, Operations {
+  readonly admin: GuardOptions["admin"] & { readonly maxTransformTimeoutMs: number; readonly showPayloads: boolean };
+  readonly evaluator: Pick<Evaluator, "evaluate">;
+  /** Runs a change to its end, whether or not its caller still waits; the signal ends it when the service stops. */
+  readonly run: <T>(change: (signal: AbortSignal) => Promise<T>) => Promise<T>;
+  readonly events: Pick<EventStream, "follow">;
+  readonly heavyReads: HeavyReads;
+  /** The configuration in effect as text, masked. */
+  readonly configText: string;
+  readonly operations: Pick<OperationsStore, "audit">;
+  /** Undefined without cells. */
+  readonly cells?: Pick<Cells, "watch"> | undefined;
+}
+
+/** An admin operation: how its requests are read, what it does, and how the OpenAPI document describes it. */
+interface Declaration<P extends field.Fields, Q extends field.Fields, B extends field.Fields> {
+  readonly summary: string;
+  readonly description: string;
+  readonly path?: P;
+  readonly query?: Q;
+  readonly body?: field.JsonBody<B>;
+  /** Besides those of every route that needs credentials, or has a body. */
+  readonly answers: readonly Answer[];
+  /** The answer has passed its own mask. */
+  readonly isMasked?: true;
+  /** The answer of a read says itself which cells are missing. */
+  readonly namesCells?: true;
+  /**
+   * @returns the body of the answer 200
+   * @throws InvalidRequest, Refusal, a StoreError (500), or the error of a change that was interrupted between two
+   *   batches, whose answer has the count so far
+   */
+  readonly work: (request: field.ValuesOf<P & Q & B>) => Promise<object>;
+}
+
+type None = Readonly<Record<never, never>>;
+
+/** How many things a list has when its request does not say. */
+export const LISTED_BY_DEFAULT = 50;
+
+/** Who makes a change: credentials name no person, so the caller does. */
+export const CALLER: field.Field<string, string> = {
+  ...field.text(
+    { ...BY, parse: (text) => `${BY.parse(text)} (admin route)` },
+    "Who makes the change; kept with ` (admin route)` appended.",
+  ),
+  absent: () => "admin route",
+};
+
+export const AS_ALICE = { example: { summary: "An example", value: { by: "alice" } } };
+
+export const LIMIT = field.inQuery(numberUpTo(500), `Most of them; ${LISTED_BY_DEFAULT} by default.`);
+
+/** The id in a path; undefined for a text that is no id. */
+export const idInPath = (description: string) => ({
+  id: field.ofPath(UUID, description, (text) => (isUuid(text) ? MESSAGE_ID.parse(text) : undefined)),
+});
+
+/** The request does not make sense as a whole; the message is the reason, to follow `Invalid request: `. */
+export class InvalidRequest extends Error {
+  override readonly name = "InvalidRequest";
+}
+
+/** A request that is valid and cannot be served; the message is the answer. */
+export class Refusal extends Error {
+  override readonly name = "Refusal";
+  readonly status: number;
+
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** Works on a table that may be missing. @throws Refusal with the message when it is */
+export async function onTable<T extends object>(message: string, work: () => Promise<T>): Promise<T> {
+  const result = await work().catch(withoutTable);
+  if (result === undefined) throw new Refusal(501, message);
+  return result;
+}
+
+export type Admin = ReturnType<typeof createAdmin>;
+
+/** What makes the routes of the admin operations. */
+export function createAdmin(options: AdminOptions) {
+  const { admin, limits, cells, heavyReads, log, show } = options;
+  const access = accessOf(admin.insecure ? undefined : admin.auth, "admin", "the admin routes");
+  const guard = createGuard(options, "request");
+  const { maxBytes } = limits;
+  const describe = <P extends field.Fields, Q extends field.Fields, B extends field.Fields>(
+    { summary, description, path, query, body, answers }: Declaration<P, Q, B>,
+    further: readonly Answer[] = [],
+  ): RouteDescription => ({
+    summary,
+    description,
+    access,
+    parameters: field.describeParameters(path ?? {}, query ?? {}),
+    body: body && {
+      maxBytes,
+      isOptional:
+        field.requiredOf(body.fields).length === 0 && body.keywords === undefined && body.schema === undefined,
+      schema: body.schema ?? field.bodySchema(body),
+      ...(body.examples && { examples: body.examples }),
+    },
+    answers: [...(body ? namingIgnored(answers) : answers), ...further],
+  });
+  return {
+    ...options,
+    access,
+    guard,
+    /** For the routes of the specification, whose signatures cover the body. */
+    guardBody: createGuard(options, "body"),
+
+    /** Makes the route of an operation. */
+    operation<P extends field.Fields = None, Q extends field.Fields = None, B extends field.Fields = None>(
+      id: OperationId,
+      declaration: Declaration<P, Q, B>,
+      by: Guard = guard,
+    ): Route {
+      const { work, isMasked } = declaration;
+      const answer = answering(log, declaration, async (request) =>
+        isMasked ? await work(request) : show(await work(request)),
+      );
+      return route(id, describe(declaration), by(answer));
+    },
+
+    /** Makes the route of an operation that may read many rows: in turn with others; it names the cells that it is without. */
+    read<P extends field.Fields = None, Q extends field.Fields = None>(
+      id: OperationId,
+      declaration: Declaration<P, Q, None>,
+    ): Route {
+      const { work, namesCells } = declaration;
+      const named = namesCells ? undefined : cells;
+      // Of a large answer that many share, the making of its text is the most work.
+      const textOf = async (request: field.ValuesOf<P & Q>) =>
+        JSON.stringify(show(await namingMissing(named, () => work(request))));
+      const answer = answering(log, declaration, (request, isGone) =>
+        heavyReads(`${id} ${JSON.stringify(request)}`, () => textOf(request), isGone),
+      );
+      return route(id, describe(declaration, [TOO_MANY_READS]), guard(answer));
+    },
+  };
+}
+
+/** Makes an answer, with the names of the cells that it is without. @param cells undefined without cells */
+export async function namingMissing(cells: AdminOptions["cells"], answer: () => Promise<object>): Promise<object> {
+  const leftOut = cells?.watch();
+  const body = await answer();
+  const missingCells = leftOut?.().map(({ name }) => name) ?? [];
+  return missingCells.length === 0 ? body : { ...body, missingCells };
+}
+
+/**
+ * Answers with what `work` returns, as JSON unless it is a text of JSON. An answer to a body names in `ignored` the
+ * members that are no fields: callers must see that a misspelt filter, or a `dryRun` elsewhere, had no effect.
+ *
+ * @param log gets the reason of a failure, which the answer may not tell
+ * @param work can ask whether the caller has ended its side of the connection
+ */
+function answering<P extends field.Fields, Q extends field.Fields, B extends field.Fields>(
+  log: AdminOptions["log"],
+  { path, query, body }: Pick<Declaration<P, Q, B>, "path" | "query" | "body">,
+  work: (request: field.ValuesOf<P & Q & B>, isGone: () => boolean) => Promise<object | string>,
+) {
+  const read = (request: AdminRequest) => {
+    const given = body === undefined ? {} : field.readBody(request.body);
+    const asked = field.queryOf(request.url);
+    const values = {
+      ...field.readFields(path ?? {}, request.parameters),
+      ...field.readFields(query ?? {}, asked),
+      ...(body && field.readFields(body.fields, given)),
+    } as field.ValuesOf<P & Q & B>;
+    // A parameter of the query must not pass for a field of the body.
+    const unknown = [...field.unknownNames(query ?? {}, asked), ...field.unknownNames(body?.fields ?? {}, given)];
+    return { values, ignored: body === undefined ? [] : unknown };
+  };
+  return async function answer(request: AdminRequest, res: ServerResponse): Promise<void> {
+    const { socket } = res.req;
+    const valid = field.parsed(res, () => read(request));
+    if (valid === undefined) return;
+    const { values, ignored } = valid.value;
+    if (ignored.length > 0) {
+      log.warn({ path: pathOf(request.url), ignored: ignored.join(", ") }, "an admin request has unknown fields");
+    }
+    try {
+      const done = await work(values, () => socket.destroyed || socket.readableEnded);
+      sendJson(res, 200, ignored.length > 0 && typeof done === "object" ? { ...done, ignored } : done);
+    } catch (error) {
+      if (error instanceof StoreError) {
+        log.error({ path: pathOf(request.url), code: error.code, reason: error.message }, "an admin request failed");
+      }
+      answerError(res, error);
+    }
+  };
+}
+
+function answerError(res: ServerResponse, error: unknown): void {
+  if (error instanceof InvalidRequest) sendError(res, 400, `Invalid request: ${error.message}`);
+  else if (error instanceof Refusal) sendError(res, error.status, error.message);
+  else if (error instanceof NoDestinationColumnError) sendError(res, 501, ERRORS.noDestinationColumn);
+  else if (error instanceof StoreError) sendError(res, 500, storageFailure(error));
+  else if (error instanceof ReplayInterruptedError) answerInterruption(res, error, { moved: error.moved });
+  else if (error instanceof ParkedInterruptedError) answerInterruption(res, error, { changed: error.changed });
+  else throw error;
+}
+
+/** With cells an operator must know which of them failed. */
+function storageFailure(error: StoreError): string {
+  return error instanceof CellError
+    ? `${error.message.charAt(0).toUpperCase()}${error.message.slice(1)}`
+    : ERRORS.storageFailed;
+}
+
+/** @param done what was changed before the interruption */
+function answerInterruption(res: ServerResponse, error: Error, done: object): void {
+  if (error.cause instanceof StoppingError) sendJson(res, 503, { error: ERRORS.shuttingDown, ...done });
+  else if (error.cause instanceof StoreError) sendJson(res, 500, { error: storageFailure(error.cause), ...done });
+  else throw error;
+}

@@ -1,0 +1,40 @@
+import { destinationKindOf } from "../adapters/kinds.ts";
+import type { DestinationConfig } from "../config/types.ts";
+import type { DeliveryTarget } from "../core/delivery/deliver.ts";
+import {
+  type Address,
+  compileAddress,
+  compilePath,
+  parseRecordKeyTemplate,
+  parseRoutingKeyTemplate,
+} from "../core/delivery/template.ts";
+import type { AddressColumn } from "../ports/kinds.ts";
+
+/**
+ * The address of the messages of a destination at its receiver (spec, "Templates"), as its kind defines it; null for a path
+ * without placeholders.
+ *
+ * @throws Error that names an unknown placeholder; the configuration's own check has refused it before
+ */
+export function addressingOf(config: DestinationConfig): Pick<DeliveryTarget, "address" | "routingKey"> {
+  const { address, routingKey } = destinationKindOf(config);
+  const keys = config as unknown as Readonly<Record<string, string>>;
+  return {
+    address: address && compileAddressOf(address, keys),
+    routingKey: routingKey && {
+      template: TEMPLATES[routingKey.fields](keys[routingKey.template] ?? ""),
+      emptyMeansNone: routingKey.emptyMeansNone,
+    },
+  };
+}
+
+function compileAddressOf(
+  { name, template, from }: NonNullable<ReturnType<typeof destinationKindOf>["address"]>,
+  keys: Readonly<Record<string, string>>,
+): Address | null {
+  const text = keys[template] ?? "";
+  if (from === null) return compilePath(text);
+  return compileAddress({ name, template: text, from: keys[from] as AddressColumn | undefined });
+}
+
+const TEMPLATES = { all: parseRoutingKeyTemplate, columns: parseRecordKeyTemplate } as const;

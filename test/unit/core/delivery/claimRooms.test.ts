@@ -1,0 +1,100 @@
+import { beforeEach, describe, expect, test } from "@jest/globals";
+import { ClaimRooms } from "../../../../src/core/delivery/claimRooms.ts";
+import { FairShare } from "../../../../src/core/delivery/fairShare.ts";
+import { KeyQueues, type QueuedRow } from "../../../../src/core/delivery/keyQueues.ts";
+import { ManualClock } from "../../../support/recorders.ts";
+import { outboxRow } from "../../../support/scriptedOutbox.ts";
+
+describe("the room of a destination", () => {
+  let clock: ManualClock;
+  let queues: KeyQueues;
+  let share: FairShare;
+  let rooms: ClaimRooms;
+  /** What the limits of a destination let it hold. */
+  const wanted = new Map<string, number>();
+
+  beforeEach(() => {
+    clock = new ManualClock();
+    queues = new KeyQueues();
+    share = new FairShare({ concurrency: 8, isShared: true, clock });
+    wanted.clear();
+    rooms = new ClaimRooms({
+      queues,
+      share,
+      gates: { rowsWanted: (destination) => wanted.get(destination) },
+      destinations: ["a", "b"],
+      batchSize: 100,
+      claimBytes: 1000,
+      clock,
+    });
+  });
+
+  function queue(destination: string, count: number, payload = "{}"): void {
+    for (let n = 0; n < count; n += 1) {
+      const row = outboxRow({ key: `${destination}-${n}`, payload }) as QueuedRow["row"];
+      queues.add({ row, key: row.key, claim: {} as QueuedRow["claim"], destination, isRetry: false });
+    }
+  }
+
+  /** Its deliveries fail. */
+  function fail(destination: string): void {
+    for (let n = 0; n < 8; n += 1) share.end(share.begin(destination), "failed");
+  }
+
+  test("is a claim's worth until more than half of it waits; rows without a destination always have some", () => {
+    expect([...rooms.all()]).toEqual([
+      ["a", 25],
+      ["b", 25],
+      ["", 25],
+    ]);
+    queue("a", 50);
+    expect([...rooms.all().keys()]).toEqual(["b", "a", ""]);
+    queue("a", 1);
+    expect([...rooms.all().keys()]).toEqual(["b", ""]);
+    expect(rooms.busy).toEqual(new Set(["a"]));
+  });
+
+  test("is none if no destination has any", () => {
+    wanted.set("a", 0);
+    wanted.set("b", 0);
+    expect(rooms.all().size).toBe(0);
+  });
+
+  test("is none while it is closed, whose waiting rows go back", () => {
+    wanted.set("a", 0);
+    expect([rooms.of("a"), rooms.isClosed("a"), rooms.isOverfull("a")]).toEqual([0, true, false]);
+    queue("a", 1);
+    expect([rooms.isOverfull("a"), rooms.busy.has("a")]).toEqual([true, false]);
+  });
+
+  test("is what its limits let through, less what waits", () => {
+    wanted.set("a", 10);
+    queue("a", 5);
+    expect(rooms.of("a")).toBe(5);
+    queue("a", 1);
+    expect(rooms.of("a")).toBe(0);
+    expect(rooms.isOverfull("a")).toBe(false);
+    queue("a", 15);
+    expect(rooms.isOverfull("a")).toBe(true);
+  });
+
+  test("is none while large payloads wait", () => {
+    queue("a", 1, "x".repeat(501));
+    expect(rooms.of("a")).toBe(0);
+  });
+
+  test("is small while deliveries fail, and asked for with a pause", () => {
+    fail("a");
+    expect(rooms.of("a")).toBe(2);
+    rooms.asked(["a"]);
+    expect(rooms.of("a")).toBe(0);
+    expect(rooms.nextWithinMs).toBe(100);
+    clock.advance(50);
+    expect(rooms.of("a")).toBe(2);
+  });
+
+  test("is also that of names that no process has configured", () => {
+    rooms.unknown = ["gone"];
+    expect([...rooms.all().keys()]).toEqual(["a", "b", "", "gone"]);
+  });
+});
