@@ -4,7 +4,7 @@ import { type Arrivals, milliseconds as ms, p99, startArrivals } from "./arrival
 import { type Environment, until } from "./environment.ts";
 import { type Figure, median } from "./report.ts";
 
-/** Change capture: how soon after its commit a single insert is delivered, and how much log the slot holds back. */
+/** Change capture: how soon after its commit a single insert is delivered. */
 
 const SLOW_MS = 5000;
 const INSERTS = 500;
@@ -60,59 +60,6 @@ function latency(name: string, value: number, polled: number, baseline: string, 
   };
 }
 
-const WRITTEN_BYTES = 1024 ** 3;
-const CHUNK_ROWS = 16_000;
-const NEAR_ZERO_BYTES = 16 * 1024 ** 2;
-/** The server notes which transactions run every 15 s, and lets go of log no sooner. */
-const SETTLED_WITHIN_MS = 60_000;
-
-/** A gibibyte of log of another table, as a busy database writes in an hour, while nobody inserts into the outbox. */
-export async function captureSlotLag(environment: Environment): Promise<readonly Figure[]> {
-  const { sql, svc } = environment;
-  await sql.query("CREATE PUBLICATION svc_outbox FOR TABLE outbox (id) WITH (publish = 'insert')");
-  const capturing = await svc(["capture", "poller"], captureSettings(environment, 1000));
-  await captureIsUp(capturing.port);
-  await sql.query("CREATE TABLE bulk (payload text)");
-  const start = await position(environment);
-  let worst = 0;
-  for (let written = 0; written < WRITTEN_BYTES; written = (await position(environment)) - start) {
-    await sql.query("INSERT INTO bulk SELECT repeat('x', 1000) FROM generate_series(1, $1)", [CHUNK_ROWS]);
-    await sql.query("TRUNCATE bulk");
-    worst = Math.max(worst, (await slotLag(environment)).unconfirmed);
-  }
-  const writtenBytes = (await position(environment)) - start;
-  const settledBy = performance.now() + SETTLED_WITHIN_MS;
-  let lag = await slotLag(environment);
-  while (lag.retained > NEAR_ZERO_BYTES && performance.now() < settledBy) {
-    await sleep(500);
-    lag = await slotLag(environment);
-  }
-  await capturing.stop();
-  return [
-    {
-      name: "log held back by the slot after unrelated writes",
-      value: `${mebibytes(lag.retained)}, ${mebibytes(lag.unconfirmed)} of it unseen (at most ${mebibytes(worst)} while writing)`,
-      baseline: `${mebibytes(writtenBytes)} written`,
-      ratio: lag.retained / writtenBytes,
-      target: `< ${mebibytes(NEAR_ZERO_BYTES)}`,
-      met: lag.retained < NEAR_ZERO_BYTES,
-    },
-  ];
-}
-
-async function position({ sql }: Environment): Promise<number> {
-  const [row] = (await sql.query("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn AS bytes")).rows;
-  return Number(row.bytes);
-}
-
-async function slotLag({ sql }: Environment) {
-  const [row] = (
-    await sql.query(`SELECT pg_current_wal_lsn() - restart_lsn AS retained, pg_current_wal_lsn() - confirmed_flush_lsn AS unconfirmed
-                       FROM pg_replication_slots WHERE slot_name = 'svc_outbox'`)
-  ).rows;
-  return { retained: Number(row.retained), unconfirmed: Number(row.unconfirmed) };
-}
-
 function captureSettings({ directory }: Environment, reconciliationMs: number): Record<string, string | number> {
   return {
     OUTBOX_CAPTURE_ENABLED: "true",
@@ -153,5 +100,3 @@ async function spread(environment: Environment, arrivals: Arrivals, intervalMs: 
   }
   return await Promise.all(delivered);
 }
-
-const mebibytes = (bytes: number) => `${(bytes / 1024 ** 2).toFixed(1)} MiB`;

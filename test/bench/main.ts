@@ -1,10 +1,9 @@
 import { blockedKeys, excludedFront, finishedMillions } from "./backlog.ts";
-import { drainToBrokers, idle, receiptFromBrokers } from "./brokers.ts";
-import { captureLatency, captureSlotLag } from "./capture.ts";
+import { drainToBrokers } from "./brokers.ts";
+import { captureLatency } from "./capture.ts";
 import { cells } from "./cells.ts";
 import { endToEnd } from "./endToEnd.ts";
 import { openEnvironment } from "./environment.ts";
-import { replayBesideTraffic, retentionBesideDrain } from "./finishedRows.ts";
 import { fleet, SETTINGS_OF_FLEET } from "./fleet.ts";
 import { hangingCell } from "./hangingCell.ts";
 import { history } from "./history.ts";
@@ -18,7 +17,6 @@ import { hotKey, replicas } from "./replicas.ts";
 import { type Figure, printTable } from "./report.ts";
 import { claimCost, drain, relayCost } from "./scenarios.ts";
 import { soak } from "./soak.ts";
-import { drainWithTransform, transforms } from "./transforms.ts";
 import { volume } from "./volume.ts";
 
 /**
@@ -33,16 +31,9 @@ const SCENARIOS = {
   endToEnd,
   claimCost,
   relayCost,
-  transforms,
-  drainWithTransform,
-  retentionBesideDrain,
-  replayBesideTraffic,
   drainToBrokers,
-  receiptFromBrokers,
-  idle,
   latency,
   captureLatency,
-  captureSlotLag,
   replicas,
   fleet,
   cells,
