@@ -68,21 +68,6 @@ describeWith(["kafka"], "a Kafka destination", () => {
     expect(new Set(batches.map((batch) => batch?.firstOffset)).size).toBeLessThanOrEqual(3);
   });
 
-  test("keeps the order of publishes of a key that follow one another while many others run beside them", async () => {
-    const topic = await makeOwnTopic(3);
-    const { publish } = open(server().bootstrapServers);
-    const inTurn = async (routingKey: string) => {
-      for (let n = 0; n < 40; n++) await publish({ address: topic, routingKey, body: String(n) });
-    };
-    await Promise.all(["a", "b", "c", "d", "e"].map(inTurn));
-    const records = await readTopic(kafka(), topic, 200);
-    for (const key of ["a", "b", "c", "d", "e"]) {
-      const own = records.filter((record) => String(record.key) === key);
-      expect(own.map(({ value }) => Number(value))).toEqual(Array.from({ length: 40 }, (_, n) => n));
-      expect(new Set(own.map(({ partition }) => partition)).size).toBe(1);
-    }
-  });
-
   test("puts a key on the partition on which Java's client puts it", async () => {
     const topic = await makeOwnTopic(16);
     const { publish } = open(server().bootstrapServers);
@@ -191,37 +176,6 @@ describeWith(["kafka"], "a Kafka destination", () => {
     expect(refused.code).toBe("message_refused");
   });
 
-  test("sends messages of near a megabyte beside small ones", async () => {
-    const topic = await makeOwnTopic(2);
-    const { publish } = open(server().bootstrapServers);
-    const bodies = Array.from({ length: 30 }, (_, n) => JSON.stringify("x".repeat(n % 5 === 0 ? 1_000_000 : 100_000)));
-    await Promise.all(bodies.map((body) => publish({ address: topic, body })));
-    expect(await readTopic(kafka(), topic, 30)).toHaveLength(30);
-  });
-
-  test("rejects at once when its signal aborts under way, and publishes on", async () => {
-    const topic = await makeOwnTopic();
-    const { publish } = open(server().bootstrapServers);
-    const controller = new AbortController();
-    const reason = new Error("enough");
-    const published = publish({ address: topic }, controller.signal);
-    controller.abort(reason);
-    await expect(published).rejects.toBe(reason);
-    await publish({ address: topic });
-  });
-
-  test("fails in time at a broker that hangs, and gives its connection up", async () => {
-    const blackHole = await startBlackHole();
-    try {
-      const { publish } = open(`127.0.0.1:${blackHole.port}`, { timeoutMs: 2000 });
-      const failure = await failureOf(publish({ address: "orders" }));
-      expect(failure.code).toBe("timeout");
-      await eventually(() => expect(blackHole.givenUp).toBeGreaterThan(0));
-    } finally {
-      await blackHole.close();
-    }
-  });
-
   test("asks the next of its servers when one does not answer", async () => {
     const topic = await makeOwnTopic();
     const blackHole = await startBlackHole();
@@ -253,30 +207,4 @@ describeWith(["kafka"], "a Kafka destination that logs in", () => {
       expect(JSON.stringify([failure.message, failure.stack, lines])).not.toContain("wrong-secret");
     });
   });
-
-  test("publishes what comes after a broker that was killed in mid-traffic, and in order", async () => {
-    const own = unique("topic");
-    await makeTopic(kafka(), own);
-    const { publish } = open(server().bootstrapServers, { ...saslLogin("PLAIN"), timeoutMs: 2000 });
-    let sent = 0;
-    let isOver = false;
-    const traffic = (async () => {
-      while (!isOver) {
-        const body = String(sent);
-        await eventually(() => publish({ address: own, routingKey: "k", body }), { timeoutMs: 60_000 });
-        sent += 1;
-      }
-    })();
-    await eventually(() => sent > 50);
-    await server().kill();
-    await server().start();
-    const before = sent;
-    await eventually(() => sent > before + 50, { timeoutMs: 20_000 });
-    isOver = true;
-    await traffic;
-    const values = (await readTopic(kafka(), own, sent)).map(({ value }) => Number(value));
-    // Once or twice each, and none before an earlier one.
-    const firsts = values.filter((value, index) => values.indexOf(value) === index);
-    expect(firsts).toEqual([...firsts].sort((a, b) => a - b));
-  }, 90_000);
 });

@@ -435,21 +435,4 @@ describeWith(["kafka"], "a Kafka source at a broker of its own", () => {
       await allTaken([intake], 3);
     });
   });
-
-  test("takes everything in order when the broker is killed in mid-traffic", async () => {
-    const { topic, config } = await own("SCRAM-SHA-256");
-    const { source, intake } = create(config);
-    await consuming(source);
-    await send(kafka(), topic, numbered(1, 200));
-    await eventually(() => intake.taken.length > 50, PATIENCE);
-    await server().kill();
-    await eventually(() => expect(source.check()).rejects.toThrow("not consuming"), PATIENCE);
-    await server().start();
-    await eventually(() => source.check(), PATIENCE);
-    await send(kafka(), topic, numbered(201, 300));
-    await allTaken([intake], 300);
-    const values = bodies(intake).map(Number);
-    const firsts = values.filter((value, index) => values.indexOf(value) === index);
-    expect(firsts).toEqual(Array.from({ length: 300 }, (_, n) => n + 1));
-  }, 90_000);
 });

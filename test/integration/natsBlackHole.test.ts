@@ -62,17 +62,6 @@ describeWith(["nats"], "a NATS server that hangs", () => {
   );
 
   describe("while nobody has found out yet", () => {
-    test("a publish fails when its time is over, and the destination closes at once", async () => {
-      const destination = bench.destination({ servers, timeoutMs: 2000, jetStream: false });
-      await publish(destination, "orders");
-      proxy.setMode("held");
-      expect(await failure(publish(destination, "orders"))).toMatchObject({ code: "timeout" });
-      const underWay = failure(publish(destination, "orders"));
-      await destination.close();
-      // A close that waited for the publish would find its time over.
-      expect(await underWay).toMatchObject({ code: "closed" });
-    });
-
     test("a source stops gracefully within a few seconds, and gives back nothing that it holds", async () => {
       const { stream, subject, subjects } = uniqueStream();
       const manager = await bench.manager(url);

@@ -1,7 +1,6 @@
 import { inspect } from "node:util";
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import type { JetStreamManager } from "nats";
-import { PublishError } from "../../src/model/errors.ts";
 import { Secret } from "../../src/model/secret.ts";
 import { message } from "../conformance/destination/bench.ts";
 import { startBlackHole } from "../support/blackHole.ts";
@@ -100,20 +99,6 @@ describeWith(["nats"], "the NATS destination", () => {
       expect(errors.map(({ code }) => code)).toEqual(answers.map(() => "bad_acknowledgement"));
     });
 
-    test("survives an error of whatever form in an answer", async () => {
-      const { subject } = uniqueStream();
-      const responder = await bench.client(url);
-      const answers = ["null", "7", "[]", "{}", '{"description":{"toString":1},"err_code":{"toString":1}}'];
-      responder.subscribe(`${subject}.*`, {
-        callback: (_, request) => request.respond(`{"error":${answers[Number(request.subject.split(".").at(-1))]}}`),
-      });
-      await responder.flush();
-      const destination = bench.destination({ servers: url });
-      const errors = await Promise.all(answers.map((_, index) => failure(publish(destination, `${subject}.${index}`))));
-      expect(errors.map(({ code }) => code)).toEqual(answers.map(() => "rejected"));
-      expect(errors[0]?.message).toBe(`JetStream refused the message for ${subject}.0: no reason given`);
-    });
-
     test("survives an answer whose headers the client cannot read", async () => {
       const { stream, subject, subjects } = uniqueStream();
       await manager.streams.add({ name: stream, subjects });
@@ -184,38 +169,6 @@ describeWith(["nats"], "the NATS destination", () => {
       expect(bench.lines).toEqual([]);
     });
 
-    test("fails only the row whose subject cannot be published to", async () => {
-      const { url } = await sharedNats();
-      const manager = await bench.manager(url);
-      const { stream, subject, subjects } = uniqueStream();
-      await manager.streams.add({ name: stream, subjects });
-      const destination = bench.destination({ servers: url, jetStream });
-      const wrong = [
-        "",
-        null,
-        "a b",
-        `${subject}.*`,
-        `${subject}.>`,
-        "a..b",
-        ".a",
-        "a.",
-        "a\r\nPUB b 0\r\n",
-        "x".repeat(4000),
-      ];
-      const [errors] = await Promise.all([
-        Promise.all(
-          [...wrong, "$JS.API.STREAM.DELETE.ORDERS"].map((address) => failure(publish(destination, address))),
-        ),
-        publish(destination, subject),
-        // The longest there may be goes through.
-        publish(destination, `${subject}.${"x".repeat(3700 - subject.length)}`),
-      ]);
-      expect(new Set(errors.map(({ code }) => code))).toEqual(new Set(["subject_invalid"]));
-      await eventually(async () => expect((await manager.streams.info(stream)).state.messages).toBe(2));
-      expect(bench.lines).toEqual([]);
-      await manager.streams.delete(stream);
-    });
-
     test("sends a header that the wire cannot hold encoded", async () => {
       const { url } = await sharedNats();
       const manager = await bench.manager(url);
@@ -235,48 +188,6 @@ describeWith(["nats"], "the NATS destination", () => {
       expect(header.get("gr%C3%B6%C3%9Fe")).toBe("2");
       expect(header.get("x-idempotency-key")).toBe("UTF-8''%20k");
       await manager.streams.delete(stream);
-    });
-
-    test("fails what is under way when the server is killed, and publishes to the one that comes back", async () => {
-      await using server = await startNats();
-      const manager = await bench.manager(server.url);
-      await manager.streams.add({ name: "ORDERS", subjects: ["orders.>"] });
-      const destination = bench.destination({ servers: server.url, jetStream });
-      const outcomes: PromiseSettledResult<void>[] = [];
-      let running = true;
-      const traffic = Array.from({ length: 20 }, async () => {
-        while (running) outcomes.push(...(await Promise.allSettled([publish(destination, "orders.created")])));
-      });
-      await eventually(() => outcomes.length > 100);
-      await server.kill();
-      await eventually(() => outcomes.some(({ status }) => status === "rejected"));
-      await server.start();
-      const failed = outcomes.length;
-      await eventually(() => outcomes.slice(failed).some(({ status }) => status === "fulfilled"));
-      running = false;
-      await Promise.all(traffic);
-      for (const each of outcomes) if (each.status === "rejected") expect(each.reason).toBeInstanceOf(PublishError);
-      if (jetStream) {
-        const stored = (await (await bench.manager(server.url)).streams.info("ORDERS")).state.messages;
-        expect(stored).toBeGreaterThanOrEqual(outcomes.filter(({ status }) => status === "fulfilled").length);
-      }
-    });
-  });
-
-  describe("without JetStream", () => {
-    test("resolves when the server has the messages, in order, whoever listens", async () => {
-      const { url } = await sharedNats();
-      const { subject } = uniqueStream();
-      const listener = await bench.client(url);
-      const heard: string[] = [];
-      listener.subscribe(subject, { callback: (_, { data }) => void heard.push(Buffer.from(data).toString()) });
-      await listener.flush();
-      const destination = bench.destination({ servers: url, jetStream: false });
-      const bodies = Array.from({ length: 500 }, (_, n) => String(n));
-      await Promise.all(bodies.map((body) => publish(destination, subject, { body })));
-      await listener.flush();
-      expect(heard).toEqual(bodies);
-      await publish(destination, `nobody.${subject}`);
     });
   });
 

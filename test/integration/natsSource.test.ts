@@ -252,27 +252,6 @@ describeWith(["nats"], "the NATS source", () => {
     await eventually(() => expect(numbers(intake.taken)).toEqual([1]));
   });
 
-  test("reads as soon as the consumer is corrected, and then loses nothing with a process that dies", async () => {
-    await manager.streams.add({ name: stream, subjects });
-    await consumer({ max_deliver: 1, ack_wait: nanos(1000) });
-    await send(1, 3);
-    const settings = { servers: url, stream, ackWaitMs: 1000 };
-    const dying = bench.source(settings, intake);
-    await dying.start();
-    await fault(dying, /max_deliver/);
-    await manager.consumers.update(stream, "svc", { max_deliver: -1 });
-    intake.hold();
-    await eventually(() => intake.running === 1);
-    await dying.stop(AbortSignal.abort(new StoppingError()));
-    await manager.consumers.pause(stream, "svc", new Date(Date.now() + 3_600_000));
-    const next = new RecordingIntake();
-    const later = bench.source(settings, next);
-    await later.start();
-    await fault(later, /paused/);
-    await manager.consumers.resume(stream, "svc");
-    await eventually(() => expect(numbers(next.taken)).toEqual([1, 2, 3]));
-  });
-
   test("creates a consumer anew that is deleted under way, and goes on", async () => {
     await manager.streams.add({ name: stream, subjects });
     const source = bench.source({ servers: url, stream }, intake);
@@ -283,18 +262,6 @@ describeWith(["nats"], "the NATS source", () => {
     await send(4, 5);
     await eventually(() => expect(new Set(numbers(intake.taken))).toEqual(new Set([1, 2, 3, 4, 5])));
     await source.check();
-  });
-
-  test("is down while the stream is deleted under way, and goes on when it is there again", async () => {
-    await manager.streams.add({ name: stream, subjects });
-    const source = bench.source({ servers: url, stream }, intake);
-    await source.start();
-    await eventually(() => source.check());
-    await manager.streams.delete(stream);
-    await fault(source, /does not exist: create it/);
-    await manager.streams.add({ name: stream, subjects });
-    await send(1, 2);
-    await eventually(() => expect(numbers(intake.taken)).toEqual([1, 2]), { timeoutMs: 10_000 });
   });
 
   test("keeps a long take's messages from being delivered to another replica, those that wait behind it too", async () => {
@@ -365,39 +332,6 @@ describeWith(["nats"], "the NATS source", () => {
       expect([info.num_pending, info.num_ack_pending]).toEqual([0, 0]);
     });
     expect(numbers(intake.taken)).toEqual([1, 2, 3, 4, 5]);
-    await source.stop(noSignal());
-  });
-
-  test("loses nothing that the server acknowledged when it is killed in mid-traffic, twice", async () => {
-    await using server = await startNats();
-    await (await bench.manager(server.url)).streams.add({ name: stream, subjects });
-    const source = bench.source({ servers: server.url, stream, ackWaitMs: 1000, batchSize: 20 }, intake);
-    await source.start();
-    const sent: number[] = [];
-    for (let round = 0; round < 3; round += 1) {
-      const producer = (await bench.client(server.url)).jetstream({ timeout: 2000 });
-      let sending = true;
-      let number = round * 1_000_000;
-      const traffic = (async () => {
-        while (sending) {
-          await producer.publish(subject, String(++number));
-          sent.push(number);
-        }
-      })().catch(() => {});
-      const before = intake.taken.length;
-      await eventually(() => intake.taken.length > before + 100, { timeoutMs: 10_000 });
-      if (round < 2) await server.kill();
-      sending = false;
-      await traffic;
-      if (round < 2) await server.start();
-    }
-    await eventually(
-      () => {
-        const taken = new Set(numbers(intake.taken));
-        expect(sent.filter((each) => !taken.has(each))).toEqual([]);
-      },
-      { timeoutMs: 15_000 },
-    );
     await source.stop(noSignal());
   });
 
@@ -479,21 +413,6 @@ describeWith(["nats"], "the NATS source", () => {
     expect(numbers([...intake.taken, ...busy.taken]).toSorted((a, b) => a - b)).toEqual(
       Array.from({ length: 20 }, (_, n) => n + 1),
     );
-  });
-
-  test("tries a batch again when the intake fails against its contract", async () => {
-    await manager.streams.add({ name: stream, subjects });
-    let failures = 1;
-    const failing = {
-      take: async (messages: readonly BrokerMessage[], signal: AbortSignal) => {
-        if (failures-- > 0) throw new Error("unforeseen");
-        return intake.take(messages, signal);
-      },
-    };
-    await bench.source({ servers: url, stream }, failing).start();
-    await send(1, 1);
-    await eventually(() => expect(numbers(intake.taken)).toEqual([1]));
-    expect(bench.lines.some(({ level }) => level === "error")).toBe(true);
   });
 
   test("hands over headers that the client itself cannot read: names beyond ASCII, bytes that are no UTF-8, several values", async () => {

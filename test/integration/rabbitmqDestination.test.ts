@@ -1,7 +1,5 @@
 import { beforeEach, expect, test } from "@jest/globals";
-import { openConnection } from "../../src/adapters/brokers/rabbitmq/connection.ts";
-import { parseAmqpUri } from "../../src/adapters/brokers/rabbitmq/uri.ts";
-import { type PublishError, StoppingError } from "../../src/model/errors.ts";
+import { StoppingError } from "../../src/model/errors.ts";
 import type { Destination, OutboundMessage } from "../../src/ports/destination.ts";
 import { message } from "../conformance/destination/bench.ts";
 import { describeWith, serverForBlock, sharedRabbitmq, unique } from "../support/brokers/index.ts";
@@ -70,20 +68,6 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
     });
     expect(got?.properties.timestamp).toBeGreaterThanOrEqual(before);
     expect(got?.fields.routingKey).toBe("orders.created");
-  });
-
-  test("sends and confirms a thousand messages in the order in which they were published", async () => {
-    const destination = open(server().url);
-    const numbers = Array.from({ length: 1000 }, (_, n) => String(n));
-    const confirmed: string[] = [];
-    await Promise.all(
-      numbers.map(async (body) => {
-        await publish(destination, { body });
-        confirmed.push(body);
-      }),
-    );
-    expect(confirmed).toEqual(numbers);
-    expect(await bodies()).toEqual(numbers);
   });
 
   test("keeps the order of more than the connection buffers, and lets go what is aborted meanwhile", async () => {
@@ -241,15 +225,6 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
     expect(lines.filter(({ level }) => level !== "info")).toEqual([]);
   });
 
-  test("knows the frame size that it agreed on with the broker", async () => {
-    const connection = await openConnection(
-      parseAmqpUri(`${server().url}?frame_max=1000000`),
-      new AbortController().signal,
-    );
-    expect(connection.frameMax).toBe(131_072);
-    await connection.close();
-  });
-
   test("gives up a connection on which nothing comes for two heartbeats, and publishes on another one", async () => {
     const proxy = await startProxy();
     const destination = open(`${proxy.url}?heartbeat=1`);
@@ -260,24 +235,6 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
     proxy.setMode("open");
     await eventually(() => publish(destination, { body: "3" }));
     expect(await bodies()).toContain("3");
-  });
-
-  test("fails what is in flight when the connection breaks, and publishes on another one at once", async () => {
-    const proxy = await startProxy();
-    const { log, lines } = recordingLog();
-    const destination = open(proxy.url, { log });
-    await publish(destination);
-    proxy.setMode("held");
-    const lost = Array.from({ length: 10 }, () => failure(publish(destination)));
-    proxy.setMode("cut");
-    for (const error of await Promise.all(lost)) expect(error.code).toBe("connection_lost");
-    proxy.setMode("open");
-    await publish(destination);
-    expect(lines.map(({ message: text }) => text)).toEqual([
-      "connected to RabbitMQ",
-      "lost the connection to RabbitMQ",
-      "connected to RabbitMQ",
-    ]);
   });
 
   test("closes in a few seconds when the broker does not answer any more", async () => {
@@ -291,30 +248,9 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
     expect((await failure(publish(destination))).code).toBe("closed");
   });
 
-  test("after a failed try fails at once until the next one is due", async () => {
-    const proxy = await startProxy();
-    proxy.setMode("cut");
-    const destination = open(proxy.url);
-    const errors: PublishError[] = [];
-    await eventually(async () => {
-      errors.push(await failure(publish(destination)));
-      expect(errors.at(-1)?.message).toMatch(/the next attempt follows in \d+ ms/);
-    });
-    proxy.setMode("open");
-    await eventually(() => publish(destination));
-  });
-
   test("names the virtual host that does not exist", async () => {
     const error = await failure(publish(open(`${server().url}/no%2Fsuch`)));
     expect(error).toMatchObject({ code: "vhost", message: expect.stringContaining('virtual host "no/such"') });
-  });
-
-  test("names the user whose password is wrong, and shows no password", async () => {
-    const url = server().url.replace(`:${server().password}@`, ":hunter2@");
-    const { log, lines } = recordingLog();
-    const error = await failure(publish(open(url, { log })));
-    expect(error).toMatchObject({ code: "credentials", message: expect.stringContaining(`user "${server().user}"`) });
-    expect(`${error.stack}${JSON.stringify(lines)}`).not.toContain("hunter2");
   });
 
   test("refuses to publish with a URL that is no AMQP URI, and shows nothing of it", async () => {

@@ -262,32 +262,6 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
     expect(await ready()).toBe(0);
   });
 
-  test("acknowledges nothing of a take whose connection broke, and gets its messages again after it ended", async () => {
-    await declare();
-    const proxy = await startProxy();
-    const source = await start({}, proxy.url);
-    await consuming(source);
-    intake.hold();
-    await send("1", "2");
-    await eventually(() => intake.running === 1);
-    proxy.setMode("cut");
-    await fault(source, /ended|cannot connect/);
-    proxy.setMode("open");
-    await eventually(async () => expect(await ready()).toBe(2));
-    expect(intake.offered).toHaveLength(1);
-    intake.release();
-    await eventually(
-      () => {
-        expect(intake.offered.flat().length).toBeGreaterThan(intake.offered[0]?.length ?? 0);
-        expect(bodies().slice(-2)).toEqual(["1", "2"]);
-      },
-      { timeoutMs: 10_000 },
-    );
-    expect(intake.mostRunning).toBe(1);
-    await source.stop(noCutoff());
-    expect(await ready()).toBe(0);
-  });
-
   test("gives up a connection on which nothing comes for two heartbeats, and consumes on another one", async () => {
     await declare();
     const proxy = await startProxy();
