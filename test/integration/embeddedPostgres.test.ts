@@ -18,9 +18,8 @@ import { afterAll, afterEach, beforeEach, describe, expect, test } from "@jest/g
 import pg from "pg";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
 import { findBinaries, isAlive, serverAccount } from "../../src/dev/embeddedPostgresFiles.ts";
-import { createDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
-import { assertNoConnections, failOnLeaks } from "../support/leaks.ts";
+import { failOnLeaks } from "../support/leaks.ts";
 import { freePort } from "../support/ports.ts";
 import { builtModule, type RunningProcess, useProcesses } from "../support/processes.ts";
 
@@ -221,36 +220,5 @@ describe("the process that started an embedded server", () => {
     process.kill(child.pid, "SIGKILL");
     await eventually(() => isGone(server), { label: "the end of the server", timeoutMs: 10_000 });
     expect(existsSync(path.join(directory, "data", "postmaster.pid"))).toBe(false);
-  });
-});
-
-describe("a test database", () => {
-  test("is the test's own and is gone after it", async () => {
-    const [first, second] = await Promise.all([createDatabase(), createDatabase()]);
-    await first.query("CREATE TABLE mine (id int)");
-    expect(await second.query("SELECT to_regclass('mine') AS found")).toEqual([{ found: null }]);
-    await first.drop();
-    expect(await second.query("SELECT 1 FROM pg_database WHERE datname = $1", [first.name])).toEqual([]);
-    await second.drop();
-  });
-
-  test("copies a template", async () => {
-    await using template = await createDatabase();
-    const maker = new pg.Client({ connectionString: template.url });
-    await maker.connect();
-    await maker.query("CREATE TABLE copied AS SELECT 7 AS seven");
-    await maker.end();
-    await using copy = await createDatabase(template.name);
-    expect(await copy.query("SELECT * FROM copied")).toEqual([{ seven: 7 }]);
-  });
-
-  test("tells when something is still connected to it", async () => {
-    await using database = await createDatabase();
-    await database.query("SELECT 1");
-    await assertNoConnections(database);
-    const client = new pg.Client({ connectionString: database.url, application_name: "forgotten" });
-    await client.connect();
-    await expect(assertNoConnections(database, 50)).rejects.toThrow("forgotten");
-    await client.end();
   });
 });

@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
-import type { Evaluation } from "../../src/ports/evaluator.ts";
 import { type TestEvaluator, testEvaluator } from "../support/evaluator.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { recordingLog } from "../support/recorders.ts";
@@ -15,34 +14,11 @@ describe("an evaluator", () => {
   });
   afterAll(() => evaluator.close());
 
-  test("gives the result as JSON text", async () => {
-    const bindings = { topic: "orders", headers: { "X-Tenant": "blue" }, eventType: null };
-    const expression = '{"n": n, "topic": $topic, "tenant": $headers."X-Tenant", "type": $eventType, "none": $source}';
-    expect(await evaluator.evaluate(evaluation(expression, { n: 1.5 }, { bindings }))).toBe(
-      '{"n":1.5,"topic":"orders","tenant":"blue","type":null}',
-    );
-  });
-
   test("carries every text unharmed in both directions", async () => {
     const text = '\u0000\n\u2028\ud800 "\\é😀';
     expect(await evaluator.evaluate(evaluation("$", [text]))).toBe(JSON.stringify([text]));
     const large = "é".repeat(3_000_000);
     expect(await evaluator.evaluate(evaluation("$", large))).toBe(JSON.stringify(large));
-  });
-
-  test.each<readonly [string, string, Partial<Evaluation>, string]>([
-    ["does not compile", "$sum(", {}, "invalid_expression"],
-    ["has a regular expression that is not linear", "/(?=a)/", {}, "invalid_expression"],
-    ["gets no JSON", "$", { input: "{" }, "invalid_input"],
-    ["gives nothing", "a", {}, "no_result"],
-    ["gives a function", "$sum", {}, "no_result"],
-    ["fails", '$error("no total")', {}, "failed"],
-    ["recurses too deeply", "($f := function($x) { 1 + $f($x) }; $f(1))", {}, "too_deep"],
-    ["takes too long", ENDLESS, { timeoutMs: 20 }, "timeout"],
-  ])("says what is wrong with an expression that %s", async (_, expression, overrides, code) => {
-    const refused = evaluator.evaluate(evaluation(expression, {}, { lane: "failing", ...overrides }));
-    expect(await failure(refused)).toMatchObject({ code });
-    expect(await evaluator.evaluate(QUICK)).toBe("42");
   });
 
   test("gives each of 1,000 concurrent evaluations its own result", async () => {
@@ -159,22 +135,6 @@ describe("lanes", () => {
     },
     60_000,
   );
-
-  test("are all served after a hostile evaluation, its own too", async () => {
-    await using evaluator = testEvaluator();
-    const order: string[] = [];
-    const evaluate = (lane: string, name: string, what: Evaluation) =>
-      evaluator.evaluate({ ...what, lane }).then(
-        () => order.push(name),
-        () => order.push(`${name} failed`),
-      );
-    await Promise.all([
-      evaluate("hostile", "hostile", UNINTERRUPTIBLE),
-      evaluate("hostile", "behind the hostile", QUICK),
-      evaluate("innocent", "innocent", QUICK),
-    ]);
-    expect(order.sort()).toEqual(["behind the hostile", "hostile failed", "innocent"]);
-  });
 
   test("that exceed their time step by step are served apart too", async () => {
     // They end in time by themselves: a busy machine is no reason to end their worker.

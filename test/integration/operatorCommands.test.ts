@@ -15,7 +15,7 @@ import type { TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { databaseCopies } from "../support/postgresHarness.ts";
 import { type ConfigTree, databaseConfig, merged, ordersTo, useServices } from "../support/service.ts";
-import { insert, SITUATIONS, withFullSeconds } from "../support/situations.ts";
+import { insert, SITUATIONS } from "../support/situations.ts";
 
 const services = useServices("block");
 const copyOfMigrated = databaseCopies();
@@ -85,18 +85,6 @@ describe("svc destinations", () => {
     expect(await database.query("SELECT name FROM outbox_destination")).toEqual([]);
   });
 
-  test("without the table refuses to pause with the statement that makes it", async () => {
-    const without = await migrated();
-    await without.query("DROP TABLE outbox_destination");
-    const file = configOf(without);
-    const pause = () => destinations(file, "pause", "receiver", "--reason", "r");
-
-    const refused = await pause().catch((error: Error) => error);
-    expect(refused).toBeInstanceOf(ConfigError);
-    await without.query(/CREATE TABLE .*;/.exec(String(refused))?.[0] ?? "");
-    expect(await pause()).toBe("receiver is paused\n");
-  });
-
   test("is told by explain topic: limits always, the state on request", async () => {
     const file = configOf(database, { destinations: { receiver: { rateLimit: { perSecond: 5 } } } });
     await destinations(file, "pause", "receiver", "--reason", "they migrate");
@@ -144,20 +132,8 @@ describe("svc parked", () => {
 });
 
 describe("svc trace", () => {
-  const LIMITED = { destinations: { receiver: { rateLimit: { perSecond: 1 }, circuitBreaker: {} } } };
   const trace = async (file: string, ...args: readonly string[]) =>
     (await run(addTraceCommand, file, "trace", ...args)).stdout;
-  const waitsOf = (stdout: string) => stdout.split("\n").filter((line) => line.startsWith("  waits"));
-
-  // It prints the texts of the routes, from the same code (test/e2e/trace.test.ts): a few of them show that it does.
-  const some = SITUATIONS.filter(([code]) => code === "behind_row" || code === "rate_limited");
-  test.each(some)("says that a message waits: %s, %s", async (code, text, prepare) => {
-    const file = configOf(database, LIMITED);
-    const id = await prepare(database);
-    const traced = trace(file, id);
-    const stdout = code === "rate_limited" ? await withFullSeconds(database, traced) : await traced;
-    expect(waitsOf(stdout)[0]).toContain(text);
-  });
 
   test("begins with the state, and the attempts that failed", async () => {
     const [, , parked] = SITUATIONS.find(([code]) => code === "parked") as (typeof SITUATIONS)[number];
@@ -187,20 +163,6 @@ describe("svc trace", () => {
         waits: [{ code: "relay_disabled", text: expect.stringContaining("inbox.relay.enabled is false") }],
       },
     ]);
-  });
-
-  test("finds a message by each of its ids and keys", async () => {
-    const id = await insert(database, "k");
-    await database.query(
-      `INSERT INTO inbox (id, source, idempotency_key, payload, state, correlation_id) VALUES ($1, 'orders', 'order-4711', '{}', 'processed', 'c-4711')`,
-      [id],
-    );
-    await insert(database, "other");
-    const file = configOf(database);
-    for (const text of [id, "order-4711", "c-4711", "k"]) {
-      const found = JSON.parse(await trace(file, text, "--json")) as readonly { readonly id: string }[];
-      expect([text, found.map((each) => each.id)]).toEqual([text, [id]]);
-    }
   });
 
   test("shows a message without its history where that cannot be read, and svc tail says so", async () => {

@@ -79,16 +79,8 @@ describe("a statement is refused", () => {
       "UPDATE outbox SET scheduled_at = CASE WHEN attempt > 0 THEN now() END",
       "CASE or COALESCE over what is not immutable",
     ],
-    ["UPDATE outbox SET scheduled_at = coalesce(scheduled_at, now())", "CASE or COALESCE over what is not immutable"],
-    [
-      "UPDATE outbox SET state = 'sent' WHERE coalesce(scheduled_at, now()) < created_at",
-      "CASE or COALESCE over what is not immutable",
-    ],
     ["UPDATE outbox SET scheduled_at = least(now(), created_at + interval '1 day')", "a stable function of a column"],
-    ["DELETE FROM outbox WHERE created_at + interval '1 day' < now()", "a stable function of a column"],
-    ["UPDATE outbox SET last_error = concat(last_error, 'x')", "a stable function of a column"],
     ["UPDATE outbox SET updated_at = clock_timestamp()", "a volatile function in UPDATE"],
-    ["DELETE FROM outbox WHERE updated_at < clock_timestamp()", "a volatile function in DELETE"],
     [
       "UPDATE outbox SET state = CASE state WHEN 'sent' THEN 'dead' ELSE state END",
       "CASE with an operand in what UPDATE writes",
@@ -113,12 +105,7 @@ describe("a statement is refused", () => {
       "SELECT h.id::text AS sequence, h.outbox_id AS id FROM outbox_history h ORDER BY h.id",
       "ORDER BY a column whose name is that of another result",
     ],
-    [
-      "SELECT h.id AS sequence, h.outbox_id AS id FROM outbox_history h ORDER BY h.id DESC",
-      "ORDER BY a column whose name is that of another result",
-    ],
     ["SELECT FROM outbox, pg_database", "the catalogue beside the tables"],
-    ["SELECT FROM outbox, pg_locks", "the catalogue beside the tables"],
   ])("%s", async (text, problem) => {
     expect(await problemsOf(text)).toEqual([problem]);
   });
@@ -133,9 +120,7 @@ test.each([
   "UPDATE outbox SET attempt = coalesce(attempt, 0) + 1, last_error = last_error || 'x'",
   "UPDATE outbox o SET updated_at = t.now FROM (SELECT now() AS now) t WHERE o.created_at < t.now",
   "SELECT h.id, h.outbox_id AS sequence FROM outbox_history h ORDER BY h.id",
-  "SELECT h.id::text AS id FROM outbox_history h CROSS JOIN (SELECT) beside ORDER BY h.id",
   "SELECT h.id::text AS id FROM outbox_history h ORDER BY h.id::text::bigint",
-  "SELECT h.id AS sequence FROM outbox_history h ORDER BY h.id",
   "SELECT CASE WHEN created_at < now() THEN clock_timestamp() END FROM outbox",
 ])("a statement is not refused: %s", async (text) => {
   expect(await problemsOf(text)).toEqual([]);
