@@ -131,17 +131,6 @@ async function mostAttempts(database: TestDatabase): Promise<number> {
   return rows[0]?.attempt ?? -1;
 }
 
-/** It gets rows of a single key. */
-async function getsItsRate(fleet: Fleet, destination: string, perSecond: number): Promise<void> {
-  const receiver = fleet.to(destination);
-  const times = arrivals(receiver, () => 200);
-  await fleet.insertRows(`${destination}.a`, 1000, 1);
-  await eventually(() => times.length > 8 * perSecond, { timeoutMs: 30_000 });
-
-  expect(usualPerSecond(times, 6)).toBeGreaterThanOrEqual(0.9 * perSecond);
-  expect(numbers(receiver)).toEqual(numbers(receiver).toSorted((a, b) => a - b));
-}
-
 describe("a destination with limits, in one process", () => {
   const services = useServices("block");
   failOnLeaks("block");
@@ -255,10 +244,6 @@ describe("a destination with limits, in three replicas", () => {
     expect(reordered(numbers(fleet.to("rated")))).toEqual([]);
   });
 
-  test("gets its rate where all rows have one key", async () => {
-    await getsItsRate(fleet, "oneKey", 25);
-  });
-
   test("stays paused across a restart, and is drained in order once it is resumed", async () => {
     const { database, other } = fleet;
     const paused = fleet.to("paused");
@@ -321,49 +306,4 @@ describe("a destination with limits, in three replicas", () => {
     expect(reordered(accepted.slice(accepted.length - 1000))).toEqual([]);
     expect(await mostAttempts(database)).toBeLessThanOrEqual(2);
   }, 120_000);
-});
-
-describe("a destination with limits, in two replicas that claim rows one by one", () => {
-  const services = useServices("block");
-  failOnLeaks("block");
-  let fleet: Fleet;
-  beforeAll(async () => {
-    const limits = {
-      // Two replicas in turn need a claim and a settlement for each row.
-      oneKey: { rateLimit: { perSecond: 10 } },
-      picky: { circuitBreaker: { minimumAttempts: 5, openMs: 500, maxOpenMs: 1000 } },
-    };
-    // A row whose delivery failed is due again at the next probe.
-    fleet = await Fleet.start(services, 2, limits, { batchSize: 1, retryBaseDelayMs: 1 });
-  });
-  beforeEach(() => fleet.startOver());
-
-  test("gets its rate where all rows have one key", async () => {
-    await getsItsRate(fleet, "oneKey", 10);
-  });
-
-  test("is not kept behind its breaker by a row that it never takes", async () => {
-    const { database } = fleet;
-    let isWell = false;
-    fleet.to("picky").answer = ({ body }, response) => {
-      response.writeHead(isWell && body.toString() !== "0" ? 200 : 503).end();
-    };
-    await database.query("ALTER TABLE outbox ALTER max_attempts SET DEFAULT 100");
-    await fleet.insertRows("picky.a", 300, 300);
-    await eventually(async () => expect(await openings(database, "picky")).toBeGreaterThanOrEqual(6), {
-      timeoutMs: 20_000,
-      intervalMs: 100,
-    });
-    // It is the probe of each replica once.
-    const probes = numbers(fleet.to("picky")).slice(-5);
-    expect(probes.filter((n) => n === 0).length).toBeLessThanOrEqual(2);
-    isWell = true;
-    await eventually(
-      async () => {
-        const unsent = "SELECT payload::text AS payload FROM outbox WHERE state <> 'sent'";
-        expect(await database.query(unsent)).toEqual([{ payload: "0" }]);
-      },
-      { timeoutMs: 30_000, intervalMs: 100 },
-    );
-  });
 });

@@ -151,13 +151,6 @@ describe("a client that waits", () => {
     }
   });
 
-  test("is answered without messages when its time is over", async () => {
-    const since = performance.now();
-
-    expect(keysOf(await clientOf(service).claim({ waitMs: 300 }))).toEqual([]);
-    expect(performance.now() - since).toBeGreaterThan(250);
-  });
-
   test("gets the messages of a client that was killed when their lease ends, and keeps them", async () => {
     const client = clientOf(service);
     await service.post({ id: "o-1", key: "k" });
@@ -221,19 +214,6 @@ describe("two replicas", () => {
       expect(await database.query("SELECT DISTINCT state FROM inbox")).toEqual([{ state: "processed" }]);
     });
   }, 60_000);
-
-  test("know each other's claims: one that is killed takes none with it", async () => {
-    await other.post({ id: "o-1", key: "k" });
-    const { claimToken, messages } = await clientOf(other).claim();
-
-    await other.kill();
-
-    expect(keysOf(await clientOf(service).claim())).toEqual([]);
-    expect(seen(await clientOf(service).ask("ack", { claimToken }))).toEqual([
-      200,
-      { acknowledged: [messages[0]?.id], lost: [] },
-    ]);
-  });
 });
 
 describe("a client that waits to the end", () => {

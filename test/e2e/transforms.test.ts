@@ -9,7 +9,6 @@ import { type ConfigTree, ordersTo, type Service, useServices } from "../support
 const services = useServices("block");
 failOnLeaks("block");
 
-const FAILS = '$error("no " & id)';
 const SENDER = { type: "bearer", token: "of-the-sender" };
 
 /** Sources by their names, which are their paths: their transforms, and what else they have. */
@@ -22,11 +21,7 @@ const SOURCES: Readonly<Record<string, ConfigTree>> = {
     },
     auth: SENDER,
   },
-  Fail: { transform: { expression: FAILS, onError: "Fail" } },
-  Dead: { transform: { expression: FAILS, onError: "Dead" } },
-  Skip: { transform: { expression: FAILS, onError: "Skip" } },
   rejects: { transform: { expression: '$exists(bad) ? $error("bad") : $' } },
-  nothing: { transform: { expression: "missing" } },
   plain: {},
 };
 
@@ -36,13 +31,6 @@ const TOPICS: Readonly<Record<string, { readonly route?: ConfigTree; readonly de
     route: { expression: '{"route": $, "topic": $topic, "unbound": [$source, $headers, $idempotencyKey, $eventType]}' },
     destination: { expression: '{"destination": $, "id": $messageId, "attempt": $attempt, "at": $timestamp}' },
   },
-  routeFails: { route: { expression: FAILS } },
-  destinationFails: { destination: { expression: FAILS } },
-  routeKills: { route: { expression: FAILS, onError: "Dead" } },
-  destinationKills: { destination: { expression: FAILS, onError: "Dead" } },
-  skips: { route: { expression: FAILS, onError: "Skip" }, destination: { expression: '{"wrapped": $}' } },
-  attempts: { destination: { expression: "$attempt" } },
-  identity: { destination: { expression: "$" } },
 };
 
 const HOSTILE: readonly (readonly [string, string, object])[] = [
@@ -87,9 +75,6 @@ beforeAll(async () => {
 const post = (source: string, body: string | object, headers: Readonly<Record<string, string>> = {}) =>
   service.post(body, { path: `/inbox/${source}`, headers });
 
-/** Sends a message of this type, which is its topic. */
-const send = (type: string) => post("plain", { id: `of ${type}`, type });
-
 const requestsTo = (path: string) => receiver.requests.filter(({ url }) => url === `/${path}`);
 
 /** The bodies of the first deliveries to a path. */
@@ -113,20 +98,6 @@ const rowOf = async (topic: string) => {
 
 const stored = (source: string) =>
   database.query<{ payload: string }>("SELECT payload FROM inbox WHERE source = $1 ORDER BY created_at", [source]);
-
-/** How much the sample of a metric rises meanwhile. */
-async function rise(sample: string, during: () => Promise<unknown>): Promise<number> {
-  const now = async () => {
-    const lines = (await service.get("/metrics")).text.split("\n");
-    return Number(lines.find((line) => line.startsWith(`${sample} `))?.slice(sample.length) ?? 0);
-  };
-  const before = await now();
-  await during();
-  return (await now()) - before;
-}
-
-const failures = (strategy: string) => `svc_transform_failures_total{strategy="${strategy}"}`;
-const REJECTIONS = 'svc_inbox_rejections_total{reason="transform_failed"}';
 
 describe("a source transform", () => {
   test("changes the stored payload, and sees every variable of its stage", async () => {
@@ -152,41 +123,10 @@ describe("a source transform", () => {
     expect(await bodies("hook", 1)).toEqual([payload]);
   });
 
-  test.each(["Fail", "Dead"])("that fails with onError %s answers 422 and stores no row", async (onError) => {
-    const rejections = await rise(REJECTIONS, async () => {
-      const failed = await rise(failures(onError), async () => {
-        const answer = await post(onError, { id: "m-1", type: "created" });
-        expect(answer.status).toBe(422);
-        expect(answer.json()).toEqual({ error: expect.stringMatching(/^Transform failed: .*no m-1/) });
-      });
-      expect(failed).toBe(1);
-    });
-    expect(rejections).toBe(1);
-    expect(await stored(onError)).toEqual([]);
-  });
-
-  test("that fails with onError Skip stores the body as it came", async () => {
-    const body = '{ "id":"m-1", "type":"created", "n": 12345678901234567890 }';
-    const rejections = await rise(REJECTIONS, async () => {
-      const failed = await rise(failures("Skip"), async () => {
-        expect((await post("Skip", body)).status).toBe(202);
-      });
-      expect(failed).toBe(1);
-    });
-    expect(rejections).toBe(0);
-    expect(await stored("Skip")).toEqual([{ payload: body }]);
-  });
-
   test("runs before the duplicate check: a repeat that it now rejects gets 422, not 200", async () => {
     expect((await post("rejects", { id: "m-1", type: "created" })).status).toBe(202);
     expect((await post("rejects", { id: "m-1", type: "created" })).status).toBe(200);
     expect((await post("rejects", { id: "m-1", type: "created", bad: true })).status).toBe(422);
-  });
-
-  test("that gives nothing is a failure, never the text undefined", async () => {
-    const answer = await post("nothing", { id: "m-1", type: "created" });
-
-    expect([answer.status, answer.text]).toEqual([422, expect.not.stringContaining("undefined")]);
   });
 });
 
@@ -205,62 +145,6 @@ describe("delivery transforms", () => {
       at: row.created_at.toISOString(),
     });
     expect(row.payload).toBe(body);
-  });
-
-  test.each(["route", "destination"])(
-    "at the %s that fail with Fail are retried, and dead at the ceiling",
-    async (stage) => {
-      const topic = `${stage}Fails`;
-      const failed = await rise(failures("Fail"), async () => {
-        await send(topic);
-        await eventually(async () => expect((await rowOf(topic)).state).toBe("dead"));
-      });
-      const { attempt, last_error } = await rowOf(topic);
-      expect(attempt).toBe(3);
-      expect(last_error).toMatch(new RegExp(`^the ${stage} transform failed: .*no of ${topic}`));
-      expect(requestsTo(topic)).toEqual([]);
-      expect(failed).toBe(3);
-    },
-  );
-
-  test.each(["route", "destination"])("at the %s that fail with Dead make the row dead at once", async (stage) => {
-    const topic = `${stage}Kills`;
-    const failed = await rise(failures("Dead"), async () => {
-      await send(topic);
-      await eventually(async () => expect((await rowOf(topic)).state).toBe("dead"));
-    });
-    expect((await rowOf(topic)).attempt).toBe(0);
-    expect(requestsTo(topic)).toEqual([]);
-    expect(failed).toBe(1);
-  });
-
-  test("that fail with Skip pass their input on unchanged", async () => {
-    const failed = await rise(failures("Skip"), async () => {
-      await send("skips");
-      expect(await bodies("skips", 1)).toEqual([{ wrapped: { id: "of skips", type: "skips" } }]);
-    });
-    expect(failed).toBe(1);
-  });
-
-  test("see the attempt of a retry", async () => {
-    const unsettled =
-      "SELECT state FROM inbox WHERE state = 'pending' UNION ALL SELECT state FROM outbox WHERE state IN ('pending', 'processing')";
-    await eventually(async () => expect(await database.query(unsettled)).toEqual([]));
-    receiver.answerNext({ status: 500 }, { status: 500 });
-
-    await send("attempts");
-
-    expect(await bodies("attempts", 3)).toEqual([0, 1, 2]);
-  });
-
-  test("of a payload that is no JSON fail with a reason", async () => {
-    await database.query("INSERT INTO outbox (topic, payload, max_attempts) VALUES ('identity', '<xml/>', 1)");
-
-    await eventually(async () =>
-      expect((await rowOf("identity")).last_error).toMatch(
-        /^the destination transform failed: the input is not a JSON document/,
-      ),
-    );
   });
 });
 

@@ -2,7 +2,6 @@ import { expect, test } from "@jest/globals";
 import { useBrowser } from "../../support/browser.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
 import { type ConfigTree, merged, ordersTo, useServices } from "../../support/service.ts";
-import { SITUATIONS, withFullSeconds } from "../../support/situations.ts";
 import { TOKEN } from "./fixture.ts";
 import { goTo, signIn } from "./steps.ts";
 
@@ -24,20 +23,6 @@ describeWithTools(["chromium"], "the page of a message", () => {
     await signIn(page);
     return { database, service, page };
   }
-
-  test("says why it waits, in each situation", async () => {
-    const { database, page } = await start();
-    for (const [code, text, prepare] of SITUATIONS) {
-      await database.query("TRUNCATE inbox, outbox, outbox_destination, outbox_process");
-      const id = await prepare(database);
-      const look = async () => {
-        await goTo(page, `#/messages/${id}`, "Message");
-        return await page.locator("main").getByText(text).first().textContent();
-      };
-      const shown = code === "rate_limited" ? withFullSeconds(database, look()) : look();
-      expect([code, await shown]).toEqual([code, expect.stringContaining(text)]);
-    }
-  }, 120_000);
 
   test("says that no relay runs, that a filter dropped it, and which message it duplicates", async () => {
     const { service, page } = await start({
