@@ -6,62 +6,12 @@ import {
   parseRecordKeyTemplate,
   parseRoutingKeyTemplate,
   renderRoutingKey,
-  topicParts,
 } from "../../../../src/core/delivery/template.ts";
 import { PublishError } from "../../../../src/model/errors.ts";
 import type { AddressColumn } from "../../../../src/ports/kinds.ts";
 
 const fields = (overrides: Partial<Parameters<typeof messageFields>[0]> = {}) =>
   messageFields({ topic: "orders.created", key: "k1", aggregateType: "order", payload: "{}", ...overrides });
-
-/** The topic that the relay makes of the parts. */
-const topicOf = (template: string, source: string, eventType: string) =>
-  topicParts(template, source).join(eventType).trim();
-
-describe("a topic template", () => {
-  test.each([
-    ["{{ eventType }}", "created"],
-    ["{{eventType}}", "created"],
-    ["{{   source }}.{{eventType   }}", "shop.created"],
-    ["  {{ source }} ", "shop"],
-    ["orders", "orders"],
-    ["{{ eventType }}-{{ eventType }}", "created-created"],
-    ["{ {{ source }} }", "{ shop }"],
-    ["{{ {{ source }}", "{{ shop"],
-    ["{{{source}}}", "{shop}"],
-    ["{{ source", "{{ source"],
-    ["source }}", "source }}"],
-    ["}}{{", "}}{{"],
-  ])("%j renders %j", (text, topic) => {
-    expect(topicOf(text, "shop", "created")).toBe(topic);
-  });
-
-  test("renders an absent event type as nothing and trims the result", () => {
-    expect(topicOf(" {{ eventType }} ", "shop", "")).toBe("");
-    expect(topicOf("{{ source }} {{ eventType }}", "shop", "")).toBe("shop");
-  });
-
-  test.each([
-    ["{{ eventType }}", ["", ""]],
-    ["a.{{ source }}.{{ eventType }}.b.{{eventType}}", ["a.shop.", ".b.", ""]],
-    ["{{ source }}", ["shop"]],
-    ["", [""]],
-  ])("%j is cut into %j around the event types", (text, pieces) => {
-    expect(topicParts(text, "shop")).toEqual(pieces);
-  });
-
-  test("never renders the braces of a value", () => {
-    const template = "{{ source }}.{{ eventType }}";
-    expect(topicOf(template, "{{ eventType }}", "{{ source }}")).toBe("{{ eventType }}.{{ source }}");
-    expect(topicParts(template, "{{ eventType }}")).toEqual(["{{ eventType }}.", ""]);
-  });
-
-  test.each(["{{ event }}", "{{ topic }}", "{{ }}", "{{EventType}}", "{{ payload.id }}"])("%s is refused", (text) => {
-    expect(() => topicParts(text, "shop")).toThrow(
-      `unknown placeholder {{ ${text.slice(2, -2).trim()} }} in "${text}"; permitted are {{ source }} and {{ eventType }}`,
-    );
-  });
-});
 
 describe("an address template", () => {
   test.each([
@@ -95,15 +45,6 @@ describe("an address template", () => {
     expect(template.render(fields())).toBe("a...");
   });
 
-  test("renders an absent key and aggregate type as nothing", () => {
-    const template = parseAddressTemplate("a{{ key }}{{ aggregateType }}b");
-    expect(template.render(fields({ key: null, aggregateType: null }))).toBe("ab");
-  });
-
-  test("never renders the braces of a value", () => {
-    expect(parseAddressTemplate("{{ topic }}").render(fields({ topic: "{{ key }}" }))).toBe("{{ key }}");
-  });
-
   test.each([
     "{{ id }}",
     "{{ payload }}",
@@ -118,12 +59,6 @@ describe("an address template", () => {
     expect(() => parseAddressTemplate(text)).toThrow(
       /unknown placeholder .* permitted are \{\{ topic \}\}, \{\{ key \}\}, \{\{ aggregateType \}\}, \{\{ headers\.<name> \}\}, \{\{ payload\.<field> \}\} and \{\{ data\.<field> \}\}/,
     );
-  });
-
-  test("finds nothing in a payload that is no JSON object", () => {
-    for (const payload of ["not json", "", "5", "null", '"text"', "[1]"]) {
-      expect(parseAddressTemplate("[{{ payload.id }}]").render(fields({ payload }))).toBe("[]");
-    }
   });
 
   test("takes the last of two members with one name", () => {
@@ -150,32 +85,6 @@ describe("the payload of a message", () => {
       parse.mockRestore();
     }
   });
-});
-
-describe("a routing key template", () => {
-  test.each([
-    ["{{ topic }}", "orders.created"],
-    ["{{topic}}.{{ payload.id }}", "orders.created.a"],
-    ["{{ unknown }}", "none"],
-    ["{{ payload }}", "none"],
-    ["{{ payload.missing }}", "none"],
-    ["{{ payload.none }}", "none"],
-    ["{{ payload.empty }}", ""],
-    ["x{{ aggregateType }}", "xnone"],
-    ["{{}}", "none"],
-  ])("%s renders %j", (text, key) => {
-    const message = fields({ aggregateType: null, payload: '{"id":"a","none":null,"empty":""}' });
-    expect(parseRoutingKeyTemplate(text).render(message, "none")).toBe(key);
-  });
-
-  test("renders nothing for what is missing unless a default is given", () => {
-    expect(parseRoutingKeyTemplate("a{{ unknown }}b").render(fields())).toBe("ab");
-  });
-});
-
-test("a record key template renders only the key and the topic", () => {
-  const template = parseRecordKeyTemplate("{{ key }}|{{ topic }}|{{ aggregateType }}|{{ payload.id }}");
-  expect(template.render(fields({ payload: '{"id":1}' }))).toBe("k1|orders.created||");
 });
 
 const orderFields = messageFields({ topic: "{{ key }}.t", key: null, aggregateType: "order", payload: '{"id":"x"}' });

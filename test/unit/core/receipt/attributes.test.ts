@@ -66,13 +66,6 @@ describe("attributes of an HTTP message", () => {
     );
   });
 
-  test("are not looked for in the prototype of the document", () => {
-    const plan = httpPlan({ idempotencyKeyPath: "$.__proto__.id", eventTypePath: "$.constructor.name" });
-    expect(extractAttributes(plan, input('{"__proto__":{"id":"own"}}'))).toMatchObject({
-      attributes: { idempotencyKey: "own", eventType: null },
-    });
-  });
-
   test("are refused when an aggregate id or event type is longer than 1024 characters", () => {
     const longest = "x".repeat(1024);
     expect(reasonOf(`{"id":1,"order":"${longest}"}`)).toBe("");
@@ -174,18 +167,6 @@ describe("configured headers", () => {
 });
 
 describe("a number as idempotency key", () => {
-  test.each([
-    ["12345678901234567890", "12345678901234567891"],
-    ["9007199254740992", "9007199254740993"],
-    ["0.1", "0.1000000000000000055511151231257827"],
-    ["5", "5.00000000000000000001"],
-    ["0", "1e-400"],
-    ["1e400", "1e401"],
-    ["-12345678901234567890", "12345678901234567890"],
-  ])("%s is another key than %s", (one, other) => {
-    expect(keyOf(`{"id":${one}}`)).not.toBe(keyOf(`{"id":${other}}`));
-  });
-
   test("keeps its source text where a double cannot hold it", () => {
     expect(keyOf('{"id":12345678901234567890}')).toBe("12345678901234567890");
     expect(keyOf('{"id": -0.12345678901234567890123 }')).toBe("-0.12345678901234567890123");
@@ -201,15 +182,6 @@ describe("a number as idempotency key", () => {
   ])("%s is %s, whatever else stands in the document", (text, key) => {
     expect(keyOf(`{"id":${text}}`)).toBe(key);
     expect(keyOf(`{"trace":"0af7651916cd43dd8448eb211c80319c","n":[1e5,12345678901234567890],"id":${text}}`)).toBe(key);
-  });
-
-  test("is found behind strings that look like numbers, quotes and backslashes", () => {
-    const text = String.raw`{"a\"1":"\\","b":"\"id\":1,2e5 ","c":[-1.5e+3,{"d":"\\\""}],"id":12345678901234567891}`;
-    expect(keyOf(text)).toBe("12345678901234567891");
-  });
-
-  test("is the last one of a repeated key, as JSON.parse has it", () => {
-    expect(keyOf('{"id":12345678901234567890,"id":12345678901234567891}')).toBe("12345678901234567891");
   });
 
   test("is exact beside a value that is nested 100,000 deep", () => {
@@ -232,11 +204,6 @@ describe("the stored form of an idempotency key", () => {
     expect(storedKey("a\0b")).toBe(sha256("a\0b"));
   });
 
-  test("keeps keys with different half surrogate pairs apart", () => {
-    const keys = ["\ud800", "\ud801", "\udc00", "\ufffd", "\ud800\ud800", "a\ud800", "\ud800a"].map(storedKey);
-    expect(new Set(keys).size).toBe(keys.length);
-  });
-
   test("is a digest if the key begins as derived ones do, or ends in a space", () => {
     for (const key of [sha256("{}"), "sha256:", "joined:a:1", "key ", "key  "])
       expect(storedKey(key)).toBe(sha256(key));
@@ -248,10 +215,6 @@ describe("the stored form of an idempotency key", () => {
     const keyWith = (headers = {}) => extractAttributes(plan, input("{}", { headers }));
     expect(keyWith()).toMatchObject({ attributes: { idempotencyKey: sha256("{}") } });
     expect(keyWith({ "X-Key": sha256("{}") })).toMatchObject({ attributes: { idempotencyKey: sha256(sha256("{}")) } });
-  });
-
-  test("keeps whole surrogate pairs as they are", () => {
-    expect(storedKey("😀")).toBe("😀");
   });
 });
 
