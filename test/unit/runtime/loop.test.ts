@@ -97,18 +97,6 @@ describe("a loop", () => {
     expect(time.pending()).toEqual([]);
   });
 
-  test("sets no timer of its own for a rest that its interval covers, and none after a pass that asks for the next", async () => {
-    const { time, loop, state, results } = restingLoop(() => 20);
-    results.push("again", "again");
-    await loop.start();
-    await settle(20);
-    expect(state.passes).toBe(3);
-    expect(time.pending()).toHaveLength(1);
-    await time.advance(100);
-    expect(state.passes).toBe(4);
-    await loop.stop(never);
-  });
-
   test("does not rest after a full pass: the next begins with the wake", async () => {
     const { time, loop, state, results } = restingLoop(() => 40);
     results.push("full");
@@ -120,17 +108,6 @@ describe("a loop", () => {
     expect(state.passes).toBe(2);
     await time.advance(100);
     await loop.stop(never);
-  });
-
-  test("a stop ends the rest", async () => {
-    const { time, loop, state } = restingLoop(() => 40);
-    await loop.start();
-    await settle();
-    loop.wake();
-    await settle();
-    expect(time.pending()).toEqual([40]);
-    await loop.stop(never);
-    expect([state.passes, time.pending()]).toEqual([1, []]);
   });
 
   test("asks for its interval before each wait", async () => {
@@ -222,15 +199,6 @@ describe("a loop", () => {
     await loop.stop(never);
   });
 
-  test("remembers a wake from before its start only for the pass that the start makes anyway", async () => {
-    const { loop, state } = setup();
-    loop.wake();
-    await loop.start();
-    await settle();
-    expect(state.passes).toBe(1);
-    await loop.stop(never);
-  });
-
   test("runs one pass at a time", async () => {
     const { held, pass } = heldPass();
     const { loop, time } = setup([], { pass });
@@ -275,47 +243,9 @@ describe("a failed pass", () => {
     expect(state.passes).toBe(2);
     await loop.stop(never);
   });
-
-  test("that throws before it returns a promise counts like any other", async () => {
-    const { loop, errors } = setup([], {
-      pass: () => {
-        throw new Error("at once");
-      },
-    });
-    await loop.start();
-    await settle();
-    expect(errors).toHaveLength(1);
-    await loop.stop(never);
-  });
-
-  test("may stop the loop from its report", async () => {
-    const stops: Promise<void>[] = [];
-    const { loop, time } = setup([new Error("fatal")], { onError: () => stops.push(loop.stop(never)) });
-    await loop.start();
-    await settle();
-    await Promise.all(stops);
-    expect(time.pending()).toEqual([]);
-  });
 });
 
 describe("stopping a loop", () => {
-  test("interrupts the wait", async () => {
-    const { loop, time } = setup();
-    await loop.start();
-    await settle();
-    expect(time.pending()).toEqual([100]);
-    await loop.stop(never);
-    expect(time.pending()).toEqual([]);
-  });
-
-  test("interrupts the wait after a failure", async () => {
-    const { loop, time } = setup([new Error("no connection")]);
-    await loop.start();
-    await settle();
-    await loop.stop(never);
-    expect(time.pending()).toEqual([]);
-  });
-
   test("lets the running pass finish and starts no other", async () => {
     const { held, pass } = heldPass();
     const { loop } = setup([], { pass });
@@ -344,16 +274,6 @@ describe("stopping a loop", () => {
     held[0]?.fail(reason);
     await stopping;
     expect(errors).toEqual([]);
-  });
-
-  test("reports a last pass that fails", async () => {
-    const { held, pass } = heldPass();
-    const { loop, errors } = setup([], { pass });
-    await loop.start();
-    const stopping = loop.stop(never);
-    held[0]?.fail(new Error("no connection"));
-    await stopping;
-    expect(errors).toHaveLength(1);
   });
 
   test("works before the start, which then does nothing, and twice", async () => {

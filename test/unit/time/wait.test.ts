@@ -1,7 +1,7 @@
 import { getEventListeners } from "node:events";
 import { describe, expect, test } from "@jest/globals";
 import { StoppingError } from "../../../src/model/errors.ts";
-import { atMost, pause, sleep, TimeoutError, timeout, waitOrAbort, withTimeout } from "../../../src/time/wait.ts";
+import { atMost, sleep, TimeoutError, timeout, waitOrAbort, withTimeout } from "../../../src/time/wait.ts";
 import { failOnLeaks } from "../../support/leaks.ts";
 import { manualTime } from "../../support/manualTime.ts";
 
@@ -140,22 +140,5 @@ describe("a step of a broker's client", () => {
 
   test("is waited for no longer than its time", async () => {
     expect(await atMost(1, new Promise(() => {}))).toBeUndefined();
-  });
-});
-
-describe("a pause", () => {
-  test("is over after its time", async () => {
-    expect(await pause(1, new AbortController().signal)).toBe(true);
-  });
-
-  test("ends at once when its signal aborts", async () => {
-    const controller = new AbortController();
-    const paused = pause(2 ** 30, controller.signal);
-    controller.abort();
-    expect(await paused).toBe(false);
-  });
-
-  test("does not begin when its signal has aborted", async () => {
-    expect(await pause(2 ** 30, AbortSignal.abort())).toBe(false);
   });
 });

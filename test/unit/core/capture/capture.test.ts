@@ -62,33 +62,6 @@ describe("following the log", () => {
     await capture.stop(never);
   });
 
-  test("takes an end without a reason for a failure", async () => {
-    const { capture, changes, time, connect } = setUpCapture();
-    await connect();
-    changes.last.end();
-    await time.advance(100);
-
-    expect(changes.follows).toHaveLength(2);
-    await expect(capture.check()).rejects.toThrow("ended without a reason");
-    await capture.stop(never);
-  });
-
-  test("hears nothing of a follower that has ended", async () => {
-    const { capture, changes, seen, calls, time, connect, fail } = setUpCapture();
-    await connect();
-    const old = changes.last;
-    await fail("cut");
-    old.events.following();
-    old.events.inserted(0);
-    old.events.reached("0/99");
-    await time.advance(100);
-
-    expect(capture.capturing).toBe(false);
-    expect([seen.wakes, calls]).toEqual([0, []]);
-    expect(changes.last.from).toBeNull();
-    await capture.stop(never);
-  });
-
   test("tries the state again when it cannot be opened", async () => {
     const { capture, changes, state, time, lines } = setUpCapture();
     state.openFault = new Error("owned by process 12");
@@ -119,18 +92,6 @@ describe("failures in a row", () => {
     await time.advance(10_000);
     await fail("d");
     expect(seen.backoffs).toEqual([1, 2, 3, 1]);
-    await capture.stop(never);
-  });
-
-  test("go on over connections that end soon after they were made", async () => {
-    const { capture, changes, seen, time, connect, fail } = setUpCapture();
-    await connect();
-    for (let count = 0; count < 3; count += 1) {
-      await fail("publication missing");
-      await time.advance(1000);
-      changes.last.events.following();
-    }
-    expect(seen.backoffs).toEqual([1, 2, 3]);
     await capture.stop(never);
   });
 
@@ -194,17 +155,6 @@ describe("a lost ownership", () => {
     expect(state.saved).toEqual([]);
     await capture.stop(never);
     expect(state.closed).toBe(2);
-  });
-
-  test("is the reason, whatever the connection ends with", async () => {
-    const { capture, changes, state, time, connect } = setUpCapture();
-    await connect();
-    changes.deaf = true;
-    state.lose(new Error("taken over"));
-    changes.last.end(new Error("socket closed"));
-    await time.advance(0);
-    await expect(capture.check()).rejects.toThrow("taken over");
-    await capture.stop(never);
   });
 
   test("between two connections is found before the next one", async () => {
@@ -305,30 +255,6 @@ describe("a stop", () => {
     expect(changes.follows).toHaveLength(1);
   });
 
-  test("that comes twice ends both times with nothing left open", async () => {
-    const { capture, state, time, connect } = setUpCapture();
-    await connect();
-    let close = () => {};
-    state.closeGate = new Promise((resolve) => {
-      close = resolve;
-    });
-    const ends: number[] = [];
-    const stops = [1, 2].map((stop) => capture.stop(never).then(() => ends.push(stop)));
-    await time.advance(1000);
-    expect(ends).toEqual([]);
-    close();
-    await Promise.all(stops);
-    expect(state.closed).toBe(1);
-  });
-
-  test("before the start leaves nothing to start", async () => {
-    const { capture, state, time } = setUpCapture();
-    await capture.stop(never);
-    await capture.start();
-    await time.advance(1000);
-    expect(state.opened).toEqual([]);
-  });
-
   test("while the state opens gives it up again", async () => {
     const { capture, changes, state, time } = setUpCapture();
     let opened = () => {};
@@ -342,14 +268,5 @@ describe("a stop", () => {
     await stop;
     expect([state.closed, state.saved]).toEqual([1, []]);
     expect(changes.follows).toEqual([]);
-  });
-
-  test("ends the wait after a failure", async () => {
-    const { capture, changes, time, connect, fail } = setUpCapture();
-    await connect();
-    await fail("cut");
-    await capture.stop(never);
-    expect(time.pending()).toEqual([]);
-    expect(changes.follows).toHaveLength(1);
   });
 });

@@ -21,16 +21,6 @@ describe("the position of a capture", () => {
     expect(state.saved).toHaveLength(3);
   });
 
-  test("is saved while there is no connection too", async () => {
-    const { capture, changes, state, time, connect, fail } = setUpCapture();
-    await connect();
-    changes.last.events.reached("0/2");
-    await fail("cut");
-    await time.advance(5000);
-    expect(state.saved).toEqual(["0/2"]);
-    await capture.stop(never);
-  });
-
   test("is never saved twice at a time, not even by a stop", async () => {
     const { capture, changes, state, time, connect } = setUpCapture();
     await connect();
@@ -82,24 +72,6 @@ describe("the position of a capture", () => {
     await capture.stop(never);
   });
 
-  test("is not tried again on its own after a stop during a save that fails", async () => {
-    const { capture, changes, state, time, connect } = setUpCapture();
-    await connect();
-    let finish = () => {};
-    state.saveGate = new Promise((resolve) => {
-      finish = resolve;
-    });
-    state.saveFault = new Error("EIO");
-    changes.last.events.reached("0/2");
-    await time.advance(5000);
-    const stop = capture.stop(never);
-    await time.advance(0);
-    finish();
-    await stop;
-    expect(time.pending()).toEqual([]);
-    expect(state.closed).toBe(1);
-  });
-
   test("that a stop cannot save is a warning, and the state is given up", async () => {
     const { capture, changes, state, lines, connect } = setUpCapture();
     await connect();
@@ -108,18 +80,5 @@ describe("the position of a capture", () => {
     await capture.stop(never);
     expect(lines.at(-1)).toMatchObject({ level: "warn", fields: { reason: "EROFS: read-only file system" } });
     expect(state.closed).toBe(1);
-  });
-
-  test("of a save that failed is no fault of the next owner's time", async () => {
-    const { capture, changes, state, time, connect } = setUpCapture();
-    await connect();
-    state.saveFault = new Error("EIO");
-    changes.last.events.reached("0/2");
-    await time.advance(5000);
-    state.lose(new Error("taken over"));
-    await time.advance(100);
-    changes.last.events.following();
-    await capture.check();
-    await capture.stop(never);
   });
 });

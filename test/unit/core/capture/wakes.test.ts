@@ -34,15 +34,6 @@ describe("wakes of a capture", () => {
     expect(at).toEqual([0, 20, 250]);
   });
 
-  test("echo after the last event of a burst", async () => {
-    const { time, at, wakes } = setUp();
-    wakes.event();
-    await time.advance(10);
-    wakes.event();
-    await time.advance(1000);
-    expect(at).toEqual([0, 10, 20, 30, 260]);
-  });
-
   test("echo during a steady stream too, with one pair of timers", async () => {
     const { time, at, wakes } = setUp();
     for (let ms = 0; ms < 1000; ms += 5) {
@@ -67,28 +58,5 @@ describe("wakes of a capture", () => {
     expect(time.pending()).toEqual([]);
     await time.advance(1000);
     expect(at).toEqual([]);
-  });
-
-  test("begin no more after the close", async () => {
-    const { time, at, wakes } = setUp();
-    wakes.close();
-    wakes.event();
-    expect(time.pending()).toEqual([]);
-    await time.advance(1000);
-    expect(at).toEqual([]);
-  });
-
-  test("are not doubled by a timer that fires a little early", async () => {
-    const { time, at, wakes } = setUp();
-    const early = new CaptureWakes(
-      () => at.push(time.clock.now()),
-      time.clock,
-      (ms, callback) => time.timer(ms - 0.4, callback),
-    );
-    early.event();
-    await time.advance(1000);
-    expect(at).toHaveLength(3);
-    early.close();
-    wakes.close();
   });
 });

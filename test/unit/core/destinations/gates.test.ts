@@ -83,12 +83,6 @@ describe("the gates of destinations", () => {
     expect(one.told).toEqual(["change"]);
   });
 
-  test("let rows of a destination that is not configured through", () => {
-    const { one } = setup({});
-    expect(one.gates.mayBegin("", 1)).toBe(true);
-    expect(one.gates.enter("")).toMatchObject({ isProbe: false });
-  });
-
   test("hold a paused destination back until it is resumed, or its time is over", async () => {
     const { one, later, refreshAll, store } = setup({});
     await store.pause("billing", { by: "ops", reason: "migration", forMs: undefined });
@@ -133,22 +127,6 @@ describe("the gates of destinations", () => {
     expect(one.may()).toBe(true);
     expect(one.gates.rowsWanted("billing", () => 0)).toBe(1);
     expect(await one.deliver(HEALTHY)).toBe("probe");
-  });
-
-  test("leave a destination without limits to the process' own concurrency", async () => {
-    const { one, refreshAll } = setup({ concurrency: 8 });
-    await refreshAll();
-    for (let n = 0; n < 8; n += 1) await one.gates.enter("billing");
-    expect(one.may(100)).toBe(true);
-    expect(one.gates.rowsWanted("billing", () => 0)).toBeUndefined();
-  });
-
-  test("close when the row of an open breaker is deleted", async () => {
-    const { one, refreshAll, store } = await openBreaker();
-    expect(one.may()).toBe(false);
-    store.states = async () => [];
-    await refreshAll();
-    expect(one.may()).toBe(true);
   });
 
   test("open in every replica when one of them sees the receiver fail", async () => {
@@ -248,15 +226,6 @@ describe("the gates of destinations", () => {
     expect(one.gates.probed("billing")).toEqual(["row-5", "row-6", "row-7"]);
   });
 
-  test("send the next probe at once when the row was not sent", async () => {
-    const { fleet, one, later, refreshAll } = await openBreaker(2);
-    await later(5000);
-    expect(await one.deliver({ receiver: "unasked" })).toBe("probe");
-    await refreshAll();
-    expect(fleet.map(({ may }) => may())).toEqual([true, true]);
-    expect(one.gates.probed("billing")).toEqual([]);
-  });
-
   test("name the rows whose probe failed, until the breaker closes", async () => {
     const { one, later, refreshAll } = await openBreaker();
     await later(5000);
@@ -295,16 +264,6 @@ describe("the gates of destinations", () => {
     await time.advance(5000);
     await other?.refresh();
     expect(await other?.deliver(HEALTHY)).toBe("probe");
-  });
-
-  test("keep a probe that takes long for themselves", async () => {
-    const { fleet, one, later } = await openBreaker(2);
-    await later(5000);
-    await one.gates.enter("billing");
-    for (let n = 0; n < 60; n += 1) {
-      await later(500);
-    }
-    expect(fleet[1]?.may()).toBe(false);
   });
 
   test("tell the database what they saw, at most every two seconds", async () => {
@@ -460,21 +419,6 @@ test("a table that cannot be used is told once a minute, with the statement that
   expect(lines.map(({ level, fields }) => [level, fields.failures, fields.problem, fields.remedy])).toEqual(
     [1, 61, 121].map((failures) => ["error", failures, FAULT.what, FAULT.remedy]),
   );
-});
-
-test("a database that is away is told without looking at the table", async () => {
-  const { lines, gates } = setupFaults(() => {
-    throw new Error("nobody is to ask");
-  });
-  await gates.refreshFailed(new StoreError("unavailable", "the connection broke"), 1);
-  expect(lines).toHaveLength(1);
-  expect(lines[0]?.fields).not.toHaveProperty("remedy");
-});
-
-test("where the table cannot be looked at either, the error itself is told", async () => {
-  const { lines, gates } = setupFaults(() => Promise.reject(new StoreError("unavailable", "the connection broke")));
-  await gates.refreshFailed(DROPPED, 1);
-  expect(lines).toMatchObject([{ level: "error", fields: { err: DROPPED } }]);
 });
 
 test("tells which destinations replicas last saw unhealthy when the process started, and no later ones", async () => {

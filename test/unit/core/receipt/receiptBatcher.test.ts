@@ -124,18 +124,6 @@ describe("the receipt batcher", () => {
     expect(sizes(store)).toEqual([1, 1, 1, 2]);
   });
 
-  test("what waits for inserts that end in time leaves with the end of one, not with the time", async () => {
-    const { store, batcher } = setup({ maxInFlight: 1, stuckAfterMs: 60_000 });
-    const release = store.hold();
-    const first = batcher.add(row("first"));
-    await eventually(() => expect(sizes(store)).toEqual([1]));
-    const second = batcher.add(row("second"));
-    await settle();
-    expect(sizes(store)).toEqual([1]);
-    release();
-    await Promise.all([first, second]);
-  });
-
   test("runs no more than the given number of inserts at a time", async () => {
     const { store, batcher } = setup({ maxInFlight: 2, maxRows: 2, stuckAfterMs: 60_000 });
     const release = store.hold();
@@ -158,12 +146,6 @@ describe("the receipt batcher", () => {
     ]);
   });
 
-  test("keeps the order of arrival", async () => {
-    const { store, batcher } = setup({ maxInFlight: 1, maxRows: 3 });
-    await Promise.all(keys(10).map((key) => batcher.add(row(key))));
-    expect(store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(keys(10));
-  });
-
   test("refuses at once what would wait beyond the byte budget, and takes rows again when the queue is sent", async () => {
     const { store, batcher } = setup({ maxInFlight: 1, maxWaitingBytes: 10_000, stuckAfterMs: 60_000 });
     const release = store.hold();
@@ -178,11 +160,6 @@ describe("the receipt batcher", () => {
     release();
     await Promise.all([running, waiting]);
     await expect(batcher.add(row("again", payload))).resolves.toEqual({ kind: "stored" });
-  });
-
-  test("takes a row that is larger than the budget when nothing waits", async () => {
-    const { batcher } = setup({ maxWaitingBytes: 100 });
-    await expect(batcher.add(row("a", "x".repeat(1000)))).resolves.toEqual({ kind: "stored" });
   });
 
   test("gives a failed insert's error to every caller of the batch, logs it once, and goes on", async () => {
@@ -213,19 +190,6 @@ describe("the receipt batcher", () => {
     store.fault = undefined;
     await Promise.all([batcher.add(row("a")), batcher.add(row("b"))]);
     expect(stored).toEqual([["a", "b"]]);
-  });
-
-  test("refuses a store's answer that does not fit the batch", async () => {
-    const { log } = recordingLog();
-    const insert = () => Promise.resolve([]);
-    const batcher = new ReceiptBatcher({ insert, insertAllOrNone: insert }, log);
-    await expect(batcher.add(row("a"))).rejects.toThrow("insert of 1 rows answered for 0");
-  });
-
-  test("passes on the outcome of a refused row", async () => {
-    const { store, batcher } = setup();
-    store.fault = { refuse: "no NUL in jsonb" };
-    await expect(batcher.add(row("a"))).resolves.toEqual({ kind: "refused", reason: "no NUL in jsonb" });
   });
 });
 
@@ -269,21 +233,6 @@ describe("the rows of one request", () => {
     expect(await batcher.addRequest(rows, true)).toEqual(await refuse());
     await expect(batcher.addRequest(rows, false)).rejects.toThrow("down");
   });
-
-  test("are waited for when it closes", async () => {
-    const { store, batcher } = setup();
-    const release = store.hold();
-    const request = batcher.addRequest([row("a"), row("b")], false);
-    let isClosed = false;
-    const closing = batcher.close().then(() => {
-      isClosed = true;
-    });
-    await expect(batcher.addRequest([row("c")], false)).rejects.toMatchObject({ code: "unavailable" });
-    expect(isClosed).toBe(false);
-    release();
-    expect(await request).toHaveLength(2);
-    await closing;
-  });
 });
 
 describe("closing the receipt batcher", () => {
@@ -311,9 +260,5 @@ describe("closing the receipt batcher", () => {
     expect(store.rows).toHaveLength(3);
     await taken;
     await batcher.close();
-  });
-
-  test("is done at once when nothing is under way", async () => {
-    await setup().batcher.close();
   });
 });

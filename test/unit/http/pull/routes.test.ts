@@ -110,21 +110,6 @@ describe("POST claim", () => {
     http.waiters.wake("orders");
     expect(await seen(await http.post("claim"))).toMatchObject({ body: expect.stringContaining('"payload"') });
   });
-
-  test("takes nothing for a client that has gone while it waited", async () => {
-    await using http = await startPull();
-    using client = new RawClient(http.data.port);
-    client.send(`${postHead(["Content-Length: 16"], "/pull/orders/claim")}{"waitMs":60000}`);
-    await eventually(() => expect(http.store.claims).toHaveLength(1));
-
-    client.destroy();
-    await eventually(() => expect(http.ended()).toBe(1));
-    const row = pulledRow();
-    http.store.available.push(row);
-    const { messages } = (await (await http.post("claim")).json()) as { messages: { id: string }[] };
-
-    expect(messages.map((message) => message.id)).toEqual([row.id]);
-  });
 });
 
 describe("POST ack, nack and extend", () => {
@@ -254,17 +239,6 @@ describe("a pull request", () => {
     expect(http.store.claims).toEqual([]);
   });
 
-  test("whose body is not UTF-8 is answered 400", async () => {
-    await using http = await startPull();
-
-    const body = Uint8Array.from([...Buffer.from('{"error":"'), 0xe9, ...Buffer.from('"}')]);
-
-    expect(await seen(await http.post("nack", body))).toEqual({
-      status: 400,
-      body: '{"error":"Invalid request: the body is not UTF-8"}',
-    });
-  });
-
   test("is checked in the order body size, credentials, body", async () => {
     await using http = await startPull({
       maxBodyBytes: 100,
@@ -301,13 +275,6 @@ describe("a pull request", () => {
       { source: "orders", code: "unavailable", reason: `pull.${operation}: connection lost` },
     ]);
     expect(JSON.stringify(http.lines)).not.toContain("ERROR-TEXT");
-  });
-
-  test("that meets a fault of the service is answered 500", async () => {
-    await using http = await startPull();
-    http.store.fault = new TypeError("x is not a function");
-
-    expect(await seen(await http.post("claim"))).toEqual({ status: 500, body: '{"error":"Internal error"}' });
   });
 
   test("finds a source by its encoded name, and answers 404 to any other path, 405 to another method", async () => {

@@ -161,24 +161,6 @@ describe("a client that asks for messages", () => {
     expect(looks).toHaveLength(1);
     expect(time.pending()).toEqual([]);
   });
-
-  test("gets what a look brings that was under way when its time was over", async () => {
-    const { client, look, time } = setUp();
-    const { answer } = client(1, 100);
-    await time.advance(100);
-    expect(answer).toEqual({});
-    await look().find(claimed("t"));
-
-    expect(answer.value?.token).toBe("t");
-  });
-
-  test("for a source that nobody pulls is a fault of the service", () => {
-    const { waiters } = setUp();
-
-    expect(() =>
-      waiters.claim("unheard-of", { max: 1, waitMs: 0, leaseMs: 1000, isAdmitted: () => true }, NEVER),
-    ).toThrow("unheard-of");
-  });
 });
 
 describe("many clients", () => {
@@ -207,14 +189,6 @@ describe("many clients", () => {
 
     expect(looks.map(({ max }) => max)).toEqual([1, 2, 3]);
     expect(clients.map(({ answer }) => answer.value?.token)).toEqual(["first", "second", undefined]);
-  });
-
-  test("of different sources do not wait for each other", () => {
-    const { client, looks } = setUp();
-    client(1);
-    client(2, 0, "payments");
-
-    expect(looks.map(({ max }) => max)).toEqual([1, 2]);
   });
 
   test("who do not wait are answered by one look that began after they came", async () => {
@@ -273,17 +247,6 @@ describe("a client that goes away", () => {
     expect(time.pending()).toEqual([]);
   });
 
-  test("before it is its turn costs nothing", async () => {
-    const { client, look, looks } = setUp();
-    client(1);
-    const { leave } = client(2);
-    client(3);
-    await leave();
-    await look().find(claimed("t"));
-
-    expect(looks.map(({ max }) => max)).toEqual([1, 3]);
-  });
-
   test("during its look gives back what was claimed for it, and the next one gets its turn", async () => {
     const { client, look, looks, released } = setUp();
     const { answer, leave } = client(1);
@@ -294,16 +257,6 @@ describe("a client that goes away", () => {
     expect(released).toEqual(["t"]);
     expect(answer).toEqual({ value: null });
     expect(looks.map(({ max }) => max)).toEqual([1, 2]);
-  });
-
-  test("during a look that finds nothing leaves the queue", async () => {
-    const { client, look, looks, time } = setUp();
-    const { leave } = client(1);
-    await leave();
-    await look().find(null);
-    await time.advance(1000);
-
-    expect(looks).toHaveLength(1);
   });
 
   test("and whose messages cannot be given back is logged: their lease brings them back", async () => {
@@ -321,15 +274,6 @@ describe("a client that goes away", () => {
         fields: { source: "orders", rows: 1, reason: "pull.release: connection lost" },
       },
     ]);
-  });
-
-  test("before it came is not looked for at all", async () => {
-    const { waiters, looks } = setUp();
-
-    await expect(
-      waiters.claim("orders", { max: 1, waitMs: 0, leaseMs: 1000, isAdmitted: () => true }, AbortSignal.abort()),
-    ).resolves.toBeNull();
-    expect(looks).toEqual([]);
   });
 });
 
@@ -380,27 +324,5 @@ describe("the stop", () => {
     await stopping;
 
     expect(answer.value?.token).toBe("t");
-  });
-
-  test("ends the wait of a client whose look under way finds nothing", async () => {
-    const { client, look, looks, waiters } = setUp();
-    const { answer } = client(1);
-    const stopping = waiters.stop(NEVER);
-    await look().find(null);
-    await stopping;
-
-    expect(answer).toEqual({ value: null });
-    expect(looks).toHaveLength(1);
-  });
-
-  test("waits no longer than until the cutoff", async () => {
-    const { client, waiters } = setUp();
-    client(1);
-    const cutoff = new AbortController();
-    const stopping = waiters.stop(cutoff.signal);
-    cutoff.abort();
-
-    await expect(stopping).resolves.toBeUndefined();
-    await expect(waiters.stop(AbortSignal.abort())).resolves.toBeUndefined();
   });
 });
