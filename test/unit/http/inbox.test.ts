@@ -32,12 +32,6 @@ describe("POST of a message", () => {
     expect(http.store.rows).toHaveLength(1);
   });
 
-  test("keeps two messages apart whose numbers differ only beyond a double's digits", async () => {
-    await using http = await startHttp();
-    expect((await http.post('{"id":12345678901234567890}')).status).toBe(202);
-    expect((await http.post('{"id":12345678901234567891}')).status).toBe(202);
-  });
-
   test("answers 202 filtered without a correlation header, before the body is looked at", async () => {
     await using http = await startHttp({ filter: { require: [{ header: "X-Kind", equals: "order" }] } });
     const response = await http.post("no JSON", { "x-kind": "other", "X-Correlation-Id": "c-1" });
@@ -58,12 +52,6 @@ describe("POST of a message", () => {
       expect(response.headers.get("x-correlation-id")).toBe("c-1");
     },
   );
-
-  test("answers 400 to a body that is not UTF-8", async () => {
-    await using http = await startHttp();
-    const body = Uint8Array.from([...Buffer.from('{"id":"'), 0xe9, ...Buffer.from('"}')]);
-    expect(await seen(await http.post(body))).toEqual({ status: 400, body: '{"error":"Invalid JSON"}' });
-  });
 
   test("answers 400 with the reason when there is no idempotency key", async () => {
     await using http = await startHttp();
@@ -175,23 +163,6 @@ describe("POST of a message", () => {
       status: 400,
       body: '{"error":"the database cannot hold this message: unsupported Unicode escape"}',
     });
-  });
-
-  test("takes a body nested 10,000 deep, and one with a __proto__ member", async () => {
-    await using http = await startHttp();
-    const deep = `{"id":1e2,"deep":${"[".repeat(10_000)}1e5${"]".repeat(10_000)}}`;
-    expect((await http.post(deep)).status).toBe(202);
-    expect((await http.post('{"__proto__":{"id":"x"},"id":"p"}')).status).toBe(202);
-    expect(http.store.rows.map(({ payload }) => payload)).toEqual([deep, '{"__proto__":{"id":"x"},"id":"p"}']);
-    expect(http.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["100", "p"]);
-  });
-
-  test("stores a 10 kB idempotency key as a digest, and one with half a surrogate pair too", async () => {
-    await using http = await startHttp();
-    expect((await http.post(JSON.stringify({ id: "k".repeat(10_000) }))).status).toBe(202);
-    expect((await http.post(String.raw`{"id":"\ud800"}`)).status).toBe(202);
-    expect((await http.post(String.raw`{"id":"\ud801"}`)).status).toBe(202);
-    for (const { idempotencyKey } of http.store.rows) expect(idempotencyKey).toMatch(/^sha256:[0-9a-f]{64}$/);
   });
 });
 

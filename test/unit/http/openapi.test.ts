@@ -1,8 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { beforeAll, describe, expect, test } from "@jest/globals";
+import { describe, expect, test } from "@jest/globals";
 import { Ajv2020 } from "ajv/dist/2020.js";
-import type { OpenApiDocument } from "../../../src/http/openapi/types.ts";
 import type { Role } from "../../../src/model/roles.ts";
 import { OPERATIONS } from "../../../src/model/routes.ts";
 import { describedApi } from "../../support/describedApi.ts";
@@ -153,35 +152,5 @@ describe("the OpenAPI document", () => {
     expect(new Set(await caps(`${admin}\nserver: { managementPort: 9090 }`))).toEqual(new Set(["70 bytes"]));
     expect(new Set(await caps(admin))).toEqual(new Set(["70 bytes", "1048576 bytes"]));
     expect(new Set(await caps(`${admin}\ninbox: { maxBodyBytes: 50 }`))).toEqual(new Set(["50 bytes"]));
-  });
-});
-
-describe("the check of the document", () => {
-  let document: OpenApiDocument;
-  beforeAll(async () => {
-    document = await documentOf(loadWith(""), ["ingest"]);
-  });
-
-  test("refuses schemas that do not compile", () => {
-    const answering = (schema: object) => {
-      const responses = { "200": { description: "x", content: { "application/json": { schema } } } };
-      return JSON.stringify({ ...document, paths: { "/": { get: { responses } } } });
-    };
-    expect(() => describedApi(answering({ type: "text" }))).toThrow();
-    expect(() => describedApi(answering({ $ref: "#/components/schemas/Nobody" }))).toThrow(/Nobody/);
-  });
-
-  test("refuses answers that the document does not have", () => {
-    const api = describedApi(JSON.stringify(document));
-    const live =
-      (status: number, text: string, type = "application/json; charset=utf-8") =>
-      () =>
-        api.check("GET", "/health/live", { status, text, headers: { "content-type": type } });
-    const body = '{"status":"healthy","components":{"process":{"status":"up"}}}';
-    expect(live(200, body)).not.toThrow();
-    expect(live(201, body)).toThrow(/201 is not in the document/);
-    expect(live(200, body.replace("up", "down"))).toThrow(/does not fit its schema/);
-    expect(live(200, body, "text/html")).toThrow(/has the content type text\/html/);
-    expect([...api.seen]).toEqual(["GET /health/live 200"]);
   });
 });

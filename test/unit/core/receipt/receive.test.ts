@@ -1,7 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import { httpPlan } from "../../../../src/core/receipt/attributes.ts";
 import { createReceiver, type ReceiverOptions, type SourceStage } from "../../../../src/core/receipt/receive.ts";
-import { StoreError } from "../../../../src/model/errors.ts";
 import type { InsertResult, NewInboxRow } from "../../../../src/model/rows.ts";
 import { ManualClock, recordingJournal, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
@@ -92,30 +91,6 @@ describe("a received message", () => {
     expect(new Set(ids).size).toBe(200);
   });
 
-  test("is a duplicate when the store says so", async () => {
-    const { accept, calls } = setup({ add: async () => ({ kind: "duplicate" }) });
-    expect(await accept('{"id":1}')).toEqual({ kind: "duplicate" });
-    expect(calls).toEqual(["inboxMessages(duplicate, 1)"]);
-  });
-
-  test("is unavailable when the insert fails, and the reason holds no driver's text", async () => {
-    const failure = new StoreError("unavailable", "inbox.insert failed", { cause: new Error("payload text") });
-    const { accept, calls } = setup({ add: () => Promise.reject(failure) });
-    expect(await accept('{"id":1}')).toEqual({ kind: "unavailable", reason: "inbox.insert failed" });
-    expect(calls).toEqual(["inboxRejection(storage_failed)"]);
-  });
-
-  test("is rejected for good when the database refuses its data", async () => {
-    const refused: InsertResult = { kind: "refused", reason: "jsonb cannot hold \\u0000" };
-    const { accept, calls } = setup({ add: async () => refused });
-    expect(await accept('{"id":1}')).toEqual({
-      kind: "rejected",
-      rejection: "unstorable",
-      reason: "the database cannot hold this message: jsonb cannot hold \\u0000",
-    });
-    expect(calls).toEqual(["inboxRejection(storage_failed)"]);
-  });
-
   test.each([
     ["no JSON", Buffer.from("{")],
     ["empty", Buffer.from("")],
@@ -135,12 +110,6 @@ describe("a received message", () => {
     const { accept, calls } = setup({ add: async () => refused });
     expect(await accept('{"id":1}')).toEqual({ kind: "unavailable", reason: "not this one" });
     expect(calls).toEqual(["inboxRejection(storage_failed)"]);
-  });
-
-  test("is rejected without an idempotency key", async () => {
-    const { accept, calls } = setup();
-    expect(await accept("{}")).toMatchObject({ kind: "rejected", rejection: "extraction_failed" });
-    expect(calls).toEqual(["inboxRejection(extraction_failed)"]);
   });
 });
 
@@ -171,10 +140,6 @@ describe("the header filter of a source", () => {
       { duplicate: "orders", idempotencyKey: "b", correlationId: "c-1" },
     ]);
   });
-
-  test("is absent when there is none, so that no headers are assembled for it", () => {
-    expect(setup().receiver.filter).toBeUndefined();
-  });
 });
 
 describe("the source transform", () => {
@@ -198,30 +163,6 @@ describe("the source transform", () => {
         headers: { "X-Trace": "1" },
       },
     ]);
-  });
-
-  test("may leave the body as it came", async () => {
-    const { accept, rows } = setup({ stage: async () => ({ kind: "unchanged" }) });
-    await accept('{ "id":"a" }');
-    expect(rows[0]?.payload).toBe('{ "id":"a" }');
-  });
-
-  test("may reject the message, which then leaves no row", async () => {
-    const { accept, rows, calls } = setup({ stage: async () => ({ kind: "rejected", reason: "no such field" }) });
-    expect(await accept('{"id":1}')).toMatchObject({
-      kind: "rejected",
-      rejection: "transform_failed",
-      reason: "no such field",
-    });
-    expect(rows).toEqual([]);
-    expect(calls).toEqual(["inboxRejection(transform_failed)"]);
-  });
-
-  test("that cannot be run leaves no row, and the sender may send the message again", async () => {
-    const { accept, rows, calls } = setup({ stage: async () => ({ kind: "unavailable", reason: "no worker" }) });
-    expect(await accept('{"id":1}')).toEqual({ kind: "busy", reason: "no worker" });
-    expect(rows).toEqual([]);
-    expect(calls).toEqual(["inboxRejection(transform_unavailable)"]);
   });
 });
 

@@ -1,8 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { createDelivery, type DeliveryTarget } from "../../../../src/core/delivery/deliver.ts";
-import { createRetryPolicy } from "../../../../src/core/delivery/failure.ts";
 import type { SourceStageContext } from "../../../../src/core/receipt/receive.ts";
-import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
 import { compileEvaluation } from "../../../../src/core/transform/evaluation.ts";
 import {
   createDeliveryStage,
@@ -11,9 +8,8 @@ import {
 } from "../../../../src/core/transform/transform.ts";
 import { PublishError, TransformError } from "../../../../src/model/errors.ts";
 import type { ClaimToken, DeliverableRow, MessageId } from "../../../../src/model/rows.ts";
-import type { OutboundMessage } from "../../../../src/ports/destination.ts";
 import type { Evaluation } from "../../../../src/ports/evaluator.ts";
-import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
+import { recordingMetrics } from "../../../support/recorders.ts";
 
 const OWNER = "destinations.billing";
 const ID = "01980000-0000-7000-8000-000000000001" as MessageId;
@@ -125,60 +121,6 @@ describe("the transform of a route or a destination", () => {
       code: "transform_unavailable",
       message: expect.stringMatching(/^no transform could be run: /),
     });
-  });
-});
-
-describe.each(["route", "destination"] as const)("the transform of a %s that fails", (stage) => {
-  test.each([
-    [
-      "Fail",
-      {
-        kind: "retry",
-        reason: `the ${stage} transform failed: no total, at character 7 near "$error(\\"no total\\")"`,
-      },
-      [],
-    ],
-    ["Skip", { kind: "sent" }, [ROW.payload]],
-    ["Dead", { kind: "dead", attempted: false }, []],
-  ] as const)("with onError %s ends as the specification says, and is counted", async (onError, outcome, sent) => {
-    const transform = createDeliveryStage(settings({ expression: '$error("no total")', onError }), evaluator, OWNER);
-    const published: string[] = [];
-    const publish = async ({ body }: OutboundMessage) => {
-      published.push(body);
-    };
-    const { metrics, calls } = recordingMetrics();
-    const target: DeliveryTarget = {
-      kind: "http",
-      destination: { publish, close: async () => {} },
-      headers: {},
-      address: null,
-      routingKey: null,
-      transform: stage === "destination" ? transform : null,
-      retryPolicy: createRetryPolicy(undefined, 1000),
-      maxAttempts: undefined,
-    };
-    const route = {
-      topicPattern: "**",
-      destination: "shop",
-      routingKey: null,
-      routingKeyMissing: "",
-      onExhausted: "dead",
-    } as const;
-    const delivery = createDelivery({
-      history: "off",
-      replica: "r",
-      routes: [{ ...route, transform: stage === "route" ? transform : null }],
-      targets: new Map([["shop", target]]),
-      redact: createRedactor(new KnownSecrets([]), 200),
-      metrics,
-      log: recordingLog().log,
-      clock: new ManualClock(),
-      random: () => 0,
-    });
-
-    expect((await delivery.deliver(ROW, new AbortController().signal)).outcome).toMatchObject(outcome);
-    expect(published).toEqual(sent);
-    expect(calls).toContain(`transformFailure(${onError})`);
   });
 });
 
