@@ -221,11 +221,6 @@ describe("how often the capture job scans", () => {
     expect(await notice()).toMatchObject({ level: "warn", fields: { remedy: expect.stringContaining(remedy) } });
   });
 
-  test("a job of which only the interval may be read counts as running", async () => {
-    server.failures.set("capture job's activity", serverError(229, "The SELECT permission was denied"));
-    expect(await notice()).toMatchObject({ level: "info", fields: { scanIntervalSeconds: 0 } });
-  });
-
   test.each([229, 916])("not readable (error %d): says why", async (number) => {
     server.failures.set("capture job", serverError(number, "denied"));
     const line = await notice();
@@ -237,22 +232,6 @@ describe("how often the capture job scans", () => {
     server.database = { ...server.database, engine_edition: 5 };
     expect(await notice()).toMatchObject({ level: "warn", fields: { scanIntervalSeconds: 20 } });
     expect(server.count("capture job")).toBe(0);
-  });
-
-  test("is told once, and again when it has changed", async () => {
-    const log = changeLog();
-    for (const pollinginterval of ["0", "0", "5", "5", "2"]) {
-      server.job = [{ continuous: true, pollinginterval }];
-      await followed(null, log);
-      controller.abort();
-      controller = new AbortController();
-    }
-    expect(recorded.lines.map(({ fields }) => fields.scanIntervalSeconds)).toEqual([0, 5, 2]);
-  });
-
-  test("a connection that breaks meanwhile is a fault", async () => {
-    server.failures.set("capture job", Object.assign(new Error("reset"), { name: "RequestError", code: "ECONNRESET" }));
-    expect(await faultOf()).toContain("its connection broke");
   });
 });
 
@@ -321,35 +300,12 @@ describe("looking", () => {
     expect(told).toEqual(["reached 101", "reached 102", "inserted -15", "reached 105"]);
   });
 
-  test("says nothing while nothing moves, at the configured interval", async () => {
-    await followed(null, changeLog({ pollIntervalMs: 250 }));
-    told = [];
-    await pauses.next();
-    await pauses.next();
-    expect(told).toEqual([]);
-    expect(pauses.lengths).toEqual([250, 250, 250]);
-    expect(server.sent.slice(-2).map(({ values }) => values)).toEqual([
-      { position: lsn(100), instance: "dbo_outbox" },
-      { position: lsn(100), instance: "dbo_outbox" },
-    ]);
-  });
-
   test("is every 100 ms by default, with one statement each", async () => {
     await followed();
     const before = server.sent.length;
     await pauses.next();
     expect(server.sent.length - before).toBe(1);
     expect(pauses.lengths).toEqual([100, 100]);
-  });
-
-  test.each([
-    ["set back", -3_600_000],
-    ["unknown", undefined],
-  ])("a commit is never later than now: a server's clock that is %s", async (_, ageMs) => {
-    await followed();
-    told = [];
-    await captured(101, ageMs === undefined ? {} : { ageMs });
-    expect(told).toEqual(["inserted 0", "reached 101"]);
   });
 
   test("goes on at an earlier end of the log, as after a failover", async () => {
@@ -360,31 +316,12 @@ describe("looking", () => {
     expect(told).toEqual(["reached 90", "inserted -1", "reached 91"]);
     expect(messages("warn")).toEqual([expect.stringContaining("beyond the end")]);
   });
-
-  test("goes on while the change tables are made anew", async () => {
-    await followed();
-    told = [];
-    server.highest = null;
-    await pauses.next();
-    await captured(110);
-    expect(told).toEqual(["reached 110"]);
-  });
 });
 
 describe("capture instances", () => {
   const older = { capture_instance: "dbo_outbox", role_name: null, create_date: new Date(1000) };
   const newer = { capture_instance: "outbox]2", role_name: null, create_date: new Date(2000) };
   const lookedAt = () => server.sent.at(-1)?.values.instance;
-
-  test.each([
-    ["behind", [older, newer]],
-    ["in front", [newer, older]],
-  ])("the newest of two is looked at, %s", async (_, instances) => {
-    server.instances = instances;
-    await followed();
-    expect(lookedAt()).toBe("outbox]2");
-    expect(server.sent.at(-1)?.statement.text).toContain("[cdc].[fn_cdc_get_all_changes_outbox]]2](");
-  });
 
   test("one that was dropped is replaced by another: the function has gone", async () => {
     server.instances = [older];
@@ -443,16 +380,6 @@ describe("an abort", () => {
     expect(server.closed).toBe(1);
   });
 
-  test("ends a pause that rejects", async () => {
-    const wait = (_: number, signal: AbortSignal) =>
-      new Promise((_resolve, reject) => {
-        signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-        controller.abort();
-      });
-    await within(15_000, "the end", follow(null, changeLog({ wait })));
-    expect(server.closed).toBe(1);
-  });
-
   test("while it connects makes no session", async () => {
     const { open } = server;
     server.open = async (...values) => {
@@ -461,17 +388,5 @@ describe("an abort", () => {
     };
     await within(15_000, "the end", follow());
     expect(server.opened).toBe(0);
-  });
-
-  test("that comes together with the session closes it", async () => {
-    const { open } = server;
-    server.open = async (...values) => {
-      const session = await open(...values);
-      controller.abort();
-      return session;
-    };
-    await within(15_000, "the end", follow());
-    expect(server.sent).toEqual([]);
-    expect(server.closed).toBe(1);
   });
 });
