@@ -6,15 +6,7 @@ import type { Intake, Source } from "../../src/ports/source.ts";
 import { describeWith, produceCompressed, unique } from "../support/brokers/index.ts";
 import { brokerTools } from "../support/brokerTools.ts";
 import { eventually } from "../support/eventually.ts";
-import {
-  lagOf,
-  makeTopic,
-  ownSaslKafkaForBlock,
-  readTopic,
-  type SaslMechanism,
-  saslLogin,
-  sharedKafkaForBlock,
-} from "../support/kafkaClient.ts";
+import { lagOf, makeTopic, readTopic, sharedKafkaForBlock } from "../support/kafkaClient.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import type { LogLine } from "../support/recorders.ts";
 import { RecordingIntake } from "../support/recordingIntake.ts";
@@ -415,24 +407,4 @@ describeWith(["kafka"], "a Kafka source", () => {
     }
     expect(firsts).toHaveLength(sent);
   }, 60_000);
-});
-
-describeWith(["kafka"], "a Kafka source at a broker of its own", () => {
-  const { server, kafka } = ownSaslKafkaForBlock();
-  const own = async (mechanism: SaslMechanism) => {
-    const topic = unique("topic");
-    await makeTopic(kafka(), topic);
-    const { bootstrapServers } = server();
-    return { topic, config: { bootstrapServers, topics: [topic], groupId: unique("group"), ...saslLogin(mechanism) } };
-  };
-
-  describe.each(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] as const)("by %s", (mechanism) => {
-    test("consumes", async () => {
-      const { topic, config } = await own(mechanism);
-      const { source, intake } = create(config);
-      await consuming(source);
-      await send(kafka(), topic, numbered(1, 3));
-      await allTaken([intake], 3);
-    });
-  });
 });

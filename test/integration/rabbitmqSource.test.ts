@@ -262,20 +262,6 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
     expect(await ready()).toBe(0);
   });
 
-  test("gives up a connection on which nothing comes for two heartbeats, and consumes on another one", async () => {
-    await declare();
-    const proxy = await startProxy();
-    const url = `${proxy.url}?heartbeat=1`;
-    const source = await start({}, url);
-    await consuming(source);
-    proxy.setMode("held");
-    await fault(source, /nothing came from the broker for two heartbeats|no complete handshake/);
-    proxy.setMode("open");
-    await consuming(source);
-    await send("1");
-    await taken(1);
-  });
-
   test("stops in a few seconds when the broker does not answer any more", async () => {
     await declare();
     const proxy = await startProxy();
@@ -359,17 +345,6 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
       reason: "rejected",
       count: 1,
       time: expect.stringMatching(/^20..-.*Z$/),
-    });
-  });
-
-  test("names the virtual host that does not exist, and writes it down at each try", async () => {
-    const { log, lines } = recordingLog();
-    const source = await start({ log }, `${server().url}/missing`);
-    await fault(source, /virtual host "missing"/);
-    await eventually(() => lines.length >= 2);
-    expect(lines[0]).toMatchObject({
-      level: "warn",
-      fields: { queue, reason: expect.stringContaining('virtual host "missing"'), retryMs: expect.any(Number) },
     });
   });
 
