@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import { beforeAll, describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
@@ -67,36 +66,6 @@ describe("POST /admin/transform/test answers", () => {
     });
   });
 
-  test("200 with the very values in the variables that the context names, $headers and $source unbound", async () => {
-    const expression =
-      '{"id": $messageId, "at": $timestamp, "topic": $topic, "bound": [$exists($headers), $exists($source)]}';
-    const { body } = await evaluate(expression);
-    const { result, context } = body as { result: Record<string, unknown>; context: Record<string, unknown> };
-    expect(result).toEqual({
-      id: context.messageId,
-      at: context.timestamp,
-      topic: "test.topic",
-      bound: [false, false],
-    });
-    expect(Math.abs(Date.parse(String(context.timestamp)) - Date.now())).toBeLessThan(60_000);
-  });
-
-  test("400 with the reason when the evaluation fails, or gives nothing", async () => {
-    const failed = await evaluate('$error("no such order")');
-    expect(failed).toMatchObject({ status: 400, body: { success: false } });
-    expect((failed.body as { error: string }).error).toMatch(/no such order/);
-    expect(await evaluate("nowhere")).toMatchObject({ status: 400, body: { success: false } });
-  });
-
-  test("400 when the evaluation takes longer than the smaller of its two limits", async () => {
-    const endless = "($f := function($n) { $f($n + 1) }; $f(0))";
-    for (const timeoutMs of [50, 600_000]) {
-      const { status, body } = await evaluate(endless, { timeoutMs });
-      expect(status).toBe(400);
-      expect((body as { error: string }).error).toContain(`${Math.min(timeoutMs, 300)} ms`);
-    }
-  });
-
   test("while there is no console without admin.console", async () => {
     expect((await service.get("/console")).status).toBe(404);
   });
@@ -115,48 +84,6 @@ test("an expression that never looks at the clock is answered 400, and the servi
   // A worker that is cleaning up its memory may be late for the next evaluation.
   await eventually(async () => expect(await evaluate("1 + 1")).toMatchObject({ status: 200, body: { result: 2 } }));
   expect(service.process.lines.filter((line) => line.includes('"level":"error"'))).toEqual([]);
-});
-
-/** Puts finished and unfinished rows into the outbox; gives their ids by topic and state. */
-async function fill(topics: readonly string[], states = ["sent", "dead", "pending", "processing"]): Promise<string[]> {
-  const ids: string[] = [];
-  for (const topic of topics) {
-    for (const state of states) {
-      const id = randomUUID();
-      ids.push(id);
-      await database.query(
-        `INSERT INTO outbox (id, topic, payload, state, attempt, last_error, created_at, claim_token, lease_expires_at)
-         VALUES ($1, $2, '{}', $3, 4, 'status 500', now() - interval '1 day', $4, $5)`,
-        [id, topic, state, state === "processing" ? randomUUID() : null, state === "processing" ? IN_AN_HOUR : null],
-      );
-    }
-  }
-  return ids;
-}
-
-const IN_AN_HOUR = new Date(Date.now() + 3_600_000);
-
-/** The rows that a replay has moved: topics with the state they had before, as {@link fill} made them. */
-async function moved(ids: readonly string[]): Promise<string[]> {
-  const rows = await database.query<{ id: string; topic: string }>(
-    "SELECT id, topic FROM outbox WHERE id = ANY($1) AND state = 'pending' AND attempt = 0 AND last_error IS NULL",
-    [ids],
-  );
-  return rows.map(({ id, topic }) => `${topic} ${STATES[ids.indexOf(id) % STATES.length]}`).sort();
-}
-
-const STATES = ["sent", "dead", "pending", "processing"];
-
-describe("POST /admin/replay answers", () => {
-  test("200 with the number of rows moved: finished rows only, due at once, with their ids", async () => {
-    const ids = await fill(["t-1"], STATES);
-    expect(await ask(REPLAY, { topic: "t-1" })).toMatchObject({ status: 200, body: { moved: 2 } });
-    expect(await moved(ids)).toEqual(["t-1 dead", "t-1 sent"]);
-    const due = "SELECT 1 FROM outbox WHERE id = ANY($1) AND attempt = 0 AND scheduled_at <= now()";
-    expect(await database.query(due, [ids])).toHaveLength(2);
-    expect(await ask(REPLAY, { topic: "t-1" })).toMatchObject({ status: 200, body: { moved: 0 } });
-    await service.process.waitForLine(/"msg":"replay".*"moved":2|"moved":2.*"msg":"replay"/);
-  });
 });
 
 describe("the admin routes of a process of every role", () => {

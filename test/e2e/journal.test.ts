@@ -173,13 +173,4 @@ describe("a message that leaves no row, where fields are hidden", () => {
     }
     for (const text of [...seen, byKey, service.process.stdout.join("\n")]) expect(text).not.toContain(SECRET);
   });
-
-  test("is written when the service stops", async () => {
-    const { database, service } = hiding;
-    await service.post({ id: "order-1", key: "k", type: "created" }, { headers: DROPPED });
-    expect((await service.stop()).code).toBe(0);
-    expect(await entries(database)).toEqual([
-      { outcome: "filtered", idempotency_key: "order-1", correlation_id: null },
-    ]);
-  });
 });

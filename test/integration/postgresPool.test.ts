@@ -6,7 +6,7 @@ import { Secret } from "../../src/model/secret.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { freePort } from "../support/ports.ts";
-import { connectionTo, postgresStore } from "../support/postgresHarness.ts";
+import { connectionTo } from "../support/postgresHarness.ts";
 import { startPreparingPooler } from "../support/preparingPooler.ts";
 import { recordingLog, silentLog } from "../support/recorders.ts";
 import { startTcpProxy } from "../support/tcpProxy.ts";
@@ -212,31 +212,5 @@ describe("a transaction", () => {
     proxy.setMode("open");
     expect(await pool.run({ name: "one", text: "SELECT 1 AS n" })).toEqual([{ n: 1 }]);
     await pool.close();
-  });
-});
-
-describe("the wait for the database at start", () => {
-  test("ends with the last reason when no database answers in time", async () => {
-    await using database = await createDatabase();
-    const port = await freePort();
-    const store = postgresStore({ ...database, port });
-
-    await expect(store.waitUntilReady(300, new AbortController().signal)).rejects.toThrow(
-      /no database answered within 300 ms: .*ECONNREFUSED/,
-    );
-    await store.close();
-  });
-
-  test("ends at once when the process is told to stop", async () => {
-    await using database = await createDatabase();
-    const port = await freePort();
-    const store = postgresStore({ ...database, port });
-    const stopping = new AbortController();
-    const waiting = store.waitUntilReady(60_000, stopping.signal);
-
-    stopping.abort(new Error("stopping"));
-
-    await expect(waiting).rejects.toThrow("stopping");
-    await store.close();
   });
 });

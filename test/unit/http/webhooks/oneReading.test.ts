@@ -240,20 +240,6 @@ describe("a content type that is not signed", () => {
   } as const satisfies InboundAuth;
   const signature = (text: string) => ({ "X-Signature": createHmac("sha256", "key").update(text).digest("hex") });
 
-  test.each(["application/x-ndjson", "application/ndjson", "application/cloudevents-batch+json"])(
-    "makes no messages of the parts of a recorded document: %s",
-    async (type) => {
-      await using http = await startHttp({ route: { auth: HMAC } });
-      const body = '{"id":"whole","items":[\n{"id":"part"}\n]}';
-      expect((await http.post(body, { ...signature(body), "Content-Type": "application/json" })).status).toBe(202);
-      const again = await http.post(body, { ...signature(body), "Content-Type": type });
-      expect([again.status, await again.json()]).toEqual([200, { status: "duplicate" }]);
-      const list = '[{"id":"part"}]';
-      expect((await http.post(list, { ...signature(list), "Content-Type": type })).status).toBe(400);
-      expect(http.store.rows).toHaveLength(1);
-    },
-  );
-
   test("makes no other event of a recorded one", async () => {
     const route = { cloudEvents: true, auth: HMAC };
     await using http = await startHttp({ route, attributes: httpPlan({ cloudEvents: true }) });
