@@ -23,18 +23,6 @@ async function alive(database: TestDatabase, role: string): Promise<void> {
   ]);
 }
 
-/** Until the work has ended, each second is one in which the rate limit was reached. */
-export async function withFullSeconds<T>(database: TestDatabase, work: Promise<T>): Promise<T> {
-  let isRunning = true;
-  const ended = work.finally(() => {
-    isRunning = false;
-  });
-  while (isRunning) {
-    await database.query("UPDATE outbox_destination SET rate_second = date_trunc('second', clock_timestamp())");
-  }
-  return await ended;
-}
-
 const SHARED = "INSERT INTO outbox_destination";
 /** Why a message waits: the code, a part of the text, and what brings it about. @returns the id of the message */
 export const SITUATIONS: readonly (readonly [string, string, (database: TestDatabase) => Promise<string>])[] = [
