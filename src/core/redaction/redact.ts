@@ -1,6 +1,5 @@
 import type { SecretMasker } from "../../ports/runtime.ts";
-import { beginsEscape, EscapedText, MAX_ESCAPE_LENGTH } from "./escapes.ts";
-import { BLANK, SKIPPED, Spellings } from "./spellings.ts";
+import { type Change, LONGEST_ESCAPE, readingsOf } from "./escapes.ts";
 
 /**
  * Cleans texts from outside (an error body, a client library) before they are logged or stored in `last_error`: no
@@ -55,9 +54,6 @@ const MIN_FRAGMENT_LENGTH = 6;
 /** The bytes of a shorter secret occur in any list of numbers. */
 const MIN_BYTES = 4;
 
-/** Steps per text; beyond them the rest of the text is masked. Ordinary texts of 64 kB take a hundredth. */
-const MAX_STEPS = 2_000_000;
-
 /** White space of every kind, line and paragraph separators included. */
 const BLANKS = /\s+/g;
 /**
@@ -82,14 +78,12 @@ function oneLine(text: string): string {
  */
 export class KnownSecrets implements SecretMasker {
   readonly #counts = new Map<string, number>();
-  #sets: readonly Spellings[] = [];
-  /** 1 for each pair of ASCII units that can begin a spelling: most positions need no further check. */
-  readonly #beginnings = new Uint8Array(ASCII * ASCII);
+  #spellings: readonly Spellings[] = [];
 
   /** @param secrets every configured secret value */
   constructor(secrets: Iterable<string> = []) {
     for (const secret of secrets) this.#counts.set(secret, 1);
-    this.#compile();
+    this.#spell();
   }
 
   add(secret: string): () => void {
@@ -103,58 +97,55 @@ export class KnownSecrets implements SecretMasker {
 
   mask(text: string, cut: boolean, isOurs = false): string {
     if (this.#counts.size === 0) return text;
-    const { ranges: found, end } = this.#find(text, cut);
-    const ranges = isOurs ? found.filter((range) => isNoWord(text, range)) : found;
-    if (ranges.length === 0) return end === text.length ? text : text.slice(0, end);
+    const until = cut ? this.#beginningAtEnd(text) : text.length;
     let masked = "";
     let position = 0;
-    for (const range of ranges) {
+    for (const range of merged(this.#find(text))) {
+      if (range.start >= until || (isOurs && !isNoWord(text, range))) continue;
       masked += text.slice(position, range.start) + MASK;
       position = range.end;
     }
-    return masked + text.slice(position, Math.max(position, end));
+    return masked + text.slice(position, Math.max(position, until));
   }
 
-  /**
-   * The ranges of secrets, overlapping ones merged; and where the text ends without the beginning of a secret at its
-   * end.
-   */
-  #find(text: string, cut: boolean): { readonly ranges: readonly Range[]; readonly end: number } {
-    const escaped = new EscapedText(text);
+  #find(text: string): readonly Range[] {
     const ranges: Range[] = [];
-    const effort = { left: MAX_STEPS };
-    for (let start = 0; start < text.length; start++) {
-      if (!this.#mayBegin(escaped, start)) continue;
-      let end: number | undefined;
-      for (const spellings of this.#sets) {
-        const found = spellings.at(escaped, start, effort);
-        if (effort.left < 0) return { ranges: [...ranges, { start, end: text.length }], end: text.length };
-        if (cut && found.open) return { ranges, end: start };
-        if (found.end !== undefined) end = Math.max(end ?? 0, found.end);
+    for (const reading of readingsOf(text)) {
+      for (const { words, folding } of this.#spellings) {
+        const folded = reading.changed(folding);
+        for (const word of words) {
+          for (let at = folded.text.indexOf(word); at >= 0; at = folded.text.indexOf(word, at + 1)) {
+            const end = at + word.length;
+            if (word.length >= SHORTEST_ANYWHERE || isAlone(folded.text, at, end)) ranges.push(folded.rangeOf(at, end));
+          }
+        }
       }
-      if (end === undefined) continue;
-      const last = ranges.at(-1);
-      if (last === undefined || start >= last.end) ranges.push({ start, end });
-      else last.end = Math.max(last.end, end);
     }
-    return { ranges, end: text.length };
+    return ranges;
   }
 
-  /** Whether a secret may begin at a position, as is or escaped. */
-  #mayBegin(escaped: EscapedText, start: number): boolean {
-    const { text } = escaped;
-    const first = text.charCodeAt(start);
-    if (!beginsEscape(first)) return this.#isBeginning(first, text.charCodeAt(start + 1));
-    // An incomplete escape may mean anything.
-    if (start > text.length - MAX_ESCAPE_LENGTH) return true;
-    return escaped
-      .at(start)
-      .some(({ units, end }) => units.length > 1 || this.#isBeginning(units.charCodeAt(0), text.charCodeAt(end)));
+  /** @returns the place of a secret that may have been cut off with the end of a text; the length of the text if none may */
+  #beginningAtEnd(text: string): number {
+    const from = Math.max(0, text.length - 6 * this.#longest);
+    let first = text.length;
+    for (let end = text.length; end >= from && end >= text.length - LONGEST_ESCAPE; end--) {
+      // Behind the end is the beginning of an escape.
+      if (end < text.length && !/[\\%&]/.test(text.charAt(end))) continue;
+      for (const reading of readingsOf(text.slice(from, end))) {
+        for (const { words, folding } of this.#spellings) {
+          const folded = reading.changed(folding);
+          for (const word of words) {
+            const at = beginningOf(word, folded.text);
+            if (at < folded.text.length) first = Math.min(first, from + folded.rangeOf(at, folded.text.length).start);
+          }
+        }
+      }
+    }
+    return first;
   }
 
-  #isBeginning(first: number, second: number): boolean {
-    // Beyond ASCII, and at the end of the text, only a full check can tell.
-    return !(first < ASCII && second < ASCII) || this.#beginnings[first * ASCII + second] === 1;
+  get #longest(): number {
+    return Math.max(...this.#spellings.flatMap(({ words }) => words.map(({ length }) => length)));
   }
 
   #count(secret: string, change: 1 | -1): void {
@@ -162,30 +153,61 @@ export class KnownSecrets implements SecretMasker {
     const after = before + change;
     if (after === 0) this.#counts.delete(secret);
     else this.#counts.set(secret, after);
-    if (before === 0 || after === 0) this.#compile();
+    if (before === 0 || after === 0) this.#spell();
   }
 
-  #compile(): void {
+  #spell(): void {
     const secrets = [...this.#counts.keys()];
-    this.#sets = [
-      new Spellings(secrets.flatMap(plainForms), foldPlain),
-      new Spellings(secrets.flatMap(escapedForms).flatMap(base64Forms), foldBase64),
-      new Spellings(secrets.flatMap(byteForms), foldBytes),
+    const spelled = (forms: (secret: string) => readonly string[], folding: Change): Spellings => ({
+      words: [...new Set(secrets.flatMap(forms))].filter((word) => word !== ""),
+      folding,
+    });
+    this.#spellings = [
+      spelled(plainForms, PLAIN),
+      spelled((secret) => escapedForms(secret).flatMap(base64Forms), BASE64),
+      spelled(byteForms, BYTES),
     ];
-    for (let first = 0; first < ASCII; first++) {
-      for (let second = 0; second < ASCII; second++) {
-        const begins = this.#sets.some((spellings) => spellings.beginsWith(first, second));
-        this.#beginnings[first * ASCII + second] = begins ? 1 : 0;
-      }
-    }
   }
 }
 
-const ASCII = 128;
+/** The ways to write secrets in one encoding. */
+interface Spellings {
+  readonly words: readonly string[];
+  /** Makes equal what means the same. */
+  readonly folding: Change;
+}
 
 interface Range {
   readonly start: number;
-  end: number;
+  readonly end: number;
+}
+
+/** Makes one range of several ranges that overlap. */
+function merged(ranges: readonly Range[]): readonly Range[] {
+  const found: { start: number; end: number }[] = [];
+  for (const { start, end } of ranges.toSorted((a, b) => a.start - b.start)) {
+    const last = found.at(-1);
+    if (last === undefined || start >= last.end) found.push({ start, end });
+    else last.end = Math.max(last.end, end);
+  }
+  return found;
+}
+
+/** @returns the place of the longest beginning of a word at the end of a text; the length of the text if it has none */
+function beginningOf(word: string, text: string): number {
+  let at = Math.max(0, text.length - word.length + 1);
+  for (at = text.indexOf(word.charAt(0), at); at >= 0; at = text.indexOf(word.charAt(0), at + 1)) {
+    if (word.startsWith(text.slice(at))) return at;
+  }
+  return text.length;
+}
+
+/** A shorter secret counts only by itself: masking each `a` would leave nothing to read. */
+const SHORTEST_ANYWHERE = 4;
+const LETTER = /[\p{L}\p{N}]/u;
+
+function isAlone(text: string, start: number, end: number): boolean {
+  return !LETTER.test(text.charAt(start - 1)) && !LETTER.test(String.fromCodePoint(text.codePointAt(end) ?? 0));
 }
 
 /** Secrets that may be words of our own texts: short ones, and those of lower-case letters that are no longer than these. */
@@ -243,30 +265,20 @@ function byteForms(secret: string): readonly string[] {
   return [digits.join(""), digits.join(","), `0x${digits.join(",0x")}`, `0x${digits.join("0x")}`, bytes.join(",")];
 }
 
-function isInvisible(unit: number): boolean {
-  if (unit >= 0x20 && unit < 0x7f) return false;
-  INVISIBLE.lastIndex = 0;
-  return INVISIBLE.test(String.fromCharCode(unit));
-}
-
-function isBlank(unit: number): boolean {
-  return unit === BLANK || (unit >= 0x09 && unit <= 0x0d) || (unit > 0x7f && String.fromCharCode(unit).trim() === "");
-}
-
-function foldPlain(unit: number): number {
-  if (isBlank(unit)) return BLANK;
-  return isInvisible(unit) ? SKIPPED : unit;
-}
+/** Any run of blanks counts as one. */
+const PLAIN: Change = {
+  pattern: new RegExp(`(?:\\s|${INVISIBLE.source})+`, "g"),
+  to: (found) => (/\s/.test(found) ? " " : ""),
+};
 
 /** Many programs wrap base64 at 64 or 76 characters, and URLs use other characters. */
-function foldBase64(unit: number): number {
-  if (unit === 0x2d) return 0x2b;
-  if (unit === 0x5f) return 0x2f;
-  return isBlank(unit) || isInvisible(unit) ? SKIPPED : unit;
-}
+const BASE64: Change = {
+  pattern: new RegExp(`(?:\\s|${INVISIBLE.source})+|[-_]`, "g"),
+  to: (found) => (found === "-" ? "+" : found === "_" ? "/" : ""),
+};
 
 /** Hexadecimal digits and the `x` of `0x` in either letter case, with or without a blank or a colon between bytes. */
-function foldBytes(unit: number): number {
-  if ((unit >= 0x41 && unit <= 0x46) || unit === 0x58) return unit + 0x20;
-  return unit === 0x3a || unit === 0x2d || isBlank(unit) || isInvisible(unit) ? SKIPPED : unit;
-}
+const BYTES: Change = {
+  pattern: new RegExp(`(?:[\\s:-]|${INVISIBLE.source})+|[A-FX]`, "g"),
+  to: (found) => (/[A-FX]/.test(found) ? found.toLowerCase() : ""),
+};

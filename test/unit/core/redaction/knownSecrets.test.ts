@@ -116,9 +116,4 @@ describe("known secrets", () => {
   test("are found in characters that nobody sees", () => {
     expect(new KnownSecrets(["topsecret"]).mask("<top\u200bsec\\u200bre\u0000t>", false)).toBe("<***>");
   });
-
-  test("mask all that is left of a text that takes too long", () => {
-    const secrets = new KnownSecrets(["first-one", `${"\\".repeat(100)}c`]);
-    expect(secrets.mask(`first-one ${"\\".repeat(60_000)}`, false)).toMatch(/^\*\*\* \\*\*\*\*$/);
-  });
 });

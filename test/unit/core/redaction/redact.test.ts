@@ -1,7 +1,43 @@
 import { describe, expect, test } from "@jest/globals";
 import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
 
+const SECRET = 'p@ss w/ö&"<rd>\\+';
+
 describe("secrets", () => {
+  const redact = createRedactor(new KnownSecrets([SECRET]), 2000);
+  const html = SECRET.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
+  test.each([
+    ["as it is", SECRET],
+    ["escaped for JSON", JSON.stringify(SECRET).slice(1, -1)],
+    ["percent-encoded", encodeURIComponent(SECRET)],
+    ["percent-encoded in lower case", encodeURIComponent(SECRET).replace(/%../g, (byte) => byte.toLowerCase())],
+    ["form-encoded", new URLSearchParams({ x: SECRET }).toString().slice(2)],
+    ["in base64", Buffer.from(SECRET).toString("base64")],
+    ["in base64 for URLs", Buffer.from(SECRET).toString("base64url")],
+    ["escaped for HTML", html],
+    ["escaped for HTML with its quotes", html.replaceAll('"', "&quot;")],
+    ["with control characters between", [...SECRET].join("\u0000")],
+    ["over two lines", SECRET.replace(" ", "\r\n  ")],
+  ])("are removed %s", (_how, spelling) => {
+    expect(redact(`before [${spelling}] after`)).toBe("before [***] after");
+  });
+
+  test.each(["u", "us", "use", "user"])("are removed from Basic credentials of the user %s", (user) => {
+    const encoded = Buffer.from(`${user}:${SECRET}:x`).toString("base64");
+    const cleaned = redact(`got ${encoded}`);
+    const left = Buffer.from(cleaned.replace("got ", "").replace("***", ""), "base64").toString("latin1");
+    expect(cleaned).toContain("***");
+    expect(left).not.toContain(SECRET.slice(0, 6));
+    expect(left).not.toContain(SECRET.slice(-6));
+  });
+
+  test("the longest is removed first, so that nothing of it is left", () => {
+    expect(createRedactor(new KnownSecrets(["abcd", "abcd-efgh-secret"]), 100)("x abcd-efgh-secret abcd")).toBe(
+      "x *** ***",
+    );
+  });
+
   test("a header value is removed without its scheme too", () => {
     expect(createRedactor(new KnownSecrets(["ApiKey k-123456789"]), 100)("unknown key k-123456789")).toBe(
       "unknown key ***",
@@ -15,6 +51,14 @@ describe("secrets", () => {
 
   test("that are empty or blank change nothing", () => {
     expect(createRedactor(new KnownSecrets(["", "  "]), 100)("a b")).toBe("a b");
+  });
+
+  test("with characters that mean something to a regular expression are taken literally", () => {
+    expect(createRedactor(new KnownSecrets(["a.c+(x)[y]{2}|$^"]), 100)("abc a.c+(x)[y]{2}|$^")).toBe("abc ***");
+  });
+
+  test("with a replacement pattern in the text around change nothing else", () => {
+    expect(redact(`$& $1 ${SECRET}`)).toBe("$& $1 ***");
   });
 });
 
@@ -47,12 +91,22 @@ describe("text", () => {
     expect(redact("x".repeat(21))).toBe(`${"x".repeat(19)}…`);
   });
 
+  test("is never cut through a surrogate pair", () => {
+    expect(redact(`${"x".repeat(18)}😀😀`)).toBe(`${"x".repeat(18)}…`);
+  });
+
   test("is cut after the secrets are removed", () => {
     expect(redact(`${"x".repeat(14)} topsecret`)).toBe(`${"x".repeat(14)} ***`);
   });
 
   test("is an ellipsis alone where there is room for one character", () => {
     expect(createRedactor(new KnownSecrets([]), 1)("abc")).toBe("…");
+  });
+
+  test("that is cut before a secret ends keeps nothing of the secret", () => {
+    const wide = createRedactor(new KnownSecrets(["topsecret"]), 200_000);
+    const cleaned = wide(`${"x".repeat(65_536 - 5)}topsecret`);
+    expect(cleaned).toBe(`${"x".repeat(65_536 - 5)}…`);
   });
 
   test.each([
