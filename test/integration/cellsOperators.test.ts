@@ -9,6 +9,7 @@ import { Trace } from "../../src/core/operations/trace.ts";
 import { httpPlan } from "../../src/core/receipt/attributes.ts";
 import { StoreError } from "../../src/model/errors.ts";
 import type { MessageId } from "../../src/model/rows.ts";
+import type { MessagePage } from "../../src/ports/messageStore.ts";
 import { systemClock } from "../../src/time/clock.ts";
 import { claimRequest, failed, inboxRow, parked, relayRequest } from "../conformance/store/harness.ts";
 import { composed, twoCells } from "../support/cells.ts";
@@ -24,6 +25,19 @@ const NEVER = new AbortController().signal;
 const idsOf = (rows: readonly { readonly id: MessageId }[]): readonly MessageId[] => rows.map(({ id }) => id);
 const statesOf = async (harness: PostgresHarness) =>
   (await harness.outboxRows()).map(({ state, attempt }) => `${state} ${attempt}`);
+
+/** Every row of pages of a few rows, one page after the other. */
+async function everyRow(read: (before: string | null) => Promise<MessagePage>) {
+  const rows = [];
+  for (let before: string | null = null, pages = 0; pages < 100; pages += 1) {
+    const page: MessagePage = await read(before);
+    rows.push(...page.rows);
+    before = page.next;
+    if (before === null) return rows;
+  }
+  throw new Error("the pages do not end");
+}
+
 /** Parks every row of an outbox. */
 async function parkAll({ store }: PostgresHarness): Promise<void> {
   const { rows } = await store.outbox.claim(claimRequest());
@@ -31,6 +45,31 @@ async function parkAll({ store }: PostgresHarness): Promise<void> {
 }
 
 describe("messages of two cells", () => {
+  test("are listed once each, newest first, from wherever a page ended", async () => {
+    await withCells(async ({ a, b, store }) => {
+      const ages = { a: [10, 20, 21, 50, 60, 80], b: [15, 20, 30, 31, 32, 33, 34, 90] };
+      for (const [harness, secondsAgo] of [
+        [a, ages.a],
+        [b, ages.b],
+      ] as const) {
+        for (const age of secondsAgo.toReversed()) {
+          const made = await harness.insertOutbox([{ topic: `${age}` }]);
+          await harness.finishOutbox(made, { state: "sent", createdMsAgo: age * 1000 });
+        }
+      }
+      for (const limit of [1, 3, 100]) {
+        const rows = await everyRow((before) => store.messages.outboxPage({}, before, limit));
+        expect(rows.map(({ topic }) => Number(topic))).toEqual([...ages.a, ...ages.b].toSorted((x, y) => x - y));
+        expect(rows.map(({ cell }) => cell).filter((cell) => cell === "b")).toHaveLength(ages.b.length);
+      }
+      const whole = await store.messages.outboxPage({}, null, 100);
+      for (const [n, { position }] of whole.rows.entries()) {
+        const rest = await everyRow((before) => store.messages.outboxPage({}, before ?? position, 4));
+        expect(idsOf(rest)).toEqual(idsOf(whole.rows.slice(n + 1)));
+      }
+    });
+  });
+
   test("are found and traced by the core as those of one database", async () => {
     await withCells(async ({ a, b, store }) => {
       const [first, second] = [inboxRow({ correlationId: "c-1" }), inboxRow({ correlationId: "c-1" })];
@@ -80,8 +119,6 @@ test("parked rows of two cells are walked cell by cell, and changed where they a
       replay: store.replay,
       destinationOf: () => undefined,
       onFreed: () => {},
-      batchSize: 2,
-      now: () => 0,
       wait: async () => {},
     });
     expect(idsOf(await rows.list({}, 100))).toEqual([...inA, ...inB]);

@@ -42,10 +42,6 @@ interface ParkedOptions {
   readonly redact: Redact;
   readonly audit: Audit;
   readonly log: Log;
-  /** Most rows that one statement reads or changes. Default 1000. */
-  readonly batchSize?: number;
-  /** Monotonic ms. */
-  readonly now: () => number;
   /** Waits `ms` milliseconds, or until the signal aborts, when it may reject with the signal's reason. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
 }
@@ -79,11 +75,9 @@ export function parkedRowShown({
 /** Lists, retries and discards parked rows in batches by sequence, each in its own short transaction. */
 export class Parked {
   readonly #options: ParkedOptions;
-  readonly #batchSize: number;
 
   constructor(options: ParkedOptions) {
     this.#options = options;
-    this.#batchSize = options.batchSize ?? DEFAULT_BATCH_SIZE;
   }
 
   /** Parked rows in the order of their sequence. @throws StoreError, or an Error for a bad topic pattern */
@@ -105,7 +99,7 @@ export class Parked {
    */
   async retry(selection: ParkedSelection, by: string, signal: AbortSignal): Promise<Changed> {
     const { store, replay, wait } = this.#options;
-    const turn = paced(replay, this.#batchSize, wait, signal);
+    const turn = paced(replay, BATCH_SIZE, wait, signal);
     const about = { by, action: "parked.retry" } as const;
     return await this.#change("parked rows are retried", selection, about, signal, async (ids) => {
       await turn(ids);
@@ -134,7 +128,7 @@ export class Parked {
     signal: AbortSignal,
     change: (ids: readonly MessageId[]) => Promise<Changed>,
   ): Promise<Changed> {
-    const { log, audit, onFreed, redact, now } = this.#options;
+    const { log, audit, onFreed, redact } = this.#options;
     const filter = loggedFilter(inGroup(selection, redact));
     const about = { ...fields, filter };
     const leftOut = watchNames(this.#options.cells);
@@ -147,19 +141,12 @@ export class Parked {
       await audit.add({ actor: fields.by, action, target: null, detail });
     };
     try {
-      let size = FIRST_SIZE;
       for await (const rows of this.#batches(selection)) {
-        for (let at = 0; at < rows.length; ) {
-          signal.throwIfAborted();
-          const part = rows.slice(at, at + size);
-          const startedAt = now();
-          const done = await change(part.map(({ id }) => id));
-          changed += done.changed;
-          refusal ??= done.refusal && redact(done.refusal);
-          if (done.changed > 0) onFreed();
-          at += part.length;
-          size = now() - startedAt > SLOW_MS ? Math.ceil(size / 2) : Math.min(size * 2, this.#batchSize);
-        }
+        signal.throwIfAborted();
+        const done = await change(rows.map(({ id }) => id));
+        changed += done.changed;
+        refusal ??= done.refusal && redact(done.refusal);
+        if (done.changed > 0) onFreed();
       }
       const missing = leftOut();
       if (missing.length > 0) requireCells(missing, selection, changed);
@@ -183,19 +170,17 @@ export class Parked {
     const filter: ParkedFilter = { ids, key };
     let after: string | null = null;
     for (;;) {
-      const rows: readonly ParkedRow[] = await this.#options.store.list(filter, after, this.#batchSize);
+      const rows: readonly ParkedRow[] = await this.#options.store.list(filter, after, BATCH_SIZE);
       const matching = rows.filter(matches);
       if (matching.length > 0) yield matching;
-      if (rows.length < this.#batchSize) return;
+      if (rows.length < BATCH_SIZE) return;
       after = rows.at(-1)?.sequence ?? null;
     }
   }
 }
 
-const DEFAULT_BATCH_SIZE = 1000;
-/** A slow trigger must not make the first statement longer than its timeout. */
-const FIRST_SIZE = 100;
-const SLOW_MS = 2000;
+/** Most rows that one statement reads or changes. */
+const BATCH_SIZE = 1000;
 
 /** @throws CellError where rows may be in a cell that did not answer */
 function requireCells(missing: readonly string[], { ids }: ParkedSelection, changed: number): void {
