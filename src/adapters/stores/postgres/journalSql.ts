@@ -1,4 +1,4 @@
-import { MOST_COUNTED, type NewJournalEntry } from "../../../ports/journalStore.ts";
+import type { NewJournalEntry } from "../../../ports/journalStore.ts";
 import { JOURNAL_TIMEOUT_MS, type JournalStatements } from "../sql/journal.ts";
 import type { TableNames } from "../sql/names.ts";
 import { msOf } from "./fragments.ts";
@@ -36,8 +36,6 @@ WITH deleted AS (
 SELECT count(*)::int AS deleted FROM deleted`,
 
     duplicatesOf: newest("journal.duplicates of a message(limit, id)", `j.${c.messageId} = $2::uuid`),
-    countDuplicates: byIndex("journal.count duplicates(id)", { timeoutMs })`
-SELECT count(*)::int AS count FROM (SELECT FROM ${table} j WHERE j.${c.messageId} = $1::uuid LIMIT ${String(MOST_COUNTED)}) n`,
     byIdempotencyKey: newest(
       "journal.by idempotency key(limit, text, outcome)",
       `j.${c.idempotencyKey} = $2::text AND j.${c.outcome} = $3::text`,

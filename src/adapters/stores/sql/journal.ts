@@ -1,10 +1,16 @@
 import type { MessageId } from "../../../model/rows.ts";
-import type { JournalEntry, JournalOutcome, JournalStore, NewJournalEntry } from "../../../ports/journalStore.ts";
+import {
+  type JournalEntry,
+  type JournalOutcome,
+  type JournalStore,
+  MOST_COUNTED,
+  type NewJournalEntry,
+} from "../../../ports/journalStore.ts";
 import { countOf, dateOf, type Named, type Row, type StatementRunner, textOf, type Values } from "./rows.ts";
 
-/** `deleteOld` answers `deleted`, `countDuplicates` answers `count`. */
+/** `deleteOld` answers `deleted`. */
 export interface JournalStatements<S>
-  extends Named<S, "add" | "deleteOld" | "duplicatesOf" | "countDuplicates" | "byIdempotencyKey" | "byCorrelationId"> {
+  extends Named<S, "add" | "deleteOld" | "duplicatesOf" | "byIdempotencyKey" | "byCorrelationId"> {
   readonly dialect: {
     /** The values of `add`. @param entries one at least */
     entryValues(entries: readonly NewJournalEntry[]): Values;
@@ -23,10 +29,8 @@ export function journalStore<S>(runner: StatementRunner<S>, sql: JournalStatemen
     },
 
     async duplicatesOf(id, limit) {
-      const entries = (await runner.run(sql.duplicatesOf, { id, limit })).map(journalEntry);
-      if (entries.length < limit) return { entries, count: entries.length };
-      const all = countOf(await runner.run(sql.countDuplicates, { id }), "count");
-      return { entries, count: Math.max(entries.length, all) };
+      const rows = await runner.run(sql.duplicatesOf, { id, limit: MOST_COUNTED });
+      return { entries: rows.slice(0, limit).map(journalEntry), count: rows.length };
     },
 
     async find(search, limit) {

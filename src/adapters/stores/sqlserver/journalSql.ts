@@ -1,4 +1,4 @@
-import { MOST_COUNTED, type NewJournalEntry } from "../../../ports/journalStore.ts";
+import type { NewJournalEntry } from "../../../ports/journalStore.ts";
 import { JOURNAL_TIMEOUT_MS, type JournalStatements } from "../sql/journal.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { Values } from "../sql/rows.ts";
@@ -45,8 +45,6 @@ WHERE j.${c.id} IN (SELECT TOP (@limit) p.${c.id} FROM ${table} p ORDER BY p.${c
 SELECT @@ROWCOUNT AS deleted;`,
 
     duplicatesOf: newest("journal.duplicates of a message(id uuid, limit int)", `j.${c.messageId} = @id`),
-    countDuplicates: statement("journal.count duplicates(id uuid)", { timeoutMs })`
-SELECT COUNT(*) AS count FROM (SELECT TOP (${MOST_COUNTED}) j.${c.id} FROM ${table} j WHERE j.${c.messageId} = @id) n;`,
     byIdempotencyKey: newest(
       "journal.by idempotency key(text text, outcome text, limit int)",
       `j.${c.idempotencyKey} = @text AND j.${c.outcome} = @outcome`,
