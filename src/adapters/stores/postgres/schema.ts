@@ -221,7 +221,6 @@ export function schemaDialect(pool: PostgresPool): SchemaDialect {
     database: "postgresql",
     rules: { inbox: INBOX_RULES, outbox: OUTBOX_RULES, destination: DESTINATION_RULES },
     quote: (identifier) => `"${identifier}"`,
-    literal: (text) => `'${text}'`,
     settingProblems: () => settingProblems(pool),
     async columns(table) {
       const schemas = (await pool.run(PLACES, { tables: [table.name] })).map(({ name }) => name);
@@ -242,11 +241,9 @@ export function schemaDialect(pool: PostgresPool): SchemaDialect {
     rights: async ({ name }) => (await pool.run(RIGHTS, { table: name }))[0],
     remedies,
     unique: "UNIQUE",
-    createIndex: (table, _, on) => `CREATE INDEX CONCURRENTLY ON ${table.name} ${on};`,
     withoutIdIndex: "each outcome reads the whole table, and two rows with one id would count as one",
     withoutInboxKey: { isFatal: true, effect: "without which nothing can be received" },
     relayIndexes: ["createdAt", "scheduledAt"],
-    sequenceIndexes: ["pending", "processing"],
     needsDestinationKey: true,
   };
 }

@@ -110,7 +110,6 @@ export interface SchemaDialect {
     readonly [Which in CheckedTable["which"]]: Readonly<Record<keyof TableNames[Which], ColumnRule>>;
   };
   quote(identifier: string): string;
-  literal(text: string): string;
   /** What settings of the user's sessions keep statements from working. @throws ConfigError if it is another engine */
   settingProblems?(): Promise<readonly ConfigProblem[]>;
   /** The columns of a table by name; undefined without a table. */
@@ -123,16 +122,12 @@ export interface SchemaDialect {
   remedies(table: CheckedTable): Remedies;
   /** What `ALTER TABLE ... ADD` takes. */
   readonly unique: string;
-  /** @param on the columns, and a condition */
-  createIndex(table: CheckedTable, column: string, on: string): string;
   /** What happens where no index begins with the id. */
   readonly withoutIdIndex: string;
   /** The effect of an inbox without a unique key on source and idempotency key. */
   readonly withoutInboxKey: { readonly isFatal: boolean; readonly effect: string };
   /** Times of the inbox by which the relay looks for rows. */
   readonly relayIndexes: readonly ("createdAt" | "scheduledAt")[];
-  /** States of outbox rows that need an index on `sequence`. */
-  readonly sequenceIndexes: readonly string[];
   /** Whether the statements on destinations need a unique key on the name. */
   readonly needsDestinationKey: boolean;
 }
@@ -233,18 +228,11 @@ export class TableCheck {
     const problems = await this.#problems(table, found, []);
     if (problems.length > 0) return problems;
     this.missing = { ...this.missing, inbox: this.#optionalRemedies(table, found) };
-    const { id, source, idempotencyKey, createdAt, scheduledAt, state, consumption } = this.#names.inbox;
-    const { quote: q, literal, withoutInboxKey, relayIndexes } = this.#dialect;
+    const { id, source, idempotencyKey, state } = this.#names.inbox;
+    const { withoutInboxKey, relayIndexes } = this.#dialect;
     const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
     this.#checkId(table, id, indexes);
-    const waits = `WHERE ${q(state)} = ${literal("pending")} AND ${q(consumption)} = ${literal("push")}`;
-    const putOff = relayIndexes.length > 1 ? ` AND ${q(scheduledAt)} > ${q(createdAt)}` : "";
-    const proposals = {
-      createdAt: `(${q(createdAt)}, ${q(id)}) ${waits}`,
-      scheduledAt: `(${q(scheduledAt)}, ${q(createdAt)}, ${q(id)}) ${waits}${putOff}`,
-    };
-    for (const time of relayIndexes)
-      this.#checkIndex(table, indexes, this.#names.inbox[time], state, [proposals[time]]);
+    for (const time of relayIndexes) this.#checkIndex(table, indexes, this.#names.inbox[time], state);
     if (hasUniqueKey(indexes, source, idempotencyKey)) return [];
     const remedy = this.#addUnique(table, source, idempotencyKey);
     const what = "no unique key on exactly the source and the idempotency key";
@@ -266,20 +254,12 @@ export class TableCheck {
     if (problems.length > 0) return problems;
     this.missing = { ...this.missing, outbox: this.#optionalRemedies(table, found) };
     const { id, sequence, state, key, destination } = this.#names.outbox;
-    const { quote: q, literal, sequenceIndexes } = this.#dialect;
     const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
     this.#checkId(table, id, indexes);
-    const bySequence = sequenceIndexes.map((of) => `(${q(sequence)}) WHERE ${q(state)} = ${literal(of)}`);
-    this.#checkIndex(table, indexes, sequence, state, bySequence);
-    const unfinished = `${q(state)} IN (${literal("pending")}, ${literal("processing")})`;
-    this.#checkIndex(table, indexes, key, state, [
-      `(${q(key)}, ${q(sequence)}) WHERE ${unfinished} AND ${q(key)} IS NOT NULL`,
-    ]);
-    if (destination === null) return [];
-    const inQueues = `(${q(destination)}, ${q(sequence)}) WHERE ${q(state)} = ${literal("pending")}`;
-    const columns = this.missing.outbox.destination;
-    if (columns === undefined) this.#checkIndex(table, indexes, destination, state, [inQueues]);
-    else this.#log.warn({ remedy: `${columns} ${this.#dialect.createIndex(table, destination, inQueues)}` }, ONE_QUEUE);
+    const remedy = this.missing.outbox.destination;
+    if (remedy !== undefined) this.#log.warn({ remedy }, ONE_QUEUE);
+    const columns = [sequence, key, ...(destination === null || remedy !== undefined ? [] : [destination])];
+    for (const column of columns) this.#checkIndex(table, indexes, column, state);
     return [];
   }
 
@@ -318,19 +298,14 @@ export class TableCheck {
     this.#log.warn({ remedy }, `the ${table.which} table has no key on its id: ${this.#dialect.withoutIdIndex}`);
   }
 
-  /** Without an index each idle check reads the whole table. @param proposals follow the table's name */
-  #checkIndex(
-    table: CheckedTable,
-    indexes: readonly FoundIndex[],
-    column: string,
-    state: string,
-    proposals: readonly string[],
-  ): void {
-    if (hasIndexOn(indexes, column, state)) return;
-    const remedy = proposals.map((on) => this.#dialect.createIndex(table, column, on)).join(" ");
+  /** Without an index each idle check reads the whole table. */
+  #checkIndex({ which }: CheckedTable, indexes: readonly FoundIndex[], column: string, state: string): void {
+    // It comes first, or right behind the state.
+    if (indexes.some(({ columns: [first, second] }) => first === column || (first === state && second === column)))
+      return;
     this.#log.warn(
-      { column, remedy },
-      `the ${table.which} table has no index that begins with this column: each search for work reads the whole table`,
+      { column },
+      `the ${which} table has no index that begins with this column: each search for work reads the whole table. Make the indexes of the bundled migrations`,
     );
   }
 
@@ -424,11 +399,6 @@ function hasUniqueKey(indexes: readonly FoundIndex[], ...columns: readonly strin
       index.columns.length === columns.length &&
       columns.every((column) => index.columns.includes(column)),
   );
-}
-
-/** Whether a column orders rows: it comes first in an index, or right behind `state`. */
-function hasIndexOn(indexes: readonly FoundIndex[], column: string, state: string): boolean {
-  return indexes.some(({ columns: [first, second] }) => first === column || (first === state && second === column));
 }
 
 /** What the database reports about the table of the destinations, which may be missing. */

@@ -47,7 +47,6 @@ export function schemaDialect(pool: SqlServerPool): SchemaDialect {
     database: "sqlserver",
     rules: { inbox: INBOX_RULES, outbox: OUTBOX_RULES, destination: DESTINATION_RULES },
     quote: (identifier) => `[${identifier}]`,
-    literal: (text) => `N'${text}'`,
     async columns({ name }, names) {
       const rows = await pool.run(COLUMNS, { table: name, columns: named(names) });
       if (rows.some((row) => row.table_id === null)) return undefined;
@@ -77,12 +76,10 @@ export function schemaDialect(pool: SqlServerPool): SchemaDialect {
     rights: async ({ name }) => (await pool.run(RIGHTS, { table: name }))[0],
     remedies,
     unique: "UNIQUE NONCLUSTERED",
-    createIndex: ({ which, name }, column, on) => `CREATE INDEX [${which}_${column}_idx] ON ${name} ${on};`,
     // A hint of the statements takes that index.
     withoutIdIndex: "its rows cannot be looked up, and statements fail with error 8622",
     withoutInboxKey: { isFatal: false, effect: "a message that is received twice may be stored twice" },
     relayIndexes: ["scheduledAt"],
-    sequenceIndexes: ["pending"],
     needsDestinationKey: false,
   };
 }
