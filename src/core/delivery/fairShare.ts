@@ -1,6 +1,9 @@
 import { type Linked, LinkedList } from "../../model/linkedList.ts";
+import { NO_DESTINATION } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
 import type { Verdict } from "../destinations/breaker.ts";
+import type { DestinationGates } from "../destinations/gates.ts";
+import type { KeyQueues } from "./keyQueues.ts";
 
 /** A delivery that holds a slot. */
 export interface Slot extends Linked {
@@ -23,51 +26,35 @@ interface FairShareOptions {
  * Shares the slots of a process among its destinations, so that none starves another:
  *
  * - The one with the fewest slots gets the next free one.
- * - A destination begins with one slot, and gets one more with each delivery that succeeds, as long as they end within
- *   a second (TCP's slow start). So one that never answers holds a single slot.
- * - None gets all slots: a sixteenth, one at least, stays free for the others. While others are
- *   delivered to, those without any success yet get three quarters at most, however many never answer.
- * - A destination that is slow or fails is unhealthy. Slow: its deliveries take longer than a second and none has ended
- *   sooner lately, from then on until one succeeds sooner; or half of its last answers had to be cut off, since their
- *   body did not end. Failing: half of its last deliveries failed.
- * - As long as others want slots, all unhealthy ones together get an eighth of them, and one more for those that fail
- *   where slow ones hold them; those that fail begin one delivery for 256 of the others. Slow ones take turns: the one
- *   whose last delivery began first is next, and its rows are claimed then.
- * - One that was unhealthy before this process started counts as slow until a delivery succeeds. Such ones are tried one
- *   after another, a second apart (an eighth of the slots at a time), in no more than half of the slots while others want
- *   some: else many that hang would take every slot at the start, or one that hangs would keep those that have recovered
- *   waiting.
+ * - A destination begins with one slot, and gets one more with each delivery that succeeds (TCP's slow start). None gets
+ *   the last sixteenth, one slot at least.
+ * - Those that have not succeeded yet leave a quarter of the slots to those that have.
+ * - A destination is slow if its deliveries take longer than a second and none has ended sooner lately, from then on
+ *   until one succeeds sooner; or if half of its last answers had to be cut off, since their body did not end. It fails
+ *   if half of its last deliveries failed. While healthy ones want slots, the slow ones together get an eighth, in turns,
+ *   and so do those that fail.
+ * - One that was unhealthy before this process started counts as slow until a delivery succeeds. Unhealthy ones that have
+ *   not succeeded yet get half of the slots: else many that hang would take every slot at the start.
  */
 export class FairShare {
   /** All slots (`outbox.concurrency`). */
   readonly concurrency: number;
-  readonly #isShared: boolean;
+  /** False where every slot is open to every destination: with a single one, of either. */
+  readonly isShared: boolean;
   readonly #wasUnhealthy: (destination: string) => boolean;
   readonly #clock: Clock;
-  /** Most slots of one destination. */
-  readonly #most: number;
-  /** Most slots of all unhealthy ones together while others want slots: an eighth. */
-  readonly #eighth: number;
-  readonly #half: number;
-  /** Most slots of all those together that have not succeeded yet, while others have. */
-  readonly #mostUnproven: number;
   readonly #states = new Map<string, State>();
   #inUse = 0;
+  /** Deliveries so far. */
   #begun = 0;
-  /** The last delivery to a failing destination: its number among all deliveries, and when it began. */
-  #lastOfFailing = { begun: Number.NEGATIVE_INFINITY, at: Number.NEGATIVE_INFINITY };
   /** When a row of a healthy destination last waited for a slot. */
   #waitedAt = Number.NEGATIVE_INFINITY;
 
   constructor({ concurrency, isShared, wasUnhealthy = () => false, clock }: FairShareOptions) {
     this.concurrency = concurrency;
-    this.#isShared = isShared && concurrency > 1;
+    this.isShared = isShared && concurrency > 1;
     this.#wasUnhealthy = wasUnhealthy;
     this.#clock = clock;
-    this.#most = concurrency - Math.max(1, Math.floor(concurrency / 16));
-    this.#eighth = Math.max(1, Math.floor(concurrency / 8));
-    this.#half = Math.max(1, Math.floor(concurrency / 2));
-    this.#mostUnproven = concurrency - Math.max(1, Math.floor(concurrency / 4));
   }
 
   /**
@@ -77,31 +64,19 @@ export class FairShare {
    * @param admits whether one of them may be delivered to otherwise; by default each
    */
   next(ready: readonly string[], admits: (destination: string) => boolean = () => true): string | undefined {
-    const isFull = this.#inUse >= this.concurrency;
-    if (!this.#isShared) return isFull ? undefined : ready.find(admits);
+    if (!this.isShared) return this.hasSlot ? ready.find(admits) : undefined;
     const now = this.#clock.monotonic();
-    const unhealthy: State[] = [];
-    let someHealthyWaits = false;
-    let best: State | undefined;
-    for (const destination of ready) {
-      if (!admits(destination)) continue;
-      const state = this.#stateOf(destination, now);
-      if (this.#isUnhealthy(state, now)) {
-        unhealthy.push(state);
-        continue;
-      }
-      someHealthyWaits = true;
-      if (isFull) break;
-      if (this.#mayBeginHealthy(state) && (best === undefined || isBefore(state, best))) best = state;
-    }
-    if (isFull) {
-      if (someHealthyWaits) this.#waitedAt = now;
+    const wanting = ready.filter(admits).map((destination) => this.#stateOf(destination, now));
+    for (const state of wanting) state.wantedAt = now;
+    const healthy = wanting.filter((state) => !this.#isUnhealthy(state, now));
+    if (!this.hasSlot) {
+      if (healthy.length > 0) this.#waitedAt = now;
       return undefined;
     }
-    const isContended = someHealthyWaits || this.#isContended(now);
-    for (const state of unhealthy) {
-      if (this.#mayBeginUnhealthy(state, now, isContended) && (best === undefined || isBefore(state, best)))
-        best = state;
+    const isContended = healthy.length > 0 || this.#isContended;
+    let best: State | undefined;
+    for (const state of wanting) {
+      if (this.#mayBegin(state, now, isContended) && (best === undefined || isBefore(state, best))) best = state;
     }
     return best?.destination;
   }
@@ -111,9 +86,14 @@ export class FairShare {
     return this.#inUse < this.concurrency;
   }
 
-  /** Deliveries so far. */
-  get begun(): number {
-    return this.#begun;
+  /** Deliveries that an unhealthy destination may begin at once, at most. */
+  atOnce(destination: string): number {
+    return this.#isContended ? 1 : (this.#states.get(destination)?.window ?? 1);
+  }
+
+  /** Whether a row of a healthy destination has waited for a slot lately. */
+  get #isContended(): boolean {
+    return this.#clock.monotonic() - this.#waitedAt <= CONTENDED_MS;
   }
 
   /** Rows that would begin to be delivered within so many ms: one for each free slot, and as many as ended of late. */
@@ -126,12 +106,10 @@ export class FairShare {
   begin(destination: string): Slot {
     const now = this.#clock.monotonic();
     const slot: Slot = { destination, beganAt: now, previous: undefined, next: undefined };
-    this.#inUse += 1;
     const state = this.#stateOf(destination, now);
+    this.#inUse += 1;
     this.#begun += 1;
     state.lastBegin = this.#begun;
-    state.deniedAt = Number.NEGATIVE_INFINITY;
-    if (isFailing(state)) this.#lastOfFailing = { begun: this.#begun, at: now };
     state.slots.add(slot);
     return slot;
   }
@@ -141,7 +119,6 @@ export class FairShare {
     const state = this.#stateOf(slot.destination, now);
     this.#inUse -= 1;
     state.slots.delete(slot);
-    state.isSuspected = false;
     countEnd(state, now);
     if (verdict === "unknown") return;
     if (verdict === "healthy") state.isProven = true;
@@ -152,7 +129,7 @@ export class FairShare {
     // for a while.
     else if (verdict === "healthy") state.lastWasSlow = false;
     if (!wasSlow && !state.lastWasSlow) state.lastQuickAt = now;
-    if (state.lastWasSlow && this.#isContended(now)) state.window = 1;
+    if (state.lastWasSlow && this.#isContended) state.window = 1;
     else if (verdict === "healthy") state.window = Math.min(state.window + 1, this.concurrency);
   }
 
@@ -174,21 +151,10 @@ export class FairShare {
     state.lastQuickAt = this.#clock.monotonic();
   }
 
-  /** False where every slot is open to every destination: with a single one, of either. */
-  get isShared(): boolean {
-    return this.#isShared;
-  }
-
-  /** Its turn has come, but none of its rows is due. */
-  passTurn(destination: string): void {
-    const state = this.#states.get(destination);
-    if (state !== undefined) state.deniedAt = Number.NEGATIVE_INFINITY;
-  }
-
   /** Whether deliveries to a destination hang or are slow. */
   isSlow(destination: string): boolean {
     const state = this.#states.get(destination);
-    return state !== undefined && this.#isSlow(state, this.#clock.monotonic());
+    return state !== undefined && isSlow(state, this.#clock.monotonic());
   }
 
   /** Whether a destination is slow or fails. */
@@ -196,18 +162,6 @@ export class FairShare {
     if (!this.#states.has(destination)) return false;
     const now = this.#clock.monotonic();
     return this.#isUnhealthy(this.#stateOf(destination, now), now);
-  }
-
-  /**
-   * Whether a delivery is slow and no other ended meanwhile, so that rows behind it would wait. Without any success yet,
-   * every delivery counts as slow.
-   */
-  isStalled(destination: string): boolean {
-    const state = this.#states.get(destination);
-    if (!this.#isShared || state === undefined) return false;
-    if (!state.isProven) return state.slots.size > 0;
-    const now = this.#clock.monotonic();
-    return state.lastEndedAt < now - STALLED_MS && state.oldestMs(now) > STALLED_MS;
   }
 
   /** Deliveries of a destination that ended in the last whole second. */
@@ -219,95 +173,39 @@ export class FairShare {
     return second === state.second + 1 ? state.ended : 0;
   }
 
-  /** Whether a destination may begin a delivery now, if it had a row. */
-  mayBegin(destination: string): boolean {
-    const now = this.#clock.monotonic();
-    if (!this.#isShared) return true;
-    const state = this.#stateOf(destination, now);
-    return this.#isUnhealthy(state, now)
-      ? this.#mayBeginUnhealthy(state, now, this.#isContended(now))
-      : this.#mayBeginHealthy(state);
+  #mayBegin(state: State, now: number, isContended: boolean): boolean {
+    const most = this.concurrency - this.#part(16);
+    if (state.slots.size >= Math.min(state.window, most)) return false;
+    if (!this.#isUnhealthy(state, now)) return state.isProven || this.#mayBeginUnproven(now);
+    const mostUnhealthy = isContended ? this.#part(8) : state.isProven ? most : this.#part(2);
+    return this.#slotsOfUnhealthy(isSlow(state, now), now) < mostUnhealthy;
   }
 
-  #mayBeginHealthy(state: State): boolean {
-    return this.#hasWindow(state) && (state.isProven || this.#mayBeginUnproven());
-  }
-
-  #mayBeginUnproven(): boolean {
-    const since = this.#clock.monotonic() - FORGOTTEN_AFTER_MS;
+  #mayBeginUnproven(now: number): boolean {
     let slots = 0;
     let isAnyProven = false;
     for (const state of this.#states.values()) {
       if (!state.isProven) slots += state.slots.size;
-      else if (state.lastEndedAt >= since) isAnyProven = true;
+      else if (state.lastEndedAt >= now - FORGOTTEN_AFTER_MS) isAnyProven = true;
     }
-    return !isAnyProven || slots < this.#mostUnproven;
+    return !isAnyProven || slots < this.concurrency - this.#part(4);
   }
 
-  /** Whether a destination has fewer deliveries in flight than it has shown to need, and may have. */
-  #hasWindow(state: State): boolean {
-    return state.slots.size < Math.min(state.window, this.#most);
+  /** @param areSlow of those that are slow; else of the others, which fail */
+  #slotsOfUnhealthy(areSlow: boolean, now: number): number {
+    let slots = 0;
+    for (const state of this.#states.values())
+      if (this.#isUnhealthy(state, now) && isSlow(state, now) === areSlow) slots += state.slots.size;
+    return slots;
   }
 
-  #mayBeginUnhealthy(state: State, now: number, isContended: boolean): boolean {
-    if (!this.#hasWindow(state)) return false;
-    const mayBegin = this.#hasTurn(state, now, isContended);
-    if (!mayBegin) state.deniedAt = now;
-    return mayBegin;
-  }
-
-  #hasTurn(state: State, now: number, isContended: boolean): boolean {
-    const { all, young, youngSuspected } = this.#slotsOfUnhealthy(now);
-    if (state.isSuspected) return youngSuspected < this.#eighth && all < (isContended ? this.#half : this.#most);
-    if (!isContended) return all < this.#most;
-    if (this.#isSlow(state, now) && (all >= this.#eighth || this.#goesFirst(state, now))) return false;
-    if (young >= this.#eighth || all > this.#eighth) return false;
-    if (!isFailing(state)) return true;
-    const { begun, at } = this.#lastOfFailing;
-    return this.#begun - begun >= TURNS_OF_OTHERS || now - at >= LONGEST_TURN_MS;
-  }
-
-  /** Whether the turn of another slow destination comes before that of this one. */
-  #goesFirst(before: State, now: number): boolean {
-    for (const state of this.#states.values()) {
-      if (state.lastBegin < before.lastBegin && now - state.deniedAt <= TURN_KEPT_MS && this.#isSlow(state, now))
-        return true;
-    }
-    return false;
+  /** A part of all slots, one at least. */
+  #part(divisor: number): number {
+    return Math.max(1, Math.floor(this.concurrency / divisor));
   }
 
   #isUnhealthy(state: State, now: number): boolean {
-    return isFailing(state) || this.#isSlow(state, now);
-  }
-
-  #isSlow(state: State, now: number): boolean {
-    if (state.lastWasSlow || state.cutOff >= 0.5) return true;
-    // A hanging delivery means little while others succeed.
-    return now - state.lastQuickAt > SLOW_MS && state.oldestMs(now) > SLOW_MS;
-  }
-
-  #isContended(now: number): boolean {
-    return now - this.#waitedAt <= CONTENDED_MS;
-  }
-
-  /**
-   * Slots of unhealthy destinations, and those of them that are held briefly: one that hangs takes no turn from those that
-   * fail. Of the latter, those of suspects.
-   */
-  #slotsOfUnhealthy(now: number): { readonly all: number; readonly young: number; readonly youngSuspected: number } {
-    let all = 0;
-    let young = 0;
-    let youngSuspected = 0;
-    for (const state of this.#states.values()) {
-      if (!this.#isUnhealthy(state, now)) continue;
-      all += state.slots.size;
-      for (const { beganAt } of state.slots) {
-        if (now - beganAt > SLOW_MS) continue;
-        young += 1;
-        if (state.isSuspected) youngSuspected += 1;
-      }
-    }
-    return { all, young, youngSuspected };
+    return state.failures >= 0.5 || isSlow(state, now);
   }
 
   #stateOf(destination: string, now: number): State {
@@ -315,7 +213,7 @@ export class FairShare {
     if (state === undefined) {
       state = new State(destination, now, this.#wasUnhealthy(destination));
       this.#states.set(destination, state);
-    } else if (state.slots.size === 0 && now - Math.max(state.lastEndedAt, state.deniedAt) > FORGOTTEN_AFTER_MS) {
+    } else if (state.slots.size === 0 && now - Math.max(state.lastEndedAt, state.wantedAt) > FORGOTTEN_AFTER_MS) {
       // Its history is outdated. While it only waits for its turn, nothing shows that it has recovered.
       state.startAgain();
       state.isProven = false;
@@ -338,10 +236,8 @@ class State {
   /** One of its deliveries has succeeded. */
   isProven = false;
   lastWasSlow: boolean;
-  /** It was unhealthy before this process started, and none of its deliveries has ended since. */
-  isSuspected: boolean;
-  /** When it last had to wait for its turn; cleared once it takes or passes it. Monotonic ms. */
-  deniedAt = Number.NEGATIVE_INFINITY;
+  /** When a row of it last waited for its turn; monotonic ms. */
+  wantedAt = Number.NEGATIVE_INFINITY;
   /** When a delivery last ended that did not take long; while the last one took long, only those that succeed count. */
   lastQuickAt = Number.NEGATIVE_INFINITY;
   /** The number of its last delivery among all that began. */
@@ -356,12 +252,6 @@ class State {
     this.destination = destination;
     this.lastEndedAt = now;
     this.lastWasSlow = wasUnhealthy;
-    this.isSuspected = wasUnhealthy;
-  }
-
-  /** How long its oldest delivery has taken so far, in ms; 0 without any. */
-  oldestMs(now: number): number {
-    return this.slots.first === undefined ? 0 : now - this.slots.first.beganAt;
   }
 
   /** Its history says nothing any more. */
@@ -384,23 +274,135 @@ function countEnd(state: State, now: number): void {
   state.ended += 1;
 }
 
-function isFailing(state: State): boolean {
-  return state.failures >= 0.5;
+function isSlow({ lastWasSlow, cutOff, lastQuickAt, slots }: State, now: number): boolean {
+  if (lastWasSlow || cutOff >= 0.5) return true;
+  // A hanging delivery means little while others succeed.
+  return now - lastQuickAt > SLOW_MS && slots.first !== undefined && now - slots.first.beganAt > SLOW_MS;
 }
 
 function isBefore(a: State, b: State): boolean {
   return a.slots.size === b.slots.size ? a.lastBegin < b.lastBegin : a.slots.size < b.slots.size;
 }
 
-const STALLED_MS = 50;
 /** A delivery that takes longer is slow. */
 const SLOW_MS = 1000;
 /** Deliveries over which failures and cut off answers are averaged. */
 const ENDS_REMEMBERED = 8;
 const CONTENDED_MS = 1000;
-/** For one of those that fail, while others want slots. */
-const TURNS_OF_OTHERS = 256;
-const LONGEST_TURN_MS = 100;
-/** A slow destination whose turn has come has this long to claim a row. */
-const TURN_KEPT_MS = 1000;
 const FORGOTTEN_AFTER_MS = 10_000;
+
+interface ClaimRoomsOptions {
+  readonly queues: KeyQueues;
+  readonly share: FairShare;
+  readonly gates: Pick<DestinationGates, "rowsWanted">;
+  readonly destinations: readonly string[];
+  /** `outbox.batchSize`. */
+  readonly batchSize: number;
+  /** Most bytes of the payloads of one claim, except its last row. */
+  readonly claimBytes: number;
+  readonly clock: Clock;
+}
+
+/**
+ * How many rows each destination has room for: what it delivers soon, less what waits for it here. A destination that
+ * is paused, open or full has none and is not asked, so its rows stay in the database and delay no others.
+ */
+export class ClaimRooms {
+  readonly #options: ClaimRoomsOptions;
+  /** When an unhealthy destination was last asked; monotonic ms. */
+  readonly #askedAt = new Map<string, number>();
+
+  constructor(options: ClaimRoomsOptions) {
+    this.#options = options;
+  }
+
+  /** Names that no process alive has configured: rows that are pinned to them are claimed to die. */
+  unknown: readonly string[] = [];
+
+  /** The room of each destination that has some, the emptiest first. */
+  all(): ReadonlyMap<string, number> {
+    const { destinations, queues, batchSize } = this.#options;
+    const rooms = destinations.map((each) => [each, this.of(each)] as const).filter(([, room]) => room > 0);
+    rooms.sort(([a], [b]) => queues.waitingAt(a) - queues.waitingAt(b));
+    // Rows without a destination are claimed to die.
+    const others = [NO_DESTINATION, ...this.unknown].map((each) => [each, batchSize] as const);
+    return new Map(rooms.length === 0 ? [] : [...rooms, ...others]);
+  }
+
+  /** Destinations that have no room only because enough of their rows wait here. */
+  get busy(): ReadonlySet<string> {
+    const { destinations, queues } = this.#options;
+    return new Set(
+      destinations.filter((each) => queues.waitingAt(each) > 0 && !this.isLimited(each) && this.of(each) === 0),
+    );
+  }
+
+  /** The destinations of a claim that begins now. */
+  asked(destinations: Iterable<string>): void {
+    const now = this.#options.clock.monotonic();
+    for (const destination of destinations) if (this.isUnhealthy(destination)) this.#askedAt.set(destination, now);
+  }
+
+  /** Whether a destination is paused, open or at its limits: no row of it is claimed. */
+  isClosed(destination: string): boolean {
+    return this.#rowsWanted(destination) === 0;
+  }
+
+  /** Whether no destination is held up. */
+  areFree(): boolean {
+    return this.#options.destinations.every(
+      (each) => this.#rowsWanted(each) === undefined && !this.isUnhealthy(each),
+    );
+  }
+
+  /**
+   * The rows to claim for a destination now; 0 while half of those that may wait here do. Those are what it delivers in
+   * half a second, two for each slot at least, and a batch while a slot is free: rows that wait here keep their keys from
+   * other replicas.
+   */
+  of(destination: string): number {
+    const { queues, share, batchSize, claimBytes, clock } = this.#options;
+    if (queues.bytesWaitingAt(destination) > claimBytes / 2) return 0;
+    const askedAt = this.#askedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
+    if (clock.monotonic() < askedAt + UNHEALTHY_REST_MS && this.isUnhealthy(destination)) return 0;
+    const soon = Math.max(share.perSecond(destination) / 2, share.hasSlot ? batchSize : 2 * share.concurrency);
+    const most = Math.min(soon, 2 * batchSize, this.#cap(destination));
+    const waiting = queues.waitingAt(destination);
+    return waiting > most / 2 ? 0 : Math.min(Math.ceil(most - waiting), batchSize);
+  }
+
+  /** Whether its limits or its trouble let few rows through. */
+  isLimited(destination: string): boolean {
+    return this.#cap(destination) !== Number.POSITIVE_INFINITY;
+  }
+
+  /** Whether the waiting rows of a destination go back: it is closed, or many more wait than it lets through. */
+  isOverfull(destination: string): boolean {
+    return this.#options.queues.waitingAt(destination) > 2 * this.#cap(destination);
+  }
+
+  /** Unhealthy, next to others. */
+  isUnhealthy(destination: string): boolean {
+    const { share } = this.#options;
+    return share.isShared && share.isUnhealthy(destination);
+  }
+
+  /** Most rows of a destination that wait here, as its limits or its trouble let few through; infinite without either. */
+  #cap(destination: string): number {
+    const { share } = this.#options;
+    const wanted = this.#rowsWanted(destination) ?? Number.POSITIVE_INFINITY;
+    return this.isUnhealthy(destination) ? Math.min(wanted, share.atOnce(destination)) : wanted;
+  }
+
+  #rowsWanted(destination: string): number | undefined {
+    const { gates, share } = this.#options;
+    // A function, since few calls need it: reading the clock for each would cost a tenth of the poller's time.
+    return gates.rowsWanted(destination, () => share.perSecond(destination));
+  }
+}
+
+/**
+ * Pause between claims for an unhealthy destination. Deliveries that fail at once, as without a broker connection, would
+ * use all CPU for its backlog, thousands a second, and delay single messages of the others.
+ */
+const UNHEALTHY_REST_MS = 50;

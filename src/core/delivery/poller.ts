@@ -6,10 +6,9 @@ import { type ClaimResult, NO_DESTINATION, type OutboxStore, type ReceiptClaim }
 import type { Clock, Random } from "../../time/clock.ts";
 import { NOT_ASKED, type Verdict } from "../destinations/breaker.ts";
 import type { DestinationGates } from "../destinations/gates.ts";
-import { ClaimRooms } from "./claimRooms.ts";
 import { Claims, type HeldClaim, MAX_CLAIM_BYTES } from "./claims.ts";
 import type { Delivery } from "./deliver.ts";
-import { FairShare } from "./fairShare.ts";
+import { ClaimRooms, FairShare } from "./fairShare.ts";
 import { type HeldRow, KeyQueues, type QueuedRow, Releases } from "./keyQueues.ts";
 
 export interface PollerOptions {
@@ -131,11 +130,12 @@ export class Poller {
 
   /** Longest wait for the next pass in ms: due retries and breakers send no wake. */
   get nextPassWithinMs(): number {
-    const { gates, clock, pollIntervalMs } = this.#options;
-    const forRetriesMs = clock.monotonic() < this.#retriesUntil ? pollIntervalMs : Number.POSITIVE_INFINITY;
+    const { gates, clock, destinations, pollIntervalMs } = this.#options;
+    // Those that are unhealthy have their turn, and are asked again.
+    const polls = clock.monotonic() < this.#retriesUntil || destinations.some((each) => this.#rooms.isUnhealthy(each));
     // A change that is overdue, as behind a pause, must not repeat passes at once.
     const changesWithinMs = Math.max(gates.changesWithinMs, LEAST_WAIT_MS);
-    return Math.min(this.#rooms.nextWithinMs, changesWithinMs, forRetriesMs);
+    return Math.min(changesWithinMs, polls ? pollIntervalMs : Number.POSITIVE_INFINITY);
   }
 
   /** @param names of destinations that no process alive has configured: rows that are pinned to them die */
@@ -217,14 +217,13 @@ export class Poller {
   // Claiming
 
   async #pass(): Promise<"again" | "idle" | "full"> {
-    // No event signals the turn of an unhealthy destination.
+    // No event signals that healthy destinations want no slots any more.
     this.#dispatch();
     this.#releaseOverflow();
     this.#isHeldUp = this.#releases.holdUpClaims;
     if (this.#stopping || this.#isHeldUp) return "idle";
     const room = this.#roomForClaim();
-    const { limit } = this.#rooms;
-    const { rows, more, heldBack, unread = NONE } = room.size === 0 ? NOTHING : await this.#claim(limit, room);
+    const { rows, more, heldBack, unread = NONE } = room.size === 0 ? NOTHING : await this.#claim(room);
     this.#hasHeldBack = heldBack > 0;
     this.#unread = new Set(this.#options.destinations.filter((each) => unread.has(each) || !room.has(each)));
     this.#isCaughtUp = !more && room.size > 0;
@@ -235,17 +234,16 @@ export class Poller {
       return "again";
     }
     // After a few rows, or some that go back, the next claim waits for others to share it.
-    return 2 * rows.length < limit ? "idle" : "full";
+    return 2 * rows.length < this.#options.batchSize ? "idle" : "full";
   }
 
   /** The destinations to claim for. One queue of all is claimed from while few rows wait, and its first row may go out. */
   #roomForClaim(): ReadonlyMap<string, number> {
-    const { store, destinations } = this.#options;
+    const { store, destinations, batchSize } = this.#options;
     if (store.hasQueues) return this.#rooms.all();
     for (const each of this.#closedInQueue) if (!this.#rooms.isClosed(each)) this.#closedInQueue.delete(each);
-    const { limit } = this.#rooms;
-    const hasRoom = this.#closedInQueue.size === 0 && this.#queues.waiting <= limit / 2;
-    return new Map(hasRoom ? destinations.map((each) => [each, limit]) : []);
+    const hasRoom = this.#closedInQueue.size === 0 && this.#queues.waiting <= batchSize / 2;
+    return new Map(hasRoom ? destinations.map((each) => [each, batchSize]) : []);
   }
 
   #mayClaimFor(destination: string): boolean {
@@ -269,10 +267,9 @@ export class Poller {
     }
   }
 
-  async #claim(limit: number, room: ReadonlyMap<string, number>): Promise<ClaimResult> {
-    const { delivery, gates } = this.#options;
+  async #claim(room: ReadonlyMap<string, number>): Promise<ClaimResult> {
+    const { delivery, gates, batchSize } = this.#options;
     const releasedKeys = this.#releases.claimBegan();
-    const { begun } = this.#share;
     const probed = new Map(
       [...room.keys()].map((each) => [each, gates.probed(each)] as const).filter(([, ids]) => ids.length > 0),
     );
@@ -284,14 +281,9 @@ export class Poller {
         exceptIds: [...probed.values()].flat(),
         routing: delivery.routing,
       };
-      const { result, claim } = await this.#claims.make(limit, queues);
-      this.#rooms.claimed(this.#share.begun - begun);
+      const { result, claim } = await this.#claims.make(batchSize, queues);
       const returned = this.#acceptAll(result.rows, claim, releasedKeys);
-      for (const each of room.keys()) {
-        if (returned.has(each)) continue;
-        this.#share.passTurn(each);
-        if (probed.has(each)) gates.forgetProbed(each);
-      }
+      for (const each of probed.keys()) if (!returned.has(each)) gates.forgetProbed(each);
       return result;
     } finally {
       this.#releases.claimEnded(releasedKeys);

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, test } from "@jest/globals";
-import { ClaimRooms } from "../../../../src/core/delivery/claimRooms.ts";
-import { FairShare } from "../../../../src/core/delivery/fairShare.ts";
+import { ClaimRooms, FairShare } from "../../../../src/core/delivery/fairShare.ts";
+import type { Verdict } from "../../../../src/core/destinations/breaker.ts";
 import { KeyQueues, type QueuedRow } from "../../../../src/core/delivery/keyQueues.ts";
 import { ManualClock } from "../../../support/recorders.ts";
 import { outboxRow } from "../../../support/scriptedOutbox.ts";
@@ -36,16 +36,15 @@ describe("the room of a destination", () => {
     }
   }
 
-  /** Its deliveries fail. */
-  function fail(destination: string): void {
-    for (let n = 0; n < 8; n += 1) share.end(share.begin(destination), "failed");
+  function deliver(destination: string, verdict: Verdict): void {
+    for (let n = 0; n < 8; n += 1) share.end(share.begin(destination), verdict);
   }
 
-  test("is a claim's worth until more than half of it waits; rows without a destination always have some", () => {
+  test("is a batch until more than half of it waits; rows without a destination always have some", () => {
     expect([...rooms.all()]).toEqual([
-      ["a", 25],
-      ["b", 25],
-      ["", 25],
+      ["a", 100],
+      ["b", 100],
+      ["", 100],
     ]);
     queue("a", 50);
     expect([...rooms.all().keys()]).toEqual(["b", "a", ""]);
@@ -83,14 +82,29 @@ describe("the room of a destination", () => {
     expect(rooms.of("a")).toBe(0);
   });
 
-  test("is small while deliveries fail, and asked for with a pause", () => {
-    fail("a");
-    expect(rooms.of("a")).toBe(2);
+  test("is two rows for each slot while all are in use, or what it delivers in half a second", () => {
+    clock.advance(1000 - (clock.monotonic() % 1000));
+    for (let n = 0; n < 80; n += 1) share.end(share.begin("a"), "healthy");
+    clock.advance(1000);
+    for (let n = 0; n < 8; n += 1) share.begin("b");
+    expect([rooms.of("a"), rooms.of("b")]).toEqual([40, 16]);
+    queue("b", 8);
+    expect(rooms.of("b")).toBe(8);
+    queue("b", 1);
+    expect(rooms.of("b")).toBe(0);
+  });
+
+  test("is a row for each slot while deliveries fail, one while others want slots, and asked for with a pause", () => {
+    deliver("a", "healthy");
+    deliver("a", "failed");
+    expect(rooms.of("a")).toBe(8);
+    for (let n = 0; n < 8; n += 1) share.begin("b");
+    share.next(["b"]);
+    expect(rooms.of("a")).toBe(1);
     rooms.asked(["a"]);
     expect(rooms.of("a")).toBe(0);
-    expect(rooms.nextWithinMs).toBe(100);
     clock.advance(50);
-    expect(rooms.of("a")).toBe(2);
+    expect(rooms.of("a")).toBe(1);
   });
 
   test("is also that of names that no process has configured", () => {
