@@ -17,7 +17,7 @@ import type { Clock, Random } from "../../time/clock.ts";
 import { HEALTHY, NOT_ASKED, type ReceiverReport } from "../destinations/breaker.ts";
 import type { Redact } from "../redaction/redact.ts";
 import type { EventWriter } from "./cloudEvents.ts";
-import { hasAttemptsLeft, type RetryPolicy, verdictOf } from "./failure.ts";
+import { type RetryPolicy, verdictOf } from "./failure.ts";
 import { chosen, compileDestinationOf, compileRoutes, compileRouting, type Routing } from "./routing.ts";
 import {
   type Address,
@@ -201,7 +201,7 @@ function outcomeOf(
   if (attempt.kind === "refused" || route === undefined) return { ...claim, kind: "dead", attempted: false, reason };
   const error = publishErrorOf(attempt);
   const maxAttempts = maxAttemptsInEffect(row.maxAttempts, route.target.maxAttempts);
-  if (error?.isPermanent || !hasAttemptsLeft({ attempt: row.attempt, maxAttempts })) {
+  if (error?.isPermanent || row.attempt + 1 >= maxAttempts) {
     if (route.onExhausted === "park") return { ...claim, kind: "park", reason };
     return { ...claim, kind: "dead", attempted: true, reason };
   }

@@ -5,7 +5,7 @@ import type { ReceiverReport } from "../destinations/breaker.ts";
 /** What a failed delivery means: for its receiver, and for its row. */
 
 /** Every code of a `PublishError`. A code may come from several adapters, and means the same in all of them. */
-const VERDICTS = new Map<string, ReceiverReport["receiver"]>([
+export const VERDICTS = new Map<string, ReceiverReport["receiver"]>([
   // The network, and the server behind it.
   ...each("failed", ["timeout", "connection_refused", "connection_lost", "unreachable", "dns", "tls", "protocol"]),
   // Access denied: no message would be accepted. Often a directory or an authorization server is down.
@@ -32,8 +32,6 @@ function each(verdict: ReceiverReport["receiver"], codes: readonly string[]) {
   return codes.map((code) => [code, verdict] as const);
 }
 
-export const VERDICT_CODES: readonly string[] = [...VERDICTS.keys()];
-
 /**
  * Whose failure it is.
  *
@@ -56,7 +54,7 @@ interface RetrySettings {
   readonly factor?: number;
   readonly maxDelayMs?: number;
   /** Largest random share of the delay. */
-  readonly jitter: number;
+  readonly jitter?: number;
 }
 
 /**
@@ -74,51 +72,24 @@ export type RetryPolicy = (
  * The policy of a destination. Without settings it is that of the spec ("outbox"; design, "Attempts"): `min(60 s, base
  * * 2^attempt * (1 + 0..0.25))`, lengthened by the receiver's `Retry-After` up to the same 60 s.
  *
- * With the default base of 1000 ms:
- *
- * | failed at `attempt` | wait                |
- * | ------------------- | ------------------- |
- * | 0                   | 1 to 1.25 s         |
- * | 1                   | 2 to 2.5 s          |
- * | 2                   | 4 to 5 s            |
- * | 3                   | 8 to 10 s           |
- * | 4                   | 16 to 20 s          |
- * | 5                   | 32 to 40 s          |
- * | 6 and later         | 60 s                |
- *
  * With a schedule, jitter may exceed its longest entry. `Retry-After` lengthens a wait up to the longest entry of the
  * schedule or `maxDelayMs`, and up to 60 s in any case.
  *
  * @param settings of the destination, if it has any
  * @param baseDelayMs `outbox.retryBaseDelayMs`, for a destination that has none of its own
  */
-export function createRetryPolicy(settings: RetrySettings | undefined, baseDelayMs: number): RetryPolicy {
-  const jitter = settings?.jitter ?? JITTER;
-  if (settings?.schedule !== undefined) return scheduled(settings.schedule, jitter);
-  const base = settings?.baseDelayMs ?? baseDelayMs;
-  const factor = settings?.factor ?? FACTOR;
-  const longest = settings?.maxDelayMs ?? MAX_RETRY_DELAY_MS;
-  const longestAsked = Math.max(longest, MAX_RETRY_DELAY_MS);
+export function createRetryPolicy(settings: RetrySettings = {}, baseDelayMs: number): RetryPolicy {
+  const { schedule, jitter = JITTER, factor = FACTOR, maxDelayMs = MAX_RETRY_DELAY_MS } = settings;
+  const base = settings.baseDelayMs ?? baseDelayMs;
+  const longestAsked = Math.max(MAX_RETRY_DELAY_MS, ...(schedule ?? [maxDelayMs]));
   return ({ attempt, retryAfterMs }, random) => {
-    // The power may be Infinity, and 0 * Infinity is NaN.
-    const backoff = base === 0 ? 0 : base * factor ** Math.max(attempt, 0) * (1 + random() * jitter);
-    return Math.floor(Math.max(Math.min(longest, backoff), Math.min(longestAsked, retryAfterMs ?? 0)));
+    const failures = Math.max(attempt, 0);
+    const jittered = 1 + random() * jitter;
+    const wait =
+      schedule !== undefined
+        ? (schedule[Math.min(failures, schedule.length - 1)] ?? 0) * jittered
+        : // The power may be Infinity, and 0 * Infinity is NaN.
+          Math.min(maxDelayMs, base === 0 ? 0 : base * factor ** failures * jittered);
+    return Math.floor(Math.max(wait, Math.min(longestAsked, retryAfterMs ?? 0)));
   };
-}
-
-function scheduled(schedule: readonly number[], jitter: number): RetryPolicy {
-  const longestAsked = Math.max(MAX_RETRY_DELAY_MS, ...schedule);
-  return ({ attempt, retryAfterMs }, random) => {
-    const wait = schedule[Math.min(Math.max(attempt, 0), schedule.length - 1)] ?? 0;
-    return Math.floor(Math.max(wait * (1 + random() * jitter), Math.min(longestAsked, retryAfterMs ?? 0)));
-  };
-}
-
-/**
- * Whether a failure leaves this row an attempt: `attempt` grows by one, and the row is dead at `maxAttempts`.
- *
- * @param row with its {@link maxAttemptsInEffect}
- */
-export function hasAttemptsLeft(row: { readonly attempt: number; readonly maxAttempts: number }): boolean {
-  return row.attempt + 1 < row.maxAttempts;
 }

@@ -27,22 +27,17 @@ export class KeyQueues {
   /** For each key with a row ready or in delivery. */
   readonly #keys = new Map<string, KeyQueue>();
   #waiting = 0;
-  #bytesWaiting = 0;
 
   /** Rows added and not taken. */
   get waiting(): number {
     return this.#waiting;
   }
 
-  /** Size of their payloads, counting a character as a byte. */
-  get bytesWaiting(): number {
-    return this.#bytesWaiting;
-  }
-
   waitingAt(destination: string): number {
     return this.#destinations.get(destination)?.waiting ?? 0;
   }
 
+  /** Size of their payloads, counting a character as a byte. */
   bytesWaitingAt(destination: string): number {
     return this.#destinations.get(destination)?.bytes ?? 0;
   }
@@ -136,7 +131,6 @@ export class KeyQueues {
       if (wereReady.has(key)) this.#keys.delete(key);
     }
     this.#waiting -= at.waiting;
-    this.#bytesWaiting -= at.bytes;
     this.#destinations.delete(destination);
     return dropped;
   }
@@ -152,7 +146,6 @@ export class KeyQueues {
 
   #count(destination: string, rows: number, bytes: number): void {
     this.#waiting += rows;
-    this.#bytesWaiting += bytes;
     const queue = this.#at(destination);
     queue.waiting += rows;
     queue.bytes += bytes;

@@ -99,7 +99,6 @@ function parseExact(text: string): unknown {
 }
 
 interface MessageTemplate {
-  readonly text: string;
   /**
    * @param fields of the message
    * @param missing replaces a placeholder without a value
@@ -145,7 +144,6 @@ function compile(text: string, lookupFor: (name: string) => Lookup): MessageTemp
     return filled;
   };
   return {
-    text,
     fill,
     render: (fields, missing = "") => fill(fields, (value) => value ?? missing),
     hasPlaceholders: parts.some((part) => typeof part !== "string"),

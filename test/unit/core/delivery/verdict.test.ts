@@ -3,7 +3,7 @@ import { HTTP_ERROR_CODES, statusCode } from "../../../../src/adapters/destinati
 import { KAFKA_ERROR_CODES } from "../../../../src/adapters/destinations/kafka/errors.ts";
 import { NATS_ERROR_CODES } from "../../../../src/adapters/destinations/nats/errors.ts";
 import { RABBITMQ_ERROR_CODES } from "../../../../src/adapters/destinations/rabbitmq/errors.ts";
-import { VERDICT_CODES, verdictOf } from "../../../../src/core/delivery/failure.ts";
+import { VERDICTS, verdictOf } from "../../../../src/core/delivery/failure.ts";
 import { PublishError } from "../../../../src/model/errors.ts";
 
 const CORE_CODES = ["transform_failed", "transform_unavailable", "address_empty"];
@@ -17,7 +17,7 @@ test("every code of every adapter has a verdict, and there is none for a code th
     ...NATS_ERROR_CODES,
     ...CORE_CODES,
   ];
-  expect([...VERDICT_CODES].sort()).toEqual([...new Set(codes)].sort());
+  expect([...VERDICTS.keys()].sort()).toEqual([...new Set(codes)].sort());
 });
 
 test.each([
