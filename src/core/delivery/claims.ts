@@ -7,7 +7,6 @@ import type { ClaimQueues, ClaimRequest, ClaimResult, Lease, OutboxStore, Settle
 import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import { sharedController } from "../../time/wait.ts";
-import { ClockJumps } from "./clockJumps.ts";
 
 /** A claim of this process: its open rows, and how long it may act on them. */
 export interface HeldClaim extends Linked {
@@ -66,8 +65,6 @@ export class Claims {
   readonly #lease: Lease;
   readonly #held = new LinkedList<HeldClaim>();
   readonly #jumps: ClockJumps;
-  /** Of a claim; fewer than asked for while claims are slow. */
-  #mostRows = Number.POSITIVE_INFINITY;
   #renewDueAt: number;
   #renewing: Promise<void> | undefined;
   readonly #backoff: Backoff;
@@ -102,21 +99,17 @@ export class Claims {
    */
   async make(limit: number, queues: ClaimQueues): Promise<{ result: ClaimResult; claim: HeldClaim }> {
     const { store, clock, metrics } = this.#options;
-    const { request, claimedAt } = this.#request(Math.min(limit, this.#mostRows));
-    const { token } = request;
-    const claiming = store.claim({ ...request, queues });
-    const result = await claiming
-      .catch((error: unknown) => {
-        metrics.outboxProcessError();
-        throw error;
-      })
-      .finally(() => this.#adapt(request.limit, clock.monotonic() - claimedAt));
+    const { request, claimedAt } = this.#request(limit);
+    const result = await store.claim({ ...request, queues }).catch((error: unknown) => {
+      metrics.outboxProcessError();
+      throw error;
+    });
     if (result.rows.length > 0) {
       metrics.claimRows("poller", result.rows.length);
       metrics.claimDuration("poller", (clock.monotonic() - claimedAt) / 1000);
     }
     this.#logRefused(result.refused ?? []);
-    return { result, claim: this.#hold(token, result.rows, claimedAt) };
+    return { result, claim: this.#hold(request.token, result.rows, claimedAt) };
   }
 
   /**
@@ -132,19 +125,6 @@ export class Claims {
       return this.#hold(request.token, rows, claimedAt);
     };
     return { request, made };
-  }
-
-  /** After a slow claim the next ones take fewer rows: one that lasts longer than its lease would deliver nothing. */
-  #adapt(limit: number, tookMs: number): void {
-    if (tookMs > this.#lease.leaseMs / SLOW_SHARE) {
-      this.#mostRows = Math.max(1, Math.floor(limit / SLOWER_BY));
-      this.#options.log.warn(
-        { ms: Math.round(tookMs), rows: limit, nextRows: this.#mostRows },
-        "a claim was slow: the next ones take fewer rows",
-      );
-    } else if (limit === this.#mostRows && tookMs < this.#lease.leaseMs / SLOW_SHARE / SLOWER_BY) {
-      this.#mostRows = limit * SLOWER_BY;
-    }
   }
 
   #request(limit: number): { readonly request: ClaimRequest; readonly claimedAt: number } {
@@ -390,6 +370,41 @@ interface Unsettled {
   isBusy: boolean;
 }
 
+/**
+ * Notices that the database's clock was set ahead, which ends the leases of all claims at once. Their holders continue
+ * until the leases have ended by a clock that does not jump: rows taken from them before would be delivered twice, and
+ * out of order. A failover to a server whose clock is ahead is the same, and so is a pause of this virtual machine.
+ */
+export class ClockJumps {
+  readonly #clock: Pick<Clock, "monotonic">;
+  /** The database's clock less ours, at most, and when that was read. */
+  #last: { readonly ahead: number; readonly at: number } | undefined;
+  #jumpedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(clock: Pick<Clock, "monotonic">) {
+    this.#clock = clock;
+  }
+
+  /**
+   * Looks at the database's clock. Call it about every second.
+   *
+   * @param read reads it, in ms
+   * @returns ms since it jumped last; infinity if it never did
+   * @throws what `read` throws
+   */
+  async look(read: () => Promise<number>): Promise<number> {
+    const before = this.#clock.monotonic();
+    const now = await read();
+    const after = this.#clock.monotonic();
+    // The server read it between the two: a slow answer does not look like a jump.
+    if (this.#last !== undefined && after - this.#last.at < REMEMBERED_MS && now - after > this.#last.ahead + JUMP_MS) {
+      this.#jumpedAt = after;
+    }
+    this.#last = { ahead: now - before, at: after };
+    return after - this.#jumpedAt;
+  }
+}
+
 const RECLAIMED = "claim lost: the row was reclaimed before its outcome was written";
 const WRITTEN_OR_EXPIRED = "claim lost: an earlier statement without an answer wrote the outcome, or the lease expired";
 const REFUSED = "the database refuses every outcome of this row";
@@ -405,11 +420,12 @@ const BUSY_AT_END_MS = 5000;
 const RETRY_WAITS = { firstMs: 50, longestMs: 2000 };
 /** Bounds the memory for claimed payloads: only a few claims wait at a time. */
 export const MAX_CLAIM_BYTES = 16 * 1024 * 1024;
-/** A claim is slow when it takes longer than this part of its lease. */
-const SLOW_SHARE = 6;
-const SLOWER_BY = 8;
 /** The rows of a killed replica are pending again within this time; a live one renews at a third of it. */
 const LEASE_MS = 30_000;
 const RECLAIM_LIMIT = 1000;
 /** Refused rows logged one by one; they mostly share one reason. */
 const REFUSED_NAMED = 20;
+/** A jump that a lease outlasts: it is renewed long before its end. */
+const JUMP_MS = 1000;
+/** Clocks drift apart: after longer than this, that may look like a jump. */
+const REMEMBERED_MS = 60_000;

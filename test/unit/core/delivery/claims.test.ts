@@ -3,7 +3,7 @@ import { expect, test } from "@jest/globals";
 import { Claims } from "../../../../src/core/delivery/claims.ts";
 import type { ClaimToken, MessageId, Outcome } from "../../../../src/model/rows.ts";
 import type { Log } from "../../../../src/ports/runtime.ts";
-import type { ClaimRequest, ClaimResult, SettledRows } from "../../../../src/ports/store.ts";
+import type { SettledRows } from "../../../../src/ports/store.ts";
 import { queuesOf } from "../../../conformance/store/harness.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { ManualClock, recordingLog, silentMetrics } from "../../../support/recorders.ts";
@@ -22,33 +22,7 @@ function claimsOf(store: ScriptedOutbox, clock: ManualClock, log: Log, wait: (ms
   });
 }
 
-/** @param msOf how long a claim of so many rows takes */
-function setup(msOf: (rows: number) => number) {
-  const clock = new ManualClock();
-  const { log, lines } = recordingLog();
-  const store = new (class extends ScriptedOutbox {
-    override async claim(request: ClaimRequest): Promise<ClaimResult> {
-      clock.advance(msOf(request.limit));
-      return await super.claim(request);
-    }
-  })();
-  const claims = claimsOf(store, clock, log, async () => {});
-  return { claims, store, lines, limits: () => store.claims.map(({ limit }) => limit) };
-}
-
 const QUEUES = queuesOf(["receiver"]);
-
-test("after slow claims the next ones take fewer rows, down to one, and as many again once they are fast", async () => {
-  let msARow = 1000;
-  const { claims, lines, limits } = setup((rows) => rows * msARow);
-  for (let n = 0; n < 5; n += 1) await claims.make(500, QUEUES);
-  expect(limits()).toEqual([500, 62, 7, 1, 1]);
-  expect(lines.filter(({ level }) => level === "warn").map(({ fields }) => fields.nextRows)).toEqual([62, 7, 1]);
-
-  msARow = 0;
-  for (let n = 0; n < 5; n += 1) await claims.make(500, QUEUES);
-  expect(limits().slice(5)).toEqual([1, 8, 64, 500, 500]);
-});
 
 test("an outcome that cannot be stored now is tried again while its claim lasts, apart from the others", async () => {
   const clock = new ManualClock();

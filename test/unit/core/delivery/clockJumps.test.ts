@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from "@jest/globals";
-import { ClockJumps } from "../../../../src/core/delivery/clockJumps.ts";
+import { ClockJumps } from "../../../../src/core/delivery/claims.ts";
 import { ManualClock } from "../../../support/recorders.ts";
 
 let clock: ManualClock;
