@@ -7,8 +7,12 @@ import { systemTimer } from "../src/time/clock.ts";
 import { sleep } from "../src/time/wait.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 
-/** Role `capture`: wakes the poller of this process when the database's log shows an outbox insert. */
-export async function captureRole(context: RoleContext): Promise<RoleParts> {
+/**
+ * Role `capture`: wakes the poller of this process when the database's log shows an outbox insert.
+ *
+ * @returns also the poller's wait between claims without a wake, which is longer while the capture wakes it
+ */
+export async function captureRole(context: RoleContext): Promise<RoleParts & { pollIntervalMs: () => number }> {
   const { config, clock, log, metrics, wakes } = context;
   const { pollIntervalMs, capture: settings } = config.outbox;
   const capture = new Capture({
@@ -24,9 +28,14 @@ export async function captureRole(context: RoleContext): Promise<RoleParts> {
     metrics,
     log,
   });
-  wakes.pollerIntervalMs = () =>
-    capture.capturing ? settings.reconciliationIntervalMs : Math.min(pollIntervalMs, settings.reconciliationIntervalMs);
-  return { workers: [capture], health: [capture] };
+  return {
+    workers: [capture],
+    health: [capture],
+    pollIntervalMs: () =>
+      capture.capturing
+        ? settings.reconciliationIntervalMs
+        : Math.min(pollIntervalMs, settings.reconciliationIntervalMs),
+  };
 }
 
 /** Delivery does not depend on it. */

@@ -6,7 +6,25 @@ import { startInOrder } from "../src/runtime/shutdown.ts";
 import { prepareStore } from "../src/setup/stores.ts";
 import { atMost, pause, untilAborted, withTimeout } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
-import { workerRoles } from "./workers.ts";
+import { pollerRole } from "./poller.ts";
+import { relayRole } from "./relay.ts";
+import { retentionRole } from "./retention.ts";
+
+/**
+ * The roles that work in one database: the whole installation, or a cell of it.
+ *
+ * @param roles those of the process; the others of it are not made here
+ */
+export async function workerRoles(context: RoleContext, roles: ReadonlySet<Role>): Promise<readonly RoleParts[]> {
+  const parts: RoleParts[] = [];
+  // Its libraries patch the file system module, so only this role loads them.
+  const capture = roles.has("capture") ? await (await import("./capture.ts")).captureRole(context) : undefined;
+  if (roles.has("poller")) parts.push(await pollerRole(context, capture?.pollIntervalMs));
+  if (capture !== undefined) parts.push(capture);
+  if (roles.has("relay")) parts.push(relayRole(context));
+  if (roles.has("retention")) parts.push(retentionRole(context));
+  return parts;
+}
 
 interface CellOptions {
   readonly identity: CellIdentity;

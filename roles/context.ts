@@ -49,16 +49,12 @@ export type OperatorContext = Omit<RoleContext, "store" | "control" | "states"> 
 /** The cells of an installation, in the order of the configuration; each works in a store of its own once it is open. */
 export type Cells = readonly { readonly context: RoleContext; readonly isOpen: boolean }[];
 
-/** Hints that work has come. Each role of the process sets its own; those of absent roles do nothing. */
+/** Hints that work has come. Each role of the process sets its own. */
 export interface Wakes {
+  /** Does nothing without a relay in this process. */
   relay: () => void;
-  /** Receipts have relayed so many rows themselves. @param unclaimed those that no poller has yet */
-  relayed: (rows: number, unclaimed: number) => void;
+  /** Without a poller in this process it wakes the one that watches the outbox. */
   poller: () => void;
-  /** A poller of this process is woken by `poller`. */
-  hasPoller: boolean;
-  /** The poller's wait between claims without a wake, in ms; longer while the capture wakes it. */
-  pollerIntervalMs: () => number;
 }
 
 /** What a role adds to the process. The order of the shutdown is that of the spec ("Runtime behaviours", Shutdown). */

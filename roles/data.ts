@@ -1,18 +1,18 @@
 import { severalCells } from "../src/adapters/stores/cells/index.ts";
 import { cellConfig, controlIdentity, identityOf } from "../src/config/cells.ts";
 import { compileRouting } from "../src/core/delivery/routing.ts";
-import { Tally, tallyDestinations } from "../src/core/operations/heartbeat.ts";
+import { Heartbeat, Tally, tallyDestinations } from "../src/core/operations/heartbeat.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
+import { REPLICA } from "../src/runtime/log.ts";
 import type { createMetrics } from "../src/runtime/metrics.ts";
 import type { ProcessOptions } from "../src/setup/process.ts";
 import { createStore, openStores, prepareStore } from "../src/setup/stores.ts";
-import { systemClock } from "../src/time/clock.ts";
-import { healthOf, openCells, RunningCell } from "./cells.ts";
+import { systemClock, systemTimer } from "../src/time/clock.ts";
+import { healthOf, openCells, RunningCell, workerRoles } from "./cells.ts";
 import { type Cells, closer, type OperatorContext, type RoleContext, type RoleParts } from "./context.ts";
 import { fleetFactorOf } from "./poller.ts";
 import { SharedStates } from "./sharedStates.ts";
-import { heartbeatOf, newWakes, workerRoles } from "./workers.ts";
 
 /** What of a process depends on where its data is: in one database, or in several cells. */
 
@@ -140,8 +140,20 @@ function commonServices(
   const routes = roles.some((role) => role === "poller" || role === "relay")
     ? compileRouting(config.routes).hash
     : undefined;
-  const heartbeat = heartbeatOf({ ...common, log }, { version, roles, routes });
-  return roles.includes("poller") ? [common.states, heartbeat] : [heartbeat];
+  const { control, states, tally, fleet } = common;
+  // Notes in the database that this process is alive, and what it counted.
+  const heartbeat = new Heartbeat({
+    store: control.operations,
+    process: { name: REPLICA, version, roles, routes },
+    tally,
+    onBeat(others) {
+      fleet.others = others;
+    },
+    clock: systemClock,
+    timer: systemTimer,
+    log,
+  });
+  return roles.includes("poller") ? [states, heartbeat] : [heartbeat];
 }
 
 /** @param own what is that of one database, or of all cells */
@@ -152,7 +164,7 @@ function ownOf<S extends OperatorContext["store"]>(
   return {
     ...own,
     metrics: tallyDestinations(own.metrics, tally),
-    wakes: newWakes(own.config.outbox.pollIntervalMs),
+    wakes: { relay: () => {}, poller: () => own.store.announceOutbox() },
     receipts: { relay: undefined, claim: () => undefined },
   };
 }

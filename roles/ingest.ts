@@ -68,12 +68,13 @@ type OnStored = (rows: readonly NewInboxRow[]) => void;
 
 /** The way into one database. */
 function wayInto(context: RoleContext, onPullable: OnStored) {
-  const { store, log, wakes, receipts } = context;
+  const { store, log, metrics, wakes, receipts } = context;
   const onStored = (rows: readonly NewInboxRow[], outcomes: readonly InsertResult[]): void => {
     const relayed = outcomes.flatMap((outcome) =>
       outcome.kind === "stored" && outcome.relayed ? [outcome.relayed] : [],
     );
-    if (relayed.length > 0) wakes.relayed(relayed.length, relayed.filter((state) => state === "pending").length);
+    if (relayed.length > 0) metrics.inboxMessages("forwarded", relayed.length);
+    if (relayed.includes("pending")) wakes.poller();
     if (relayed.length < rows.length) wakes.relay();
     onPullable(rows);
   };

@@ -1,29 +1,41 @@
 import { v4 as uuidv4 } from "uuid";
+import { destinationKindOf } from "../src/adapters/kinds.ts";
+import type { DestinationConfig } from "../src/config/types.ts";
 import { createBacklogGauges } from "../src/core/delivery/backlogGauges.ts";
-import { createDelivery } from "../src/core/delivery/deliver.ts";
+import { compileCloudEvents } from "../src/core/delivery/cloudEvents.ts";
+import { createDelivery, type DeliveryTarget } from "../src/core/delivery/deliver.ts";
+import { createRetryPolicy } from "../src/core/delivery/failure.ts";
 import { Poller } from "../src/core/delivery/poller.ts";
 import { Relabel } from "../src/core/delivery/relabel.ts";
-import { compileRouting } from "../src/core/delivery/routing.ts";
-import { parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
+import { compileHeaderValue, parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
 import { OutboxWatch } from "../src/core/delivery/watch.ts";
 import { DestinationGates } from "../src/core/destinations/gates.ts";
 import { createDeliveryStage } from "../src/core/transform/transform.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
 import { REPLICA } from "../src/runtime/log.ts";
-import { Loop, logFailures } from "../src/runtime/loop.ts";
+import { Loop, type LoopOptions, logFailures } from "../src/runtime/loop.ts";
+import { addressingOf } from "../src/setup/destinations.ts";
 import { needsSharedState } from "../src/setup/stores.ts";
 import { systemTimer } from "../src/time/clock.ts";
 import { atMost, sleep, TimeoutError, withTimeout } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
-import { deliveryTargets } from "./destinations.ts";
 import { REFRESH_MS } from "./sharedStates.ts";
 
-/** Role `poller`: claims outbox rows and delivers them. */
-export async function pollerRole(context: RoleContext): Promise<RoleParts> {
+/**
+ * Role `poller`: claims outbox rows and delivers them.
+ *
+ * @param pollIntervalMs the wait between claims without a wake; that of the configuration without a capture
+ */
+export async function pollerRole(
+  context: RoleContext,
+  pollIntervalMs = () => context.config.outbox.pollIntervalMs,
+): Promise<RoleParts> {
   const { config, store, control, states, clock, log, metrics, redact, evaluator, wakes, receipts, fleet } = context;
   const { outbox } = config;
-  const targets = await deliveryTargets(context, (destination, isWhole) => poller.answerEnded(destination, isWhole));
+  const targets = await deliveryTargets(context, (destination, isWhole) =>
+    poller.share.answerEnded(destination, isWhole),
+  );
   const tools = { clock, random: Math.random, metrics, log };
   const newToken = () => uuidv4() as ClaimToken;
   const delivery = createDelivery({
@@ -63,14 +75,14 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     concurrency: outbox.concurrency,
     pollIntervalMs: outbox.pollIntervalMs,
     claimTimeoutMs: outbox.claimTimeoutMs,
-    wait: (ms) => sleep(ms),
+    wait: sleep,
   });
   const fleetFactor = () => fleetFactorOf(fleet.others.pollers);
   const watch: OutboxWatch = new OutboxWatch({
     ...tools,
     store,
     poller,
-    pollIntervalMs: () => wakes.pollerIntervalMs(),
+    pollIntervalMs,
     // While it rests it reads them less often. Without an answer the last known state applies.
     beforeClaims: async () => {
       if (states.areStale) await atMost(REFRESH_MS, states.next());
@@ -87,74 +99,54 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     onError: logFailures(log, "claim failed"),
     clock,
   });
-  /** A loop of passes at an interval. @param retryMs longest wait after a failed pass @param failure its log message */
-  const every = (
-    name: string,
-    [intervalMs, retryMs]: readonly [number | (() => number), number],
-    failure: string,
-    pass: () => Promise<void>,
-  ) =>
+  /** A loop of passes at an interval, which is also the longest wait after a failed pass. @param failure its log message */
+  const every = (name: string, ms: number, failure: string, pass: LoopOptions["pass"], intervalMs = () => ms) =>
     new Loop({
       name,
       pass,
       intervalMs,
-      backoff: { firstMs: 100, longestMs: retryMs },
-      staleAfterMs: (typeof intervalMs === "number" ? intervalMs : intervalMs()) + STALE_AFTER_MS,
+      backoff: { firstMs: 100, longestMs: ms },
+      staleAfterMs: ms + STALE_AFTER_MS,
       onError: logFailures(log, failure),
       clock,
     });
-  const backlog = createBacklogGauges({
+  const readGauges = createBacklogGauges({
     outbox: store.outbox,
     operations: control.operations,
     gates,
     destinations: Object.keys(config.destinations),
-    isHeld: (destination) => gates.isHeld(destination),
     metrics,
     clock,
   });
+  const gaugesMs = outbox.pendingGaugeIntervalMs;
   /** The watcher's are never older than the interval. */
-  const gaugesMs = () => outbox.pendingGaugeIntervalMs * (watch.mayRest ? fleetFactor() : 1);
-  const gaugeTimes = [gaugesMs, GAUGES_RETRY_MS] as const;
+  const restingGaugesMs = () => gaugesMs * (watch.mayRest ? fleetFactor() : 1);
+  const gauges = every("outbox-gauges", gaugesMs, "reading the backlog failed", readGauges, restingGaugesMs);
   let reclaimedAt = Number.NEGATIVE_INFINITY;
-  const upkeep = every("outbox-upkeep", UPKEEP_TIMES, "lease upkeep failed", async () => {
+  const upkeep = every("outbox-upkeep", UPKEEP_MS, "lease upkeep failed", async () => {
     const isDue = !watch.mayRest || clock.monotonic() - reclaimedAt > RESTING_RECLAIM_MS * fleetFactor();
     await poller.tick(isDue);
     if (isDue) reclaimedAt = clock.monotonic();
   });
-  const cutOffs = every("outbox-cut-offs", UPKEEP_TIMES, "cutting off expired leases failed", async () =>
-    poller.cutOff(),
-  );
-  const gauges = every("outbox-gauges", gaugeTimes, "reading the backlog failed", () => backlog.totals());
-  const destinationGauges = every("destination-gauges", gaugeTimes, "reading the backlog by destination failed", () =>
-    backlog.byDestination(),
-  );
+  const cutOffs = every("outbox-cut-offs", UPKEEP_MS, "cutting off expired leases failed", async () => poller.cutOff());
   const relabel = new Relabel({
     store: store.outbox,
-    hash: compileRouting(config.routes).hash,
+    hash: delivery.routing.hash,
     others: () => fleet.others.routes,
     clock,
     log,
   });
   let namesAt = Number.NEGATIVE_INFINITY;
   /** The poller that watches does it; another one is still due if it watches later. */
-  const labels = new Loop({
-    name: "outbox-labels",
-    async pass() {
-      if (watch.mayRest) return "idle";
-      const result = await relabel.pass();
-      if (result === "again" || !relabel.isAlone || clock.monotonic() < namesAt) return result;
-      namesAt = clock.monotonic() + NAMES_MS;
-      const names = await store.outbox.destinationsWaiting();
-      poller.claimUnknown(names.filter((name) => config.destinations[name] === undefined));
-      return "idle";
-    },
-    intervalMs: LABELS_MS,
-    backoff: { firstMs: LABELS_MS, longestMs: GAUGES_RETRY_MS },
-    staleAfterMs: LABELS_MS + STALE_AFTER_MS,
-    onError: logFailures(log, "taking the labels of former routes failed"),
-    clock,
+  const labels = every("outbox-labels", LABELS_MS, "taking the labels of former routes failed", async () => {
+    if (watch.mayRest) return "idle";
+    const result = await relabel.pass();
+    if (result === "again" || !relabel.isAlone || clock.monotonic() < namesAt) return result;
+    namesAt = clock.monotonic() + NAMES_MS;
+    const names = await store.outbox.destinationsWaiting();
+    poller.claimUnknown(names.filter((name) => config.destinations[name] === undefined));
+    return "idle";
   });
-  wakes.hasPoller = true;
   wakes.poller = () => watch.wake();
   // Receipts of several replicas do not see each other's rows before they are committed.
   const isOnlyPoller = () => fleet.others.routes !== undefined && fleet.others.pollers === 0;
@@ -163,9 +155,9 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
   const service: Service = {
     name: "outbox-poller",
     async start() {
-      const isSlow = (destination: string) => poller.isSlow(destination);
+      const isSlow = (destination: string) => poller.share.isSlow(destination);
       leaveStates = states.join({ gates, isSlow, isIdle: () => watch.isIdle });
-      for (const loop of [upkeep, cutOffs, claims, gauges, destinationGauges, labels]) await loop.start();
+      for (const loop of [upkeep, cutOffs, claims, gauges, labels]) await loop.start();
       // The claims of a capturing process follow the log: they look at the outbox less often.
       const subscribe = () => store.onOutboxWake(() => watch.wake(), !outbox.capture.enabled);
       await withTimeout(WAKE_SETUP_MS, "the subscription to outbox wakes", subscribe).catch((error: unknown) => {
@@ -175,7 +167,7 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
     async stop(cutoff) {
       watch.stop();
       // Leases are kept until the last delivery has ended.
-      const stopped = [claims, poller, gauges, destinationGauges, labels].map((each) => each.stop(cutoff));
+      const stopped = [claims, poller, gauges, labels].map((each) => each.stop(cutoff));
       await Promise.all([store.leaveOutboxWatch(), ...stopped]);
       await Promise.all([upkeep, cutOffs].map((each) => each.stop(cutoff)));
       leaveStates();
@@ -200,6 +192,52 @@ export async function pollerRole(context: RoleContext): Promise<RoleParts> {
   };
 }
 
+/**
+ * Every configured destination, compiled, by name. Only the client libraries of the configured kinds are loaded.
+ *
+ * @param onAnswerEnd receives the end of answers to successful deliveries, as `DestinationTools.onAnswerEnd`
+ */
+async function deliveryTargets(
+  context: RoleContext,
+  onAnswerEnd: (destination: string, isWhole: boolean) => void,
+): Promise<ReadonlyMap<string, DeliveryTarget>> {
+  const { config, evaluator, clock, metrics, secrets, log } = context;
+  const { http, outbox } = config;
+  const eventSources = new Set(
+    Object.keys(config.sources).filter((name) => config.sources[name]?.cloudEvents === true),
+  );
+  const targets = Object.entries(config.destinations).map(async ([name, entry]) => {
+    const { kind, headers, transform, cloudEvents, retry, maxAttempts } = entry;
+    const kindOf = destinationKindOf(entry);
+    const destination = await kindOf.create(entry, {
+      log: log.child({ destination: name }),
+      clock,
+      random: Math.random,
+      metrics,
+      secrets,
+      http,
+      concurrency: outbox.concurrency,
+      onAnswerEnd: (isWhole) => onAnswerEnd(name, isWhole),
+    });
+    const target: DeliveryTarget = {
+      kind,
+      destination,
+      ...addressingOf(entry),
+      headers: kindOf.hasHeaderTemplates ? compiled(headers) : headers,
+      transform: transform === undefined ? null : createDeliveryStage(transform, evaluator, `destinations.${name}`),
+      cloudEvents: cloudEvents && compileCloudEvents(cloudEvents, kindOf.cloudEvents, eventSources),
+      retryPolicy: createRetryPolicy(retry, outbox.retryBaseDelayMs),
+      maxAttempts,
+    };
+    return [name, target] as const;
+  });
+  return new Map(await Promise.all(targets));
+}
+
+function compiled(headers: DestinationConfig["headers"]): DeliveryTarget["headers"] {
+  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, compileHeaderValue(value)]));
+}
+
 /** Up to 32 that rest cost the database no more than a small fleet. @param others pollers of other processes */
 export function fleetFactorOf(others: number): number {
   return Math.min(Math.max(1, (others + 1) / SMALL_FLEET), MOST_FLEET_FACTOR);
@@ -211,15 +249,13 @@ const WAKE_SETUP_MS = 3000;
 const MAX_REST_MS = 50;
 /** A claim that takes this long is stuck. */
 const STALE_AFTER_MS = 30_000;
-/** Interval and longest retry wait, in ms, here and below. */
-const UPKEEP_TIMES = [1000, 1000] as const;
+const UPKEEP_MS = 1000;
 /** Here too: a resting poller leaves that to the one that watches, unless that one hangs. */
 const RESTING_RECLAIM_MS = 4500;
 /** Pollers that may glance once a second each. */
 const SMALL_FLEET = 8;
 /** A poller forgets within eight seconds that another one watches. */
 const MOST_FLEET_FACTOR = 4;
-const GAUGES_RETRY_MS = 10_000;
 /** Most passes look at the last heartbeat, and no further. */
 const LABELS_MS = 1000;
 /** A thousand names take the database 50 ms. */

@@ -10,11 +10,6 @@ export function relayRole({ config, store, clock, log, metrics, wakes, receipts,
   const { relay: settings } = config.inbox;
   if (!settings.enabled) return {};
   const pushed = Object.entries(config.sources).filter(([, source]) => source.consumption === "push");
-  const onRelayed = () => {
-    wakes.poller();
-    // A poller here claims them, and calls the others when they are too many.
-    if (!wakes.hasPoller) store.announceOutbox();
-  };
   const routing = compileRouting(config.routes);
   const rules: RelayRules = {
     topics: Object.fromEntries(pushed.map(([name, { topic }]) => [name, topicParts(topic, name)])),
@@ -29,7 +24,7 @@ export function relayRole({ config, store, clock, log, metrics, wakes, receipts,
     store: store.inbox,
     rules,
     batchSize: settings.batchSize,
-    onRelayed,
+    onRelayed: () => wakes.poller(),
     clock,
     metrics,
     log,
@@ -54,10 +49,6 @@ export function relayRole({ config, store, clock, log, metrics, wakes, receipts,
     clock,
   });
   wakes.relay = () => loop.wake();
-  wakes.relayed = (rows, unclaimed) => {
-    metrics.inboxMessages("forwarded", rows);
-    if (unclaimed > 0) onRelayed();
-  };
   return {
     workers: [loop, gauges],
     health: [{ name: "inbox-relay", decidesReadiness: true, check: () => loop.check() }],

@@ -2,7 +2,6 @@ import { createInterface } from "node:readline";
 import type { RoleContext } from "../../roles/context.ts";
 import { fleetFactorOf, pollerRole } from "../../roles/poller.ts";
 import { SharedStates } from "../../roles/sharedStates.ts";
-import { newWakes } from "../../roles/workers.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { secretsOf } from "../../src/config/mask.ts";
 import { Heartbeat, Tally } from "../../src/core/operations/heartbeat.ts";
@@ -95,7 +94,7 @@ async function startPoller(name: string, clock: Clock): Promise<readonly Service
     evaluator: { evaluate: () => Promise.reject(new Error("no transform is configured")) },
     bodies: new BodyBudget(config.server.maxBufferedBodyBytes, clock),
     fleet,
-    wakes: newWakes(config.outbox.pollIntervalMs),
+    wakes: { relay: () => {}, poller: () => {} },
     receipts: { relay: undefined, claim: () => undefined },
   };
   const { workers = [], closers = [] } = await pollerRole(context);

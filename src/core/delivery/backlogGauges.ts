@@ -11,66 +11,57 @@ interface BacklogGaugesOptions {
   readonly outbox: Pick<OutboxStore, "backlog">;
   /** Has what the processes of the installation counted. */
   readonly operations: Pick<OperationsStore, "figures">;
-  readonly gates: Pick<DestinationGates, "showRecent">;
+  readonly gates: Pick<DestinationGates, "showRecent" | "isHeld">;
   readonly destinations: readonly string[];
-  /** Whether nothing is delivered to a destination now: it is paused, or its breaker is not closed. */
-  readonly isHeld: (destination: string) => boolean;
   readonly metrics: Metrics;
   readonly clock: Clock;
 }
 
 /**
  * Reads the backlog into the gauges. Counting a long backlog is slow, and 20 times slower by destination: each count
- * takes at most a fiftieth of the time, and is skipped until it is due again. Where the totals have just shown that
+ * takes at most a fiftieth of the time, and is skipped until it is due again. If the totals have just shown that
  * nothing is pending, nothing is counted by destination.
  *
- * @returns functions that throw StoreError when the database does not answer
+ * @returns reads what is due; throws StoreError when the database does not answer
  */
 export function createBacklogGauges({
   outbox,
   operations,
   gates,
   destinations,
-  isHeld,
   metrics,
   clock,
-}: BacklogGaugesOptions) {
-  let pending: Promise<number | undefined> = Promise.resolve(undefined);
-  const readTotals = async () => {
-    const backlog = outbox.backlog({ totalsOnly: true });
-    pending = backlog.then(
-      (read) => read.pending + read.parked,
-      () => undefined,
+}: BacklogGaugesOptions): () => Promise<void> {
+  let isEmpty = false;
+  const totals = paced(clock, async () => {
+    const backlog = await outbox.backlog({ totalsOnly: true });
+    metrics.outboxPending(backlog.pending);
+    metrics.outboxOldestPendingAge((backlog.oldestPendingAgeMs ?? 0) / 1000);
+    metrics.blockedKeys(backlog.blockedKeys);
+    metrics.parkedRows(backlog.parked);
+    isEmpty = backlog.pending + backlog.parked === 0;
+  });
+  const counted = paced(clock, async () => {
+    const byDestination = isEmpty ? NONE : (await outbox.backlog()).byDestination;
+    const figures = await operations.figures(RECENT_MINUTES).catch(withoutTable);
+    gates.showRecent(
+      new Map(
+        destinations.map((name) => [
+          name,
+          { recent: recentDeliveries(figures, name), parked: byDestination.get(name)?.parked ?? 0 },
+        ]),
+      ),
     );
-    return await backlog;
-  };
-  return {
-    totals: paced(clock, async () => {
-      const backlog = await readTotals();
-      metrics.outboxPending(backlog.pending);
-      metrics.outboxOldestPendingAge((backlog.oldestPendingAgeMs ?? 0) / 1000);
-      metrics.blockedKeys(backlog.blockedKeys);
-      metrics.parkedRows(backlog.parked);
-    }),
-    byDestination: paced(clock, async () => {
-      const isEmpty = (await pending) === 0;
-      pending = Promise.resolve(undefined);
-      const byDestination = isEmpty ? NONE : (await outbox.backlog()).byDestination;
-      const figures = await operations.figures(RECENT_MINUTES).catch(withoutTable);
-      gates.showRecent(
-        new Map(
-          destinations.map((name) => [
-            name,
-            { recent: recentDeliveries(figures, name), parked: byDestination.get(name)?.parked ?? 0 },
-          ]),
-        ),
-      );
-      for (const name of destinations) {
-        const { pending = 0, due = 0, oldestPendingAgeMs } = byDestination.get(name) ?? {};
-        metrics.destinationBacklog(name, pending, (oldestPendingAgeMs ?? 0) / 1000);
-        metrics.destinationDue(name, isHeld(name) ? 0 : due);
-      }
-    }),
+    for (const name of destinations) {
+      const { pending = 0, due = 0, oldestPendingAgeMs } = byDestination.get(name) ?? {};
+      metrics.destinationBacklog(name, pending, (oldestPendingAgeMs ?? 0) / 1000);
+      metrics.destinationDue(name, gates.isHeld(name) ? 0 : due);
+    }
+  });
+  return async () => {
+    isEmpty = false;
+    await totals();
+    await counted();
   };
 }
 

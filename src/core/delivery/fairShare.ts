@@ -3,6 +3,7 @@ import { NO_DESTINATION } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
 import type { Verdict } from "../destinations/breaker.ts";
 import type { DestinationGates } from "../destinations/gates.ts";
+import { MAX_CLAIM_BYTES } from "./claims.ts";
 import type { KeyQueues } from "./keyQueues.ts";
 
 /** A delivery that holds a slot. */
@@ -298,8 +299,6 @@ interface ClaimRoomsOptions {
   readonly destinations: readonly string[];
   /** `outbox.batchSize`. */
   readonly batchSize: number;
-  /** Most bytes of the payloads of one claim, except its last row. */
-  readonly claimBytes: number;
   readonly clock: Clock;
 }
 
@@ -361,8 +360,8 @@ export class ClaimRooms {
    * other replicas.
    */
   of(destination: string): number {
-    const { queues, share, batchSize, claimBytes, clock } = this.#options;
-    if (queues.bytesWaitingAt(destination) > claimBytes / 2) return 0;
+    const { queues, share, batchSize, clock } = this.#options;
+    if (queues.bytesWaitingAt(destination) > MAX_CLAIM_BYTES / 2) return 0;
     const askedAt = this.#askedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
     if (clock.monotonic() < askedAt + UNHEALTHY_REST_MS && this.isUnhealthy(destination)) return 0;
     const soon = Math.max(share.perSecond(destination) / 2, share.hasSlot ? batchSize : 2 * share.concurrency);

@@ -4,9 +4,10 @@ import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import { type ClaimResult, NO_DESTINATION, type OutboxStore, type ReceiptClaim } from "../../ports/store.ts";
 import type { Clock, Random } from "../../time/clock.ts";
+import { onAbort } from "../../time/wait.ts";
 import { NOT_ASKED, type Verdict } from "../destinations/breaker.ts";
 import type { DestinationGates } from "../destinations/gates.ts";
-import { Claims, type HeldClaim, MAX_CLAIM_BYTES } from "./claims.ts";
+import { Claims, type HeldClaim } from "./claims.ts";
 import type { Delivery } from "./deliver.ts";
 import { ClaimRooms, FairShare } from "./fairShare.ts";
 import { type HeldRow, KeyQueues, type QueuedRow, Releases } from "./keyQueues.ts";
@@ -43,7 +44,7 @@ export class Poller {
   readonly #options: PollerOptions;
   readonly #claims: Claims;
   readonly #queues = new KeyQueues();
-  readonly #share: FairShare;
+  readonly share: FairShare;
   readonly #releases = new Releases();
   readonly #rooms: ClaimRooms;
   #passing: Promise<unknown> = Promise.resolve();
@@ -74,22 +75,14 @@ export class Poller {
     this.#options = options;
     this.#claims = new Claims(options);
     const wasUnhealthy = (destination: string) => gates.wasUnhealthy(destination);
-    this.#share = new FairShare({ concurrency, isShared: destinations.length > 1, wasUnhealthy, clock });
-    this.#rooms = new ClaimRooms({
-      queues: this.#queues,
-      share: this.#share,
-      gates,
-      destinations,
-      batchSize,
-      claimBytes: MAX_CLAIM_BYTES,
-      clock,
-    });
+    this.share = new FairShare({ concurrency, isShared: destinations.length > 1, wasUnhealthy, clock });
+    this.#rooms = new ClaimRooms({ queues: this.#queues, share: this.share, gates, destinations, batchSize, clock });
     gates.listen({
       onChange: () => {
         this.#dispatch();
         options.onMayClaim();
       },
-      onClose: (destination) => this.#share.forget(destination),
+      onClose: (destination) => this.share.forget(destination),
     });
   }
 
@@ -155,22 +148,8 @@ export class Poller {
    */
   get needsHelp(): boolean {
     const { clock, destinations } = this.#options;
-    return clock.monotonic() - this.#strainedSince > STRAINED_MS || destinations.some((each) => this.isUnhealthy(each));
-  }
-
-  /** As {@link FairShare.isSlow}. */
-  isSlow(destination: string): boolean {
-    return this.#share.isSlow(destination);
-  }
-
-  /** As {@link FairShare.isUnhealthy}. */
-  isUnhealthy(destination: string): boolean {
-    return this.#share.isUnhealthy(destination);
-  }
-
-  /** As {@link FairShare.answerEnded}. */
-  answerEnded(destination: string, isWhole: boolean): void {
-    this.#share.answerEnded(destination, isWhole);
+    if (clock.monotonic() - this.#strainedSince > STRAINED_MS) return true;
+    return destinations.some((each) => this.share.isUnhealthy(each));
   }
 
   /**
@@ -198,20 +177,14 @@ export class Poller {
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#stopping = true;
     for (const entry of this.#queues.dropAll()) this.#release(entry);
-    const cut = () => {
+    using _ = onAbort(cutoff, () => {
       this.#cutOff = true;
       this.#claims.giveUp(new StoppingError("the graceful stop timed out"));
-    };
-    if (cutoff.aborted) cut();
-    else cutoff.addEventListener("abort", cut, { once: true });
-    try {
-      // A running claim ends first; its rows are released.
-      await this.#passing.catch(() => {});
-      if (!this.#isAtRest) await new Promise<void>((resolve) => this.#onRest.push(resolve));
-      await this.#claims.flushed();
-    } finally {
-      cutoff.removeEventListener("abort", cut);
-    }
+    });
+    // A running claim ends first; its rows are released.
+    await this.#passing.catch(() => {});
+    if (!this.#isAtRest) await new Promise<void>((resolve) => this.#onRest.push(resolve));
+    await this.#claims.flushed();
   }
 
   // Claiming
@@ -254,7 +227,7 @@ export class Poller {
   /** Rows that a receipt may claim. More would wait here while other replicas may have free slots. */
   #roomForReceipts(): number {
     if (!this.#isCaughtUp || this.#stopping || this.#releases.holdUpClaims || !this.#rooms.areFree()) return 0;
-    const soon = this.#share.beginWithin(RECEIVED_WAIT_MS);
+    const soon = this.share.beginWithin(RECEIVED_WAIT_MS);
     return Math.min(soon, this.#options.batchSize) - this.#queues.waiting - this.#receiving;
   }
 
@@ -333,15 +306,15 @@ export class Poller {
     const { gates } = this.#options;
     // Without a free slot nothing is taken from the rate of a destination.
     const admits = (destination: string) =>
-      gates.mayBegin(destination, this.#share.hasSlot ? this.#queues.readyAt(destination) : 0);
+      gates.mayBegin(destination, this.share.hasSlot ? this.#queues.readyAt(destination) : 0);
     for (;;) {
-      const destination = this.#share.next(this.#queues.readyDestinations(), admits);
+      const destination = this.share.next(this.#queues.readyDestinations(), admits);
       const entry = destination === undefined ? undefined : this.#queues.take(destination);
       if (entry === undefined) break;
       this.#inDelivery += 1;
       void this.#deliver(entry);
     }
-    const isStrained = this.#unread.size > 0 || (!this.#share.hasSlot && this.#queues.waiting > 0);
+    const isStrained = this.#unread.size > 0 || (!this.share.hasSlot && this.#queues.waiting > 0);
     this.#strainedSince = isStrained
       ? Math.min(this.#strainedSince, this.#options.clock.monotonic())
       : Number.POSITIVE_INFINITY;
@@ -361,7 +334,7 @@ export class Poller {
   async #deliver(entry: QueuedRow): Promise<void> {
     const { row, key, claim, destination } = entry;
     const { gates, delivery, metrics, clock } = this.#options;
-    const slot = this.#share.begin(destination);
+    const slot = this.share.begin(destination);
     const entered = gates.enter(destination);
     const permit = entered instanceof Promise ? await entered : entered;
     const { outcome, report } =
@@ -370,7 +343,7 @@ export class Poller {
         : { outcome: releaseOf(row), report: NOT_ASKED };
     if (permit !== undefined) gates.leave(destination, permit, row.id, report);
     metrics.outboxProcessingDuration((clock.monotonic() - slot.beganAt) / 1000);
-    this.#share.end(slot, verdictOf(outcome));
+    this.share.end(slot, verdictOf(outcome));
     this.#inDelivery -= 1;
     this.#countQueued(entry, -1);
     this.#afterDelivery({ key, claim, destination, isRetry: row.attempt > 0 }, outcome);

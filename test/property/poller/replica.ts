@@ -112,7 +112,7 @@ export class SimulatedReplica {
     );
     this.#upkeep = loop("upkeep", UPKEEP_INTERVAL_MS, () => this.#poller.tick().then(() => "idle"));
     this.#refreshes = loop("refreshes", REFRESH_INTERVAL_MS, () =>
-      this.#gates.refresh((destination) => this.#poller.isSlow(destination)).then(() => "idle"),
+      this.#gates.refresh((destination) => this.#poller.share.isSlow(destination)).then(() => "idle"),
     );
     this.#cutOffs = loop("cut-offs", UPKEEP_INTERVAL_MS, async () => {
       this.#poller.cutOff();

@@ -68,13 +68,7 @@ export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLE
     evaluator: { evaluate: () => Promise.reject(new Error("no test evaluates anything here")) },
     bodies: bodyLimits(1).budget,
     fleet: { others: { pollers: 0, relays: 0 } },
-    wakes: {
-      relay: () => {},
-      relayed: () => {},
-      poller: () => {},
-      hasPoller: false,
-      pollerIntervalMs: () => 100,
-    },
+    wakes: { relay: () => {}, poller: () => {} },
     receipts: { relay: undefined, claim: () => undefined },
   };
   const parts: RoleParts[] = [];

@@ -33,9 +33,11 @@ function setup(backlog: () => Promise<typeof BACKLOG> = async () => BACKLOG, hel
       },
     },
     operations: { figures: async () => [FIGURES] },
-    gates: { showRecent: (recent) => shown.push(Object.fromEntries(recent)) },
+    gates: {
+      showRecent: (recent) => shown.push(Object.fromEntries(recent)),
+      isHeld: (destination) => held.includes(destination),
+    },
     destinations: ["billing", "audit"],
-    isHeld: (destination) => held.includes(destination),
     metrics,
     clock,
   });
@@ -43,16 +45,10 @@ function setup(backlog: () => Promise<typeof BACKLOG> = async () => BACKLOG, hel
 }
 
 describe("the backlog gauges", () => {
-  test("tell the totals, without asking for what takes longer", async () => {
-    const { gauges, calls, asked } = setup();
-    await gauges.totals();
-    expect(calls).toEqual(["outboxPending(7)", "outboxOldestPendingAge(2)", "blockedKeys(1)", "parkedRows(3)"]);
-    expect(asked).toEqual([true]);
-  });
-
-  test("tell the backlog of every destination, also of one without any", async () => {
-    const { gauges, calls, shown } = setup();
-    await gauges.byDestination();
+  test("tell the totals, and the backlog of every destination, also of one without any", async () => {
+    const { gauges, calls, asked, shown } = setup();
+    await gauges();
+    expect(asked).toEqual([true, false]);
     expect(shown).toEqual([
       {
         billing: { recent: { sent: 3, failed: 2, dead: 1 }, parked: 2 },
@@ -60,54 +56,35 @@ describe("the backlog gauges", () => {
       },
     ]);
     expect(calls).toEqual([
-      "destinationBacklog(billing, 5, 2)",
-      "destinationDue(billing, 4)",
-      "destinationBacklog(audit, 0, 0)",
-      "destinationDue(audit, 0)",
+      ...["outboxPending(7)", "outboxOldestPendingAge(2)", "blockedKeys(1)", "parkedRows(3)"],
+      ...["destinationBacklog(billing, 5, 2)", "destinationDue(billing, 4)"],
+      ...["destinationBacklog(audit, 0, 0)", "destinationDue(audit, 0)"],
     ]);
   });
 
   test("tell that nothing may be delivered to a destination that is paused or held by its breaker", async () => {
     const { gauges, calls } = setup(undefined, ["billing"]);
-    await gauges.byDestination();
+    await gauges();
     expect(calls).toEqual(expect.arrayContaining(["destinationBacklog(billing, 5, 2)", "destinationDue(billing, 0)"]));
   });
 
   test("are all 0 by destination, without a count, where the totals have just shown that nothing is pending", async () => {
-    const { gauges, clock, calls, asked } = setup(async () => ({ ...BACKLOG, pending: 0, parked: 0 }));
-    const totals = gauges.totals();
-    await gauges.byDestination();
-    await totals;
+    const { gauges, calls, asked } = setup(async () => ({ ...BACKLOG, pending: 0, parked: 0 }));
+    await gauges();
     expect(asked).toEqual([true]);
     expect(calls).toEqual(
       expect.arrayContaining(["destinationBacklog(billing, 0, 0)", "destinationBacklog(audit, 0, 0)"]),
     );
-
-    // Those totals are old by then.
-    clock.advance(60_000);
-    await gauges.byDestination();
-    expect(asked).toEqual([true, false]);
   });
 
-  test("are counted by destination where the totals cannot be read", async () => {
-    const answers = [Promise.reject(new Error("unavailable")), Promise.resolve(BACKLOG)];
-    const { gauges, asked } = setup(() => answers.shift() ?? Promise.resolve(BACKLOG));
-    await expect(gauges.totals()).rejects.toThrow("unavailable");
-    await gauges.byDestination();
-    expect(asked).toEqual([true, false]);
+  test("are read again only after fifty times as long as the last reading took", async () => {
+    const { gauges, clock, asked } = setup();
+    await gauges();
+    clock.advance(4700);
+    await gauges();
+    expect(asked).toHaveLength(2);
+    clock.advance(300);
+    await gauges();
+    expect(asked).toHaveLength(4);
   });
-
-  test.each(["totals", "byDestination"] as const)(
-    "are read again only after fifty times as long as the last reading took: %s",
-    async (which) => {
-      const { gauges, clock, asked } = setup();
-      await gauges[which]();
-      clock.advance(4900);
-      await gauges[which]();
-      expect(asked).toHaveLength(1);
-      clock.advance(200);
-      await gauges[which]();
-      expect(asked).toHaveLength(2);
-    },
-  );
 });

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, test } from "@jest/globals";
+import { MAX_CLAIM_BYTES } from "../../../../src/core/delivery/claims.ts";
 import { ClaimRooms, FairShare } from "../../../../src/core/delivery/fairShare.ts";
 import type { Verdict } from "../../../../src/core/destinations/breaker.ts";
 import { KeyQueues, type QueuedRow } from "../../../../src/core/delivery/keyQueues.ts";
@@ -24,7 +25,6 @@ describe("the room of a destination", () => {
       gates: { rowsWanted: (destination) => wanted.get(destination) },
       destinations: ["a", "b"],
       batchSize: 100,
-      claimBytes: 1000,
       clock,
     });
   });
@@ -78,7 +78,7 @@ describe("the room of a destination", () => {
   });
 
   test("is none while large payloads wait", () => {
-    queue("a", 1, "x".repeat(501));
+    queue("a", 1, "x".repeat(MAX_CLAIM_BYTES / 2 + 1));
     expect(rooms.of("a")).toBe(0);
   });
 

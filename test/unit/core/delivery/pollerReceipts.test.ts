@@ -168,7 +168,7 @@ describe("a receipt of a process that delivers", () => {
     );
     await settleDown();
     time.advance(1);
-    expect(poller.isUnhealthy("bad")).toBe(true);
+    expect(poller.share.isUnhealthy("bad")).toBe(true);
     await poller.pass();
     expect(room(poller)).toBeUndefined();
     await poller.stop(never);
