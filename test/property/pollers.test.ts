@@ -60,6 +60,13 @@ const USUAL_CLAIM_BEHIND_OTHERS: Plan = {
   limits: {},
 };
 
+/** The queue of the destination that hangs was read first, and its first row, behind the one in delivery, filled each claim. */
+const ROW_BEHIND_ONE_THAT_HANGS: Plan = {
+  ...{ ...CALM, seed: -1341127645, rows: 15, destinations: 3, keys: 1, batchSize: 1, concurrency: 3, arrivingMs: 35 },
+  illnesses: [{ kind: "hangs", fromMs: 0, lengthMs: Number.POSITIVE_INFINITY }],
+  limits: {},
+};
+
 /** Whatever happens to replicas of the poller in virtual time (`poller/world.ts`) breaks no rule. A failure prints the plan, which makes the same run again. */
 async function breakNoRule(...faults: readonly FaultKind[]): Promise<void> {
   await fc.assert(
@@ -86,7 +93,10 @@ describe("pollers", () => {
           expect(await new World(plan).runBesideIllness()).toEqual([]);
         }),
       ),
-      { ...settings(RUNS), examples: [[CLAIM_FULL_OF_HELD_BACK_ROWS], [USUAL_CLAIM_BEHIND_OTHERS]] },
+      {
+        ...settings(RUNS),
+        examples: [[CLAIM_FULL_OF_HELD_BACK_ROWS], [USUAL_CLAIM_BEHIND_OTHERS], [ROW_BEHIND_ONE_THAT_HANGS]],
+      },
     );
   }, 120_000);
 

@@ -68,7 +68,6 @@ export class FairShare {
     if (!this.isShared) return this.hasSlot ? ready.find(admits) : undefined;
     const now = this.#clock.monotonic();
     const wanting = ready.filter(admits).map((destination) => this.#stateOf(destination, now));
-    for (const state of wanting) state.wantedAt = now;
     const healthy = wanting.filter((state) => !this.#isUnhealthy(state, now));
     if (!this.hasSlot) {
       if (healthy.length > 0) this.#waitedAt = now;
@@ -85,6 +84,12 @@ export class FairShare {
   /** Whether any slot is free. */
   get hasSlot(): boolean {
     return this.#inUse < this.concurrency;
+  }
+
+  /** Whether a destination may begin a delivery now, if it had a row. */
+  mayBegin(destination: string): boolean {
+    const now = this.#clock.monotonic();
+    return this.#mayBegin(this.#stateOf(destination, now), now, this.#isContended);
   }
 
   /** Deliveries that an unhealthy destination may begin at once, at most. */
@@ -179,7 +184,9 @@ export class FairShare {
     if (state.slots.size >= Math.min(state.window, most)) return false;
     if (!this.#isUnhealthy(state, now)) return state.isProven || this.#mayBeginUnproven(now);
     const mostUnhealthy = isContended ? this.#part(8) : state.isProven ? most : this.#part(2);
-    return this.#slotsOfUnhealthy(isSlow(state, now), now) < mostUnhealthy;
+    const mayBegin = this.#slotsOfUnhealthy(isSlow(state, now), now) < mostUnhealthy;
+    if (!mayBegin) state.deniedAt = now;
+    return mayBegin;
   }
 
   #mayBeginUnproven(now: number): boolean {
@@ -214,7 +221,7 @@ export class FairShare {
     if (state === undefined) {
       state = new State(destination, now, this.#wasUnhealthy(destination));
       this.#states.set(destination, state);
-    } else if (state.slots.size === 0 && now - Math.max(state.lastEndedAt, state.wantedAt) > FORGOTTEN_AFTER_MS) {
+    } else if (state.slots.size === 0 && now - Math.max(state.lastEndedAt, state.deniedAt) > FORGOTTEN_AFTER_MS) {
       // Its history is outdated. While it only waits for its turn, nothing shows that it has recovered.
       state.startAgain();
       state.isProven = false;
@@ -237,8 +244,8 @@ class State {
   /** One of its deliveries has succeeded. */
   isProven = false;
   lastWasSlow: boolean;
-  /** When a row of it last waited for its turn; monotonic ms. */
-  wantedAt = Number.NEGATIVE_INFINITY;
+  /** When it last had to wait for its turn; monotonic ms. */
+  deniedAt = Number.NEGATIVE_INFINITY;
   /** When a delivery last ended that did not take long; while the last one took long, only those that succeed count. */
   lastQuickAt = Number.NEGATIVE_INFINITY;
   /** The number of its last delivery among all that began. */
@@ -349,9 +356,7 @@ export class ClaimRooms {
 
   /** Whether no destination is held up. */
   areFree(): boolean {
-    return this.#options.destinations.every(
-      (each) => this.#rowsWanted(each) === undefined && !this.isUnhealthy(each),
-    );
+    return this.#options.destinations.every((each) => this.#rowsWanted(each) === undefined && !this.isUnhealthy(each));
   }
 
   /**
@@ -362,8 +367,10 @@ export class ClaimRooms {
   of(destination: string): number {
     const { queues, share, batchSize, clock } = this.#options;
     if (queues.bytesWaitingAt(destination) > MAX_CLAIM_BYTES / 2) return 0;
-    const askedAt = this.#askedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
-    if (clock.monotonic() < askedAt + UNHEALTHY_REST_MS && this.isUnhealthy(destination)) return 0;
+    if (this.isUnhealthy(destination)) {
+      const askedAt = this.#askedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
+      if (clock.monotonic() < askedAt + UNHEALTHY_REST_MS || !share.mayBegin(destination)) return 0;
+    }
     const soon = Math.max(share.perSecond(destination) / 2, share.hasSlot ? batchSize : 2 * share.concurrency);
     const most = Math.min(soon, 2 * batchSize, this.#cap(destination));
     const waiting = queues.waitingAt(destination);

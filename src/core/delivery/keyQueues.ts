@@ -235,11 +235,11 @@ export class Releases {
    * of its key.
    *
    * @param isBack whether it was passed to `add` or `addOnArrival`, and is done with
-   * @returns true when claims were held up for its sake and may be made now
+   * @returns whether claims were held up for its sake alone, and may be made now
    */
   settled(entry: HeldRow, isBack: boolean): boolean {
     if (isBack) this.#isBack(entry);
-    return this.#onArrival.delete(entry);
+    return this.#onArrival.delete(entry) && !this.holdUpClaims;
   }
 
   #isBack({ key }: HeldRow): void {

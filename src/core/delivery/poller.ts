@@ -61,8 +61,6 @@ export class Poller {
   #inDelivery = 0;
   #stopping = false;
   #cutOff = false;
-  /** The last pass ended early because rows on their way back held up claims. */
-  #isHeldUp = false;
   /** Until when a row that this process failed to deliver waits for its retry; monotonic ms. */
   #retriesUntil = Number.NEGATIVE_INFINITY;
   #onRest: (() => void)[] = [];
@@ -124,7 +122,7 @@ export class Poller {
   /** Longest wait for the next pass in ms: due retries and breakers send no wake. */
   get nextPassWithinMs(): number {
     const { gates, clock, destinations, pollIntervalMs } = this.#options;
-    // Those that are unhealthy have their turn, and are asked again.
+    // Unhealthy destinations have their turn, and are asked again.
     const polls = clock.monotonic() < this.#retriesUntil || destinations.some((each) => this.#rooms.isUnhealthy(each));
     // A change that is overdue, as behind a pause, must not repeat passes at once.
     const changesWithinMs = Math.max(gates.changesWithinMs, LEAST_WAIT_MS);
@@ -193,21 +191,19 @@ export class Poller {
     // No event signals that healthy destinations want no slots any more.
     this.#dispatch();
     this.#releaseOverflow();
-    this.#isHeldUp = this.#releases.holdUpClaims;
-    if (this.#stopping || this.#isHeldUp) return "idle";
+    if (this.#stopping || this.#releases.holdUpClaims) return "idle";
     const room = this.#roomForClaim();
-    const { rows, more, heldBack, unread = NONE } = room.size === 0 ? NOTHING : await this.#claim(room);
+    const { more, heldBack, unread = NONE } = room.size === 0 ? NOTHING : await this.#claim(room);
     this.#hasHeldBack = heldBack > 0;
     this.#unread = new Set(this.#options.destinations.filter((each) => unread.has(each) || !room.has(each)));
     this.#isCaughtUp = !more && room.size > 0;
-    this.#isHeldUp = this.#releases.holdUpClaims;
-    if (!more || this.#stopping || this.#isHeldUp) return "idle";
+    if (!more || this.#stopping || this.#releases.holdUpClaims) return "idle";
     if (unread.size === 0 || this.#options.destinations.some((each) => unread.has(each) && this.#mayClaimFor(each))) {
       this.#unread = NONE;
       return "again";
     }
-    // After a few rows, or some that go back, the next claim waits for others to share it.
-    return 2 * rows.length < this.#options.batchSize ? "idle" : "full";
+    // While slots are free, which have only rows that go back or wait for others, the next claim waits for more to share it.
+    return this.share.hasSlot ? "idle" : "full";
   }
 
   /** The destinations to claim for. One queue of all is claimed from while few rows wait, and its first row may go out. */
@@ -293,12 +289,6 @@ export class Poller {
     }
   }
 
-  #claimIfHeldUp(): void {
-    if (!this.#isHeldUp || this.#releases.holdUpClaims) return;
-    this.#isHeldUp = false;
-    this.#options.onMayClaim();
-  }
-
   // Delivering
 
   /** Begins every delivery that may begin. */
@@ -318,7 +308,6 @@ export class Poller {
     this.#strainedSince = isStrained
       ? Math.min(this.#strainedSince, this.#options.clock.monotonic())
       : Number.POSITIVE_INFINITY;
-    this.#claimIfHeldUp();
     this.#reportEnd();
   }
 
@@ -392,7 +381,7 @@ export class Poller {
     this.#claims.settle(claim, located, (settlement) => {
       if (settlement === "abandoned") return;
       if (this.#hasHeldBack && held.key !== null && !goesBack(outcome)) this.#options.onMayClaim();
-      if (this.#releases.settled(held, goesBack(outcome) && settlement !== "busy")) this.#claimIfHeldUp();
+      if (this.#releases.settled(held, goesBack(outcome) && settlement !== "busy")) this.#options.onMayClaim();
     });
   }
 }

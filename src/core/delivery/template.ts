@@ -99,6 +99,7 @@ function parseExact(text: string): unknown {
 }
 
 interface MessageTemplate {
+  readonly text: string;
   /**
    * @param fields of the message
    * @param missing replaces a placeholder without a value
@@ -144,6 +145,7 @@ function compile(text: string, lookupFor: (name: string) => Lookup): MessageTemp
     return filled;
   };
   return {
+    text,
     fill,
     render: (fields, missing = "") => fill(fields, (value) => value ?? missing),
     hasPlaceholders: parts.some((part) => typeof part !== "string"),

@@ -1,8 +1,8 @@
 import { beforeEach, describe, expect, test } from "@jest/globals";
 import { MAX_CLAIM_BYTES } from "../../../../src/core/delivery/claims.ts";
 import { ClaimRooms, FairShare } from "../../../../src/core/delivery/fairShare.ts";
-import type { Verdict } from "../../../../src/core/destinations/breaker.ts";
 import { KeyQueues, type QueuedRow } from "../../../../src/core/delivery/keyQueues.ts";
+import type { Verdict } from "../../../../src/core/destinations/breaker.ts";
 import { ManualClock } from "../../../support/recorders.ts";
 import { outboxRow } from "../../../support/scriptedOutbox.ts";
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import type { ClaimedRow } from "../../../../src/model/rows.ts";
 import { outboxRow } from "../../../support/scriptedOutbox.ts";
-import { heldDeliveries, holdClaims, never, retry, sent, settleDown, setup } from "./pollerSetup.ts";
+import { heldDeliveries, never, retry, sent, settleDown, setup } from "./pollerSetup.ts";
 
 describe("the poller", () => {
   test("delivers what it claims and settles it", async () => {
@@ -72,8 +72,7 @@ describe("the poller", () => {
     store.batches.push([outboxRow(), outboxRow(), outboxRow()], [outboxRow(), outboxRow()]);
     expect(await poller.pass()).toBe("full");
     expect(await poller.pass()).toBe("idle");
-    // Two for each that is delivered at a time.
-    expect(store.claims.map(({ limit }) => limit)).toEqual([2]);
+    expect(store.claims).toHaveLength(1);
     expect(wakes()).toBe(0);
 
     begun[0]?.end(sent(begun[0].row));
@@ -88,38 +87,6 @@ describe("the poller", () => {
     }
     await poller.stop(never);
   });
-});
-
-test("a claim during which many deliveries began lets the next one begin earlier", async () => {
-  const { begun, deliver } = heldDeliveries();
-  const { store, poller } = setup(deliver, { batchSize: 8, concurrency: 3 });
-  for (let n = 0; n < 3; n += 1) store.batches.push(Array.from({ length: 8 }, () => outboxRow()));
-  let ended = 0;
-  const deliverSome = async (count: number) => {
-    for (let n = 0; n < count; n += 1, ended += 1) {
-      const { row, end } = begun[ended] ?? {};
-      if (row !== undefined) end?.(sent(row));
-      await settleDown();
-    }
-  };
-  await poller.pass();
-  await deliverSome(1);
-  const goOn = holdClaims(store);
-  const second = poller.pass();
-  await settleDown();
-  await deliverSome(4);
-  goOn();
-  await second;
-
-  // Eight rows wait: more than half of a batch, but fewer than are delivered during four such claims.
-  const third = poller.pass();
-  await settleDown();
-  goOn();
-  await third;
-  expect(store.claims).toHaveLength(3);
-  const stopped = poller.stop(never);
-  await deliverSome(3);
-  await stopped;
 });
 
 describe("the next pass", () => {

@@ -70,7 +70,7 @@ describe("a poller of two destinations", () => {
     expect(store.claims.map(({ queues }) => [...(queues?.room.keys() ?? [])])).toEqual([["b", "a", ""]]);
   });
 
-  test("gives the rows of one that hangs back, and claims one of them after a pause", async () => {
+  test("gives the rows of one that hangs back, and claims one of them once it may begin one", async () => {
     const { store, clock, begun, poller, rows, asked } = setup();
     const [first, ...others] = rows("a", 20);
     store.batches.push(first === undefined ? [] : [first, ...others]);
@@ -81,7 +81,12 @@ describe("a poller of two destinations", () => {
 
     expect(store.settled.map(({ id, kind }) => [id, kind])).toEqual(others.map(({ id }) => [id, "release"]));
     asked();
+    await poller.pass();
+    expect(asked()).toEqual([{ b: 20 }]);
+
     await begun[0]?.end("retry");
+    await poller.pass();
+    expect(asked()).toEqual([{ a: 1, b: 20 }]);
     await poller.pass();
     expect(asked()).toEqual([{ b: 20 }]);
     expect(store.settled.at(-1)).toMatchObject({ kind: "retry", destination: "a" });
