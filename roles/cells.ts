@@ -45,7 +45,6 @@ export class RunningCell {
   readonly #options: CellOptions;
   #isOpen = false;
   #parts: readonly RoleParts[] = [];
-  #services: Readonly<Record<"workers" | "closers", readonly Service[]>> = NOTHING;
   /** The attempt under way, or the last one. */
   #opening: Promise<void> = Promise.resolve();
 
@@ -96,7 +95,6 @@ export class RunningCell {
     const workers = parts.flatMap((part) => part.workers ?? []);
     const closers = parts.flatMap((part) => part.closers ?? []);
     await startInOrder([...closers, ...workers], START_UNDO_MS, stopping, { log });
-    this.#services = { workers, closers };
     this.#parts = parts;
     this.#isOpen = true;
     log.info({}, "the cell is open");
@@ -124,7 +122,8 @@ export class RunningCell {
           this.#opening.catch(() => {}),
           cutoff,
         );
-        await Promise.all(this.#services[which].map((service) => service.stop(cutoff)));
+        const services = this.#parts.flatMap((part) => part[which] ?? []);
+        await Promise.all(services.map((service) => service.stop(cutoff)));
       },
     };
   }
@@ -191,7 +190,6 @@ export function healthOf(cells: readonly RunningCell[], control?: Pick<Store, "p
 
 /** Roles that work in the cells that a process serves. */
 const WORKERS: ReadonlySet<Role> = new Set(["relay", "poller", "retention", "capture"]);
-const NOTHING = { workers: [], closers: [] };
 const START_UNDO_MS = 5000;
 const TRY_AGAIN_MS = 5000;
 /** How long a start waits for the other cells once the first one is open. */

@@ -51,7 +51,7 @@ export async function openDatabase(
   }
   registry.observePools([store]);
   const common = commonOf(store, shared);
-  const context: RoleContext = { ...common, ...ownOf({ config, store, log, metrics: registry.metrics }, common) };
+  const context = contextOf(common, { config, store, log, metrics: registry.metrics });
   const check = async () => {
     await store.ping();
     await store.inbox.check();
@@ -94,13 +94,13 @@ export async function openInstallation(
   const cells = stores.map(({ cell, store, log }) => {
     const { name } = cell;
     const own = { config: cellConfig(config, cell), store, log, metrics: registry.ofCell(name) };
-    const context: RoleContext = { ...common, ...ownOf(own, common) };
+    const context = contextOf(common, own);
     const isServed = options.cells.includes(cell);
     return new RunningCell({ identity: identityOf(config, cell), context, roles, isServed, stopping });
   });
   const asked = cells.map((cell) => ({ name: cell.name, store: cell.context.store, isReady: () => cell.isOpen }));
   const store = severalCells(asked, control, systemClock, log);
-  const context: OperatorContext = { ...common, ...ownOf({ config, store, log, metrics: registry.metrics }, common) };
+  const context = contextOf(common, { config, store, log, metrics: registry.metrics });
   context.wakes.poller = () => {
     for (const { context } of cells) context.wakes.poller();
   };
@@ -157,13 +157,14 @@ function commonServices(
 }
 
 /** @param own what is that of one database, or of all cells */
-function ownOf<S extends OperatorContext["store"]>(
+function contextOf<S extends OperatorContext["store"]>(
+  common: ReturnType<typeof commonOf>,
   own: Pick<RoleContext, "config" | "log" | "metrics"> & { readonly store: S },
-  { tally }: Pick<RoleContext, "tally">,
 ) {
   return {
+    ...common,
     ...own,
-    metrics: tallyDestinations(own.metrics, tally),
+    metrics: tallyDestinations(own.metrics, common.tally),
     wakes: { relay: () => {}, poller: () => own.store.announceOutbox() },
     receipts: { relay: undefined, claim: () => undefined },
   };
