@@ -128,7 +128,9 @@ export async function pollerRole(
     await poller.tick(isDue);
     if (isDue) reclaimedAt = clock.monotonic();
   });
-  const cutOffs = every("outbox-cut-offs", UPKEEP_MS, "cutting off expired leases failed", async () => poller.cutOff());
+  const cutOffs = every("outbox-cut-offs", UPKEEP_MS, "cutting off expired leases failed", async () =>
+    poller.claims.cutOff(),
+  );
   const relabel = new Relabel({
     store: store.outbox,
     hash: delivery.routing.hash,

@@ -191,7 +191,10 @@ export class Claims {
     log.warn({ rows }, "expired claims are pending again");
   }
 
-  /** Cuts off deliveries whose lease has expired. Call it about every second, even while a renewal hangs. */
+  /**
+   * Cuts off deliveries whose lease has expired. Call it about every second, even while a renewal hangs, until the poller
+   * has stopped.
+   */
   cutOff(): void {
     const { clock, log } = this.#options;
     for (const claim of [...this.#held]) {

@@ -46,8 +46,6 @@ export class FairShare {
   readonly #clock: Clock;
   readonly #states = new Map<string, State>();
   #inUse = 0;
-  /** Deliveries so far. */
-  #begun = 0;
   /** When a row of a healthy destination last waited for a slot. */
   #waitedAt = Number.NEGATIVE_INFINITY;
 
@@ -86,10 +84,11 @@ export class FairShare {
     return this.#inUse < this.concurrency;
   }
 
-  /** Whether a destination may begin a delivery now, if it had a row. */
-  mayBegin(destination: string): boolean {
+  /** Whether rows may be claimed for an unhealthy destination: it may begin a delivery, and has not just begun one. */
+  mayClaim(destination: string): boolean {
     const now = this.#clock.monotonic();
-    return this.#mayBegin(this.#stateOf(destination, now), now, this.#isContended);
+    const state = this.#stateOf(destination, now);
+    return now - state.begunAt >= UNHEALTHY_REST_MS && this.#mayBegin(state, now, this.#isContended);
   }
 
   /** Deliveries that an unhealthy destination may begin at once, at most. */
@@ -114,8 +113,7 @@ export class FairShare {
     const slot: Slot = { destination, beganAt: now, previous: undefined, next: undefined };
     const state = this.#stateOf(destination, now);
     this.#inUse += 1;
-    this.#begun += 1;
-    state.lastBegin = this.#begun;
+    state.begunAt = now;
     state.slots.add(slot);
     return slot;
   }
@@ -248,8 +246,8 @@ class State {
   deniedAt = Number.NEGATIVE_INFINITY;
   /** When a delivery last ended that did not take long; while the last one took long, only those that succeed count. */
   lastQuickAt = Number.NEGATIVE_INFINITY;
-  /** The number of its last delivery among all that began. */
-  lastBegin = Number.NEGATIVE_INFINITY;
+  /** When its last delivery began. */
+  begunAt = Number.NEGATIVE_INFINITY;
   lastEndedAt: number;
   /** Monotonic second of the last end of a delivery; how many ended in it, and in the one before. */
   second = 0;
@@ -289,7 +287,7 @@ function isSlow({ lastWasSlow, cutOff, lastQuickAt, slots }: State, now: number)
 }
 
 function isBefore(a: State, b: State): boolean {
-  return a.slots.size === b.slots.size ? a.lastBegin < b.lastBegin : a.slots.size < b.slots.size;
+  return a.slots.size === b.slots.size ? a.begunAt < b.begunAt : a.slots.size < b.slots.size;
 }
 
 /** A delivery that takes longer is slow. */
@@ -298,6 +296,11 @@ const SLOW_MS = 1000;
 const ENDS_REMEMBERED = 8;
 const CONTENDED_MS = 1000;
 const FORGOTTEN_AFTER_MS = 10_000;
+/**
+ * Between the last delivery to an unhealthy destination and the next claim for it. Deliveries that fail at once, as
+ * without a broker connection, would use all CPU for its backlog, thousands a second, and delay messages of the others.
+ */
+const UNHEALTHY_REST_MS = 50;
 
 interface ClaimRoomsOptions {
   readonly queues: KeyQueues;
@@ -306,7 +309,6 @@ interface ClaimRoomsOptions {
   readonly destinations: readonly string[];
   /** `outbox.batchSize`. */
   readonly batchSize: number;
-  readonly clock: Clock;
 }
 
 /**
@@ -315,8 +317,6 @@ interface ClaimRoomsOptions {
  */
 export class ClaimRooms {
   readonly #options: ClaimRoomsOptions;
-  /** When an unhealthy destination was last asked; monotonic ms. */
-  readonly #askedAt = new Map<string, number>();
 
   constructor(options: ClaimRoomsOptions) {
     this.#options = options;
@@ -343,12 +343,6 @@ export class ClaimRooms {
     );
   }
 
-  /** The destinations of a claim that begins now. */
-  asked(destinations: Iterable<string>): void {
-    const now = this.#options.clock.monotonic();
-    for (const destination of destinations) if (this.isUnhealthy(destination)) this.#askedAt.set(destination, now);
-  }
-
   /** Whether a destination is paused, open or at its limits: no row of it is claimed. */
   isClosed(destination: string): boolean {
     return this.#rowsWanted(destination) === 0;
@@ -365,12 +359,9 @@ export class ClaimRooms {
    * other replicas.
    */
   of(destination: string): number {
-    const { queues, share, batchSize, clock } = this.#options;
+    const { queues, share, batchSize } = this.#options;
     if (queues.bytesWaitingAt(destination) > MAX_CLAIM_BYTES / 2) return 0;
-    if (this.isUnhealthy(destination)) {
-      const askedAt = this.#askedAt.get(destination) ?? Number.NEGATIVE_INFINITY;
-      if (clock.monotonic() < askedAt + UNHEALTHY_REST_MS || !share.mayBegin(destination)) return 0;
-    }
+    if (this.isUnhealthy(destination) && !share.mayClaim(destination)) return 0;
     const soon = Math.max(share.perSecond(destination) / 2, share.hasSlot ? batchSize : 2 * share.concurrency);
     const most = Math.min(soon, 2 * batchSize, this.#cap(destination));
     const waiting = queues.waitingAt(destination);
@@ -406,9 +397,3 @@ export class ClaimRooms {
     return gates.rowsWanted(destination, () => share.perSecond(destination));
   }
 }
-
-/**
- * Pause between claims for an unhealthy destination. Deliveries that fail at once, as without a broker connection, would
- * use all CPU for its backlog, thousands a second, and delay single messages of the others.
- */
-const UNHEALTHY_REST_MS = 50;

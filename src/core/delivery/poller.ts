@@ -42,7 +42,7 @@ export interface PollerOptions {
  */
 export class Poller {
   readonly #options: PollerOptions;
-  readonly #claims: Claims;
+  readonly claims: Claims;
   readonly #queues = new KeyQueues();
   readonly share: FairShare;
   readonly #releases = new Releases();
@@ -71,10 +71,10 @@ export class Poller {
   constructor(options: PollerOptions) {
     const { concurrency, destinations, batchSize, gates, clock } = options;
     this.#options = options;
-    this.#claims = new Claims(options);
+    this.claims = new Claims(options);
     const wasUnhealthy = (destination: string) => gates.wasUnhealthy(destination);
     this.share = new FairShare({ concurrency, isShared: destinations.length > 1, wasUnhealthy, clock });
-    this.#rooms = new ClaimRooms({ queues: this.#queues, share: this.share, gates, destinations, batchSize, clock });
+    this.#rooms = new ClaimRooms({ queues: this.#queues, share: this.share, gates, destinations, batchSize });
     gates.listen({
       onChange: () => {
         this.#dispatch();
@@ -107,7 +107,7 @@ export class Poller {
     const limit = Math.min(rows, this.#roomForReceipts());
     if (limit < rows) this.#isCaughtUp = false;
     if (limit <= 0) return undefined;
-    const { request, made } = this.#claims.ofReceipt(limit);
+    const { request, made } = this.claims.ofReceipt(limit);
     const releasedKeys = this.#releases.claimBegan();
     this.#receiving += limit;
     const end = (claimed: readonly ClaimedRow[]): void => {
@@ -156,16 +156,8 @@ export class Poller {
    * @param reclaims false while another process sees to that
    */
   async tick(reclaims = true): Promise<void> {
-    await this.#claims.renew();
-    if (reclaims && !this.#stopping) await this.#claims.reclaim();
-  }
-
-  /**
-   * Cuts off deliveries whose lease has run out. Call it about every second, until `stop` has returned, and apart from
-   * `tick`, whose statements may hang as long as the database does.
-   */
-  cutOff(): void {
-    this.#claims.cutOff();
+    await this.claims.renew();
+    if (reclaims && !this.#stopping) await this.claims.reclaim();
   }
 
   /**
@@ -177,12 +169,12 @@ export class Poller {
     for (const entry of this.#queues.dropAll()) this.#release(entry);
     using _ = onAbort(cutoff, () => {
       this.#cutOff = true;
-      this.#claims.giveUp(new StoppingError("the graceful stop timed out"));
+      this.claims.giveUp(new StoppingError("the graceful stop timed out"));
     });
     // A running claim ends first; its rows are released.
     await this.#passing.catch(() => {});
     if (!this.#isAtRest) await new Promise<void>((resolve) => this.#onRest.push(resolve));
-    await this.#claims.flushed();
+    await this.claims.flushed();
   }
 
   // Claiming
@@ -242,7 +234,6 @@ export class Poller {
     const probed = new Map(
       [...room.keys()].map((each) => [each, gates.probed(each)] as const).filter(([, ids]) => ids.length > 0),
     );
-    this.#rooms.asked(room.keys());
     try {
       const queues = {
         room,
@@ -250,7 +241,7 @@ export class Poller {
         exceptIds: [...probed.values()].flat(),
         routing: delivery.routing,
       };
-      const { result, claim } = await this.#claims.make(batchSize, queues);
+      const { result, claim } = await this.claims.make(batchSize, queues);
       const returned = this.#acceptAll(result.rows, claim, releasedKeys);
       for (const each of probed.keys()) if (!returned.has(each)) gates.forgetProbed(each);
       return result;
@@ -327,7 +318,7 @@ export class Poller {
     const entered = gates.enter(destination);
     const permit = entered instanceof Promise ? await entered : entered;
     const { outcome, report } =
-      permit !== undefined && this.#claims.mayBegin(claim, row.id)
+      permit !== undefined && this.claims.mayBegin(claim, row.id)
         ? await delivery.deliver(atBegin(entry, clock.monotonic()), claim.cutoff.signal, permit.isProbe)
         : { outcome: releaseOf(row), report: NOT_ASKED };
     if (permit !== undefined) gates.leave(destination, permit, row.id, report);
@@ -378,7 +369,7 @@ export class Poller {
     const { claim, destination, isRetry } = held;
     // What follows a retry may be behind the cursor of its queue.
     const located = outcome.kind === "retry" || isRetry ? { ...outcome, destination } : outcome;
-    this.#claims.settle(claim, located, (settlement) => {
+    this.claims.settle(claim, located, (settlement) => {
       if (settlement === "abandoned") return;
       if (this.#hasHeldBack && held.key !== null && !goesBack(outcome)) this.#options.onMayClaim();
       if (this.#releases.settled(held, goesBack(outcome) && settlement !== "busy")) this.#options.onMayClaim();

@@ -115,7 +115,7 @@ export class SimulatedReplica {
       this.#gates.refresh((destination) => this.#poller.share.isSlow(destination)).then(() => "idle"),
     );
     this.#cutOffs = loop("cut-offs", UPKEEP_INTERVAL_MS, async () => {
-      this.#poller.cutOff();
+      this.#poller.claims.cutOff();
       return "idle";
     });
   }

@@ -243,7 +243,7 @@ describe("while others want slots", () => {
     expect(counts(fill("a"))).toEqual({ a: 1 });
     for (let n = 0; n < 30; n += 1) {
       others(500);
-      expect([share.mayBegin("b"), share.isUnhealthy("b")]).toEqual([false, true]);
+      expect([share.mayClaim("b"), share.isUnhealthy("b")]).toEqual([false, true]);
     }
     clock.advance(10_001);
     expect(share.isUnhealthy("b")).toBe(false);

@@ -54,10 +54,10 @@ describe("leases of the poller", () => {
 
     clock.advance(29_000);
     await poller.tick();
-    poller.cutOff();
+    poller.claims.cutOff();
     expect(begun[0]?.signal.aborted).toBe(false);
     clock.advance(2000);
-    poller.cutOff();
+    poller.claims.cutOff();
 
     expect(begun[0]?.signal.reason).toMatchObject({ name: "ClaimLostError" });
     begun[0]?.end(release(begun[0].row));
@@ -77,7 +77,7 @@ describe("leases of the poller", () => {
     clock.advance(10_000);
     await poller.tick();
     clock.advance(20_000);
-    poller.cutOff();
+    poller.claims.cutOff();
 
     expect(begun.map(({ signal }) => signal.aborted)).toEqual([true, false]);
     for (const delivery of begun) delivery.end(sent(delivery.row));
@@ -92,11 +92,11 @@ describe("leases of the poller", () => {
     await poller.pass();
     clock.advance(29_000);
     void poller.tick();
-    poller.cutOff();
+    poller.claims.cutOff();
     expect(begun[0]?.signal.aborted).toBe(false);
     clock.advance(2000);
     void poller.tick();
-    poller.cutOff();
+    poller.claims.cutOff();
 
     expect(begun[0]?.signal.reason).toMatchObject({ name: "ClaimLostError" });
     begun[0]?.end(release(begun[0].row));
@@ -128,7 +128,7 @@ describe("leases of the poller", () => {
     for (let second = 0; second < 41; second += 1) {
       clock.advance(1000);
       await poller.tick();
-      poller.cutOff();
+      poller.claims.cutOff();
     }
 
     expect(store.renewals).toBeGreaterThan(2);

@@ -85,11 +85,13 @@ describe("a poller of two destinations", () => {
     expect(asked()).toEqual([{ b: 20 }]);
 
     await begun[0]?.end("retry");
+    expect(store.settled.at(-1)).toMatchObject({ kind: "retry", destination: "a" });
+    store.batches.push(rows("a", 1));
     await poller.pass();
     expect(asked()).toEqual([{ a: 1, b: 20 }]);
+    await begun[1]?.end("retry");
     await poller.pass();
     expect(asked()).toEqual([{ b: 20 }]);
-    expect(store.settled.at(-1)).toMatchObject({ kind: "retry", destination: "a" });
     clock.advance(50);
     await poller.pass();
     expect(asked()).toEqual([{ a: 1, b: 20 }]);
