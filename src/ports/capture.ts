@@ -23,12 +23,9 @@ export interface LogEvents {
 
 /** The log of one database, for one outbox table. */
 export interface ChangeLog {
-  /** What a saved position depends on, never a secret. One saved under other settings is not used. */
-  readonly settings: Readonly<Record<string, string | number | null>>;
-
   /**
    * Follows the log over one connection. Resolves when `signal` aborts, with the connection closed. Called again after
-   * a failure.
+   * a failure. No event comes after its end.
    *
    * @param from the position saved last; null for none. One that the log does not have is logged as a warning and does
    *   not fail
@@ -42,17 +39,16 @@ export interface CaptureState {
   /**
    * Takes the state of an identity for this process alone, until `close`.
    *
-   * @param settings as in {@link ChangeLog}
    * @param onLost called once if the ownership is lost: another process may have taken it
-   * @throws Error that names the owner, or why the directory cannot be used, and what to do
+   * @throws Error that says that another process owns it, or why the directory cannot be used, and what to do
    */
-  open(settings: ChangeLog["settings"], onLost: (error: Error) => void): Promise<OwnedState>;
+  open(onLost: (error: Error) => void): Promise<OwnedState>;
 }
 
 export interface OwnedState {
-  /** Saved by the last owner under the same settings; null when there is none. */
+  /** Saved by the last owner; null when there is none. */
   readonly position: LogPosition | null;
-  /** Replaces the saved position atomically. @throws Error that names the file */
+  /** Replaces the saved position. @throws Error that names the file */
   save(position: LogPosition): Promise<void>;
   /** Releases the ownership. Does not throw. */
   close(): Promise<void>;

@@ -152,8 +152,6 @@ export function changeLogConformance(name: string, open: () => Promise<ChangeLog
       );
       expect(failure).toBeInstanceOf(Error);
       expect((failure as Error).message).not.toContain(harness.secret);
-      expect(JSON.stringify(harness.unreachable.settings)).not.toContain(harness.secret);
-      expect(JSON.stringify(harness.changes.settings)).not.toContain(harness.secret);
     });
   });
 }

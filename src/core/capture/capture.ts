@@ -19,18 +19,22 @@ export interface CaptureOptions {
   readonly clock: Clock;
   readonly metrics: Pick<Metrics, "captureLag">;
   readonly log: Log;
-  /** Shortest time between two saves of the position, in ms. Default 5000. */
-  readonly saveIntervalMs?: number | undefined;
 }
 
 /** The state while this process owns it. */
 interface Session {
   readonly state: OwnedState;
-  readonly position: SavedPosition;
   /** Aborts with the reason when the ownership is lost. */
   readonly lost: AbortSignal;
+  /** Where the next follower begins, saved or not. */
+  position: LogPosition | null;
+  /** Monotonic ms of the last save. */
+  savedAt: number;
+  /** The saves so far, one after the other. Never rejects. */
+  saving: Promise<void>;
 }
 
+/** Shortest time between two saves while the position moves, in ms. */
 const SAVE_INTERVAL_MS = 5000;
 /** A connection that ends sooner counts as a failure: a server that ends each one gets no retry at once. */
 const STEADY_MS = 10_000;
@@ -49,12 +53,8 @@ export class Capture implements Service, HealthComponent {
   readonly #stopping = new AbortController();
   readonly #cut = new AbortController();
   #session: Session | undefined;
-  /** Detaches the present follower: its further events are ignored. */
-  #detach: (() => void) | undefined;
   /** Why it does not follow; undefined while it does. */
   #fault: string | undefined = "change capture has not been started";
-  /** Why the position is not saved; undefined when it is. */
-  #saveFault: string | undefined;
   #followingSince = 0;
   #running: Promise<void> | undefined;
   #end: Promise<void> | undefined;
@@ -85,10 +85,9 @@ export class Capture implements Service, HealthComponent {
     this.#running = this.#run();
   }
 
-  /** @throws Error with why it does not follow the log, or does not save the position */
+  /** @throws Error with why it does not follow the log */
   async check(): Promise<void> {
-    const fault = this.#fault ?? this.#saveFault;
-    if (fault !== undefined) throw new Error(fault);
+    if (this.#fault !== undefined) throw new Error(this.#fault);
   }
 
   /** Ends the connection, at most until `cutoff` aborts, saves the position and releases the state. */
@@ -102,7 +101,7 @@ export class Capture implements Service, HealthComponent {
     this.#stopping.abort(new StoppingError());
     this.#wakes.close();
     await untilAborted(this.#running, this.#cut.signal);
-    this.#detach?.();
+    this.#ended();
     this.#fault = "change capture was stopped";
     await this.#giveUpState();
   }
@@ -140,56 +139,36 @@ export class Capture implements Service, HealthComponent {
 
   /** @returns undefined when the capture was stopped meanwhile */
   async #open(): Promise<Session | undefined> {
-    const { changes, timer, saveIntervalMs = SAVE_INTERVAL_MS } = this.#options;
     const lost = new AbortController();
-    const state = await this.#options.state.open(changes.settings, (error) => lost.abort(error));
+    const state = await this.#options.state.open((error) => lost.abort(error));
     if (this.#stopping.signal.aborted) {
       await state.close();
       return undefined;
     }
-    const position = new SavedPosition({
-      state,
-      intervalMs: saveIntervalMs,
-      timer,
-      onSaved: () => {
-        this.#saveFault = undefined;
-        this.#saveFaults.recovered();
-      },
-      onFailed: (error) => {
-        this.#saveFault = errorText(error);
-        this.#saveFaults.failed(error, {});
-      },
-    });
-    return { state, position, lost: lost.signal };
+    const { position } = state;
+    return { state, lost: lost.signal, position, savedAt: Number.NEGATIVE_INFINITY, saving: Promise.resolve() };
   }
 
-  async #follow({ position, lost }: Session): Promise<void> {
+  async #follow(session: Session): Promise<void> {
+    const { lost } = session;
     using ending = linked(this.#stopping.signal);
     using _ = onAbort(lost, () => ending.abort(lost.reason));
-    let detached = false;
-    const detach = () => {
-      if (detached) return;
-      detached = true;
-      this.#ended();
-    };
-    this.#detach = detach;
+    const { signal } = ending;
     const events: LogEvents = {
       following: () => {
-        if (!detached && !ending.signal.aborted) this.#began();
+        if (!signal.aborted) this.#began();
       },
       inserted: (committedAt) => {
-        if (!detached) this.#inserted(committedAt);
+        if (!signal.aborted) this.#inserted(committedAt);
       },
-      reached: (at) => {
-        if (!detached) position.reached(at);
-      },
+      reached: (position) => this.#reached(session, position),
     };
     try {
       lost.throwIfAborted();
-      await this.#options.changes.follow(position.latest, events, ending.signal);
+      await this.#options.changes.follow(session.position, events, signal);
       lost.throwIfAborted();
     } finally {
-      detach();
+      this.#ended();
     }
   }
 
@@ -217,82 +196,33 @@ export class Capture implements Service, HealthComponent {
     onChange(false);
   }
 
+  #reached(session: Session, position: LogPosition): void {
+    if (this.#session !== session) return;
+    session.position = position;
+    const now = this.#options.clock.monotonic();
+    if (now - session.savedAt < SAVE_INTERVAL_MS) return;
+    session.savedAt = now;
+    this.#save(session);
+  }
+
+  #save(session: Session): void {
+    const { state, position, saving } = session;
+    if (position === null) return;
+    session.saving = saving
+      .then(() => state.save(position))
+      .then(
+        () => void this.#saveFaults.recovered(),
+        (error: unknown) => this.#saveFaults.failed(error, {}),
+      );
+  }
+
   async #giveUpState(): Promise<void> {
     const session = this.#session;
     this.#session = undefined;
-    this.#saveFault = undefined;
     if (session === undefined) return;
-    await session.position.close(!session.lost.aborted);
+    if (!session.lost.aborted && session.position !== session.state.position) this.#save(session);
+    await session.saving;
     await session.state.close();
-  }
-}
-
-interface SavedPositionOptions {
-  readonly state: OwnedState;
-  readonly intervalMs: number;
-  readonly timer: Timer;
-  readonly onSaved: () => void;
-  readonly onFailed: (error: unknown) => void;
-}
-
-/** The position of a capture, saved from time to time while it moves. Saves never overlap. */
-class SavedPosition {
-  readonly #options: SavedPositionOptions;
-  #latest: LogPosition | null;
-  #saved: LogPosition | null;
-  #cancel: (() => void) | undefined;
-  #saving: Promise<void> | undefined;
-  #closed = false;
-
-  constructor(options: SavedPositionOptions) {
-    this.#options = options;
-    this.#latest = options.state.position;
-    this.#saved = options.state.position;
-  }
-
-  /** Where a follower begins, saved or not. */
-  get latest(): LogPosition | null {
-    return this.#latest;
-  }
-
-  /** Remembers a position, to be saved when the interval is over. */
-  reached(position: LogPosition): void {
-    this.#latest = position;
-    this.#arm();
-  }
-
-  /** Saves what is not saved yet, and nothing from then on. @param save false where another process has the state */
-  async close(save: boolean): Promise<void> {
-    this.#closed = true;
-    this.#cancel?.();
-    await this.#saving;
-    if (save && this.#latest !== this.#saved) await this.#save();
-  }
-
-  #arm(): void {
-    if (this.#closed || this.#latest === this.#saved) return;
-    if (this.#cancel !== undefined || this.#saving !== undefined) return;
-    const { timer, intervalMs } = this.#options;
-    this.#cancel = timer(intervalMs, () => {
-      this.#cancel = undefined;
-      this.#saving = this.#save().finally(() => {
-        this.#saving = undefined;
-        this.#arm();
-      });
-    });
-  }
-
-  async #save(): Promise<void> {
-    const { state, onSaved, onFailed } = this.#options;
-    const position = this.#latest;
-    if (position === null) return;
-    try {
-      await state.save(position);
-      this.#saved = position;
-      onSaved();
-    } catch (error) {
-      onFailed(error);
-    }
   }
 }
 

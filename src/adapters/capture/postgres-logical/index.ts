@@ -20,18 +20,7 @@ export interface PostgresLogicalOptions {
 export function postgresLogical({ server, names, clock, metrics, log }: PostgresLogicalOptions): ChangeLog {
   const [endpoint] = server.endpoints;
   const allNames: Names = { ...names, username: server.username };
-  const { schema, table, publication, slot } = names;
   return {
-    settings: {
-      mode: "postgres-logical",
-      host: endpoint?.host ?? null,
-      port: endpoint?.port ?? null,
-      database: server.database,
-      schema,
-      table,
-      publication,
-      slot,
-    },
     async follow(from, events, signal) {
       const ending = new AbortController();
       const end = ending.signal;

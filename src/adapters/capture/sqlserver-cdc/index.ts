@@ -36,10 +36,9 @@ const DEFAULT_POLL_INTERVAL_MS = 100;
  * @param open makes the connection
  */
 export function sqlServerCdc(options: SqlServerCdcOptions, open: OpenSession = openSession): ChangeLog {
-  const { host, port = null, instance = null, database, table } = options;
+  const { database, table } = options;
   let noticed: string | undefined;
   return {
-    settings: { mode: "sqlserver-cdc", host, port, instance, database, schema: table.schema, table: table.name },
     follow: async (from, events, signal) => {
       let session: Session | undefined;
       const close = () => void session?.close();

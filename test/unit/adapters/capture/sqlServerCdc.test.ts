@@ -92,19 +92,6 @@ async function faultOf(following = follow()): Promise<string> {
 
 const messages = (level: string) => recorded.lines.filter((line) => line.level === level).map(({ message }) => message);
 
-test("the settings name the place, and no credential", () => {
-  expect(changeLog().settings).toEqual({
-    mode: "sqlserver-cdc",
-    host: "db.example.com",
-    port: 1433,
-    instance: null,
-    database: "shop",
-    schema: "dbo",
-    table: "outbox",
-  });
-  expect(changeLog({ port: undefined, instance: "sql1" }).settings).toMatchObject({ port: null, instance: "sql1" });
-});
-
 describe("what must be there", () => {
   test("change data capture of the database", async () => {
     server.database = { ...server.database, is_cdc_enabled: false };

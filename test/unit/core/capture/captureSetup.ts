@@ -13,7 +13,6 @@ export interface Follow {
 }
 
 export class ScriptedLog implements ChangeLog {
-  readonly settings = { server: "db", slot: "svc_outbox" };
   readonly follows: Follow[] = [];
   /** Whether a follow goes on after its signal aborted. */
   deaf = false;
@@ -38,7 +37,7 @@ export class ScriptedLog implements ChangeLog {
 
 export class ScriptedState implements CaptureState {
   position: string | null = null;
-  readonly opened: ChangeLog["settings"][] = [];
+  opened = 0;
   readonly saved: string[] = [];
   closed = 0;
   /** Whether a save came while another one was under way. */
@@ -52,8 +51,8 @@ export class ScriptedState implements CaptureState {
   lose: (error: Error) => void = () => {};
   #saving = 0;
 
-  async open(settings: ChangeLog["settings"], onLost: (error: Error) => void): Promise<OwnedState> {
-    this.opened.push(settings);
+  async open(onLost: (error: Error) => void): Promise<OwnedState> {
+    this.opened += 1;
     await this.openGate;
     if (this.openFault !== undefined) throw this.openFault;
     this.lose = onLost;
