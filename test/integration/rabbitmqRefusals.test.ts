@@ -72,7 +72,7 @@ describeWith(["rabbitmq"], "a RabbitMQ server that refuses", () => {
     await Promise.all(beside);
     expect(await bodies(mine)).toEqual(Array.from({ length: 20 }, (_, n) => String(n)));
     expect(await bodies(theirs)).toEqual([]);
-    expect(lines.map(({ message: text }) => text)).toEqual(["connected to RabbitMQ"]);
+    expect(lines.map(({ message: text }) => text)).toEqual(["connected to the broker"]);
     await allow({ configure: ".*", write: ".*", read: "^$" });
     await publish(destination, theirs, "allowed");
     expect(await bodies(theirs)).toEqual(["allowed"]);

@@ -1,12 +1,8 @@
 import type { ConfirmChannel } from "amqplib";
 import { PublishError } from "../../../model/errors.ts";
-import type { AdapterTools } from "../../../ports/kinds.ts";
-import type { Log } from "../../../ports/runtime.ts";
-import { Backoff } from "../../../time/backoff.ts";
-import type { Clock } from "../../../time/clock.ts";
-import { type AmqpConnection, openConnection } from "../../brokers/rabbitmq/connection.ts";
+import type { AmqpConnection } from "../../brokers/rabbitmq/connection.ts";
 import { faultCode, faultOf, RabbitmqFault, reasonOf } from "../../brokers/rabbitmq/fault.ts";
-import type { AmqpTarget } from "../../brokers/rabbitmq/uri.ts";
+import type { SharedConnection } from "../../brokers/sharedConnection.ts";
 import { publishErrorOf, rabbitmqError } from "./errors.ts";
 import type { PendingMessage } from "./message.ts";
 
@@ -22,7 +18,7 @@ interface Sent {
 
 /** What all channels of a destination share. */
 interface ExchangeChannelTools {
-  readonly connection: SharedConnection;
+  readonly connection: SharedConnection<AmqpConnection>;
   /** Null for an exchange that is only checked. */
   readonly declaredType: "topic" | "direct" | "fanout" | null;
   /**
@@ -176,7 +172,6 @@ export class ExchangeChannel {
     // The library fails every confirm when the channel closes; `#end` has the reason.
     if (this.#channel === null) return;
     this.#sent.delete(sent);
-    this.#tools.connection.confirmed();
     const { pending } = sent;
     if (pending === null) return;
     if (sent.returned !== null) pending.fail(this.#unroutable(pending, sent.returned));
@@ -295,97 +290,4 @@ function bodyLimit(error: unknown): number | null {
   if (error === null) return null;
   const found = /message size \d+ is larger than (?:configured )?max size (\d+)/.exec(reasonOf(error));
   return found === null ? null : Number(found[1]);
-}
-
-/**
- * The one connection of a destination: opened on demand, and reopened on demand after a fault. Callers share a running
- * attempt. After a failed one there is a wait with backoff, and callers meanwhile get its fault at once: a slot that
- * waits for a broker that is away would hold up all other destinations. A connection that confirmed a message may be
- * reopened at once.
- */
-export class SharedConnection {
-  readonly #target: AmqpTarget;
-  readonly #clock: Clock;
-  readonly #log: Log;
-  readonly #backoff: Backoff;
-  readonly #onUnblocked: () => void;
-  readonly #closing = new AbortController();
-  #connection: AmqpConnection | null = null;
-  #connecting: Promise<AmqpConnection> | null = null;
-  /** What ended the last attempt or connection. */
-  #fault: RabbitmqFault | null = null;
-  /** Whether the broker confirmed a message on the current or last connection. */
-  #wasOfUse = false;
-  #notBefore = 0;
-
-  /** @param onUnblocked called when the broker accepts messages again */
-  constructor(target: AmqpTarget, tools: AdapterTools, onUnblocked: () => void) {
-    this.#target = target;
-    this.#clock = tools.clock;
-    this.#log = tools.log;
-    this.#backoff = new Backoff(tools.random);
-    this.#onUnblocked = onUnblocked;
-  }
-
-  /** @throws RabbitmqFault when there is no connection */
-  async get(): Promise<AmqpConnection> {
-    if (this.#connection !== null) return this.#connection;
-    if (this.#connecting !== null) return this.#connecting;
-    const wait = Math.ceil(this.#notBefore - this.#clock.monotonic());
-    if (this.#fault !== null && wait > 0)
-      throw new RabbitmqFault(this.#fault.code, `${this.#fault.message}; the next attempt follows in ${wait} ms`);
-    this.#connecting = this.#connect();
-    return this.#connecting;
-  }
-
-  /** The connection works: the next fault starts with the shortest wait. */
-  confirmed(): void {
-    if (this.#wasOfUse) return;
-    this.#wasOfUse = true;
-    this.#backoff.reset();
-  }
-
-  async close(): Promise<void> {
-    this.#closing.abort(new RabbitmqFault("closed", `the connection to ${this.#target.name} was closed`));
-    await this.#connecting?.catch(() => null);
-    await this.#connection?.close();
-  }
-
-  async #connect(): Promise<AmqpConnection> {
-    const { name } = this.#target;
-    try {
-      const connection = await openConnection(this.#target, this.#closing.signal);
-      this.#connection = connection;
-      this.#wasOfUse = false;
-      connection.ended.addEventListener("abort", () => this.#lost(connection), { once: true });
-      connection.onBlockedChange = () => this.#blockedChanged(connection);
-      this.#log.info({ broker: name }, "connected to RabbitMQ");
-      return connection;
-    } catch (error) {
-      this.#fault = faultOf(`cannot connect to ${name}`, error);
-      this.#notBefore = this.#clock.monotonic() + this.#backoff.next();
-      throw this.#fault;
-    } finally {
-      this.#connecting = null;
-    }
-  }
-
-  #blockedChanged(connection: AmqpConnection): void {
-    const fields = { broker: this.#target.name, reason: connection.blocked };
-    if (connection.blocked !== null) this.#log.warn(fields, "RabbitMQ blocks publishers");
-    else {
-      this.#log.info(fields, "RabbitMQ takes messages again");
-      this.#onUnblocked();
-    }
-  }
-
-  #lost(connection: AmqpConnection): void {
-    this.#connection = null;
-    if (this.#closing.signal.aborted) return;
-    const fault = faultOf("the connection ended", connection.ended.reason);
-    this.#log.warn({ broker: this.#target.name, reason: fault.message }, "lost the connection to RabbitMQ");
-    this.#fault = fault;
-    // A restarted broker is retried at once; one that accepts a connection and drops it has to wait.
-    this.#notBefore = this.#clock.monotonic() + (this.#wasOfUse ? 0 : this.#backoff.next());
-  }
 }

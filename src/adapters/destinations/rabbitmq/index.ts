@@ -1,9 +1,11 @@
 import type { Destination } from "../../../ports/destination.ts";
 import type { AdapterTools } from "../../../ports/kinds.ts";
 import { brokerDestination } from "../../brokers/destination.ts";
-import { RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
+import { type AmqpConnection, openConnection } from "../../brokers/rabbitmq/connection.ts";
+import { faultOf, RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
 import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";
-import { ExchangeChannel, SharedConnection } from "./channel.ts";
+import { SharedConnection } from "../../brokers/sharedConnection.ts";
+import { ExchangeChannel } from "./channel.ts";
 import { publishErrorOf } from "./errors.ts";
 import { checkShortString, envelopeOf, PendingMessage } from "./message.ts";
 import type { RabbitmqDestinationConfig } from "./schema.ts";
@@ -44,8 +46,27 @@ function destinationOn(
   tools: RabbitmqDestinationTools,
 ): Destination {
   const channels = new Map<string, ExchangeChannel>();
-  const connection = new SharedConnection(target, tools, () => {
-    for (const channel of channels.values()) channel.flush();
+  const { name: broker } = target;
+  const connection = new SharedConnection<AmqpConnection>({
+    broker,
+    async connect(signal) {
+      const opened = await openConnection(target, signal);
+      opened.onBlockedChange = () => {
+        const fields = { broker, reason: opened.blocked };
+        if (opened.blocked !== null) tools.log.warn(fields, "RabbitMQ blocks publishers");
+        else {
+          tools.log.info(fields, "RabbitMQ takes messages again");
+          for (const channel of channels.values()) channel.flush();
+        }
+      };
+      return opened;
+    },
+    onEnd: ({ ended }, callback) =>
+      ended.addEventListener("abort", () => callback(faultOf("the connection ended", ended.reason).message), {
+        once: true,
+      }),
+    disconnect: (opened) => opened.close(),
+    tools,
   });
 
   const ended = (channel: ExchangeChannel, left: readonly PendingMessage[]) => {
@@ -75,10 +96,10 @@ function destinationOn(
       return new PendingMessage(message, envelope, bounds);
     },
     send: (pending) => channelOf(pending.exchange).send(pending),
-    closedText: () => `publishing to ${target.name} was ended: the destination is closed`,
+    closedText: () => `publishing to ${broker} was ended: the destination is closed`,
     async close() {
       for (const channel of [...channels.values()]) channel.close();
-      await connection.close();
+      await connection.close(new RabbitmqFault("closed", `the connection to ${broker} was closed`));
     },
   });
 }
