@@ -1,6 +1,6 @@
 import type { Config } from "../src/config/types.ts";
 import type { Tally } from "../src/core/operations/heartbeat.ts";
-import type { ReceiptWork } from "../src/core/receipt/storing.ts";
+import type { ReceiptWork } from "../src/core/receipt/receiptBatcher.ts";
 import type { Redact } from "../src/core/redaction/redact.ts";
 import type { BodyBudget } from "../src/http/exchange.ts";
 import type { Route } from "../src/http/routes.ts";

@@ -4,10 +4,9 @@ import { Pull, pullSourcesOf } from "../src/core/delivery/pull.ts";
 import { cellJournal, cellReceipts } from "../src/core/receipt/cellReceipts.ts";
 import { createIntake } from "../src/core/receipt/intake.ts";
 import { type Journal, ReceiptJournal } from "../src/core/receipt/journal.ts";
-import { ReceiptBatcher } from "../src/core/receipt/receiptBatcher.ts";
+import { ReceiptBatcher, storeReceived } from "../src/core/receipt/receiptBatcher.ts";
 import { createReceiver, type Receipts } from "../src/core/receipt/receive.ts";
 import { countRefusals } from "../src/core/receipt/refusals.ts";
-import { storeReceived } from "../src/core/receipt/storing.ts";
 import { inboxRoutes } from "../src/http/inbox.ts";
 import { pullRoutes } from "../src/http/pull/routes.ts";
 import { PullWaiters } from "../src/http/pull/waiters.ts";
@@ -87,9 +86,7 @@ function wayInto(context: RoleContext, onPullable: OnStored) {
     onStored(rows, outcomes);
     return outcomes;
   };
-  // The larger the batch, the less a receipt that relays costs for each message.
-  const isSerial = () => receipts.relay !== undefined && store.inbox.insertRelayed !== undefined;
-  const batcher = new ReceiptBatcher(inbox, log, { isSerial, onStored });
+  const batcher = new ReceiptBatcher(inbox, log, { onStored });
   const journal = journalOf(context);
   const closers = [closer("receipts", () => batcher.close()), ...(journal === undefined ? [] : [journal])];
   return { receipts: batcher, insert, journal, closers } satisfies Way;

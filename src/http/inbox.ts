@@ -4,15 +4,14 @@ import { type Provider, providerOf } from "../adapters/sources/http/kind.ts";
 import type { InboundAuth } from "../adapters/sources/http/schema.ts";
 import { CORRELATION_HEADER, correlationId } from "../core/receipt/attributes.ts";
 import { REJECTION_METRICS, type ReceivedMessage, type Receiver } from "../core/receipt/receive.ts";
-import { type BatchForm, type SplitBatch, splitBatch } from "../core/receipt/requestBatch.ts";
+import { type BatchForm, parseListPath, type SplitBatch, splitBatch } from "../core/receipt/requestBatch.ts";
 import { emptyHeaders, type Headers, type Receipt } from "../model/rows.ts";
 import { isCredentialHeader } from "../model/secret.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../time/clock.ts";
-import { createFormOf, trustsContentType } from "./batch.ts";
 import { accessOf, createVerifier, credentialHeaderNames } from "./credentials.ts";
 import { ANSWERED, admit, type BodyBudget, ERRORS, send, sendError, sendJson, tooManyMessage } from "./exchange.ts";
-import { type DescribedSource, describeReceive } from "./openapi/sources.ts";
+import { type DescribedSource, describeReceive, trustsContentType } from "./openapi/sources.ts";
 import { type Route, type RouteHandler, route, sourceIds } from "./routes.ts";
 import { answerHandshake, createWebhook } from "./webhook.ts";
 
@@ -76,7 +75,7 @@ function receiveHandler(
   const trustsType = trustsContentType(settings);
 
   async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
-    const greeting = webhook.greet(req);
+    const greeting = webhook?.greet(req);
     if (greeting !== undefined) return answerHandshake(res, greeting);
     const received = await admit(req, res, admission);
     if (received === null) return;
@@ -88,9 +87,9 @@ function receiveHandler(
       return send(res, 429, null, "");
     }
 
-    const handshake = webhook.reply(req, received);
+    const handshake = webhook?.reply(req, received);
     if (handshake !== undefined) return answerHandshake(res, handshake);
-    const json = webhook.jsonOf(req, received);
+    const json = webhook?.jsonOf(req, received) ?? received;
     const body = typeof json === "string" ? received : json;
 
     const given = req.headers["x-correlation-id"];
@@ -103,7 +102,7 @@ function receiveHandler(
           headers: all,
           correlationId: typeof given === "string" ? headerText(given) : undefined,
         }));
-        return answerReceipt(res, { kind: "filtered" });
+        return answer(res, receiptAnswer({ kind: "filtered" }));
       }
     }
 
@@ -111,14 +110,14 @@ function receiveHandler(
     res.setHeader(CORRELATION_HEADER, correlation);
     if (typeof json === "string") {
       metrics.inboxRejection(REJECTION_METRICS.extraction_failed);
-      return answerReceipt(res, { kind: "rejected", rejection: "extraction_failed", reason: json });
+      return answer(res, receiptAnswer({ kind: "rejected", rejection: "extraction_failed", reason: json }));
     }
     const keepsType = trustsType && form === undefined;
     const stored = receivedHeaders(req.rawHeaders, (name) => (name === "content-type" && !keepsType) || omits(name));
     // An item of a batch is an event in structured mode; attributes in headers would be as little signed as the type.
     const headers = cloudEvents && !keepsType ? { ...stored, "content-type": EVENT_TYPE } : stored;
     const message = { body, headers, correlationId: headerText(correlation) };
-    if (form === undefined) answerReceipt(res, await receiver.accept(message));
+    if (form === undefined) answer(res, receiptAnswer(await receiver.accept(message)));
     else await handleBatch(res, message, form);
   }
 
@@ -136,8 +135,31 @@ function receiveHandler(
     answerBatch(res, await receiver.acceptRequest(messages, batch.atomic), batch.atomic);
   }
 
-  return { handle, handshakeMethods: webhook.methods };
+  return { handle, handshakeMethods: webhook?.methods ?? [] };
 }
+
+/**
+ * How the messages of a request to a source are written; undefined where it is one message.
+ *
+ * @throws Error when `batch.path` is not a path to a list
+ */
+function createFormOf(source: DescribedSource): (req: IncomingMessage) => BatchForm | undefined {
+  const { path } = source.batch;
+  const configured: BatchForm | undefined =
+    path === undefined ? undefined : { kind: "list", names: parseListPath(path) };
+  if (!trustsContentType(source)) return () => configured;
+  return (req) => {
+    const [type = ""] = (req.headers["content-type"] ?? "").split(";", 1);
+    return BATCH_TYPES[type.trim().toLowerCase()] ?? configured;
+  };
+}
+
+/** The media types of several messages. */
+const BATCH_TYPES: Readonly<Record<string, BatchForm | undefined>> = Object.assign(Object.create(null), {
+  "application/x-ndjson": { kind: "lines" },
+  "application/ndjson": { kind: "lines" },
+  "application/cloudevents-batch+json": { kind: "list", names: [] },
+} satisfies Record<string, BatchForm>);
 
 const NO_BODY = Buffer.alloc(0);
 const EVENT_TYPE = "application/cloudevents+json";
@@ -147,11 +169,6 @@ const omitsNone = (): boolean => false;
 interface Answer {
   readonly status: number;
   readonly body: object;
-}
-
-/** Answers for a message that came alone. */
-function answerReceipt(res: ServerResponse, receipt: Receipt): void {
-  answer(res, receiptAnswer(receipt));
 }
 
 function answer(res: ServerResponse, { status, body }: Answer): void {

@@ -24,7 +24,7 @@ interface Webhook {
   greet(req: IncomingMessage): HandshakeAnswer | undefined;
   /** Answers a signed handshake. @param body of a request whose credentials hold */
   reply(req: IncomingMessage, body: Buffer): HandshakeAnswer | undefined;
-  /** Converts a form into JSON and returns any other body as it is. @returns the reason, as text, when it cannot */
+  /** Converts a form into JSON and returns any other body unchanged. @returns the reason, as text, when it cannot */
   jsonOf(req: IncomingMessage, body: Buffer): Buffer | string;
 }
 
@@ -33,23 +33,20 @@ interface WebhookSettings {
   readonly webhookOrigins?: readonly string[] | undefined;
 }
 
-/** @param settings of the source */
-export function createWebhook({ auth, webhookOrigins }: WebhookSettings, clock: Pick<Clock, "now">): Webhook {
-  const own = auth?.kind === "provider" ? ofProvider(auth, providerOf(auth.provider), clock) : NONE;
+/** @param settings of the source. @returns undefined where its sender is no such provider and asks nothing before */
+export function createWebhook(
+  { auth, webhookOrigins }: WebhookSettings,
+  clock: Pick<Clock, "now">,
+): Webhook | undefined {
+  const own = auth?.kind === "provider" ? ofProvider(auth, providerOf(auth.provider), clock) : undefined;
   if (webhookOrigins === undefined) return own;
   return {
-    ...own,
-    methods: [...own.methods, "OPTIONS"],
-    greet: (req) => (req.method === "OPTIONS" ? originAnswer(req, webhookOrigins) : own.greet(req)),
+    methods: [...(own?.methods ?? []), "OPTIONS"],
+    greet: (req) => (req.method === "OPTIONS" ? originAnswer(req, webhookOrigins) : own?.greet(req)),
+    reply: (req, body) => own?.reply(req, body),
+    jsonOf: (req, body) => own?.jsonOf(req, body) ?? body,
   };
 }
-
-const NONE: Webhook = {
-  methods: [],
-  greet: () => undefined,
-  reply: () => undefined,
-  jsonOf: (_req, body) => body,
-};
 
 const NO_HANDSHAKE: HandshakeAnswer = { status: 403, body: { error: "the request is not a handshake" } };
 

@@ -79,13 +79,13 @@ export function createIntake(options: IntakeOptions): Intake {
 
   function receiptOf(arrival: Arrival, prepared: Decided): Receipt {
     // The spread last, as in `outcomeOf` of deliveries.
-    if (prepared.kind === "row") return { row: prepared.row, refusal: null, form: "whole", ...arrival };
+    if (prepared.kind === "row") return { row: prepared.row, refusal: null, isPlain: false, ...arrival };
     const { rejection, reason, attributes: known } = prepared;
     return {
       ...arrival,
       row: evidenceRow(options, arrival, reason, known),
       refusal: { rejection, reason },
-      form: "whole",
+      isPlain: false,
     };
   }
 
@@ -105,8 +105,8 @@ export function createIntake(options: IntakeOptions): Intake {
           count(receipt, outcome?.kind === "duplicate");
           return [];
         }
-        if (receipt.form !== "plainest") return [refusedReceipt(receipt, outcome.reason)];
-        // Even the plainest row was refused: the table is at fault, not the message.
+        if (!receipt.isPlain) return [refusedReceipt(receipt, outcome.reason)];
+        // Even the plain row was refused: the table is at fault, not the message.
         refused.push(receipt.given);
         reason = outcome.reason;
         return [];
@@ -155,19 +155,10 @@ export function createIntake(options: IntakeOptions): Intake {
     await options.wait(delayMs, signal);
   }
 
-  /**
-   * A refused message becomes a dead row; if that is refused too, a plain row under the same key, and in the end the
-   * plain row that any table can hold.
-   */
+  /** A refused message becomes a dead row, and if that is refused too, a plain one under the same key. */
   function refusedReceipt(receipt: Receipt, why: string): Receipt {
-    const { refusal, row, form } = receipt;
-    if (refusal !== null) {
-      const plainest = plainEvidenceRow(options, receipt, refusal.reason);
-      const { idempotencyKey } = row;
-      if (form === "plain" || idempotencyKey === plainest.idempotencyKey)
-        return { ...receipt, row: plainest, form: "plainest" };
-      return { ...receipt, row: { ...plainest, idempotencyKey }, form: "plain" };
-    }
+    const { refusal, row } = receipt;
+    if (refusal !== null) return { ...receipt, row: plainEvidenceRow(options, receipt, refusal.reason), isPlain: true };
     const reason = `the database cannot hold this message: ${why}`;
     return {
       ...receipt,
@@ -214,8 +205,8 @@ interface Receipt extends Arrival {
   readonly row: NewInboxRow;
   /** Why the row is dead; null when it was accepted. */
   readonly refusal: { readonly rejection: Rejection; readonly reason: string } | null;
-  /** `plain`: without headers, and the body as base64. `plainest`: also with a key that needs nothing of the body. */
-  readonly form: "whole" | "plain" | "plainest";
+  /** Whether the row has no headers, and the body as base64. */
+  readonly isPlain: boolean;
 }
 
 type Decided = Exclude<Prepared, { readonly kind: "unavailable" }>;
@@ -327,19 +318,17 @@ function evidenceRow(options: IntakeOptions, arrival: Arrival, reason: string, k
 
 /**
  * A dead row that any inbox table can hold, even with a payload column of type json: the body as base64 in a JSON
- * string, and nothing else from outside.
+ * string, and nothing else from outside but the key.
  *
  * @param reason why the message is dead; redacted here
  */
-function plainEvidenceRow(options: IntakeOptions, arrival: Arrival, reason: string): NewInboxRow {
-  const { body, headers, properties } = arrival.message;
-  const input = { body, document: NO_DOCUMENT, headers, properties };
+function plainEvidenceRow(options: IntakeOptions, receipt: Receipt, reason: string): NewInboxRow {
   return {
-    ...deadFrame(options, arrival),
-    idempotencyKey: evidenceAttributes(options.attributes, input).idempotencyKey,
+    ...deadFrame(options, receipt),
+    idempotencyKey: receipt.row.idempotencyKey,
     eventType: null,
     aggregateId: null,
-    payload: JSON.stringify(body.toString("base64")),
+    payload: JSON.stringify(receipt.message.body.toString("base64")),
     headers: {},
     lastError: options.redact(`${reason}; ${IN_BASE64}, the headers are left out`),
   };

@@ -1,21 +1,15 @@
 import { errorText, StoreError } from "../../model/errors.ts";
-import type { InsertResult, NewInboxRow } from "../../model/rows.ts";
+import type { ClaimedRow, InsertResult, NewInboxRow } from "../../model/rows.ts";
 import type { Log } from "../../ports/runtime.ts";
-import type { InboxStore } from "../../ports/store.ts";
+import type { InboxStore, ReceiptClaim, RelayRules } from "../../ports/store.ts";
 
 export interface ReceiptBatcherLimits {
-  /** Most concurrent inserts. */
-  readonly maxInFlight: number;
-  /** Most concurrent inserts while the oldest takes longer than `stuckAfterMs`. */
+  /** Most concurrent inserts, while the oldest takes longer than `stuckAfterMs`. */
   readonly maxInFlightWhenStuck: number;
   /** Most rows of one insert. */
   readonly maxRows: number;
   /** Most bytes of one insert; a single larger row goes alone. */
   readonly maxBytes: number;
-  /** Rows that start an insert before the running one has ended; fewer wait for its end. */
-  readonly besideRows: number;
-  /** The same in bytes. */
-  readonly besideBytes: number;
   /** Age in ms at which an insert counts as stuck and others stop waiting for it. */
   readonly stuckAfterMs: number;
   /** Most bytes waiting for an insert; beyond that a receipt is refused at once. */
@@ -23,20 +17,15 @@ export interface ReceiptBatcherLimits {
 }
 
 interface ReceiptBatcherOptions extends ReceiptBatcherLimits {
-  /** Whether one insert at a time is enough, unless it is stuck: two would halve the batches. */
-  readonly isSerial: () => boolean;
   /** Called after the commit of an insert, with its rows and an outcome for each. */
   readonly onStored: (rows: readonly NewInboxRow[], outcomes: readonly InsertResult[]) => void;
 }
 
 const MIB = 1024 * 1024;
 const DEFAULT_LIMITS: ReceiptBatcherLimits = {
-  maxInFlight: 2,
   maxInFlightWhenStuck: 4,
   maxRows: 500,
   maxBytes: 8 * MIB,
-  besideRows: 8,
-  besideBytes: MIB / 16,
   stuckAfterMs: 50,
   maxWaitingBytes: 64 * MIB,
 };
@@ -67,13 +56,12 @@ interface Caller {
 /**
  * Group commit: receipts that arrive during an insert share the next insert and its commit. While no insert runs, a
  * receipt is sent at the end of the event loop's turn, with all others read in that turn. Batches grow with the load: a
- * second insert starts before the first has ended only if it is worth its commit, or if the first is stuck.
+ * second insert starts before the first has ended only if the first is stuck.
  */
 export class ReceiptBatcher {
   readonly #store: BatcherStore;
   readonly #log: Log;
   readonly #limits: ReceiptBatcherLimits;
-  readonly #isSerial: ReceiptBatcherOptions["isSerial"];
   readonly #onStored: ReceiptBatcherOptions["onStored"];
   /** Waiting batches, oldest first; only the last one grows. */
   readonly #waiting: Batch[] = [];
@@ -98,11 +86,10 @@ export class ReceiptBatcher {
   };
 
   constructor(store: BatcherStore, log: Log, options: Partial<ReceiptBatcherOptions> = {}) {
-    const { isSerial = () => false, onStored = () => {}, ...limits } = options;
+    const { onStored = () => {}, ...limits } = options;
     this.#store = store;
     this.#log = log;
     this.#limits = { ...DEFAULT_LIMITS, ...limits };
-    this.#isSerial = isSerial;
     this.#onStored = onStored;
   }
 
@@ -177,9 +164,8 @@ export class ReceiptBatcher {
 
   #scheduleFlush(): void {
     if (this.#flushScheduled) return;
-    const [batch] = this.#waiting;
-    // The timer runs, so the answer is the same as before. An immediate per receipt is measurable under load.
-    if (this.#stuckTimer !== undefined && batch !== undefined && !this.#isWorthIt(batch)) return;
+    // The timer sends it. An immediate per receipt is measurable under load.
+    if (this.#stuckTimer !== undefined) return;
     if (this.#running.length >= this.#limits.maxInFlightWhenStuck) return;
     this.#flushScheduled = true;
     setImmediate(this.#flush);
@@ -189,16 +175,16 @@ export class ReceiptBatcher {
     this.#flushScheduled = false;
     for (;;) {
       const [batch] = this.#waiting;
-      if (batch === undefined || !this.#mayLeave(batch)) return;
+      if (batch === undefined || !this.#mayLeave()) return;
       this.#send(batch);
     }
   }
 
   /** Whether the oldest batch starts now. Otherwise it starts when an insert ends, or when the oldest is stuck. */
-  #mayLeave(batch: Batch): boolean {
+  #mayLeave(): boolean {
     const { maxInFlightWhenStuck, stuckAfterMs } = this.#limits;
     const inFlight = this.#running.length;
-    if (inFlight === 0 || this.#isWorthIt(batch)) return true;
+    if (inFlight === 0) return true;
     if (inFlight >= maxInFlightWhenStuck) return false;
     const [startedAt = 0] = this.#running;
     const leftMs = startedAt + stuckAfterMs - performance.now();
@@ -212,13 +198,6 @@ export class ReceiptBatcher {
 
   #takesMore({ request, rows }: Batch): boolean {
     return request === undefined && rows.length < this.#limits.maxRows;
-  }
-
-  /** Whether the batch is worth a concurrent insert; one with another behind it no longer grows. */
-  #isWorthIt({ rows, bytes }: Batch): boolean {
-    const { maxInFlight, besideRows, besideBytes } = this.#limits;
-    if (this.#running.length >= (this.#isSerial() ? 1 : maxInFlight)) return false;
-    return this.#waiting.length > 1 || rows.length >= besideRows || bytes >= besideBytes;
   }
 
   #send(batch: Batch): void {
@@ -274,5 +253,38 @@ export class ReceiptBatcher {
     const reason = error instanceof StoreError ? error.message : errorText(error);
     const code = error instanceof StoreError ? error.code : "unexpected";
     this.#log.error({ rows: batch.rows.length, code, reason }, "received messages could not be stored");
+  }
+}
+
+/** The work of other roles that a receipt does in the same statement, if its process has these roles. */
+export interface ReceiptWork {
+  /** Of the relay; undefined without one. */
+  relay: RelayRules | undefined;
+  /** A claim of at most this number of rows; undefined if the poller has no room, or there is none. */
+  claim: (rows: number) => ReceiptClaim | undefined;
+}
+
+/**
+ * Stores received rows. In a process that relays, the same statement relays the rows that wait for nothing, and
+ * claims as many of them as the poller of the process has room for.
+ *
+ * @returns the outcome of each row, in the order given, after the commit
+ * @throws StoreError
+ */
+export async function storeReceived(
+  inbox: Pick<InboxStore, "insert" | "insertRelayed">,
+  { relay, claim }: ReceiptWork,
+  rows: readonly NewInboxRow[],
+): Promise<readonly InsertResult[]> {
+  const { insertRelayed } = inbox;
+  if (relay === undefined || insertRelayed === undefined) return await inbox.insert(rows);
+  const claiming = claim(rows.length);
+  let claimed: readonly ClaimedRow[] = [];
+  try {
+    const stored = await insertRelayed(rows, relay, claiming?.request);
+    claimed = stored.claimed;
+    return stored.outcomes;
+  } finally {
+    claiming?.end(claimed);
   }
 }

@@ -5,7 +5,6 @@ import { CORRELATION_HEADER } from "../../core/receipt/attributes.ts";
 import { hasExpressions } from "../../core/receipt/expressions.ts";
 import { parseJsonPath } from "../../core/receipt/jsonPath.ts";
 import { parseListPath } from "../../core/receipt/requestBatch.ts";
-import { trustsContentType } from "../batch.ts";
 import { ERRORS, tooManyMessage } from "../exchange.ts";
 import { type Answer, error, header, json, RETRY_AFTER, type RouteDescription, STORAGE_FAILED } from "./answers.ts";
 import { object, TEXT } from "./schemas.ts";
@@ -90,6 +89,15 @@ function keyText(
     ...(cloudEvents === true ? ["the `id` of the event"] : []),
   ];
   return `The idempotency key is ${places.join(", else ")}: a second message with the same one is a duplicate.`;
+}
+
+/**
+ * Whether `Content-Type` may say what a request holds. Not if a signature leaves it out: anyone could resend a recorded
+ * request as another one.
+ */
+export function trustsContentType({ auth }: Pick<DescribedSource, "auth">): boolean {
+  if (auth?.kind === "hmac") return /\{\{\s*headers\.content-type\s*\}\}/i.test(auth.signedText ?? "");
+  return auth?.kind !== "provider";
 }
 
 const takesBatches = (source: DescribedSource): boolean => source.batch.path !== undefined || trustsContentType(source);

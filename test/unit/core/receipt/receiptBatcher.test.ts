@@ -40,34 +40,19 @@ describe("the receipt batcher", () => {
     expect(sizes(store)).toEqual([3]);
   });
 
-  test("gathers what comes while all inserts run, and sends it when one is done", async () => {
-    const { store, batcher } = setup({ maxInFlight: 1, stuckAfterMs: 60_000 });
+  test("gathers what comes during an insert, and sends it when that is done", async () => {
+    const { store, batcher } = setup({ stuckAfterMs: 60_000 });
     const release = store.hold();
     const first = batcher.add(row("first"));
     await eventually(() => expect(sizes(store)).toEqual([1]));
     const rest = Promise.all(keys(10).map((key) => batcher.add(row(key))));
-    release();
-    await Promise.all([first, rest]);
-    expect(sizes(store)).toEqual([1, 10]);
-  });
-
-  test("gathers what comes during an insert if one at a time is enough, however much it is", async () => {
-    const store = new MemoryInbox();
-    const { log } = recordingLog();
-    const batcher = new ReceiptBatcher(store, log, { besideRows: 2, stuckAfterMs: 60_000, isSerial: () => true });
-    const release = store.hold();
-    const first = batcher.add(row("first"));
-    await eventually(() => expect(sizes(store)).toEqual([1]));
-    const rest = Promise.all(keys(10).map((key) => batcher.add(row(key))));
-    await settle();
-    expect(sizes(store)).toEqual([1]);
     release();
     await Promise.all([first, rest]);
     expect(sizes(store)).toEqual([1, 10]);
   });
 
   test("sends the next insert before it answers for the last one", async () => {
-    const { store, batcher } = setup({ maxInFlight: 1, stuckAfterMs: 60_000 });
+    const { store, batcher } = setup({ stuckAfterMs: 60_000 });
     const release = store.hold();
     const sizesAtAnswer: number[][] = [];
     const first = batcher.add(row("first")).then(() => sizesAtAnswer.push(sizes(store)));
@@ -78,38 +63,8 @@ describe("the receipt batcher", () => {
     expect(sizesAtAnswer).toEqual([[1, 1]]);
   });
 
-  test.each([
-    ["many rows", 3, "{}"],
-    ["many bytes", 1, "x".repeat(5000)],
-  ])("starts an insert of %s beside one that runs", async (_, count, payload) => {
-    const { store, batcher } = setup({ besideRows: 3, besideBytes: 5000, stuckAfterMs: 60_000 });
-    const release = store.hold();
-    const first = batcher.add(row("first"));
-    await eventually(() => expect(sizes(store)).toEqual([1]));
-    const rest = Promise.all(keys(count).map((key) => batcher.add(row(key, payload))));
-    await eventually(() => expect(sizes(store)).toEqual([1, count]));
-    release();
-    await Promise.all([first, rest]);
-  });
-
-  test.each([
-    [7, [1]],
-    [8, [1, 8]],
-  ])("%d rows by default start inserts of %j while another runs", async (rows, expected) => {
-    const { store, batcher } = setup({ stuckAfterMs: 60_000 });
-    const release = store.hold();
-    const first = batcher.add(row("first"));
-    await eventually(() => expect(sizes(store)).toEqual([1]));
-    const rest = Promise.all(keys(rows).map((key) => batcher.add(row(key))));
-    await settle();
-    expect(sizes(store)).toEqual(expected);
-    release();
-    await Promise.all([first, rest]);
-    expect(sizes(store)).toEqual([1, rows]);
-  });
-
   test("few rows do not wait for ever for inserts that hang, and no more than the given number hang", async () => {
-    const { store, batcher } = setup({ maxInFlight: 1, maxInFlightWhenStuck: 3, stuckAfterMs: 20 });
+    const { store, batcher } = setup({ maxInFlightWhenStuck: 3, stuckAfterMs: 20 });
     const release = store.hold();
     const all: Promise<unknown>[] = [];
     for (const expected of [[1], [1, 1], [1, 1, 1]]) {
@@ -124,15 +79,16 @@ describe("the receipt batcher", () => {
     expect(sizes(store)).toEqual([1, 1, 1, 2]);
   });
 
-  test("runs no more than the given number of inserts at a time", async () => {
-    const { store, batcher } = setup({ maxInFlight: 2, maxRows: 2, stuckAfterMs: 60_000 });
+  test("what waits for inserts that end in time leaves with the end of one, not with the time", async () => {
+    const { store, batcher } = setup({ stuckAfterMs: 60_000 });
     const release = store.hold();
-    const all = Promise.all(keys(7).map((key) => batcher.add(row(key))));
-    await eventually(() => expect(store.calls.length).toBeGreaterThan(0));
-    expect(sizes(store)).toEqual([2, 2]);
+    const first = batcher.add(row("first"));
+    await eventually(() => expect(sizes(store)).toEqual([1]));
+    const second = batcher.add(row("second"));
+    await settle();
+    expect(sizes(store)).toEqual([1]);
     release();
-    await all;
-    expect(sizes(store)).toEqual([2, 2, 2, 1]);
+    await Promise.all([first, second]);
   });
 
   test("keeps to the byte limit of an insert, and lets a single larger row go alone", async () => {
@@ -147,7 +103,7 @@ describe("the receipt batcher", () => {
   });
 
   test("refuses at once what would wait beyond the byte budget, and takes rows again when the queue is sent", async () => {
-    const { store, batcher } = setup({ maxInFlight: 1, maxWaitingBytes: 10_000, stuckAfterMs: 60_000 });
+    const { store, batcher } = setup({ maxWaitingBytes: 10_000, stuckAfterMs: 60_000 });
     const release = store.hold();
     const running = batcher.add(row("running"));
     await eventually(() => expect(store.calls).toHaveLength(1));
@@ -195,7 +151,7 @@ describe("the receipt batcher", () => {
 
 describe("the rows of one request", () => {
   test("are one insert, whatever its size and whatever else waits", async () => {
-    const { store, batcher } = setup({ maxInFlight: 1, maxInFlightWhenStuck: 1, maxRows: 2, maxBytes: 10 });
+    const { store, batcher } = setup({ maxInFlightWhenStuck: 1, maxRows: 2, maxBytes: 10 });
     const release = store.hold();
     const before = batcher.add(row("before"));
     await eventually(() => expect(store.calls).toHaveLength(1));
@@ -213,7 +169,7 @@ describe("the rows of one request", () => {
   });
 
   test("are refused together where too much waits, and while nothing does are taken at any size", async () => {
-    const { store, batcher } = setup({ maxInFlight: 1, maxInFlightWhenStuck: 1, maxWaitingBytes: 3000 });
+    const { store, batcher } = setup({ maxInFlightWhenStuck: 1, maxWaitingBytes: 3000 });
     const release = store.hold();
     const first = batcher.addRequest(
       keys(5).map((key) => row(key)),
@@ -245,7 +201,7 @@ describe("closing the receipt batcher", () => {
   });
 
   test("waits for everything that was taken and refuses the rest", async () => {
-    const { store, batcher } = setup({ maxInFlight: 1, maxRows: 1, stuckAfterMs: 60_000 });
+    const { store, batcher } = setup({ maxRows: 1, stuckAfterMs: 60_000 });
     const release = store.hold();
     const taken = Promise.all(keys(3).map((key) => batcher.add(row(key))));
     let closed = false;

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { type ReceiptWork, storeReceived } from "../../../../src/core/receipt/storing.ts";
+import { type ReceiptWork, storeReceived } from "../../../../src/core/receipt/receiptBatcher.ts";
 import type { ClaimedRow, NewInboxRow } from "../../../../src/model/rows.ts";
 import type { ClaimRequest, RelayRules } from "../../../../src/ports/store.ts";
 
