@@ -31,9 +31,9 @@ const START_BACKOFF_MS = 1000;
  *
  * Every expression ends: by its own limits (`core/transform`) or, in a built-in function that checks no limit, with its
  * worker, which is killed when it is overdue and ends itself when its memory is full. The evaluation that ran fails;
- * what waited behind it runs elsewhere, for the replacement starts before the kill. The lane that did this, or that
- * took all of its time, rests for as long, and is then served apart for some seconds: by a worker of its own, one
- * evaluation at a time. So a sender of hostile payloads holds up other lanes once in a while, not with each of them.
+ * what waited behind it runs elsewhere. The lane that did this, or that took all of its time, rests for as long, and is
+ * then served apart for some seconds: by a worker of its own, one evaluation at a time. So a sender of hostile payloads
+ * holds up other lanes once in a while, not with each of them.
  */
 export class EvaluatorPool implements Evaluator {
   readonly #options: EvaluatorPoolOptions;
@@ -41,8 +41,6 @@ export class EvaluatorPool implements Evaluator {
   readonly #workers = new Set<EvaluationWorker>();
   /** For the lanes that are served apart. */
   #apart: EvaluationWorker | undefined;
-  /** With an evaluation that is late: they get nothing more. */
-  readonly #leaving = new Set<EvaluationWorker>();
   readonly #startWaits = new Set<{ readonly resolve: () => void; readonly reject: (error: Error) => void }>();
   #startFailure: { readonly error: Error; readonly until: number } | undefined;
   #unsettled = 0;
@@ -108,7 +106,7 @@ export class EvaluatorPool implements Evaluator {
   }
 
   #everyWorker(): readonly EvaluationWorker[] {
-    return [...this.#workers, ...(this.#apart === undefined ? [] : [this.#apart]), ...this.#leaving];
+    return this.#apart === undefined ? [...this.#workers] : [...this.#workers, this.#apart];
   }
 
   #scheduleDispatch(): void {
@@ -144,7 +142,6 @@ export class EvaluatorPool implements Evaluator {
     clearTimeout(this.#timer);
     const apartUntil = this.#lanes.apartUntil(now);
     if (apartUntil === undefined && this.#apart?.count === 0) {
-      this.#leaving.add(this.#apart);
       this.#apart.retire();
       this.#apart = undefined;
     }
@@ -181,12 +178,7 @@ export class EvaluatorPool implements Evaluator {
       },
       onReply: (job, reply) => this.#replied(job, reply),
       onReturned: (jobs) => this.#lanes.putBack(jobs),
-      onProgress: () => {
-        // It has ended what was late, and there is another one in its place.
-        if (this.#leaving.has(worker) && worker.count === 0) worker.retire();
-        this.#scheduleDispatch();
-      },
-      onLate: () => this.#late(worker),
+      onProgress: () => this.#scheduleDispatch(),
       onEnd: (end) => this.#ended(worker, end),
     });
     return worker;
@@ -198,19 +190,10 @@ export class EvaluatorPool implements Evaluator {
     job.settle(reply);
   }
 
-  #late(worker: EvaluationWorker): void {
-    const { running } = worker;
-    if (running !== undefined) this.#lanes.offended(running.lane, worker.runningMs, performance.now());
-    this.#lanes.putBack(worker.recall());
-    this.#dismiss(worker);
-    this.#leaving.add(worker);
-    this.#fillUp();
-    this.#scheduleDispatch();
-  }
-
   #ended(worker: EvaluationWorker, end: WorkerEnd): void {
     const { unanswered, running, isOverdue, isRetired, runningMs } = worker;
-    this.#dismiss(worker);
+    this.#workers.delete(worker);
+    if (this.#apart === worker) this.#apart = undefined;
     if (this.#closed !== undefined || isRetired) return;
     const lane = running?.lane.name;
     this.#options.log?.warn(
@@ -249,12 +232,6 @@ export class EvaluatorPool implements Evaluator {
       job.charged = 0;
       this.#lanes.putBack([job]);
     }
-  }
-
-  #dismiss(worker: EvaluationWorker): void {
-    this.#workers.delete(worker);
-    this.#leaving.delete(worker);
-    if (this.#apart === worker) this.#apart = undefined;
   }
 
   #startFailed(reason: string): void {
@@ -319,7 +296,7 @@ const OVERHEAD_MB = 70;
 const MOST_WORKERS = 4;
 /** For the lanes that are served apart: one more worker, as large as the others. */
 const WORKERS_APART = 1;
-/** The process itself under load (150 to 250 MiB), and a worker that starts before its predecessor ends (55 MiB). */
+/** The process itself under load (150 to 250 MiB), and some room. */
 const OWN_MB = 300;
 const MEBIBYTE = 1024 * 1024;
 

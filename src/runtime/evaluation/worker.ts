@@ -18,8 +18,6 @@ interface EvaluationWorkerOptions {
   readonly onReturned: (jobs: readonly EvaluationJob[]) => void;
   /** Replies have come, and there may be room for more. */
   readonly onProgress: () => void;
-  /** An evaluation has exceeded its `timeoutMs` by half of `graceMs`: what waits behind it should run elsewhere. */
-  readonly onLate: () => void;
   /** The process is gone, and every report of it is handled; what it had is in `unanswered`. Called once. */
   readonly onEnd: (end: WorkerEnd) => void;
 }
@@ -67,7 +65,6 @@ export class EvaluationWorker {
   /** What its evaluations are expected to take together, in ms. */
   expectedMs = 0;
   #isKilled = false;
-  #isLate = false;
   #spawnError: unknown;
   /** The end of what it wrote to standard error, for a worker that does not start. */
   #lastWords = "";
@@ -163,12 +160,6 @@ export class EvaluationWorker {
     this.#scheduleCheck();
   }
 
-  /** Takes away all but the running evaluation. The result of one that runs or has run all the same is dropped. */
-  recall(): readonly EvaluationJob[] {
-    const [, ...others] = this.#posted.keys();
-    return this.#remove(others);
-  }
-
   /** Whether it keeps this process alive; while it starts, and from its kill on, it does. */
   keepAlive(wanted: boolean): void {
     const { channel, stderr } = this.#child;
@@ -244,7 +235,7 @@ export class EvaluationWorker {
     }
   }
 
-  /** Checks it when the running evaluation would be late; a check that comes too early schedules the next one. */
+  /** Checks it when the running evaluation would be overdue; a check that comes too early schedules the next one. */
   #scheduleCheck(): void {
     if (this.#posted.size === 0) {
       clearTimeout(this.#check);
@@ -252,7 +243,7 @@ export class EvaluationWorker {
       return;
     }
     const now = performance.now();
-    const checkAt = Math.min(this.#isLate ? this.#overdueAt() : this.#lateAt(), now + MAX_CHECK_MS);
+    const checkAt = Math.min(this.#overdueAt(), now + MAX_CHECK_MS);
     if (this.#check !== undefined && this.#checkAt <= checkAt) return;
     clearTimeout(this.#check);
     this.#checkAt = checkAt;
@@ -263,21 +254,12 @@ export class EvaluationWorker {
 
   #checkTime(): void {
     this.#check = undefined;
-    const now = performance.now();
-    if (this.#posted.size > 0 && now >= this.#overdueAt()) {
+    if (this.#posted.size > 0 && performance.now() >= this.#overdueAt()) {
       this.isOverdue = true;
       this.#kill();
       return;
     }
-    if (!this.#isLate && this.#posted.size > 0 && now >= this.#lateAt()) {
-      this.#isLate = true;
-      this.#options.onLate();
-    }
     this.#scheduleCheck();
-  }
-
-  #lateAt(): number {
-    return this.#overdueAt() - this.#options.graceMs / 2;
   }
 
   #overdueAt(): number {
