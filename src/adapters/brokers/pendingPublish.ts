@@ -104,7 +104,10 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
 
   delete(member: M): void {
     if (!this.members.delete(member)) return;
-    if (this.members.size === 0) this.#disarm();
+    if (this.members.size === 0) {
+      clearTimeout(this.#timer);
+      this.#timer = undefined;
+    }
     const group = this.#bySignal.get(member.signal);
     if (group === undefined) return;
     group.members -= 1;
@@ -142,11 +145,6 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
     if (deadline === Number.POSITIVE_INFINITY) return;
     const delay = Math.min(Math.ceil(Math.max(0, deadline - performance.now())), MAX_TIMER_MS);
     this.#timer = setTimeout(() => this.#expire(), delay);
-  }
-
-  #disarm(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
   }
 
   #expire(): void {

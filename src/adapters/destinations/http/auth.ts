@@ -5,6 +5,7 @@ import { httpHeaderOctets, parsedJson } from "../../../model/text.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { TimeoutError, withTimeout } from "../../../time/wait.ts";
+import type { Credentials } from "./delivery.ts";
 import { httpError, publishErrorOf, retryAfterMs } from "./errors.ts";
 import type { HttpDestinationAuth } from "./schema.ts";
 import type { RequestHeader } from "./signing.ts";
@@ -50,7 +51,7 @@ function fixedHeader(name: string, secret: Secret, secrets: Pick<SecretMasker, "
 }
 
 /** @param current gives that of the configuration, whose file may change */
-function configured(current: () => Credential): Credentials {
+function configured(current: () => RequestHeader): Credentials {
   return {
     current,
     fetch: async () => current(),
@@ -77,19 +78,6 @@ export function headerValue(name: string, value: string): string {
   );
 }
 
-/** What a request authenticates with. */
-export type Credential = RequestHeader;
-
-export interface Credentials {
-  /** The credential to send now; undefined when one must be fetched first. */
-  current(): Credential | undefined;
-  /** Fetches a credential; callers share one request. Rejects with PublishError `token`. */
-  fetch(): Promise<Credential>;
-  /** Call it on a 401 to this credential. Returns whether another one can be fetched. */
-  refused(credential: Credential): boolean;
-  close(): Promise<void>;
-}
-
 interface CredentialsEnvironment {
   readonly clock: Clock;
   readonly transport: Transport;
@@ -113,7 +101,7 @@ const MAX_ANSWER_BYTES = 65_536;
 const MASKED_TOKENS = 4;
 
 interface Token {
-  readonly credential: Credential;
+  readonly credential: RequestHeader;
   /** Clock.monotonic(): renew in the background from here on. */
   renewAt: number;
   readonly expiresAt: number;
@@ -133,7 +121,7 @@ class TokenCredentials implements Credentials {
   readonly #pool: Dispatcher;
   readonly #closing = new AbortController();
   #token: Token | undefined;
-  #request: Promise<Credential> | undefined;
+  #request: Promise<RequestHeader> | undefined;
   /** Functions that unmask a token, for the last {@link MASKED_TOKENS} of them. */
   readonly #forget: (() => void)[] = [];
 
@@ -149,7 +137,7 @@ class TokenCredentials implements Credentials {
     this.#pool = environment.transport.open(this.#url, 1);
   }
 
-  current(): Credential | undefined {
+  current(): RequestHeader | undefined {
     const now = this.#environment.clock.monotonic();
     const token = this.#token;
     if (token === undefined || now >= token.expiresAt) return undefined;
@@ -161,14 +149,14 @@ class TokenCredentials implements Credentials {
     return token.credential;
   }
 
-  fetch(): Promise<Credential> {
+  fetch(): Promise<RequestHeader> {
     this.#request ??= this.#renew().finally(() => {
       this.#request = undefined;
     });
     return this.#request;
   }
 
-  refused(sent: Credential): boolean {
+  refused(sent: RequestHeader): boolean {
     // Rows refused with an older token must not discard its successor.
     if (this.#token?.credential === sent) this.#token = undefined;
     return true;
@@ -179,7 +167,7 @@ class TokenCredentials implements Credentials {
     await this.#pool.destroy();
   }
 
-  async #renew(): Promise<Credential> {
+  async #renew(): Promise<RequestHeader> {
     const { clock, timeoutMs } = this.#environment;
     const asked = clock.monotonic();
     try {

@@ -1,4 +1,4 @@
-import type { Dispatcher } from "undici";
+import { Client, type Dispatcher } from "undici";
 import { PublishError } from "../../../model/errors.ts";
 import type { Headers } from "../../../model/rows.ts";
 import { encodedHeaderName, encodedHeaderValue, HTTP_HEADER_NAME, httpHeaderOctets } from "../../../model/text.ts";
@@ -7,10 +7,20 @@ import type { Metrics } from "../../../ports/metrics.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { InFlight, type InFlightMember } from "../../brokers/pendingPublish.ts";
-import type { Credential, Credentials } from "./auth.ts";
 import { httpError, publishErrorOf, retryAfterMs, statusCode } from "./errors.ts";
 import { type HttpDestinationConfig, requestUrl } from "./schema.ts";
 import type { RequestHeader, Signer } from "./signing.ts";
+
+/** What requests authenticate with. */
+export interface Credentials {
+  /** The credential to send now; undefined when one must be fetched first. */
+  current(): RequestHeader | undefined;
+  /** Fetches a credential; callers share one request. Rejects with PublishError `token`. */
+  fetch(): Promise<RequestHeader>;
+  /** Call it on a 401 to this credential. Returns whether another one can be fetched. */
+  refused(credential: RequestHeader): boolean;
+  close(): Promise<void>;
+}
 
 /** What all publishes of one destination share. */
 export interface Channel {
@@ -106,7 +116,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   readonly #reject: (error: unknown) => void;
   #settled = false;
   #phase: "waiting for a token" | "waiting for a connection" | "waiting for the answer" = "waiting for a connection";
-  #credential: Credential | null = null;
+  #credential: RequestHeader | null = null;
   #renewed = false;
   #exchange: Exchange | null = null;
 
@@ -153,7 +163,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   }
 
   #tellOfCut(): void {
-    if (this.#isAccepted()) this.#channel.onAnswerEnd(false);
+    if (isSuccess(this.#status, this.#channel)) this.#channel.onAnswerEnd(false);
   }
 
   /** Fails the publish, unless it has ended, and always ends its exchange. */
@@ -161,7 +171,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     // A status that arrived in time says more than the timeout of its body.
     this.#rejectOnce(this.#isRefused() && !this.signal.aborted ? this.#statusError() : error);
     this.#exchange?.controller.abort(CUT_OFF);
-    this.#leave();
+    this.#channel.inFlight.delete(this);
   }
 
   #start(): void {
@@ -176,12 +186,12 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
       (fetched) => this.#send(fetched),
       (error) => {
         this.#rejectOnce(error);
-        this.#leave();
+        this.#channel.inFlight.delete(this);
       },
     );
   }
 
-  #send(credential: Credential | null): void {
+  #send(credential: RequestHeader | null): void {
     // A waiter that timed out leaves; the token request continues for the others.
     if (this.#settled) return;
     this.#credential = credential;
@@ -195,7 +205,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
       pool.dispatch({ method, origin, path, headers: requestHeaders(headers, own), body }, this);
     } catch (error) {
       this.#rejectOnce(error);
-      this.#leave();
+      this.#channel.inFlight.delete(this);
     }
   }
 
@@ -237,7 +247,9 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
     const exchange = this.#exchange;
     if (exchange === null) return;
-    const missing = this.#readBytes() - exchange.bodyBytes;
+    const { maxErrorBodyBytes } = this.#channel;
+    // Of an error's body the part that is kept, and one byte that shows whether there is more.
+    const missing = (maxErrorBodyBytes === 0 ? 0 : maxErrorBodyBytes + 1) - exchange.bodyBytes;
     exchange.bodyBytes += chunk.length;
     if (!this.#settled && this.#hasResults()) {
       exchange.body.push(chunk);
@@ -256,7 +268,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     if (this.#exchange !== null) {
       this.#exchange.complete = true;
       if (this.#hasResults()) this.#resolveOnce(Buffer.concat(this.#exchange.body).toString("utf8"));
-      if (this.#isAccepted()) this.#channel.onAnswerEnd(true);
+      if (isSuccess(this.#status, this.#channel)) this.#channel.onAnswerEnd(true);
     }
     this.#exchangeEnded(undefined);
   }
@@ -279,25 +291,21 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
       this.#rejectOnce(this.#isRefused() ? this.#statusError() : publishErrorOf(name, error));
     }
     this.#exchange = null;
-    this.#leave();
+    this.#channel.inFlight.delete(this);
   }
 
   /** Whether the statuses of the messages are in the body. */
   #hasResults(): boolean {
-    return this.#channel.readsResults && this.#exchange?.status === 207;
+    return this.#channel.readsResults && this.#status === 207;
   }
 
-  #isAccepted(): boolean {
-    return this.#isAnswered() && !this.#isRefused();
+  /** The final status; 0 until it has arrived. */
+  get #status(): number {
+    return this.#exchange?.status ?? 0;
   }
 
   #isRefused(): boolean {
-    return this.#isAnswered() && !isSuccess(this.#exchange?.status ?? 0, this.#channel);
-  }
-
-  /** Whether the final status has arrived. */
-  #isAnswered(): boolean {
-    return (this.#exchange?.status ?? 0) > 0;
+    return this.#status > 0 && !isSuccess(this.#status, this.#channel);
   }
 
   /** Whether a new token can be fetched: this one may have been revoked. */
@@ -308,7 +316,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
 
   #statusError(): PublishError {
     const { name, deadStatuses, clock } = this.#channel;
-    const status = this.#exchange?.status ?? 0;
+    const status = this.#status;
     const body = this.#errorBody();
     const answer = `${name} was answered ${status}${status < 400 ? ", a redirect, and none is followed" : ""}`;
     return httpError(statusCode(status), body === "" ? answer : `${answer}: ${body}`, {
@@ -316,12 +324,6 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
       isPermanent: deadStatuses.has(status),
       retryAfterMs: retryAfterMs(status, this.#exchange?.retryAfter, clock.now()),
     });
-  }
-
-  /** Bytes of an error's body to read: the part kept, and one byte that shows whether there is more. */
-  #readBytes(): number {
-    const { maxErrorBodyBytes } = this.#channel;
-    return maxErrorBodyBytes === 0 ? 0 : maxErrorBodyBytes + 1;
   }
 
   /** The start of the body without secrets, which receivers echo. Masked before it is cut: half a secret would pass. */
@@ -346,12 +348,8 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   #rejectOnce(error: unknown): void {
     if (this.#settled) return;
     this.#settled = true;
-    if (!this.#isAnswered() && error instanceof PublishError) this.#channel.metrics.httpPublishResponse("error");
+    if (this.#status === 0 && error instanceof PublishError) this.#channel.metrics.httpPublishResponse("error");
     this.#reject(error);
-  }
-
-  #leave(): void {
-    this.#channel.inFlight.delete(this);
   }
 }
 
@@ -441,7 +439,7 @@ function statusClass(status: number): "2xx" | "3xx" | "4xx" | "5xx" {
 
 /** A publish whose answer may outlast it. */
 interface SweptMember extends InFlightMember {
-  /** Called every {@link SWEEP_MS} or {@link CROWDED_SWEEP_MS}; may end the member. */
+  /** Called every {@link SWEEP_MS}; may end the member. */
   sweep(): void;
 }
 
@@ -450,24 +448,14 @@ interface SweptMember extends InFlightMember {
  * round trip and a delayed acknowledgement (40 ms) later, so nearly every connection is kept.
  */
 const SWEEP_MS = 250;
-/** The interval while a publish waits for a connection. */
-const CROWDED_SWEEP_MS = 50;
 
 /** The publishes in flight of an HTTP destination, with one timer for all sweeps. */
 export class SweptInFlight extends InFlight<SweptMember> {
-  readonly #connections: number;
   #sweepTimer: NodeJS.Timeout | undefined;
-  #sweepsSoon = false;
-
-  /** @param connections how many members have a connection; the others wait for one */
-  constructor(connections: number) {
-    super();
-    this.#connections = connections;
-  }
 
   override add(member: SweptMember): void {
     super.add(member);
-    if (this.#sweepTimer === undefined || (this.#isCrowded() && !this.#sweepsSoon)) this.#armSweep();
+    this.#sweepTimer ??= setTimeout(() => this.#sweep(), SWEEP_MS).unref();
   }
 
   override failAll(reason: unknown): void {
@@ -476,19 +464,47 @@ export class SweptInFlight extends InFlight<SweptMember> {
     this.#sweepTimer = undefined;
   }
 
-  #isCrowded(): boolean {
-    return this.members.size > this.#connections;
-  }
-
-  #armSweep(): void {
-    clearTimeout(this.#sweepTimer);
-    this.#sweepsSoon = this.#isCrowded();
-    this.#sweepTimer = setTimeout(() => this.#sweep(), this.#sweepsSoon ? CROWDED_SWEEP_MS : SWEEP_MS).unref();
-  }
-
   #sweep(): void {
-    this.#sweepTimer = undefined;
     for (const member of [...this.members]) member.sweep();
-    if (this.members.size > 0) this.#armSweep();
+    this.#sweepTimer = this.members.size === 0 ? undefined : setTimeout(() => this.#sweep(), SWEEP_MS).unref();
   }
+}
+
+/**
+ * A connection that is kept, and made anew after its end. A request is repeated on the new one if nothing of an answer
+ * came on a connection that had carried another before: most likely the receiver was ending it as idle.
+ */
+export function keptConnection(origin: URL, options: Client.Options): Client {
+  const client = new Client(origin, options);
+  const dispatch: Client["dispatch"] = client.dispatch.bind(client);
+  let isUsed = false;
+  client.on("disconnect", () => {
+    isUsed = false;
+  });
+  client.dispatch = (request, handler) => {
+    let isRepeatable: boolean | undefined;
+    // The pool has converted the handler to the client's older form.
+    const { onHeaders, onData, onComplete } = handler as Required<typeof handler>;
+    return dispatch(request, {
+      onConnect: (abort) => {
+        isRepeatable = isUsed;
+        isUsed = true;
+        handler.onConnect?.(abort);
+      },
+      onResponseStarted: () => {
+        isRepeatable = false;
+      },
+      onHeaders: onHeaders.bind(handler),
+      onData: onData.bind(handler),
+      onComplete: onComplete.bind(handler),
+      onError: (error) => {
+        const isLost = (isRepeatable ?? isUsed) && publishErrorOf("", error).code === "connection_lost";
+        if (!isLost) handler.onError?.(error);
+        else if (isRepeatable) client.dispatch(request, handler);
+        // Not sent: the client looks for the end of an idle connection first, and a reset fails what waits meanwhile.
+        else queueMicrotask(() => client.dispatch(request, handler));
+      },
+    });
+  };
+  return client;
 }

@@ -46,7 +46,7 @@ export function createHttpDestination(
   const credentials =
     auth === undefined ? null : createCredentials(auth, { clock, transport, timeoutMs: tokenTimeoutMs, secrets });
   const pool = transport.open(url, connections);
-  const inFlight = new SweptInFlight(connections);
+  const inFlight = new SweptInFlight();
   const name = `${method} ${url.origin}${withPlaceholders(url.pathname)}`;
   const channel: Channel = {
     pool,

@@ -2,9 +2,10 @@ import { type IncomingMessage, request as overHttp } from "node:http";
 import { request as overHttps } from "node:https";
 import type { Socket } from "node:net";
 import ipaddr from "ipaddr.js";
-import { buildConnector, Client, type Dispatcher, Pool } from "undici";
+import { buildConnector, type Dispatcher, Pool } from "undici";
 import { percentDecoded } from "../../../model/secret.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
+import { keptConnection } from "./delivery.ts";
 import { httpError, publishErrorOf } from "./errors.ts";
 import { type AddressPolicy, guardedConnector, type Lookup } from "./guard.ts";
 import type { HttpDestinationConfig } from "./schema.ts";
@@ -50,44 +51,6 @@ export function createTransport({ policy, timeoutMs, lookup, secrets, ...config 
       return new Pool(url.origin, { ...EXCHANGE, connections, connect: tunnelConnector(proxy, timeoutMs, tls) });
     },
   };
-}
-
-/**
- * A connection that is kept, and made anew after its end. A request is repeated on the new one if nothing of an answer
- * came on a connection that had carried another before: most likely the receiver was ending it as idle.
- */
-function keptConnection(origin: URL, options: Client.Options): Client {
-  const client = new Client(origin, options);
-  const dispatch: Client["dispatch"] = client.dispatch.bind(client);
-  let isUsed = false;
-  client.on("disconnect", () => {
-    isUsed = false;
-  });
-  // The pool has converted the handler to the client's older form.
-  client.dispatch = (request, handler) => {
-    let isRepeatable: boolean | undefined;
-    return dispatch(request, {
-      onConnect: (abort) => {
-        isRepeatable = isUsed;
-        isUsed = true;
-        handler.onConnect?.(abort);
-      },
-      onResponseStarted: () => {
-        isRepeatable = false;
-      },
-      onHeaders: (...answer) => handler.onHeaders?.(...answer) ?? true,
-      onData: (chunk) => handler.onData?.(chunk) ?? true,
-      onComplete: (trailers) => handler.onComplete?.(trailers),
-      onError: (error) => {
-        const isLost = (isRepeatable ?? isUsed) && publishErrorOf("", error).code === "connection_lost";
-        if (!isLost) handler.onError?.(error);
-        else if (isRepeatable) client.dispatch(request, handler);
-        // Not sent: the client looks for the end of an idle connection first, and a reset fails what waits meanwhile.
-        else queueMicrotask(() => client.dispatch(request, handler));
-      },
-    });
-  };
-  return client;
 }
 
 /** As Node's TLS takes them. */
