@@ -4,9 +4,8 @@ import { findAttributes, usableAttributes } from "../core/receipt/attributes.ts"
 import { readEvent } from "../core/receipt/cloudEvents.ts";
 import { createExpressions } from "../core/receipt/expressions.ts";
 import { JsonDocument } from "../core/receipt/jsonDocument.ts";
-import { DEFAULT_LIMITS } from "../core/transform/limits.ts";
 import { headersNotStored, receivedHeaders } from "../http/inbox.ts";
-import type { Evaluation, Evaluator } from "../ports/evaluator.ts";
+import { DEFAULT_LIMITS, type Evaluation, type Evaluator } from "../ports/evaluator.ts";
 import { attributePlanOf } from "../setup/sources.ts";
 
 /** What `svc transform test` gives an expression to work on. */

@@ -139,7 +139,7 @@ function receiveHandler(
 }
 
 /**
- * How the messages of a request to a source are written; undefined where it is one message.
+ * How the messages of a request to a source are written; undefined for a request that is one message.
  *
  * @throws Error when `batch.path` is not a path to a list
  */

@@ -28,3 +28,6 @@ export interface Evaluator {
   /** Ends everything; an evaluation that still runs or waits rejects. Safe to call twice. */
   close(): Promise<void>;
 }
+
+/** Of an expression without limits of its own, and those of a transform block by default. */
+export const DEFAULT_LIMITS = { timeoutMs: 100, maxDepth: 100 } as const;

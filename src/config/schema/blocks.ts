@@ -1,5 +1,5 @@
-import { DEFAULT_LIMITS } from "../../core/transform/limits.ts";
 import { block, boolean, integer, list, ms, section, text } from "../../model/schema.ts";
+import { DEFAULT_LIMITS } from "../../ports/evaluator.ts";
 /** Blocks and keys that several sections share (spec, "Transform block", "Header filter", "attributeHeaders"). */
 
 export const transformSchema = block("Transform block.", ["expression"], {

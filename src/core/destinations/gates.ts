@@ -201,7 +201,7 @@ export class DestinationGates {
     };
     const gate: DestinationGate = new DestinationGate({
       concurrency: concurrency < this.#options.concurrency ? concurrency : Infinity,
-      ramp: new Ramp(Math.min(concurrency, this.#options.concurrency)),
+      ramp: circuitBreaker && new Ramp(Math.min(concurrency, this.#options.concurrency)),
       perSecond: rateLimit?.perSecond,
       store,
       clock,
@@ -305,7 +305,7 @@ interface GateOptions {
   readonly rate: RateLimiter | undefined;
   readonly perSecond: number | undefined;
   readonly breaker: SharedBreaker | undefined;
-  readonly ramp: Ramp;
+  readonly ramp: Ramp | undefined;
   /** While it is available, deliveries wait for the first read of the shared state. */
   readonly store: Pick<DestinationStore, "isAvailable">;
   readonly clock: Clock;
@@ -369,7 +369,7 @@ class DestinationGate {
     if (this.#isClosed) return 0;
     if (breaker?.position === "probe") return this.#mayProbe ? 1 : 0;
     if (clock.monotonic() - this.#heldBackAt > HELD_BACK_MS) return undefined;
-    const slots = Math.min(concurrency, ramp.limit);
+    const slots = Math.min(concurrency, ramp?.limit ?? Infinity);
     const forSlots = slots === Infinity ? slots : Math.max(ROWS_PER_SLOT * slots, endedPerSecond() / 4);
     return Math.max(LEAST_ROWS, Math.ceil(Math.min(forSlots, perSecond / 2)));
   }
@@ -401,8 +401,8 @@ class DestinationGate {
     const { breaker, ramp } = this.#options;
     this.#inFlight -= 1;
     if (permit.closes === this.#closes) this.#sinceClose -= 1;
-    if (report.receiver === "healthy") ramp.succeeded();
-    else if (report.receiver === "failed") ramp.failed();
+    if (report.receiver === "healthy") ramp?.succeeded();
+    else if (report.receiver === "failed") ramp?.failed();
     if (!permit.isProbe) {
       breaker?.ended(report, permit.beganAt, row);
       return;
@@ -446,7 +446,7 @@ class DestinationGate {
     this.#sinceClose = 0;
     this.#closes += 1;
     this.#probed.clear();
-    this.#options.ramp.restart();
+    this.#options.ramp?.restart();
   }
 
   get #isClosed(): boolean {
@@ -461,7 +461,7 @@ class DestinationGate {
 
   get #hasFreeSlot(): boolean {
     const { concurrency, ramp } = this.#options;
-    return this.#inFlight < concurrency && this.#sinceClose < ramp.limit;
+    return this.#inFlight < concurrency && this.#sinceClose < (ramp?.limit ?? Infinity);
   }
 
   #begin(isProbe: boolean): Permit {

@@ -1,7 +1,6 @@
 import { errorText, isTransformFailure, type TransformErrorCode } from "../../model/errors.ts";
 import type { Headers } from "../../model/rows.ts";
-import type { Evaluator } from "../../ports/evaluator.ts";
-import { DEFAULT_LIMITS } from "../transform/limits.ts";
+import { DEFAULT_LIMITS, type Evaluator } from "../../ports/evaluator.ts";
 import { type FoundAttributes, findHeader, storedKey } from "./attributes.ts";
 import { hourlyWarning, type WarningTools } from "./hourly.ts";
 

@@ -75,7 +75,20 @@ export class ReceiptBatcher {
   #onDrained: (() => void) | undefined;
   /** Fires when the oldest running insert counts as stuck. */
   #stuckTimer: NodeJS.Timeout | undefined;
-  readonly #flush = (): void => this.#sendWaiting();
+  readonly #sendWaiting = (): void => {
+    this.#flushScheduled = false;
+    for (;;) {
+      const [batch] = this.#waiting;
+      if (batch === undefined || !this.#mayLeave()) return;
+      clearTimeout(this.#stuckTimer);
+      this.#stuckTimer = undefined;
+      this.#waiting.shift();
+      this.#waitingBytes -= batch.bytes;
+      const startedAt = performance.now();
+      this.#running.push(startedAt);
+      void this.#insert(batch, startedAt);
+    }
+  };
   readonly #answer = ({ callers }: Batch, inserted: Inserted): void => {
     callers.forEach(({ resolve, reject }, n) => {
       if ("error" in inserted) reject(inserted.error);
@@ -155,29 +168,21 @@ export class ReceiptBatcher {
   }
 
   #batchFor(bytes: number): Batch {
+    const { maxRows, maxBytes } = this.#limits;
     const last = this.#waiting.at(-1);
-    if (last !== undefined && this.#takesMore(last) && last.bytes + bytes <= this.#limits.maxBytes) return last;
+    const takesMore = last !== undefined && last.request === undefined && last.rows.length < maxRows;
+    if (takesMore && last.bytes + bytes <= maxBytes) return last;
     const batch: Batch = { rows: [], callers: [], bytes: 0 };
     this.#waiting.push(batch);
     return batch;
   }
 
   #scheduleFlush(): void {
-    if (this.#flushScheduled) return;
     // The timer sends it. An immediate per receipt is measurable under load.
-    if (this.#stuckTimer !== undefined) return;
+    if (this.#flushScheduled || this.#stuckTimer !== undefined) return;
     if (this.#running.length >= this.#limits.maxInFlightWhenStuck) return;
     this.#flushScheduled = true;
-    setImmediate(this.#flush);
-  }
-
-  #sendWaiting(): void {
-    this.#flushScheduled = false;
-    for (;;) {
-      const [batch] = this.#waiting;
-      if (batch === undefined || !this.#mayLeave()) return;
-      this.#send(batch);
-    }
+    setImmediate(this.#sendWaiting);
   }
 
   /** Whether the oldest batch starts now. Otherwise it starts when an insert ends, or when the oldest is stuck. */
@@ -194,20 +199,6 @@ export class ReceiptBatcher {
       this.#sendWaiting();
     }, leftMs);
     return false;
-  }
-
-  #takesMore({ request, rows }: Batch): boolean {
-    return request === undefined && rows.length < this.#limits.maxRows;
-  }
-
-  #send(batch: Batch): void {
-    clearTimeout(this.#stuckTimer);
-    this.#stuckTimer = undefined;
-    this.#waiting.shift();
-    this.#waitingBytes -= batch.bytes;
-    const startedAt = performance.now();
-    this.#running.push(startedAt);
-    void this.#insert(batch, startedAt);
   }
 
   /** Never rejects: callers get the error. */

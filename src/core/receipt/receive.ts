@@ -139,17 +139,15 @@ export function createReceiver(options: ReceiverOptions): Receiver {
 
   async function accept(message: ReceivedMessage): Promise<Receipt> {
     const prepared = await prepare(message, uuidv7() as MessageId, true);
-    const receipt = prepared.kind === "row" ? await store(prepared.row) : refusalOf(prepared);
+    let receipt: Receipt;
+    try {
+      receipt =
+        prepared.kind === "row" ? receiptOf(prepared.row, await batcher.add(prepared.row)) : refusalOf(prepared);
+    } catch (error) {
+      receipt = unavailable(error);
+    }
     count(receipt, metrics);
     return receipt;
-  }
-
-  async function store(row: NewInboxRow): Promise<Receipt> {
-    try {
-      return receiptOf(row, await batcher.add(row));
-    } catch (error) {
-      return unavailable(error);
-    }
   }
 
   function receiptOf(row: NewInboxRow, outcome: CellInsertResult): Receipt {

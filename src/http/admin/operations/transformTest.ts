@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { ServerResponse } from "node:http";
-import { DEFAULT_LIMITS } from "../../../core/transform/limits.ts";
 import { TransformError } from "../../../model/errors.ts";
+import { DEFAULT_LIMITS } from "../../../ports/evaluator.ts";
 import { ERRORS, JSON_TYPE, send, sendJson } from "../../exchange.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
