@@ -150,9 +150,11 @@ export async function pollerRole(
     return "idle";
   });
   wakes.poller = () => watch.wake();
-  // Receipts of several replicas do not see each other's rows before they are committed.
-  const isOnlyPoller = () => fleet.others.routes !== undefined && fleet.others.pollers === 0;
-  receipts.claim = (rows) => (states.areKnown && isOnlyPoller() ? poller.claimForReceipt(rows) : undefined);
+  receipts.claim = (rows) => {
+    // Receipts of several replicas do not see each other's rows before they are committed.
+    const isOnlyPoller = fleet.others.routes !== undefined && fleet.others.pollers === 0;
+    return states.areKnown && isOnlyPoller ? poller.claimForReceipt(rows) : undefined;
+  };
   let leaveStates = (): void => {};
   const service: Service = {
     name: "outbox-poller",

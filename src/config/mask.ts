@@ -1,5 +1,6 @@
 import type { SchemaNode } from "../model/schema.ts";
-import { isCredentialHeader, maskUrl, maskUrls, passwordsInUrl, passwordsInUrls, Secret } from "../model/secret.ts";
+import { maskUrl, maskUrls, passwordsInUrl, passwordsInUrls, Secret } from "../model/secret.ts";
+import { isCredentialHeader } from "../model/text.ts";
 import { rootSchema } from "./schema/index.ts";
 
 const CREDENTIAL_NAME =

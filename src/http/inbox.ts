@@ -6,11 +6,21 @@ import { CORRELATION_HEADER, correlationId } from "../core/receipt/attributes.ts
 import { REJECTION_METRICS, type ReceivedMessage, type Receiver } from "../core/receipt/receive.ts";
 import { type BatchForm, parseListPath, type SplitBatch, splitBatch } from "../core/receipt/requestBatch.ts";
 import { emptyHeaders, type Headers, type Receipt } from "../model/rows.ts";
-import { isCredentialHeader } from "../model/secret.ts";
+import { isCredentialHeader } from "../model/text.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../time/clock.ts";
 import { accessOf, createVerifier, credentialHeaderNames } from "./credentials.ts";
-import { ANSWERED, admit, type BodyBudget, ERRORS, send, sendError, sendJson, tooManyMessage } from "./exchange.ts";
+import {
+  ANSWERED,
+  admit,
+  type BodyBudget,
+  ERRORS,
+  JSON_TYPE,
+  send,
+  sendError,
+  sendJson,
+  tooManyMessage,
+} from "./exchange.ts";
 import { type DescribedSource, describeReceive, trustsContentType } from "./openapi/sources.ts";
 import { type Route, type RouteHandler, route, sourceIds } from "./routes.ts";
 import { answerHandshake, createWebhook } from "./webhook.ts";
@@ -174,7 +184,7 @@ interface Answer {
 function answer(res: ServerResponse, { status, body }: Answer): void {
   // A full queue of transforms empties within seconds.
   if (status === 503) res.setHeader("Retry-After", 1);
-  sendJson(res, status, body);
+  send(res, status, JSON_TYPE, JSON.stringify(body));
 }
 
 /** The answer to a receipt (spec, the status table of the route). */

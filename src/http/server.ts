@@ -133,7 +133,7 @@ export class HttpServer implements Service {
     return this.#stopping;
   }
 
-  #handle(req: IncomingMessage, res: ServerResponse): void {
+  readonly #handle = (req: IncomingMessage, res: ServerResponse): void => {
     if (hasTwoHosts(req.rawHeaders)) {
       // RFC 9112, section 3.2: a proxy in front may have used the other one.
       res.setHeader("Connection", "close");
@@ -144,7 +144,7 @@ export class HttpServer implements Service {
       res.setHeader("Connection", "close");
       sendError(res, 503, ERRORS.shuttingDown);
     }
-  }
+  };
 
   #opened(socket: Socket): void {
     socket.once("close", () => {
@@ -152,7 +152,7 @@ export class HttpServer implements Service {
       if (this.#connections.size === 0) this.#onIdle?.();
     });
     const connection = new Connection(socket, {
-      handle: (req, res) => this.#handle(req, res),
+      handle: this.#handle,
       mayWait: () => this.#waiting < (this.#options.maxWaiting ?? MAX_WAITING),
       count: (unanswered, waiting) => {
         this.#waiting += waiting;

@@ -150,26 +150,3 @@ export function percentDecoded(text: string): string {
     return text;
   }
 }
-
-/**
- * Headers that carry credentials. An HTTP source stores the received headers and forwards them to its receivers, but
- * not what authenticates the sender to this service or a proxy in front of it (spec, "POST <inbox.basePath><path>").
- * Body signatures (`X-Hub-Signature-256`, `Stripe-Signature`) are kept: they prove this one body, and a receiver may
- * want to verify them again.
- */
-
-/** Names of credential headers contain one of these anywhere ... */
-const ANYWHERE = /authori[sz]|authentication|secret|passw|passphrase|credential|cookie|jwt|assertion|session/;
-/**
- * ... or end with one: `X-Token-Count`, `X-Api-Key-Id` and `X-Auth-User` hold no credential, `X-Idempotency-Key` is
- * another kind of key.
- */
-const AT_THE_END =
-  /(?:token|auth|bearer|[-_]otp|[-_]pass|[-_]pwd|(?:access|account|admin|api|app|application|auth|client|consumer|customer|developer|encryption|functions?|insert|licen[cs]e|master|private|query|root|sas|service|shared|signing|subscription)[-_]?key)$/;
-/** Credentials whose names do not show it. */
-const OTHERS: ReadonlySet<string> = new Set(["dpop", "x-amzn-oidc-data", "x-gotify-key", "x-honeycomb-team", "x-wsse"]);
-
-/** Whether a header's name marks it as a credential. @param name in lower case */
-export function isCredentialHeader(name: string): boolean {
-  return ANYWHERE.test(name) || AT_THE_END.test(name) || OTHERS.has(name);
-}

@@ -155,13 +155,13 @@ const LAST_WAIT_MS = 2000;
  */
 function standardOutput(): LogOutput {
   const lines = new GatheredLines();
-  process.once("beforeExit", () => lines.write());
+  process.once("beforeExit", () => lines.send());
   process.once("exit", () => lines.flush());
-  return { write: (line) => lines.add(line), flush: () => lines.flush() };
+  return lines;
 }
 
 /** Lines on their way to standard output, one write at a time. */
-class GatheredLines {
+class GatheredLines implements LogOutput {
   #waiting = "";
   #dropped = 0;
   #timer: NodeJS.Timeout | undefined;
@@ -171,19 +171,19 @@ class GatheredLines {
   #isBehind = false;
   #hasReader = true;
 
-  add(line: string): void {
+  write(line: string): void {
     if (!this.#hasReader) return;
     if (this.#waiting.length + line.length > MAX_WAITING_LENGTH) {
       this.#dropped += 1;
       return;
     }
     this.#waiting += line;
-    if (this.#waiting.length >= GATHERED_LENGTH) this.write();
-    else this.#timer ??= setTimeout(() => this.write(), FLUSH_INTERVAL_MS).unref();
+    if (this.#waiting.length >= GATHERED_LENGTH) this.send();
+    else this.#timer ??= setTimeout(() => this.send(), FLUSH_INTERVAL_MS).unref();
   }
 
   /** Begins to write what waits, or does so when the write under way has ended. */
-  write(): void {
+  send(): void {
     this.#isBehind = this.#left.length > 0;
     if (this.#isBehind) return;
     this.#left = Buffer.from(this.#take());
@@ -213,7 +213,7 @@ class GatheredLines {
       this.#hasReader = error === null;
       this.#left = error === null ? this.#left.subarray(written) : NOTHING;
       if (this.#left.length > 0) this.#writeLeft();
-      else if (this.#isBehind) this.write();
+      else if (this.#isBehind) this.send();
     });
   }
 

@@ -4,7 +4,7 @@ import { hasUnknownPlaceholder, topicParts } from "../../core/delivery/template.
 import { CORRELATION_HEADER } from "../../core/receipt/attributes.ts";
 import type { ConfigProblem } from "../../model/errors.ts";
 import { isOwnPath } from "../../model/routes.ts";
-import { isCredentialHeader } from "../../model/secret.ts";
+import { isCredentialHeader } from "../../model/text.ts";
 import { mayMatch } from "../../model/topicPattern.ts";
 import type { Report, When } from "../../ports/kinds.ts";
 import { basePath, withLeadingSlash } from "../derive.ts";

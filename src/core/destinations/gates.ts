@@ -88,7 +88,14 @@ export class DestinationGates {
     const gate = this.#gates.get(destination);
     if (gate === undefined) return;
     gate.leave(permit, row, report);
-    this.#record(destination, report);
+    const { receiver, reason, isInterrupted } = report;
+    const hasFailed = reason !== undefined && !isInterrupted;
+    if (!hasFailed && receiver !== "healthy") return;
+    const at = this.#options.clock.monotonic();
+    const activity = this.#activity.get(destination) ?? {};
+    this.#activity.set(destination, activity);
+    if (hasFailed) activity.failure = { at, reason };
+    else activity.succeededAt = at;
   }
 
   /** As {@link DestinationGate.probed}. */
@@ -210,16 +217,6 @@ export class DestinationGates {
         circuitBreaker && new SharedBreaker({ ...this.#options, name, limits: circuitBreaker, onChange, onClose }),
     });
     return gate;
-  }
-
-  #record(destination: string, { receiver, reason, isInterrupted }: ReceiverReport): void {
-    const hasFailed = reason !== undefined && !isInterrupted;
-    if (!hasFailed && receiver !== "healthy") return;
-    const at = this.#options.clock.monotonic();
-    const activity = this.#activity.get(destination) ?? {};
-    this.#activity.set(destination, activity);
-    if (hasFailed) activity.failure = { at, reason };
-    else activity.succeededAt = at;
   }
 
   #showStates(isSlow: (destination: string) => boolean): void {

@@ -223,19 +223,15 @@ export class ReceiptBatcher {
       if (outcomes.length !== batch.rows.length) {
         throw new StoreError("other", `insert of ${batch.rows.length} rows answered for ${outcomes.length}`);
       }
-      this.#logRefusals(outcomes);
+      for (const outcome of outcomes) {
+        // The sender can correct a row that no table can hold, and gets that answer; a rule of the table it cannot.
+        if (outcome.kind !== "refused" || outcome.mayPassLater !== true) continue;
+        this.#log.error({ reason: outcome.reason }, "the inbox table refuses a received message");
+      }
       return outcomes;
     } catch (error) {
       this.#logFailure(batch, error);
       return { error };
-    }
-  }
-
-  /** The sender can correct a row that no table can hold, and gets that answer; a rule of the table it cannot. */
-  #logRefusals(outcomes: readonly InsertResult[]): void {
-    for (const outcome of outcomes) {
-      if (outcome.kind !== "refused" || outcome.mayPassLater !== true) continue;
-      this.#log.error({ reason: outcome.reason }, "the inbox table refuses a received message");
     }
   }
 

@@ -216,7 +216,17 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
       return;
     }
     this.#phase = "waiting for the answer";
-    this.#exchange = new Exchange(controller);
+    this.#exchange = {
+      controller,
+      status: 0,
+      informational: 0,
+      tokenRefused: false,
+      retryAfter: undefined,
+      body: [],
+      bodyBytes: 0,
+      complete: false,
+      swept: false,
+    };
   }
 
   onResponseStart(
@@ -395,25 +405,21 @@ const OF_THE_CONNECTION: ReadonlySet<string> = new Set([
 ]);
 
 /** One request and its answer so far. */
-class Exchange {
+interface Exchange {
   readonly controller: Dispatcher.DispatchController;
   /** 0 before the final status. */
-  status = 0;
+  status: number;
   /** Number of 1xx answers. */
-  informational = 0;
+  informational: number;
   /** Answered 401; the publish is repeated with another token when this exchange has ended. */
-  tokenRefused = false;
+  tokenRefused: boolean;
   retryAfter: string | string[] | undefined;
-  readonly body: Buffer[] = [];
-  bodyBytes = 0;
+  readonly body: Buffer[];
+  bodyBytes: number;
   /** The body has ended properly. */
-  complete = false;
+  complete: boolean;
   /** At the last sweep only the rest of the body was missing. */
-  swept = false;
-
-  constructor(controller: Dispatcher.DispatchController) {
-    this.controller = controller;
-  }
+  swept: boolean;
 }
 
 /** The bytes as text; the streaming decoder drops a character that the end cuts. */

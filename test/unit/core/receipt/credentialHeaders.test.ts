@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { headersNotStored } from "../../../../src/http/inbox.ts";
-import { isCredentialHeader } from "../../../../src/model/secret.ts";
+import { isCredentialHeader } from "../../../../src/model/text.ts";
 
 /** Names under which products send credentials. */
 const CREDENTIALS = `
