@@ -48,29 +48,22 @@ export class Capture implements Service, HealthComponent {
   readonly decidesReadiness = false;
   readonly #options: CaptureOptions;
   readonly #wakes: CaptureWakes;
-  readonly #followFaults: ReturnType<typeof faultLog>;
-  readonly #saveFaults: ReturnType<typeof faultLog>;
   readonly #stopping = new AbortController();
   readonly #cut = new AbortController();
   #session: Session | undefined;
   /** Why it does not follow; undefined while it does. */
   #fault: string | undefined = "change capture has not been started";
+  /** The reasons that are in the log already: of not following, and of not saving the position. */
+  #loggedFault: string | undefined;
+  #loggedSaveFault: string | undefined;
   #followingSince = 0;
   #running: Promise<void> | undefined;
   #end: Promise<void> | undefined;
 
   constructor(options: CaptureOptions) {
-    const { onInsert, clock, timer, log } = options;
+    const { onInsert, clock, timer } = options;
     this.#options = options;
     this.#wakes = new CaptureWakes(onInsert, clock, timer);
-    this.#followFaults = faultLog(clock, log, {
-      failed: "change capture does not follow the database's log; delivery goes on by polling",
-      again: "change capture follows the database's log again",
-    });
-    this.#saveFaults = faultLog(clock, log, {
-      failed: "the position of change capture is not saved; a restart would begin at the one saved last",
-      again: "the position of change capture is saved again",
-    });
   }
 
   /** Whether what is committed now will wake the poller. */
@@ -107,14 +100,19 @@ export class Capture implements Service, HealthComponent {
   }
 
   async #run(): Promise<void> {
-    const { wait, backoff } = this.#options;
+    const { wait, backoff, log } = this.#options;
     const stopping = this.#stopping.signal;
     for (;;) {
       const error = await this.#untilFailure();
       if (stopping.aborted) return;
       const retryMs = backoff.next();
-      this.#fault = errorText(error);
-      this.#followFaults.failed(error, { failures: backoff.failures, retryMs });
+      const reason = errorText(error);
+      this.#fault = reason;
+      log[reason === this.#loggedFault ? "debug" : "warn"](
+        { failures: backoff.failures, retryMs, reason },
+        "change capture does not follow the database's log; delivery goes on by polling",
+      );
+      this.#loggedFault = reason;
       if (this.#session?.lost.aborted) await this.#giveUpState();
       try {
         await wait(retryMs, stopping);
@@ -176,7 +174,9 @@ export class Capture implements Service, HealthComponent {
     if (this.capturing) return;
     this.#followingSince = this.#options.clock.monotonic();
     this.#fault = undefined;
-    if (!this.#followFaults.recovered()) this.#options.log.info({}, "change capture follows the database's log");
+    const again = this.#loggedFault === undefined ? "" : " again";
+    this.#loggedFault = undefined;
+    this.#options.log.info({}, `change capture follows the database's log${again}`);
     this.#options.onChange(true);
     // Earlier rows were not reported.
     this.#wakes.event();
@@ -207,12 +207,23 @@ export class Capture implements Service, HealthComponent {
 
   #save(session: Session): void {
     const { state, position, saving } = session;
+    const { log } = this.#options;
     if (position === null) return;
     session.saving = saving
       .then(() => state.save(position))
       .then(
-        () => void this.#saveFaults.recovered(),
-        (error: unknown) => this.#saveFaults.failed(error, {}),
+        () => {
+          this.#loggedSaveFault = undefined;
+        },
+        (error: unknown) => {
+          const reason = errorText(error);
+          if (reason === this.#loggedSaveFault) return;
+          this.#loggedSaveFault = reason;
+          log.warn(
+            { reason },
+            "the position of change capture is not saved: a restart would begin at the last saved one",
+          );
+        },
       );
   }
 
@@ -287,34 +298,5 @@ function repeatedWake(delayMs: number, duringStream: boolean, wake: () => void, 
       if (cancel === undefined) arm(delayMs);
     },
     cancel: () => cancel?.(),
-  };
-}
-
-/** A lasting fault is logged again after this time. */
-const REPEAT_MS = 5 * 60_000;
-
-/**
- * Logs a repeated failure: one `warn` for a reason until it changes or five minutes are over, `debug` in between, and
- * one `info` at its end.
- */
-function faultLog(clock: Clock, log: Log, messages: { readonly failed: string; readonly again: string }) {
-  let fault: { readonly since: number; readonly reason: string; readonly loggedAt: number } | undefined;
-  return {
-    /** @param fields of the line, besides the reason */
-    failed(error: unknown, fields: object): void {
-      const reason = errorText(error);
-      const now = clock.monotonic();
-      const isKnown = reason === fault?.reason && now - fault.loggedAt < REPEAT_MS;
-      if (!isKnown) fault = { since: fault?.since ?? now, reason, loggedAt: now };
-      log[isKnown ? "debug" : "warn"]({ ...fields, reason }, messages.failed);
-    },
-
-    /** @returns whether it had failed; the log then has for how long */
-    recovered(): boolean {
-      if (fault === undefined) return false;
-      log.info({ awayMs: Math.round(clock.monotonic() - fault.since) }, messages.again);
-      fault = undefined;
-      return true;
-    },
   };
 }

@@ -95,40 +95,35 @@ describe("failures in a row", () => {
     await capture.stop(never);
   });
 
-  test("are one warning until the reason changes or five minutes are over", async () => {
+  test("are one warning until the reason changes", async () => {
     const { capture, changes, time, lines, connect, fail } = setUpCapture({
       backoff: new Backoff(() => 0, { firstMs: 60_000, longestMs: 60_000 }),
     });
     await connect();
     lines.length = 0;
-    const message = "change capture does not follow the database's log; delivery goes on by polling";
-    for (let minute = 0; minute <= 5; minute += 1) {
-      await fail("connection refused");
+    for (const reason of ["connection refused", "connection refused", "slot lost"]) {
+      await fail(reason);
       await time.advance(60_000);
     }
-    await fail("slot lost");
     expect(lines.map(({ level, fields }) => [level, fields.reason])).toEqual([
       ["warn", "connection refused"],
-      ...Array.from({ length: 4 }, () => ["debug", "connection refused"]),
-      ["warn", "connection refused"],
+      ["debug", "connection refused"],
       ["warn", "slot lost"],
     ]);
-    expect(new Set(lines.map((line) => line.message))).toEqual(new Set([message]));
-    expect(lines[0]?.fields).toEqual({ reason: "connection refused", failures: 1, retryMs: 60_000 });
+    expect(lines[0]).toEqual({
+      level: "warn",
+      message: "change capture does not follow the database's log; delivery goes on by polling",
+      fields: { reason: "connection refused", failures: 1, retryMs: 60_000 },
+    });
 
-    await time.advance(60_000);
     changes.last.events.following();
     expect(lines.at(-1)).toEqual({
       level: "info",
       message: "change capture follows the database's log again",
-      fields: { awayMs: 7 * 60_000 },
+      fields: {},
     });
-    await time.advance(1000);
     await fail("slot lost");
     expect(lines.at(-1)?.level).toBe("warn");
-    await time.advance(60_000);
-    changes.last.events.following();
-    expect(lines.at(-1)?.fields).toEqual({ awayMs: 60_000 });
     await capture.stop(never);
   });
 });
