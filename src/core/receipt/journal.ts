@@ -50,7 +50,6 @@ export class ReceiptJournal implements Journal, Service {
   #isStopped = false;
   /** Monotonic ms until which nothing is noted, since a write failed. */
   #pausedUntil = Number.NEGATIVE_INFINITY;
-  #pauseMs = FIRST_PAUSE_MS;
   #deletedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: ReceiptJournalOptions) {
@@ -125,19 +124,15 @@ export class ReceiptJournal implements Journal, Service {
     const noted = this.#noted.splice(0);
     if (noted.length === 0) return;
     const now = clock.monotonic();
+    let lost = noted.length;
     try {
       await store.add(noted.map(({ notedAt, ...entry }) => ({ ...entry, ageMs: Math.max(0, now - notedAt) })));
-      this.#pauseMs = FIRST_PAUSE_MS;
-    } catch (error) {
-      this.#failed(error, noted.length);
-      return;
-    }
-    // As many as a process adds in the meantime, and more.
-    if (this.#isStopped || now - this.#deletedAt < DELETE_INTERVAL_MS) return;
-    try {
+      lost = 0;
+      // As many as a process adds in the meantime, and more.
+      if (this.#isStopped || now - this.#deletedAt < DELETE_INTERVAL_MS) return;
       this.#deletedAt = (await store.deleteOld(MOST_DELETED)) < MOST_DELETED ? now : Number.NEGATIVE_INFINITY;
     } catch (error) {
-      this.#failed(error, 0);
+      this.#failed(error, lost);
     }
   }
 
@@ -153,12 +148,11 @@ export class ReceiptJournal implements Journal, Service {
       );
       return;
     }
-    this.#pausedUntil = clock.monotonic() + this.#pauseMs;
+    this.#pausedUntil = clock.monotonic() + PAUSE_MS;
     log.warn(
-      { reason, seconds: this.#pauseMs / 1000 },
+      { reason, seconds: PAUSE_MS / 1000 },
       "the journal cannot be written: filtered messages and duplicates of the next `seconds` are not kept",
     );
-    this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS);
   }
 }
 
@@ -167,5 +161,4 @@ const MOST_ENTRIES = 100;
 const INTERVAL_MS = 1000;
 const MOST_DELETED = 1000;
 const DELETE_INTERVAL_MS = 10_000;
-const FIRST_PAUSE_MS = 60_000;
-const LONGEST_PAUSE_MS = 900_000;
+const PAUSE_MS = 60_000;
