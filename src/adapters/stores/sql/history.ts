@@ -32,8 +32,6 @@ export class SqlHistory<S> implements HistoryStore {
   #pausedUntil = Number.NEGATIVE_INFINITY;
   /** The last try failed. */
   #hasFailed = false;
-  /** Length of the next pause: each finds out by a failure, maybe by the wait for a lock. */
-  #pauseMs = FIRST_PAUSE_MS;
   #orphansAfter = "0";
 
   constructor(
@@ -81,7 +79,6 @@ export class SqlHistory<S> implements HistoryStore {
     if (!this.isAvailable || this.#clock.monotonic() < this.#pausedUntil) return await work(plain);
     try {
       const result = await work(noting);
-      this.#pauseMs = FIRST_PAUSE_MS;
       this.#hasFailed = false;
       return result;
     } catch (error) {
@@ -95,15 +92,10 @@ export class SqlHistory<S> implements HistoryStore {
     }
   }
 
-  /**
-   * Notes nothing for a minute; for twice as long each time, up to a quarter of an hour, until an entry was written.
-   */
   #pause(reason: string): void {
-    const seconds = this.#pauseMs / 1000;
-    this.#pausedUntil = this.#clock.monotonic() + this.#pauseMs;
-    this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS);
+    this.#pausedUntil = this.#clock.monotonic() + PAUSE_MS;
     this.#log.warn(
-      { reason, seconds },
+      { reason, seconds: PAUSE_MS / 1000 },
       "the history of rows cannot be written: what happens in the next `seconds` is not kept",
     );
   }
@@ -132,8 +124,7 @@ export class SqlHistory<S> implements HistoryStore {
   }
 }
 
-const FIRST_PAUSE_MS = 60_000;
-const LONGEST_PAUSE_MS = 900_000;
+const PAUSE_MS = 60_000;
 /** Entries of one statement. */
 const MOST_ORPHANS = 1000;
 const NO_ROW = "00000000-0000-0000-0000-000000000000";
