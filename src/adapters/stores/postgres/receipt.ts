@@ -50,13 +50,9 @@ export class PostgresReceipt implements ReceiptCommands {
   }
 
   #insertOf(rows: readonly NewInboxRow[]): { readonly statement: Statement; readonly values: Values } {
-    const { insertTimed, insert, insertMixed } = this.#sql;
-    if (rows.some(isTimed)) {
-      return { statement: insertTimed, values: insertValues(inKeyOrder(rows), false) };
-    }
-    const isAlike = rows.every((row) => SHARED.every((name) => row[name] === rows[0]?.[name]));
+    const isAlike = rows.every((row) => !isTimed(row) && SHARED.every((name) => row[name] === rows[0]?.[name]));
     return {
-      statement: isAlike ? insert : insertMixed,
+      statement: isAlike ? this.#sql.insert : this.#sql.insertMixed,
       values: insertValues(inKeyOrder(rows), isAlike),
     };
   }
@@ -92,7 +88,7 @@ function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
   const column = columnOf(rows);
   return {
     ...ownValues(rows),
-    ...(rows.some(isTimed) ? timeValues(column) : {}),
+    ...(isAlike ? {} : timeValues(column)),
     ...Object.fromEntries(SHARED.map((name) => [name, isAlike ? rows[0]?.[name] : column((row) => row[name])])),
   };
 }
@@ -172,13 +168,12 @@ export function receiptStatements(names: TableNames, types: ColumnTypes, mayBeCi
    * From the source ($8) on, each parameter is one value for all rows or an array. Values that all rows share are
    * mostly the same, and as arrays cost an eighth of the statement. It returns only the number of rows stored.
    *
-   * The rows of a batch have one time, read when the insert has its locks: almost nothing comes between it and the
-   * transaction's id, on which `mark` relies. The time at which the statement began may be minutes earlier, or later if
-   * the clock was set back, which would delay the row.
+   * The rows of a batch have one time, read when the insert has its locks. The time at which the statement began may be
+   * minutes earlier, or later if the clock was set back, which would delay the row.
    */
-  const insert = (shared: boolean, isTimed = false): string => {
+  const insert = (shared: boolean): string => {
     const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
-    const expires = isTimed ? c.expiresAt : null;
+    const expires = shared ? null : c.expiresAt;
     return `
 WITH received AS MATERIALIZED (SELECT clock_timestamp() AS at)
 INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId}, ${c.eventType}, ${c.payload}, ${c.state},
@@ -186,20 +181,20 @@ INSERT INTO ${inbox} (${c.id}, ${c.source}, ${c.idempotencyKey}, ${c.aggregateId
 SELECT r.id, ${column(8, "source")}, r.idempotency_key, r.aggregate_id, r.event_type, r.payload::${types.inboxPayload}, ${column(9, "state")},
   ${column(10, "consumption")}, r.correlation_id, r.headers::${types.inboxHeaders}, ${column(11, "last_error")},
   CASE ${column(9, "state")} WHEN 'dead' THEN now() END, (SELECT at FROM received),
-  ${isTimed ? DUE : "(SELECT at FROM received)"}${expires === null ? "" : EXPIRES_AT}
+  ${shared ? "(SELECT at FROM received)" : DUE}${expires === null ? "" : EXPIRES_AT}
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]${
-      shared ? "" : ", $8::text[], $9::text[], $10::text[], $11::text[]"
-    }${isTimed ? ", $12::text[], $13::text[], $14::text[], $15::text[], $16::text[]" : ""}) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
-      shared ? "" : ", source, state, consumption, last_error"
-    }${isTimed ? ", delay_ms, published_ms, not_before_ms, expires_ms, live_ms" : ""})
+      shared ? "" : `, ${Array.from({ length: 9 }, (_, n) => `$${n + 8}::text[]`).join(", ")}`
+    }) AS r(id, idempotency_key, aggregate_id, event_type, payload, correlation_id, headers${
+      shared
+        ? ""
+        : ", source, state, consumption, last_error, delay_ms, published_ms, not_before_ms, expires_ms, live_ms"
+    })
 ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING${mayBeCitus ? " RETURNING NULL" : ""}`;
   };
-  const plain = (name: string) => statement(`${name}(${INSERT_PARAMETERS})`);
   return {
-    insert: plain("inbox.insert")(insert(true)),
-    insertMixed: plain("inbox.insert of several kinds")(insert(false)),
-    /** The same with a schedule or an expiry for some; an expiry counts where the table has a column for it. */
-    insertTimed: statement(`inbox.insert with times(${TIMED_PARAMETERS})`)(insert(false, true)),
+    insert: statement(`inbox.insert(${INSERT_PARAMETERS})`)(insert(true)),
+    /** Of several kinds, or with a schedule or an expiry for some; an expiry counts where the table has a column for it. */
+    insertMixed: statement(`inbox.insert of several kinds(${INSERT_PARAMETERS}, ${TIME_PARAMETERS})`)(insert(false)),
     present: presentStatement(names, types),
     copyLast: copyLastStatement(names),
   } as const satisfies Record<string, Statement>;
@@ -243,4 +238,4 @@ const EXPIRES_AT = `,
 
 const INSERT_PARAMETERS = `ids, idempotencyKeys, aggregateIds, eventTypes, payloads, correlationIds, headers,
   source, state, consumption, lastError`;
-const TIMED_PARAMETERS = `${INSERT_PARAMETERS}, delayMs, publishedMs, notBeforeMs, expiresMs, liveMs`;
+const TIME_PARAMETERS = "delayMs, publishedMs, notBeforeMs, expiresMs, liveMs";
