@@ -1,14 +1,14 @@
 import type { MessageId, Outcome } from "../../../model/rows.ts";
 import type { ClaimScan, ClaimStatement, ClaimStatements } from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
-import { attemptsOf, delayOf, STATE_AFTER } from "../sql/outcomes.ts";
+import { storedOutcome } from "../sql/outcomes.ts";
 import { textOf } from "../sql/rows.ts";
 import { hasGivenUp } from "./errors.ts";
 import { allWritten, PARKED_AT, ROW_WAIT, setBack } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
 import { literal, markBound, newestMark } from "./lowWater.ts";
 import type { OutboxParts } from "./outboxParts.ts";
-import { byIndex, type Statement, statement, uuidArray } from "./statement.ts";
+import { arraysOf, byIndex, type Statement, statement, uuidArray } from "./statement.ts";
 import { watchColumns } from "./watch.ts";
 
 /** The statements that claim outbox rows, and close the claims with their outcomes. */
@@ -427,10 +427,6 @@ const MAX_INTEGER = 2 ** 31 - 1;
 const ALL_SENT = { states: [], attempts: [], delays: [], reasons: [] };
 
 function outcomesOf(settlements: readonly Outcome[]) {
-  return {
-    states: settlements.map((settlement) => STATE_AFTER[settlement.kind]),
-    attempts: settlements.map(attemptsOf),
-    delays: settlements.map(delayOf),
-    reasons: settlements.map((settlement) => ("reason" in settlement ? settlement.reason : null)),
-  };
+  const stored = settlements.map(storedOutcome);
+  return arraysOf(stored, { states: "state", attempts: "attempts", delays: "delay", reasons: "reason" });
 }

@@ -21,8 +21,7 @@ const WHAT_HAPPENED = {
   dead: "failed for good",
 } as const;
 
-/** The state of a row after its settlement. */
-export const STATE_AFTER = {
+const STATE_AFTER = {
   sent: "sent",
   retry: "pending",
   park: "pending",
@@ -30,16 +29,18 @@ export const STATE_AFTER = {
   release: "pending",
 } as const;
 
-/** @returns the failed attempts that a settlement adds */
-export function attemptsOf(settlement: Outcome): number {
-  if (settlement.kind === "retry" || settlement.kind === "park") return 1;
-  return settlement.kind === "dead" && settlement.attempted ? 1 : 0;
-}
-
 const PARKED_DELAY = -1;
 
-/** @returns after how many ms the row is due again, {@link PARKED_DELAY}, or null where its time stays as it is */
-export function delayOf(settlement: Outcome): number | null {
-  if (settlement.kind === "park") return PARKED_DELAY;
-  return settlement.kind === "retry" ? Math.round(settlement.delayMs) : null;
+/** What a settlement stores. */
+export function storedOutcome(settlement: Outcome) {
+  const { kind } = settlement;
+  const givenBackAfter = kind === "park" ? PARKED_DELAY : null;
+  return {
+    state: STATE_AFTER[kind],
+    /** The failed attempts that it adds. */
+    attempts: kind === "retry" || kind === "park" || (kind === "dead" && settlement.attempted) ? 1 : 0,
+    /** After how many ms the row is due again; below 0 to park it, null if its time stays. */
+    delay: kind === "retry" ? Math.round(settlement.delayMs) : givenBackAfter,
+    reason: "reason" in settlement ? settlement.reason : null,
+  };
 }

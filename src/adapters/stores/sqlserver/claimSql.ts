@@ -1,7 +1,7 @@
 import type { Outcome } from "../../../model/rows.ts";
 import type { ClaimStatement, ClaimStatements } from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
-import { attemptsOf, delayOf, STATE_AFTER } from "../sql/outcomes.ts";
+import { storedOutcome } from "../sql/outcomes.ts";
 import { idsOf } from "../sql/rows.ts";
 import {
   BATCH,
@@ -465,13 +465,7 @@ const SETTLED_TEXTS = ["reason"] as const;
 const MAX_INT = 2 ** 31 - 1;
 
 function outcomeOf(settlement: Outcome) {
-  const delay = delayOf(settlement);
-  return {
-    id: settlement.id,
-    token: settlement.claimToken,
-    state: STATE_AFTER[settlement.kind],
-    attempts: attemptsOf(settlement),
-    delay: delay === null ? null : Math.min(delay, MAX_INT),
-    reason: "reason" in settlement ? settlement.reason : null,
-  };
+  const stored = storedOutcome(settlement);
+  const delay = stored.delay === null ? null : Math.min(stored.delay, MAX_INT);
+  return { id: settlement.id, token: settlement.claimToken, ...stored, delay };
 }
