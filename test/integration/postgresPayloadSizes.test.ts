@@ -25,26 +25,26 @@ const claims = {
 };
 const TABLES = ["outbox", "inbox"] as const;
 
-describe.each(["text", "json", "jsonb"])("large payloads in a column of the type %s", (type) => {
-  const noise = (): string => JSON.stringify(randomBytes((LARGE / 4) * 3).toString("base64"));
-  const repetition = (): string => JSON.stringify("a".repeat(LARGE));
+test.each(TABLES)("a claim reads the texts of the %s that it takes, and few others", async (table) => {
+  await using database = await openMigrated();
+  const noise = () => JSON.stringify(randomBytes((LARGE / 4) * 3).toString("base64"));
+  await insert(database, table, "text", Array.from({ length: ROWS }, noise));
+  const before = await blocksRead(database, table);
 
-  test.each(TABLES)("a claim reads those of the %s that it takes, and few others", async (table) => {
-    await using database = await openMigrated();
-    await insert(database, table, type, Array.from({ length: ROWS }, noise));
-    const before = await blocksRead(database, table);
+  const taken = await claimedFrom<readonly (string | null)[]>(database, claims[table]);
 
-    const taken = await claimedFrom<readonly (string | null)[]>(database, claims[table]);
-
-    expect(taken).toHaveLength(3);
-    const read = await eventually(async () => {
-      const blocks = (await blocksRead(database, table)) - before;
-      expect(blocks).toBeGreaterThan(0);
-      return blocks;
-    });
-    // Each at most twice, for its size and for its text, with the entries of the index.
-    expect(read).toBeLessThan(10 * (LARGE / 8192));
+  expect(taken).toHaveLength(3);
+  const read = await eventually(async () => {
+    const blocks = (await blocksRead(database, table)) - before;
+    expect(blocks).toBeGreaterThan(0);
+    return blocks;
   });
+  // Each at most twice, for its size and for its text, with the entries of the index.
+  expect(read).toBeLessThan(10 * (LARGE / 8192));
+});
+
+describe.each(["text", "json", "jsonb"])("large payloads in a column of the type %s", (type) => {
+  const repetition = (): string => JSON.stringify("a".repeat(LARGE));
 
   test.each(TABLES)("a claim of the %s counts them as they are sent, not as they are stored", async (table) => {
     await using database = await openMigrated();

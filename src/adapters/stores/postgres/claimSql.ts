@@ -105,7 +105,7 @@ free AS MATERIALIZED (
   WHERE s.sequence IS NULL OR c.sequence < s.sequence
 ),
 taken AS MATERIALIZED (
-  SELECT f.id, f.destination, f.is_new, f.claimed_at, f.lease_expires_at FROM ${payload.bounded("free", ["sequence"], "$3")} f WHERE f.bytes_before < $3::bigint
+  SELECT f.id, f.destination, f.is_new, f.claimed_at, f.lease_expires_at FROM free f WHERE f.bytes_before < $3::bigint
 )`;
     // The types of parameters that the candidates do not use.
     const ofAll = ["$3::bigint", "$4::uuid", "$5::bigint", "$6::bigint", "$8::uuid[]"];

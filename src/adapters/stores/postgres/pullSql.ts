@@ -108,7 +108,7 @@ died AS (
   RETURNING i.${c.id} AS id, i.${c.state} AS state
 ),
 taken AS MATERIALIZED (
-  SELECT o.id, o.now, o.lease_expires_at FROM ${payload.bounded("open", ["created_at", "id"], "$3")} o
+  SELECT o.id, o.now, o.lease_expires_at FROM open o
   WHERE NOT o.spent AND o.bytes_before < $3::bigint
 ),
 claimed AS (
