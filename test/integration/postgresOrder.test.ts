@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { outboxParts } from "../../src/adapters/stores/postgres/outboxParts.ts";
@@ -16,8 +17,8 @@ import { ManualClock } from "../support/recorders.ts";
 failOnLeaks();
 
 const MARK_AGE_MS = 1001;
-/** The relay's, while nothing waits for it. */
-const IDLE_MARK_AGE_MS = 5001;
+/** Longer than a relay pass looks back if nothing is being received. */
+const RECEIPT_MS = 2500;
 const INSERT = "INSERT INTO outbox (topic, key, payload) VALUES ('t', $1, $2)";
 const INSERT_RECEIVED = `INSERT INTO inbox (source, idempotency_key, aggregate_id, payload, created_at, scheduled_at)
   VALUES ('orders', $1, 'a', $1, now() - $2::interval, now() - $2::interval)`;
@@ -65,7 +66,7 @@ describe("low-water marks", () => {
   /** Time for three marks, of which each finds nothing that is free. */
   async function letMarksSettle(): Promise<void> {
     for (let look = 0; look < 3; look += 1) {
-      clock.advance(IDLE_MARK_AGE_MS);
+      clock.advance(MARK_AGE_MS);
       expect(await claimed()).toEqual([]);
       expect(await store.inbox.relay(relayRequest())).toMatchObject({ relayed: 0 });
     }
@@ -241,7 +242,8 @@ describe("low-water marks", () => {
   });
 
   test("a message that stays in a trigger before its transaction is numbered is relayed in its place", async () => {
-    const goOn = await insertSlowly("inbox", INSERT_RECEIVED, ["1", "1 minute"]);
+    const goOn = await insertSlowly("inbox", INSERT_RECEIVED, ["1", "0 seconds"]);
+    await sleep(RECEIPT_MS);
     await database.query(INSERT_RECEIVED, ["another", "0 seconds"]);
     expect(await store.inbox.relay(relayRequest())).toMatchObject({ relayed: 1 });
     await store.outbox.settle((await claimed()).map(sent));
@@ -287,7 +289,8 @@ describe("low-water marks", () => {
 
   test("messages of one aggregate are relayed in their order although the first was received long before its commit", async () => {
     const slow = await beginTransaction();
-    await slow.query(INSERT_RECEIVED, ["first", "1 minute"]);
+    await slow.query(INSERT_RECEIVED, ["first", "0 seconds"]);
+    await sleep(RECEIPT_MS);
     await database.query(INSERT_RECEIVED, ["another", "0 seconds"]);
     expect(await store.inbox.relay(relayRequest())).toMatchObject({ relayed: 1 });
     await store.outbox.settle((await claimed()).map(sent));
@@ -308,7 +311,7 @@ describe("low-water marks", () => {
     await letMarksSettle();
     await database.query("DELETE FROM outbox");
     await database.query("UPDATE inbox SET state = 'pending'");
-    clock.advance(IDLE_MARK_AGE_MS);
+    clock.advance(MARK_AGE_MS);
     expect(await store.inbox.relay(relayRequest())).toMatchObject({ relayed: 1 });
     expect(await database.query("SELECT payload FROM outbox")).toEqual([{ payload: "again" }]);
   });

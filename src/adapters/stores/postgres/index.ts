@@ -52,9 +52,9 @@ export function createPostgresStore(
   const facets = (types: ColumnTypes, mayBeCitus: boolean): Facets => {
     const names = withoutColumns(all, check.missing);
     const sql = tableStatements(names, types, mayBeCitus);
-    const lowWater = new PostgresLowWater(pool, sql.outbox, clock);
+    const lowWater = new PostgresLowWater(pool, sql.outbox.mark, clock);
     const receipt = new PostgresReceipt(pool, sql.receipt);
-    const relay = new PostgresRelay(pool, sql, lowWater, clock);
+    const relay = new PostgresRelay(pool, sql.relay, lowWater, clock);
     return {
       inbox: new SqlInbox(pool, receipt, relay, clock),
       outbox: new SqlOutbox(pool, sql.outbox, lowWater, history, clock, options.routing),

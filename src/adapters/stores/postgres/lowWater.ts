@@ -1,11 +1,9 @@
 import type { Clock } from "../../../time/clock.ts";
-import { type LowWater, LowWaterMarks, lower } from "../sql/lowWaterMarks.ts";
-import type { Row, Values } from "../sql/rows.ts";
+import { higher, type LowWater, lower } from "../sql/lowWater.ts";
+import type { Row } from "../sql/rows.ts";
 import { IS_CITUS } from "./fragments.ts";
 import type { PostgresPool } from "./pool.ts";
 import type { Statement } from "./statement.ts";
-
-/** Low-water marks in SQL: see `docs/low-water-mark.md`. */
 
 /** Elements of the parameter `lowWater` (bigint[], from 1); from `running` on they are transactions. */
 const ELEMENT = {
@@ -16,12 +14,9 @@ const ELEMENT = {
   running: 4,
 } as const;
 
-const XMAX = "pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
 /** @param lowWater the text of the parameter `lowWater`, here and below */
 const element = (lowWater: string, name: keyof typeof ELEMENT): string => `(${lowWater}::bigint[])[${ELEMENT[name]}]`;
 export const newestMark = (lowWater: string): string => element(lowWater, "mark");
-
-const positionOf = (time: string): string => `(extract(epoch FROM ${time}) * 1000000)::bigint`;
 
 /**
  * An expression (bigint): the position below which nothing is unfinished. The conditional mark where this snapshot sees
@@ -38,28 +33,22 @@ export function markBound(lowWater: string): string {
  * A statement that reads a mark and its snapshot. Its parameters are `lowWater`, `afterHighest` (the mark where nothing
  * is unfinished), `lastRead` (the mark read last) and `awaited` (writers that the marks wait for).
  *
- * A snapshot names the running transactions up to the newest one that had ended, and none that began later. So it
+ * A snapshot names the running transactions up to the newest ended one, and none that began later. So it
  * begins a transaction, whose number bounds them: but only for another mark than the last one, so that an idle process
  * writes nothing. A writer without a number is known by its lock on the table, which is read before that.
  *
+ * There is no mark on Citus: a writer takes its position on the coordinator before the node with the table knows of it.
+ *
  * @param table already quoted
  * @param lowest a scalar (bigint) over the parameters: the lowest unfinished position, null for none
- * @param atMost an expression (bigint) that a mark never exceeds
  */
-export function markRead(
-  table: string,
-  { lowest, atMost }: { readonly lowest: string; readonly atMost?: string },
-): string {
-  const mark = `coalesce(${lowest}, $2::bigint)`;
+export function markRead(table: string, lowest: string): string {
   return `
-SELECT l.mark, array(SELECT pg_snapshot_xip(pg_current_snapshot())::text) AS running, ${XMAX}::text AS "end", w.writers,
-  CASE WHEN l.is_new AND w.writers IS NOT NULL THEN pg_current_xact_id()::text END AS later,
-  ${IS_CITUS} AS is_citus
-FROM (SELECT m.mark, m.mark IS NOT NULL AND m.mark IS DISTINCT FROM $3::bigint AS is_new FROM (SELECT ${
-    atMost === undefined
-      ? mark
-      : `(SELECT CASE WHEN n.mark IS NOT NULL THEN least(n.mark, ${atMost}) END FROM (SELECT ${mark} AS mark OFFSET 0) n)`
-  } AS mark OFFSET 0) m) l
+SELECT l.mark, array(SELECT pg_snapshot_xip(pg_current_snapshot())::text) AS running,
+  pg_snapshot_xmax(pg_current_snapshot())::text AS "end", w.writers,
+  CASE WHEN l.is_new AND w.writers IS NOT NULL THEN pg_current_xact_id()::text END AS later
+FROM (SELECT m.mark, m.mark IS NOT NULL AND m.mark IS DISTINCT FROM $3::bigint AS is_new
+  FROM (SELECT CASE WHEN NOT ${IS_CITUS} THEN coalesce(${lowest}, $2::bigint) END AS mark OFFSET 0) m) l
 CROSS JOIN LATERAL (SELECT CASE WHEN l.is_new OR cardinality($4::text[]) > 0 THEN array(${writers(table)}) END AS writers OFFSET 0) w`;
 }
 
@@ -67,130 +56,136 @@ CROSS JOIN LATERAL (SELECT CASE WHEN l.is_new OR cardinality($4::text[]) > 0 THE
  * A query for who writes to a table or its partitions without a transaction number yet, or is awaited ($4). A writer
  * takes this lock before anything else, even a position, and keeps it to its end.
  *
- * It names no table of the catalogue, which Citus would read on another server: the locks of this statement tell the
- * database. There the table is another one, whose writers {@link markCoordination} finds.
+ * It names no table of the catalogue, which Citus refuses beside the outbox: the locks of this statement tell the
+ * database.
  */
 function writers(table: string): string {
-  const oid = `'${literal(table)}'::regclass`;
   return `
   WITH k AS MATERIALIZED (SELECT * FROM pg_lock_status() WHERE granted),
   own AS MATERIALIZED (SELECT k.database FROM k WHERE k.pid = pg_backend_pid() AND k.locktype = 'relation' AND k.database <> 0)
   SELECT k.virtualtransaction FROM k
-  WHERE k.locktype = 'relation' AND k.mode = 'RowExclusiveLock' AND k.database IN (SELECT database FROM own)
-      AND (k.relation = ${oid} OR k.relation IN (SELECT relid FROM pg_partition_tree(${oid})))
+  WHERE ${writesTo(table, "k")} AND k.database IN (SELECT database FROM own)
     OR k.locktype = 'transactionid' AND k.mode = 'ExclusiveLock'
   GROUP BY k.virtualtransaction
   HAVING bool_or(k.locktype = 'relation')
     AND (k.virtualtransaction = ANY ($4::text[]) OR NOT bool_or(k.locktype = 'transactionid'))`;
 }
 
-/**
- * On Citus, for the node that the service is connected to, before a mark is read on the node that holds the table: up to
- * where positions have been given (`bound`), and who may still write such a position (`writers`). A writer locks the
- * table here, takes its position here, and only then becomes known to the other node; with its end there this lock ends.
- *
- * @param table already quoted
- * @param position its column of positions, where a sequence gives them; else they are times
- */
-export function markCoordination(table: string, position?: string): string {
-  const bound =
-    position === undefined
-      ? `SELECT ${positionOf("clock_timestamp()")} AS bound OFFSET 0`
-      : `SELECT CASE WHEN has_sequence_privilege(q.name, 'SELECT, USAGE') THEN pg_sequence_last_value(q.name::regclass) END AS bound
-        FROM pg_get_serial_sequence('${literal(table)}', '${literal(unquoted(position))}') AS q(name) OFFSET 0`;
-  return `
-SELECT b.bound::text AS bound, w.writers FROM (${bound}) b
-CROSS JOIN LATERAL (SELECT CASE WHEN b.bound IS NOT NULL THEN array(
-  SELECT DISTINCT '${COORDINATOR}' || k.virtualtransaction FROM pg_lock_status() k
-  WHERE k.granted AND k.locktype = 'relation' AND k.mode = 'RowExclusiveLock' AND k.relation = '${literal(table)}'::regclass
-    AND k.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())) END AS writers OFFSET 0) w`;
+/** Of a granted lock: who holds it may write to the table or a partition. */
+export function writesTo(table: string, lock: string): string {
+  const oid = `'${literal(table)}'::regclass`;
+  return `${lock}.locktype = 'relation' AND ${lock}.mode = 'RowExclusiveLock'
+    AND (${lock}.relation = ${oid} OR ${lock}.relation IN (SELECT relid FROM pg_partition_tree(${oid})))`;
 }
-
-/** Before the names of writers, which each node numbers itself. */
-const COORDINATOR = "coordinator ";
 
 /** @returns the text of an SQL literal, without its quotes */
 export const literal = (text: string): string => text.replaceAll("'", "''");
-const unquoted = (identifier: string): string => identifier.replace(/^"(.*)"$/, "$1");
 
-/** What reads the marks of a table. */
-export interface MarkStatements {
-  /** Made with {@link markRead}. */
-  readonly mark: Statement;
-  /** Made with {@link markCoordination}. */
-  readonly markCoordination: Statement;
-}
-
+/**
+ * The marks of the outbox. Positions are sequence numbers; a later writer has a higher one.
+ *
+ * - newest: the lowest unfinished position, refreshed about once a second. It passes parked rows, which are looked up
+ *   below it.
+ * - stable: nothing can appear below it, as every transaction that ran when it was read has ended.
+ * - conditional: stable too, while the snapshot of a statement shows none of its `running` transactions ended.
+ *
+ * A row below the newest mark whose transaction commits late becomes a candidate at the next refresh. As an earlier row
+ * of its key it must count at once, or order is lost: hence the stable and the conditional mark.
+ * `docs/low-water-mark.md` explains them with a drawing.
+ *
+ * A writer takes its position before its transaction number: triggers, and waits for other writers of the same row,
+ * come in between. A mark counts only after the writers without a number that its read saw have ended.
+ */
 export class PostgresLowWater implements LowWater {
-  readonly marks: LowWaterMarks;
   readonly #pool: Pick<PostgresPool, "run" | "lostConnections">;
-  readonly #statements: MarkStatements;
+  readonly #statement: Statement;
   readonly #clock: Clock;
+  #marks = NO_MARKS;
+  #readAt = Number.NEGATIVE_INFINITY;
+  /** When a mark is read without a bound: this finds what appeared below, as a sequence was set back or by hand. */
+  #fullReadDueAt = 0;
   #lostConnections = 0;
-  /** The table is on another node of Citus; false until the first read. */
-  #isCitus = false;
 
-  constructor(pool: Pick<PostgresPool, "run" | "lostConnections">, statements: MarkStatements, clock: Clock) {
+  /** @param statement made with {@link markRead} */
+  constructor(pool: Pick<PostgresPool, "run" | "lostConnections">, statement: Statement, clock: Clock) {
     this.#pool = pool;
-    this.#statements = statements;
+    this.#statement = statement;
     this.#clock = clock;
-    this.marks = new LowWaterMarks(clock);
   }
 
-  bound(from?: string): readonly string[] {
+  get newest(): string {
+    return this.#marks.newest;
+  }
+
+  saw(position: string): void {
+    const after = String(BigInt(position) + 1n);
+    this.#marks = { ...this.#marks, afterHighest: higher(after, this.#marks.afterHighest ?? after) };
+  }
+
+  bound(): readonly string[] {
     this.#forgetAfterLoss();
-    const { stable, conditional } = this.marks;
-    return this.#parameter(stable, conditional.mark, conditional.running, from);
+    const { newest, stable, conditional } = this.#marks;
+    return [stable, conditional.mark, newest, ...conditional.running.map(String)];
   }
 
-  /** For a statement that reads below the marks, too. */
-  noBound(): readonly string[] {
-    return this.#parameter("0", "0", []);
-  }
-
-  /**
-   * The same for a statement that Citus runs in parts: each has a snapshot of its own, so that a transaction of the
-   * conditional mark may end between two of them.
-   */
-  boundOfParts(): readonly string[] {
-    const bound = this.bound();
-    return this.#isCitus ? this.#parameter(this.marks.stable, "0", []) : bound;
-  }
-
-  /** @param intervalMs since the last time; about a second by default @param more further values, always the same */
-  async refreshIfDue(intervalMs?: number, more: Values = {}): Promise<void> {
+  async refreshIfDue(intervalMs = READ_INTERVAL_MS): Promise<void> {
     this.#forgetAfterLoss();
-    if (!this.marks.isDue(intervalMs)) return;
-    const isFull = this.marks.fullReadIsDue();
     const startedAt = this.#clock.monotonic();
-    const { afterHighest = null, lastRead = null, awaited } = this.marks;
-    const lowWater = isFull ? this.noBound() : this.bound();
-    const isCitus = this.#isCitus;
-    const [coordination] = isCitus ? await this.#pool.run(this.#statements.markCoordination) : [];
-    const [row = {}] = await this.#pool.run(this.#statements.mark, {
-      ...more,
-      lowWater,
+    if (startedAt < this.#readAt + intervalMs) return;
+    const isFull = startedAt >= this.#fullReadDueAt;
+    const { afterHighest, unstable, conditionalRead, nextConditional } = this.#marks;
+    const [row = {}] = await this.#pool.run(this.#statement, {
+      lowWater: isFull ? NO_BOUND : this.bound(),
       afterHighest,
-      lastRead,
-      awaited,
+      lastRead: (nextConditional ?? conditionalRead)?.mark ?? null,
+      awaited: [...new Set([unstable, nextConditional].flatMap((read) => [...(read?.writers ?? [])]))],
     });
-    this.#isCitus = row.is_citus === true;
-    // What was read without the writers of the node that gives the positions may be too high.
-    if (this.#isCitus && !isCitus) return await this.refreshIfDue(intervalMs, more);
-    if (isFull) this.marks.fullReadTook(this.#clock.monotonic() - startedAt);
+    if (isFull) this.#fullReadDueAt = nextFullRead(startedAt, this.#clock.monotonic());
     // What was read before a loss is invalid for the database behind it.
-    if (this.#forgetAfterLoss()) return;
-    const { running, end, later } = row;
-    this.marks.setNewest(markOf(row, coordination), {
-      running: (running as readonly string[]).map(BigInt),
-      end: BigInt(String(end)),
-      later: typeof later === "string" ? BigInt(later) : undefined,
-      writers: writersOf(row, coordination),
-    });
+    if (!this.#forgetAfterLoss()) this.#accept(row);
   }
 
-  #parameter(stable: string, conditional: string, running: readonly bigint[], from?: string): readonly string[] {
-    return [stable, conditional, from ?? this.marks.newest, ...running.map(String)];
+  #accept(row: Row): void {
+    const end = BigInt(String(row.end));
+    // A pooler may hide that the database went back to an earlier state.
+    if (end <= this.#marks.newestTransaction) this.#forget();
+    const mark = typeof row.mark === "string" ? row.mark : undefined;
+    const running = (row.running as readonly string[]).map(BigInt);
+    let { newest, stable, unstable, conditional, conditionalRead, nextConditional, newestTransaction } = this.#marks;
+    newest = mark ?? newest;
+    // All of them lie before `end`, since that is behind the transaction `next`.
+    const stillRunning = ({ next }: ReadMark) => running.filter((transaction) => transaction < next);
+    if (unstable?.writers.size === 0 && stillRunning(unstable).length === 0) {
+      // Whatever they left below it is in `mark` by now; later writers have higher positions.
+      stable = unstable.mark;
+      unstable = undefined;
+    }
+    if (mark !== undefined) stable = lower(mark, stable);
+    if (nextConditional?.writers.size === 0) {
+      conditionalRead = nextConditional;
+      nextConditional = undefined;
+    }
+    if (conditionalRead !== undefined) {
+      // Transactions that ended between the two reads are in the second one.
+      conditional = { mark: lower(conditionalRead.mark, newest), running: stillRunning(conditionalRead) };
+    }
+    // Writers that ended meanwhile count at the next read: this snapshot may be older than their end.
+    const stillWriting = new Set(row.writers as readonly string[] | null);
+    for (const read of [unstable, nextConditional]) {
+      for (const writer of read?.writers ?? []) if (!stillWriting.has(writer)) read?.writers.delete(writer);
+    }
+    if (typeof row.later === "string") {
+      const read = { mark: newest, next: BigInt(row.later), writers: stillWriting };
+      newestTransaction = read.next;
+      // A read that waits for writers is kept while others come: else none would ever count under constant writes.
+      if (nextConditional === undefined || read.writers.size === 0) nextConditional = read;
+      unstable ??= read;
+    }
+    const { afterHighest } = this.#marks;
+    this.#marks = {
+      ...{ newest, stable, unstable, conditional, conditionalRead, nextConditional, newestTransaction, afterHighest },
+    };
+    this.#readAt = this.#clock.monotonic();
   }
 
   /** A failed-over or restored database has new connections. @returns whether one was lost since the last time */
@@ -198,19 +193,57 @@ export class PostgresLowWater implements LowWater {
     const { lostConnections } = this.#pool;
     if (lostConnections === this.#lostConnections) return false;
     this.#lostConnections = lostConnections;
-    this.marks.forget();
+    this.#forget();
     return true;
+  }
+
+  #forget(): void {
+    this.#marks = NO_MARKS;
+    this.#readAt = Number.NEGATIVE_INFINITY;
   }
 }
 
-/** @param coordination of Citus: no mark passes the positions given before it, and none counts where they are unknown */
-function markOf({ mark }: Row, coordination: Row | undefined): string | undefined {
-  if (typeof mark !== "string") return undefined;
-  if (coordination === undefined) return mark;
-  return typeof coordination.bound === "string" ? lower(mark, String(BigInt(coordination.bound) + 1n)) : undefined;
+/** A mark, a transaction that began after its read, and the writers without a number since then. */
+interface ReadMark {
+  readonly mark: string;
+  readonly next: bigint;
+  readonly writers: Set<string>;
 }
 
-function writersOf({ writers }: Row, coordination: Row | undefined): readonly string[] | undefined {
-  const all = [writers, coordination?.writers].filter((each) => Array.isArray(each)) as string[][];
-  return all.length === 0 ? undefined : all.flat();
+interface Marks {
+  readonly newest: string;
+  readonly stable: string;
+  /** Waits to become stable. */
+  readonly unstable: ReadMark | undefined;
+  readonly conditional: { readonly mark: string; readonly running: readonly bigint[] };
+  /** The read behind the conditional mark; undefined before the first. */
+  readonly conditionalRead: ReadMark | undefined;
+  /** A read on its way to become the conditional one. */
+  readonly nextConditional: ReadMark | undefined;
+  readonly newestTransaction: bigint;
+  /** The position after the highest one seen: the mark where nothing is unfinished. Null before the first. */
+  readonly afterHighest: string | null;
+}
+
+const NO_MARKS: Marks = {
+  newest: "0",
+  stable: "0",
+  unstable: undefined,
+  conditional: { mark: "0", running: [] },
+  conditionalRead: undefined,
+  nextConditional: undefined,
+  newestTransaction: 0n,
+  afterHighest: null,
+};
+const NO_BOUND = ["0", "0", "0"];
+const READ_INTERVAL_MS = 1000;
+const FULL_READ_COST_FACTOR = 50;
+const LONGEST_FULL_READ_WAIT_MS = 60_000;
+
+/**
+ * When to read without a bound again: it may take a fiftieth of the time, but is due within a minute. A read of over a
+ * second mostly waited for a lock, which costs the database nothing. All in monotonic ms.
+ */
+export function nextFullRead(startedAt: number, endedAt: number): number {
+  return endedAt + Math.min(FULL_READ_COST_FACTOR * (endedAt - startedAt), LONGEST_FULL_READ_WAIT_MS);
 }

@@ -41,13 +41,12 @@ export function outboxStatements(names: TableNames, parts: OutboxParts) {
     /** The low-water mark: the lowest sequence that is unfinished and not parked; see `markRead`. */
     mark: byIndex("outbox.mark(lowWater, afterHighest, lastRead, awaited)", { takesTurns: true, onePlan: true })`
 WITH${lowWaterPastParked("$1")}
-${markRead(table, {
-  lowest: `least(
+${markRead(
+  table,
+  `least(
   (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'pending' AND NOT ${isParkedAgain("o")} AND ${aboveLowWater("o")}),
   (SELECT min(o.${c.sequence}) FROM ${table} o WHERE o.${c.state} = 'processing' AND ${aboveLowWater("o")}))`,
-})}`,
-
-    markCoordination: statement("outbox.mark coordination")(markCoordination(table, c.sequence)),
+)}`,
 
     /** Skips locked rows: waiting would delay all renewals. Rows are found once, and then by id, as in `settle`. */
     // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.

@@ -3,48 +3,73 @@ import { EMPTY_TOPIC, EXPIRED, type MessageId, type NewInboxRow } from "../../..
 import type { ClaimRequest, RelayRequest, RelayRules } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import type { InsertRelayed, RelayCommands, Relayed } from "../sql/inbox.ts";
-import { inKeyOrder, type Row, type Values } from "../sql/rows.ts";
-import { PostgresLowWater } from "./lowWater.ts";
+import { lower } from "../sql/lowWater.ts";
+import type { TableNames } from "../sql/names.ts";
+import { WHITE_SPACE } from "../sql/rendering.ts";
+import { inKeyOrder, type Row, textOf, type Values } from "../sql/rows.ts";
+import type { ColumnTypes } from "./columns.ts";
+import { allWritten, IS_CITUS, isExpired, setBack, uncollated } from "./fragments.ts";
+import { nextFullRead, type PostgresLowWater, writesTo } from "./lowWater.ts";
+import type { OutboxParts } from "./outboxParts.ts";
 import type { PostgresPool } from "./pool.ts";
 import { receivedValues, renderedValues } from "./receipt.ts";
-import type { Statement } from "./statement.ts";
-import type { TableStatements } from "./statements.ts";
+import { byIndex, LONGEST_MS, type Statement, statement } from "./statement.ts";
 
 /** The relay on PostgreSQL: one statement per pass. */
 export class PostgresRelay implements RelayCommands<Statement> {
   readonly #pool: PostgresPool;
-  readonly sql: TableStatements["relay"];
-  readonly #receipt: Statement | undefined;
-  readonly #lowWater: PostgresLowWater;
+  readonly sql: ReturnType<typeof relayStatements>;
   readonly #outboxLowWater: PostgresLowWater;
+  readonly #clock: Clock;
+  /**
+   * No row of a relayed source waits below `from`: else each pass would read rows that no replica relays, and index entries
+   * of relayed rows that an old transaction keeps. `unseen`: the same for rows that no look has seen. Both are invalid once
+   * a connection is lost: another database may be behind the next one.
+   */
+  #looked = { from: "0", unseen: "0", lostConnections: 0 };
+  /** When to look again, and when from the first row on: a clock may be set back, or a row by hand. Monotonic ms. */
+  #lookDueAt = 0;
+  #fullLookDueAt = 0;
 
   /** @param outboxLowWater the marks of the outbox, which its claims refresh */
   constructor(
     pool: PostgresPool,
-    sql: Pick<TableStatements, "relay" | "relayedReceipt">,
+    sql: ReturnType<typeof relayStatements>,
     outboxLowWater: PostgresLowWater,
     clock: Clock,
   ) {
     this.#pool = pool;
-    this.sql = sql.relay;
-    this.#receipt = sql.relayedReceipt;
-    this.#lowWater = new PostgresLowWater(pool, sql.relay, clock);
+    this.sql = sql;
     this.#outboxLowWater = outboxLowWater;
+    this.#clock = clock;
   }
 
-  async prepareRelay(sources: readonly string[], isIdle: boolean): Promise<void> {
-    await this.#lowWater.refreshIfDue(isIdle ? IDLE_READ_INTERVAL_MS : undefined, { sources });
+  get #from(): string {
+    return this.#looked.lostConnections === this.#pool.lostConnections ? this.#looked.from : "0";
   }
 
   async anyWaits(sources: readonly string[]): Promise<boolean> {
-    const values = { newest: this.#lowWater.marks.newest, sources };
-    const [row] = await this.#pool.run(this.sql.waits, values);
-    return row?.answer === true;
+    const { lostConnections } = this.#pool;
+    const startedAt = this.#clock.monotonic();
+    const isLook = startedAt >= this.#lookDueAt;
+    const isFull = isLook && startedAt >= this.#fullLookDueAt;
+    const unseen = this.#looked.lostConnections === lostConnections ? this.#looked.unseen : "0";
+    const [row] = await this.#pool.run(this.sql.waits, { from: isFull ? "0" : this.#from, sources, isLook });
+    if (isLook) {
+      const endedAt = this.#clock.monotonic();
+      if (isFull) this.#fullLookDueAt = nextFullRead(startedAt, endedAt);
+      this.#lookDueAt = endedAt + LOOK_INTERVAL_MS;
+      this.#looked = {
+        from: lower(textOf(row?.lowest) ?? unseen, unseen),
+        unseen: textOf(row?.unseen) ?? "0",
+        lostConnections,
+      };
+    }
+    return row?.waits === true;
   }
 
-  /** On Citus, which would run the statement in parts, receipts do not relay. */
   get insertRelayed(): InsertRelayed | undefined {
-    const receipt = this.#receipt;
+    const { receipt } = this.sql;
     return receipt && ((rows, relay, claim) => this.#insertRelayed(receipt, rows, relay, claim));
   }
 
@@ -55,27 +80,28 @@ export class PostgresRelay implements RelayCommands<Statement> {
     claim: ClaimRequest | undefined,
   ): ReturnType<InsertRelayed> {
     const inOrder = inKeyOrder(rows);
-    const outboxLowWater = this.#outboxLowWater.bound();
+    // Discards what a lost connection has made invalid, before the answer is noted.
+    const lowWater = this.#outboxLowWater.bound();
     const [row, ...claimed] = await this.#pool.run(receipt, {
       rules: rulesOf(relay),
       maxAttempts: relay.maxAttempts,
-      lowWater: this.#lowWater.bound(),
+      from: this.#from,
       relayedSources: Object.keys(relay.topics),
       ...receivedValues(inOrder),
       ...renderedValues(inOrder, relay),
       ...(claim ?? NO_CLAIM),
-      outboxLowWater,
+      lowWater,
     });
     const last = claimed.at(-1)?.sequence;
-    if (last !== undefined) this.#outboxLowWater.marks.saw(String(last));
+    if (last !== undefined) this.#outboxLowWater.saw(String(last));
     const relayed = row?.relayed === null ? "all" : new Set(row?.relayed as readonly MessageId[]);
     return { areAllStored: row?.all_stored === true, relayed, claimed };
   }
 
   async relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed> {
+    if (this.#clock.monotonic() >= this.#lookDueAt) await this.anyWaits(Object.keys(request.topics));
     const statement = named === undefined ? this.sql.relay : this.sql.relayNamed;
-    const [row] = await this.#pool.run(statement, this.#valuesOf(request, this.#lowWater.boundOfParts(), named));
-    if (named === undefined && typeof row?.last === "string") this.#lowWater.marks.saw(row.last);
+    const [row] = await this.#pool.run(statement, this.#valuesOf(request, this.#from, named));
     return relayedOf(row);
   }
 
@@ -84,13 +110,13 @@ export class PostgresRelay implements RelayCommands<Statement> {
     return await this.#pool.runAndRollBack(async (run) => {
       if (id === undefined) await run(this.sql.setBack, { sources: Object.keys(request.topics), id: newId });
       // The row keeps its old place, in front of those received with it: it waits for no other of its key.
-      const values = this.#valuesOf(request, this.#lowWater.noBound(), [id ?? (newId as MessageId)]);
+      const values = this.#valuesOf(request, "0", [id ?? (newId as MessageId)]);
       const [row] = await run(this.sql.relayNamed, values);
       return relayedOf(row);
     });
   }
 
-  #valuesOf(request: RelayRequest, lowWater: readonly string[], named: readonly MessageId[] | undefined): Values {
+  #valuesOf(request: RelayRequest, from: string, named: readonly MessageId[] | undefined): Values {
     const { limit, topics, maxAttempts, droppedHeaders } = request;
     return {
       limit,
@@ -99,7 +125,7 @@ export class PostgresRelay implements RelayCommands<Statement> {
       maxAttempts,
       droppedNames: droppedHeaders.names,
       droppedPrefixes: droppedHeaders.prefixes,
-      lowWater,
+      from,
       ids: named,
     };
   }
@@ -109,20 +135,19 @@ export class PostgresRelay implements RelayCommands<Statement> {
     return await this.#pool.run(this.sql.waiting, {
       limit,
       sources: Object.keys(topics),
-      lowWater: this.#lowWater.bound(),
+      from: this.#from,
       without,
       ownKeySources: JSON.stringify(ownKeySources),
     });
   }
 
   async oldestPending(sources: readonly string[]): Promise<Row | undefined> {
-    const [row] = await this.#pool.run(this.sql.oldestPending, { lowWater: this.#lowWater.bound(), sources });
+    const [row] = await this.#pool.run(this.sql.oldestPending, { from: this.#from, sources });
     return row;
   }
 }
 
-/** New rows are behind the mark: only a row set back by hand, or slower than its slack, waits. */
-const IDLE_READ_INTERVAL_MS = 5000;
+const LOOK_INTERVAL_MS = 1000;
 
 const rulesOf = ({ topics, ownKeySources, routes }: RelayRules): string =>
   JSON.stringify({ topics, ownKeySources, routes });
@@ -137,3 +162,314 @@ function relayedOf(row: Row | undefined): Relayed {
     candidates: Number(row?.candidates ?? 0),
   };
 }
+
+/**
+ * The statements of the relay, for these names and column types.
+ *
+ * @param outboxParts those of a receipt that relays and claims; undefined if receipts do not relay
+ */
+export function relayStatements(names: TableNames, types: ColumnTypes, outboxParts: OutboxParts | undefined) {
+  const inbox = names.inboxTable;
+  const outbox = names.outboxTable;
+  const c = names.inbox;
+  const o = names.outbox;
+  const waitsForRelay = `i.${c.state} = 'pending' AND i.${c.consumption} = 'push'`;
+  /**
+   * Rows are relayed in the order of `position`, `created_at` and `id`; the position is the later one of `created_at`
+   * and `scheduled_at`. Two fronts have an index each: ordinary rows are due from their receipt on, whatever the clock
+   * shows; rows that have been put off from `scheduled_at` on. An owner's table may allow NULL there, which counts as
+   * ordinary.
+   */
+  const ORDINARY: Front = { is: `(i.${c.scheduledAt} > i.${c.createdAt}) IS NOT TRUE`, position: `i.${c.createdAt}` };
+  const PUT_OFF: Front = { is: `i.${c.scheduledAt} > i.${c.createdAt}`, position: `i.${c.scheduledAt}` };
+  const hasCome = (front: Front, clock: string): string =>
+    front === ORDINARY ? "" : ` AND ${front.position} <= ${clock}`;
+  /** @param from the parameter with the first position of the relay, in microseconds since 1970; see `waits` */
+  const waitsIn = ({ is, position }: Front, from: string): string =>
+    `${waitsForRelay} AND ${is} AND ${position} >= 'epoch'::timestamptz + ${from}::bigint * interval '1 microsecond'`;
+  /** The outbox key of an inbox row. @param ownKeySources the sources with keys of their own (jsonb) */
+  const keyOf = (row: string, ownKeySources: string): string =>
+    `CASE WHEN ${ownKeySources} ? ${row}.${c.source} THEN ${uncollated(`${row}.${c.source}`)} || ':' || ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END`;
+  /**
+   * The first rows of a front that are due.
+   *
+   * @param columns besides its position, `created_at` and `id`
+   * @param and further conditions
+   */
+  const firstDue = (front: Front, from: string, columns: string, and: string, limit: string): string => `
+  SELECT ${front.position} AS position, i.${c.createdAt} AS created_at, i.${c.id} AS id, ${columns}
+  FROM ${inbox} i
+  WHERE ${waitsIn(front, from)}${hasCome(front, "now()")}${and}
+  ORDER BY ${front.position}${front === ORDINARY ? "" : `, i.${c.createdAt}`}, i.${c.id}
+  LIMIT ${limit}`;
+
+  const expired = isExpired(c.expiresAt, "i");
+  const isCopied = c.expiresAt !== null && o.expiresAt !== null;
+  /**
+   * One relay pass. It locks the first rows of each front and takes the first ones of both; the others stay locked up
+   * to its end. `rules` ($3, jsonb) has the pieces of the topic template per source and the sources with keys of
+   * their own.
+   *
+   * `stops` holds back a key's rows behind an earlier row that another replica is relaying: candidates are the oldest
+   * rows of the relayed sources, so any other row among them is locked by another replica. See the outbox claim for why
+   * this is safe. `rendered` makes topics and headers as `renderTopic` and `renderHeaders` do; payloads never leave the
+   * database. The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a
+   * message from being relayed twice.
+   *
+   * A trigger may skip a row without an error: an inbox row without its outbox row must not count as processed, and
+   * each pass would relay a row again that stays pending.
+   */
+  const key = keyOf("i", "$3::jsonb -> 'ownKeySources'");
+  const candidates = (front: Front, narrowed: boolean): string => `${firstDue(
+    front,
+    "$7",
+    `${key} AS key`,
+    ` AND i.${c.source} = ANY ($2::text[])${narrowed ? ` AND i.${c.id} = ANY ($8::uuid[])` : ""}`,
+    "$1::int",
+  )}
+  FOR NO KEY UPDATE OF i SKIP LOCKED`;
+  const earlier = (front: Front): string => `
+    SELECT ${key} AS key, ${front.position} AS position, i.${c.createdAt} AS created_at, i.${c.id} AS id
+    FROM ${inbox} i
+    WHERE ${waitsIn(front, "$7")}${hasCome(front, "clock_timestamp()")} AND i.${c.source} = ANY ($2::text[]) AND i.${c.aggregateId} IS NOT NULL
+      AND ${front.position} <= (SELECT position FROM last)
+      AND (${front.position}, i.${c.createdAt}, i.${c.id}) <= (SELECT position, created_at, id FROM last)
+      AND i.${c.id} NOT IN (SELECT id FROM candidates)`;
+  const relay = (narrowed: boolean): string => `
+WITH ordinary AS MATERIALIZED (${candidates(ORDINARY, narrowed)}),
+put_off AS MATERIALIZED (${candidates(PUT_OFF, narrowed)}),
+candidates AS MATERIALIZED (
+  SELECT * FROM ordinary UNION ALL SELECT * FROM put_off
+  ORDER BY position, created_at, id LIMIT $1::int
+),
+last AS MATERIALIZED (SELECT position, created_at, id FROM candidates ORDER BY 1 DESC, 2 DESC, 3 DESC LIMIT 1),
+stops AS MATERIALIZED (
+  SELECT DISTINCT ON (key) key, position, created_at, id
+  FROM (${earlier(ORDINARY)} UNION ALL${earlier(PUT_OFF)}) e
+  ORDER BY key, position, created_at, id
+),
+rendered AS MATERIALIZED (
+  SELECT i.${c.id} AS id, f.position, f.created_at, f.key, i.${c.payload} AS payload, i.${c.source} AS source,
+    ${isCopied ? `i.${c.expiresAt} AS expires_at, ` : ""}${expired} AS expired,
+    btrim(array_to_string(ARRAY(SELECT jsonb_array_elements_text($3::jsonb -> 'topics' -> i.${c.source})),
+      coalesce(i.${c.eventType}, '') COLLATE "default"), '${WHITE_SPACE}') AS topic,
+    (i.${c.headers}::jsonb - ARRAY(
+      SELECT h.name FROM (SELECT name, lower(name COLLATE "C") AS lower_name FROM jsonb_object_keys(i.${c.headers}::jsonb) name) h
+      WHERE h.lower_name = ANY ($5::text[]) OR h.lower_name ^@ ANY ($6::text[])
+        OR (h.lower_name = 'content-type' AND i.${c.headers}::jsonb ->> h.name !~* '[/+]json')))
+    || jsonb_strip_nulls(jsonb_build_object('x-correlation-id', i.${c.correlationId}, 'x-inbox-id', i.${c.id},
+         'x-source', i.${c.source}, 'x-idempotency-key', i.${c.idempotencyKey})) AS headers
+  FROM ${inbox} i
+  JOIN (
+    SELECT c.id, c.position, c.created_at, c.key
+    FROM candidates c LEFT JOIN stops s ON s.key = c.key
+    WHERE s.id IS NULL OR (c.position, c.created_at, c.id) < (s.position, s.created_at, s.id)
+  ) f ON f.id = i.${c.id}
+),
+made AS (
+  INSERT INTO ${outbox} (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts}${isCopied ? `, ${o.expiresAt}` : ""})
+  SELECT id, topic::${types.outboxTopic}, key::${types.outboxKey}, payload::${types.outboxPayload},
+    headers::${types.outboxHeaders}, $4::int${isCopied ? ", expires_at" : ""}
+  FROM rendered WHERE topic <> '' AND NOT expired
+  ORDER BY position, created_at, id
+  RETURNING 1
+),
+marked AS (
+  UPDATE ${inbox} i
+  SET ${c.state} = CASE WHEN r.topic = '' OR r.expired THEN 'dead' ELSE 'processed' END, ${c.processedAt} = now(),
+      ${c.lastError} = CASE WHEN r.expired THEN '${EXPIRED}' WHEN r.topic = '' THEN '${EMPTY_TOPIC}' ELSE i.${c.lastError} END
+  FROM rendered r
+  WHERE i.${c.id} = r.id
+  RETURNING i.${c.state} AS state
+)
+SELECT (SELECT count(*) FROM candidates)::int AS candidates,
+  (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)::int AS relayed,
+  ${allWritten("(SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)", "(SELECT count(*) FROM made)")} AS all_made,
+  ${allWritten("(SELECT count(*) FROM rendered)", "(SELECT count(*) FROM marked WHERE state <> 'pending')")} AS all_marked,
+  coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source, 'expired', expired))
+    FROM rendered WHERE topic = '' OR expired), '[]') AS dead`;
+
+  const lowest = (front: Front): string => `(SELECT ${front.position} FROM ${inbox} i
+  WHERE ${waitsIn(front, "$1")}${hasCome(front, "now()")} AND i.${c.source} = ANY ($2::text[]) ORDER BY ${front.position} LIMIT 1)`;
+  const positionOf = (time: string): string =>
+    `CASE WHEN isfinite(${time}) THEN (extract(epoch FROM (${time})::timestamptz) * 1000000)::bigint - 1 END`;
+  /** When the oldest transaction began that writes to the inbox. That of another user may be hidden, or be prepared. */
+  const oldestWriter = `SELECT min(coalesce(a.xact_start, now() - interval '${2 * LONGEST_MS} milliseconds'))
+    FROM pg_lock_status() k LEFT JOIN pg_stat_get_activity(NULL) a ON a.pid = k.pid
+    WHERE k.granted AND ${writesTo(inbox, "k")} AND k.database = (SELECT own.datid FROM pg_stat_get_activity(pg_backend_pid()) own)`;
+  const waiting = (front: Front): string =>
+    firstDue(
+      front,
+      "$3",
+      `i.${c.source} AS source`,
+      ` AND i.${c.source} = ANY ($2::text[])
+    AND i.${c.id} <> ALL ($4::uuid[]) AND (i.${c.aggregateId} IS NULL OR ${keyOf("i", "$5::jsonb")} NOT IN (
+      SELECT ${keyOf("x", "$5::jsonb")} FROM ${inbox} x WHERE x.${c.id} = ANY ($4::uuid[]) AND x.${c.aggregateId} IS NOT NULL))`,
+      "$1::int",
+    );
+  const oldest = (front: Front): string =>
+    firstDue(front, "$1", "1", ` AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})`, "1");
+
+  /**
+   * The statement of a receipt that relays what it stores, and claims up to `limit` of it. It does the work of three: one
+   * version of each row is written instead of two or three, and each index is written once.
+   *
+   * The client renders topic and headers: in the statement they cost the database a sixth of all that it does for a message.
+   *
+   * @returns a statement that answers with one row: `all_stored`; and `relayed`, the ids of the rows that were relayed, or
+   *   null for all. The claimed rows follow, in the order of their sequence, with the columns that `claimedRow` reads.
+   */
+  const receipt = ({ lowWaterOf, aboveLowWater, stops, claimedColumns }: OutboxParts): Statement => {
+    const ownKeys = "$9::jsonb -> 'ownKeySources'";
+    const outboxKey = `(${keyOf("s", ownKeys)})::${types.outboxKey}`;
+
+    /**
+     * Keys with an earlier row that waits for the relay. Rows are compared with one time: a clock that is read for each row
+     * would let no index stop at it, and each receipt would read all rows that are scheduled ahead.
+     */
+    const waitingKeys = (front: Front): string => `(
+  SELECT ${keyOf("i", ownKeys)} AS key FROM ${inbox} i
+  WHERE ${waitsIn(front, "$14")}${hasCome(front, "(SELECT at FROM received)")} AND i.${c.source} = ANY ($10::text[]) AND i.${c.aggregateId} IS NOT NULL
+  ORDER BY ${front.position} LIMIT ${MOST_WAITING_KEYS + 1})`;
+    const given = [c.id, c.idempotencyKey, c.aggregateId, c.eventType, c.payload, c.correlationId, c.headers, c.source];
+    const label = o.destination === null || o.routes === null ? "" : `, ${o.destination}, ${o.routes}`;
+
+    /*
+     * A row is born `processed`, with its outbox row; but `pending` if an earlier row of its key waits in this snapshot,
+     * which holds everything that was acknowledged before, or if its topic is empty. `stored` returns what the table holds,
+     * as a relay pass reads it.
+     *
+     * An outbox row is born `processing` if its key waits for nothing in the outbox (`blocked`). Whatever a claim would find
+     * in front of it is in this snapshot too, but for rows of transactions that are still open: these are unacknowledged.
+     *
+     * `all_made` as in the relay.
+     */
+    return byIndex(`inbox.insert, relay and claim(${RECEIPT_PARAMETERS})`, { lockTimeoutMs: LOCK_TIMEOUT_MS })`
+WITH received AS MATERIALIZED (SELECT clock_timestamp() AS at),
+waiting AS MATERIALIZED (SELECT w.key FROM (${waitingKeys(ORDINARY)} UNION ALL ${waitingKeys(PUT_OFF)}) w),
+given AS MATERIALIZED (
+  SELECT r.*, r."its topic" <> '' AND (SELECT count(*) FROM waiting) <= ${String(MOST_WAITING_KEYS)}
+    AND (r.${c.aggregateId} IS NULL OR ${keyOf("r", ownKeys)} NOT IN (SELECT key FROM waiting)) AS "is relayed"
+  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $12::text[], $13::text[], $21::text[])
+    AS r(${given.join(", ")}, "its topic", "its headers", "its destination")
+),
+stored AS (
+  INSERT INTO ${inbox} (${given.join(", ")}, ${c.state}, ${c.consumption}, ${c.processedAt}, ${c.createdAt}, ${c.scheduledAt})
+  SELECT g.${c.id}, g.${c.idempotencyKey}, g.${c.aggregateId}, g.${c.eventType}, g.${c.payload}::${types.inboxPayload}, g.${c.correlationId},
+    g.${c.headers}::${types.inboxHeaders}, g.${c.source}, CASE WHEN g."is relayed" THEN 'processed' ELSE 'pending' END, 'push',
+    CASE WHEN g."is relayed" THEN r.at END, r.at, r.at
+  FROM given g CROSS JOIN received r
+  ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING
+  RETURNING ${c.id}, ${c.aggregateId}, ${c.payload}, ${c.source}, ${c.state}
+),
+lease AS MATERIALIZED (SELECT now() AS began_at, now() + least($17::bigint, $18::bigint) * interval '1 millisecond' AS ends_at),
+blocked AS MATERIALIZED (
+  WITH ${lowWaterOf("$20")}
+  SELECT k.key FROM (SELECT DISTINCT ${uncollated(keyOf("s", ownKeys))}::${types.outboxKey} AS key, g."its destination" AS destination
+    FROM stored s JOIN given g ON g.${c.id} = s.${c.id} WHERE s.${c.aggregateId} IS NOT NULL) k
+  WHERE (SELECT o.${o.sequence} FROM ${outbox} o
+    WHERE o.${o.key} = k.key AND o.${o.key} IS NOT NULL AND o.${o.state} IN ('pending', 'processing')
+      AND ${aboveLowWater("o")} AND ${stops("o", "$19", label === "" ? undefined : "k.destination")}
+    ORDER BY o.${o.sequence} LIMIT 1) IS NOT NULL
+),
+made AS (
+  INSERT INTO ${outbox} AS o (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts},
+    ${o.createdAt}, ${o.scheduledAt}, ${o.updatedAt}, ${o.state}, ${o.claimToken}, ${o.claimedAt}, ${o.leaseExpiresAt}${label})
+  SELECT r.id, r.topic, r.key, r.payload, r.headers, $11::int, t.at, t.at, t.at,
+    CASE WHEN r.is_claimed THEN 'processing' ELSE 'pending' END, CASE WHEN r.is_claimed THEN $16::uuid END,
+    CASE WHEN r.is_claimed THEN l.began_at END, CASE WHEN r.is_claimed THEN l.ends_at END${label === "" ? "" : LABEL}
+  FROM (SELECT s.${c.id} AS id, g."its topic"::${types.outboxTopic} AS topic, ${outboxKey} AS key,
+      s.${c.payload}::${types.outboxPayload} AS payload, g."its headers"::${types.outboxHeaders} AS headers, g."its destination" AS destination,
+      row_number() OVER (ORDER BY s.${c.id}) <= $15::int
+        AND (s.${c.aggregateId} IS NULL OR ${outboxKey} NOT IN (SELECT key FROM blocked)) AS is_claimed
+    FROM stored s JOIN given g ON g.${c.id} = s.${c.id} WHERE ${likely(`s.${c.state} = 'processed'`)}) r
+  CROSS JOIN received t CROSS JOIN lease l
+  ORDER BY r.id
+  RETURNING o.${o.state} AS "made as", ${claimedColumns.map(([name, value]) => `${value} AS ${name}`).join(", ")}
+)
+SELECT (SELECT count(*) FROM stored) = cardinality($1::uuid[]) AS all_stored,
+  CASE WHEN count(*) < cardinality($1::uuid[]) THEN coalesce(array_agg(s.${c.id}::text), '{}') END AS relayed,
+  ${allWritten("count(*)", "(SELECT count(*) FROM made)")} AS all_made, ${claimedColumns.map(([name]) => `NULL AS ${name}`).join(", ")}
+FROM stored s WHERE s.${c.state} = 'processed'
+UNION ALL
+SELECT NULL, NULL, NULL, ${claimedColumns.map(([name]) => `m.${name}`).join(", ")} FROM made m WHERE m."made as" = 'processing'
+ORDER BY sequence NULLS FIRST`;
+  };
+
+  return {
+    receipt: outboxParts && receipt(outboxParts),
+    relay: byIndex(`inbox.relay(${RELAY_PARAMETERS})`)(relay(false)),
+    relayNamed: byIndex(`inbox.relay of named rows(${RELAY_PARAMETERS}, ids)`)(relay(true)),
+    /** The last relayed row, under a new id: its outbox row has the old one. */
+    setBack: statement("inbox.set back the last relayed row(sources, id)")(
+      setBack(
+        inbox,
+        c,
+        `f.${c.state} = 'processed' AND f.${c.consumption} = 'push' AND f.${c.source} = ANY ($1::text[])`,
+        `f.${c.createdAt} DESC, f.${c.id} DESC`,
+        `, ${c.id} = $2::uuid${c.expiresAt === null ? "" : `, ${c.expiresAt} = NULL`}`,
+      ),
+    ),
+
+    /**
+     * Whether a row waits, from a position on. With `isLook` also the first one (`lowest`), and the position below which the
+     * next look will see every row (`unseen`): a transaction that does not write yet gives later times. Ordered, for the
+     * planner to take the index.
+     */
+    waits: statement("inbox.waits(from, sources, isLook)", { takesTurns: true, isQuestion: true })`
+SELECT w.first IS NOT NULL AS waits, CASE WHEN $3::boolean THEN ${positionOf("w.first")} END AS lowest,
+  CASE WHEN $3::boolean AND NOT ${IS_CITUS} THEN ${positionOf(`least(now() - interval '2 seconds', (${oldestWriter}))`)} END AS unseen
+FROM (SELECT least(${lowest(ORDINARY)}, ${lowest(PUT_OFF)}) AS first) w`,
+
+    /** The rows that a relay pass would move, without some rows and the others of their keys. */
+    waiting: statement("inbox.waiting(limit, sources, from, without, ownKeySources)")`
+SELECT w.id, w.source FROM ((${waiting(ORDINARY)}) UNION ALL (${waiting(PUT_OFF)})) w
+ORDER BY w.position, w.created_at, w.id LIMIT $1::int`,
+
+    markDead: byIndex("inbox.mark dead(id, reason)")`
+WITH waiting AS MATERIALIZED (
+  SELECT i.${c.id} AS id, now() AS now FROM ${inbox} i WHERE i.${c.id} = $1::uuid AND i.${c.state} = 'pending' FOR NO KEY UPDATE OF i
+),
+marked AS (
+  UPDATE ${inbox} i SET ${c.state} = 'dead', ${c.processedAt} = w.now, ${c.lastError} = $2 FROM waiting w WHERE i.${c.id} = w.id
+  RETURNING i.${c.state} AS state
+)
+SELECT id, ${allWritten("1", "(SELECT count(*) FROM marked WHERE state = 'dead')")} AS all_marked FROM waiting`,
+
+    oldestPending: byIndex("inbox.oldest pending(from, sources)", { takesTurns: true })`
+SELECT extract(epoch FROM now() - w.position) * 1000 AS oldest_ms
+FROM ((${oldest(ORDINARY)}) UNION ALL (${oldest(PUT_OFF)})) w
+ORDER BY w.position LIMIT 1`,
+
+    /** Waiting rows of other sources, which no mark holds, among the first `limit` waiting rows */
+    unrelayed: byIndex("inbox.unrelayed(sources, limit)", { takesTurns: true })`
+SELECT w.source, count(*)::int AS count FROM (
+  SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int) w
+WHERE w.source <> ALL ($1::text[]) GROUP BY w.source ORDER BY w.source`,
+  } as const satisfies Record<string, Statement | undefined>;
+}
+
+/** Rows that wait for the relay, in an order of their own. */
+interface Front {
+  readonly is: string;
+  /** Of a row `i`. */
+  readonly position: string;
+}
+
+const RELAY_PARAMETERS = "limit, sources, rules, maxAttempts, droppedNames, droppedPrefixes, from";
+
+/** A condition that many rows seem to meet: if the planner expects hardly any row, it joins by nested loops. */
+const likely = (condition: string): string => `coalesce(${condition}, false)`;
+
+/** Of rows that wait for the relay: more of them are a backlog, which the relay moves first. */
+const MOST_WAITING_KEYS = 1000;
+
+/** A receipt does not wait for the outbox table. */
+const LOCK_TIMEOUT_MS = 100;
+
+const RECEIPT_PARAMETERS = `ids, idempotencyKeys, aggregateIds, eventTypes, payloads, correlationIds, headers, sources,
+  rules, relayedSources, maxAttempts, topics, outboxHeaders, from, limit, token,
+  leaseMs, claimTimeoutMs, heldTokens, lowWater, destinations`;
+
+/** The hash of the routes only beside a destination. */
+const LABEL = ", r.destination, CASE WHEN r.destination IS NOT NULL THEN $9::jsonb ->> 'routes' END";

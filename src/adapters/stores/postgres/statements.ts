@@ -13,8 +13,7 @@ import { outboxStatements } from "./outboxSql.ts";
 import { parkedStatements } from "./parkedSql.ts";
 import { pullStatements } from "./pullSql.ts";
 import { receiptStatements } from "./receipt.ts";
-import { relayedReceiptStatement } from "./relayedReceiptSql.ts";
-import { relayParts, relayStatements } from "./relaySql.ts";
+import { relayStatements } from "./relay.ts";
 
 /** The statements that do not depend on the columns of an owner's tables. @param names already quoted */
 export function fixedStatements(names: TableNames) {
@@ -35,16 +34,14 @@ export function fixedStatements(names: TableNames) {
  * @param mayBeCitus see `receiptStatements`
  */
 export function tableStatements(names: TableNames, types: ColumnTypes, mayBeCitus: boolean) {
-  const inbox = relayParts(names);
   const outbox = outboxParts(names, types.outboxPayload);
   return {
     receipt: receiptStatements(names, types, mayBeCitus),
-    relay: relayStatements(names, types, inbox),
     /**
-     * None on Citus, which would run it in parts: its order rests on one snapshot. None either if the columns change the
-     * texts that topic and headers are made of: a pass of the relay would make others.
+     * Receipts do not relay on Citus, which would run their statement in parts: its order rests on one snapshot. Nor if the
+     * columns change the texts that topic and headers are made of: a pass of the relay would make others.
      */
-    relayedReceipt: mayBeCitus || !types.keepsTexts ? undefined : relayedReceiptStatement(names, types, inbox, outbox),
+    relay: relayStatements(names, types, mayBeCitus || !types.keepsTexts ? undefined : outbox),
     outbox: outboxStatements(names, outbox),
     pull: pullStatements(names, types.inboxPayload),
     messages: messageStatements(names),
@@ -53,5 +50,3 @@ export function tableStatements(names: TableNames, types: ColumnTypes, mayBeCitu
     replay: replayStatements(names, types),
   };
 }
-
-export type TableStatements = ReturnType<typeof tableStatements>;

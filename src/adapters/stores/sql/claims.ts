@@ -3,7 +3,7 @@ import type { ClaimedRow, ClaimToken, MessageId, Outcome } from "../../../model/
 import type { ClaimRequest, ClaimResult, SettledRows } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { entriesOf, type NewEntry, type SqlHistory, type WithHistory } from "./history.ts";
-import type { LowWater } from "./lowWaterMarks.ts";
+import type { LowWater } from "./lowWater.ts";
 import { insteadOf } from "./outcomes.ts";
 import { ONE_QUEUE, QueueFronts } from "./queueFronts.ts";
 import { type RefusedRow, Resting } from "./resting.ts";
@@ -140,7 +140,6 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
         runner.run(unlabelled, { ...at, exceptIds: this.#exceptIds({ queues }) }),
       );
     }
-    lowWater.marks.onForget(() => this.fronts.forget());
   }
 
   async claim(request: ClaimRequest): Promise<ClaimResult> {
@@ -175,7 +174,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   }
 
   get #mark(): string {
-    return this.lowWater.marks.newest;
+    return this.lowWater.newest;
   }
 
   /** Of a table without destinations all rows are one queue. */
@@ -290,9 +289,8 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
       return { ...NOT_CLAIMED, refused: await this.#restRefused(chosen, values, error) };
     }
     const scan = this.sql.dialect.scanOf(results);
-    const { marks } = this.lowWater;
     const last = scan.rows.at(-1)?.sequence;
-    if (last !== undefined) marks.saw(String(last));
+    if (last !== undefined) this.lowWater.saw(String(last));
     return scan;
   }
 

@@ -34,8 +34,6 @@ export interface ReceiptCommands {
 export interface RelayCommands<S> {
   /** `markDead` makes a pending row dead and returns it; nothing when it is pending no more. */
   readonly sql: Named<S, "markDead" | "unrelayed">;
-  /** Before each relay pass. @param isIdle the last one found nothing */
-  prepareRelay(sources: readonly string[], isIdle: boolean): Promise<void>;
   /** Idle check: does any row of these sources wait for the relay? Costs a fraction of a relay pass. */
   anyWaits(sources: readonly string[]): Promise<boolean>;
   /** Undefined if the database cannot. */
@@ -183,7 +181,6 @@ export class SqlInbox<S> implements InboxStore {
   async relay(request: RelayRequest): Promise<RelayResult> {
     const sources = Object.keys(request.topics);
     if (sources.length === 0) return NOTHING;
-    await this.#relay.prepareRelay(sources, this.#isIdle);
     if (this.#isIdle && !(await this.#relay.anyWaits(sources))) return NOTHING;
     if (this.#resting.ids().length > 0) return await this.#relayInParts(request);
     try {

@@ -12,7 +12,7 @@ import {
 import type { Clock } from "../../../time/clock.ts";
 import { type ClaimStatements, OutboxClaims } from "./claims.ts";
 import type { SqlHistory } from "./history.ts";
-import type { LowWater } from "./lowWaterMarks.ts";
+import type { LowWater } from "./lowWater.ts";
 import { changeInParts, idsOf, type Named, oldestAgeMs, type Row, type StatementRunner, textOf } from "./rows.ts";
 
 export interface OutboxStatements<S> extends ClaimStatements<S> {

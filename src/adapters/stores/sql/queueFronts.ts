@@ -1,5 +1,5 @@
 import type { Clock } from "../../../time/clock.ts";
-import { higher, lower } from "./lowWaterMarks.ts";
+import { higher, lower } from "./lowWater.ts";
 
 /** The name of the only queue of a table without destinations. */
 export const ONE_QUEUE = "\0all";
@@ -40,11 +40,6 @@ export class QueueFronts {
       this.#fronts.set(queue, front);
     }
     return front;
-  }
-
-  /** Discards all positions: they may be those of another table. */
-  forget(): void {
-    this.#fronts.clear();
   }
 
   /** Rows of any queue are free now. */

@@ -4,7 +4,7 @@ import type { Clock } from "../../../time/clock.ts";
 import { replayStore } from "../sql/finishedRows.ts";
 import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
-import { noLowWater } from "../sql/lowWaterMarks.ts";
+import { NO_LOW_WATER } from "../sql/lowWater.ts";
 import { messageStore } from "../sql/messages.ts";
 import { quoteNames, type TableNames, withoutColumns } from "../sql/names.ts";
 import { operationsStore } from "../sql/operations.ts";
@@ -53,7 +53,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
     return {
       inbox: new SqlInbox(pool, new SqlServerReceipt(pool, names, log), new SqlServerRelay(pool, names), clock),
       // Finished rows leave the filtered indexes with their commit, unless an open transaction keeps row versions.
-      outbox: new SqlOutbox(pool, outboxStatements(names), noLowWater(clock), history, clock, options.routing),
+      outbox: new SqlOutbox(pool, outboxStatements(names), NO_LOW_WATER, history, clock, options.routing),
       pull: new SqlPull(pool, pullStatements(names), clock),
       messages: messageStore(pool, messageStatements(names), options.routing),
       operations: operationsStore(pool, operationsStatements(names)),

@@ -36,9 +36,6 @@ export class SqlServerRelay implements RelayCommands<Statement> {
     this.sql = relayStatements(names);
   }
 
-  /** There are no low-water marks. */
-  async prepareRelay(): Promise<void> {}
-
   async anyWaits(sources: readonly string[]): Promise<boolean> {
     const [row] = await this.#pool.run(this.sql.waits(sources.length), sourceValues(sources));
     return row?.answer === 1;

@@ -75,8 +75,7 @@ describe.each(FACETS)("%s", (port, file, of) => {
 test("the statements of both stores have the same files, but for what only one database needs", () => {
   const only: Readonly<Record<keyof typeof STORES, readonly string[]>> = {
     // Low-water marks against old transactions, indexes that are made while others write, all statements in one list to
-    // check them for Citus, LISTEN and NOTIFY, connections that stores share, receipts that relay, and what their
-    // statements share with those of the relay.
+    // check them for Citus, LISTEN and NOTIFY, and connections that stores share.
     postgres: [
       "connections.ts",
       "engine.ts",
@@ -91,8 +90,6 @@ test("the statements of both stores have the same files, but for what only one d
       "turns.ts",
       "wake.ts",
       "watch.ts",
-      "relayedReceiptSql.ts",
-      "relaySql.ts",
     ],
     sqlserver: [],
   };
