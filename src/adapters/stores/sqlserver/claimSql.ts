@@ -107,9 +107,9 @@ export function claimStatements(
   const claim = (
     [of, parameters]: readonly [of: string, parameters: string],
     isOneQueue: boolean,
-    { declarations = "", positions, noted = "", morePositions = "", labelling = "", answer }: Choice,
+    { declarations = "", positions, labelling = "", answer }: Choice,
   ): ClaimStatement<Statement> => {
-    const choice = (note: string): string => `
+    const choice = `
 ${BATCH}
 ${NOW}
 DECLARE @held TABLE (token uniqueidentifier NOT NULL);
@@ -122,7 +122,7 @@ DECLARE @free TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, des
   bytes_before bigint NOT NULL, PRIMARY KEY (sequence, id));
 INSERT INTO @held (token) SELECT h.token FROM OPENJSON(@heldTokens) WITH (token uniqueidentifier '$') h;
 INSERT INTO @except (id) SELECT DISTINCT x.id FROM OPENJSON(@exceptIds) WITH (id uniqueidentifier '$') x;${declarations}
-BEGIN TRANSACTION;${positions}${note}${morePositions}
+BEGIN TRANSACTION;${positions}
 INSERT INTO @candidates (sequence, id, destination, is_new, bytes, run)
 SELECT o.${c.sequence}, o.${c.id}, p.destination, p.is_new, COALESCE(DATALENGTH(o.${c.payload}) / DATALENGTH(N'x'), 0),
   CASE WHEN o.${c.key} IS NOT NULL THEN MIN(o.${c.sequence}) OVER (PARTITION BY o.${c.key}) END
@@ -152,10 +152,10 @@ SELECT n.sequence, n.id, n.destination, n.is_new, SUM(n.bytes) OVER (ORDER BY n.
 FROM @candidates n LEFT JOIN @stops s ON s.run = n.run
 WHERE s.sequence IS NULL OR n.sequence < s.sequence;`;
     return {
-      chosen: statement(`outbox.rows chosen by a claim${of}(${ofChoice(parameters)})`)`${choice("")}
+      chosen: statement(`outbox.rows chosen by a claim${of}(${ofChoice(parameters)})`)`${choice}
 ROLLBACK TRANSACTION;
 SELECT f.id FROM @free f WHERE f.bytes_before < @maxBytes${labelling === "" ? "" : " UNION SELECT u.id FROM @unlabelled u"};`,
-      claim: statement(`outbox.claim${of}(${parameters})`)`${choice(noted)}
+      claim: statement(`outbox.claim${of}(${parameters})`)`${choice}
 DECLARE @lost bit = 0;
 DECLARE @queues TABLE (queue ${NAME} NOT NULL, candidates int NOT NULL, held_back int NOT NULL, gap bigint NULL);
 DECLARE @claimed TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL);
@@ -271,8 +271,8 @@ ORDER BY o.${c.sequence};`,
     ORDER BY b.${c.sequence}
   ) k WHERE k.is_blocked = 1)`;
     const isWaiting = `o.${c.state} = N'pending'${inQueue(destination)}`;
-    const scan = (where: string, order: string): string => `
-INSERT INTO @positions (sequence, id, destination, is_new)
+    const scan = (into: string, where: string, order: string): string => `
+INSERT INTO ${into} (sequence, id, destination, is_new)
 SELECT TOP (@limit) o.${c.sequence}, o.${c.id}, ${destination ?? "N''"}, 0
 FROM ${table} o ${TO_READ}
 WHERE ${isWaiting} AND ${where} AND ${isAccepted}
@@ -289,17 +289,18 @@ DECLARE @end bigint;
 SELECT @end = o.${c.sequence} ${waiting} AND o.${c.sequence} >= @from
 ORDER BY o.${c.sequence} OFFSET ${STRETCH} ROWS FETCH NEXT 1 ROWS ONLY;
 DECLARE @isRead bit = CASE WHEN @end IS NULL THEN 1 ELSE 0 END;
-IF @isRead = 1 SELECT @end = COALESCE(MAX(o.${c.sequence}) + 1, @from) ${waiting};${scan(
+IF @isRead = 1 SELECT @end = COALESCE(MAX(o.${c.sequence}) + 1, @from) ${waiting};
+DECLARE @ahead TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, destination ${NAME} NULL, is_new bit NOT NULL);${scan(
+        "@ahead",
         `(o.${c.attempt} IS NULL OR o.${c.attempt} <= 0) AND ${hasCome(`o.${c.scheduledAt}`)} AND o.${c.sequence} >= @from AND o.${c.sequence} < @end`,
         c.sequence,
-      )}`,
-      noted: "\nDECLARE @first bigint = (SELECT MIN(p.sequence) FROM @positions p);",
-      morePositions: `${scan(
-        `o.${c.attempt} > 0 AND o.${c.scheduledAt} <= @now
-  AND NOT EXISTS (SELECT 1 FROM @positions p WHERE p.sequence = o.${c.sequence} AND p.id = o.${c.id})`,
-        c.scheduledAt,
-      )}`,
-      answer: "0 AS has_unlabelled, 0 AS labelled, @first AS first_position, @end AS end_position, @isRead AS is_read",
+      )}${scan("@positions", `o.${c.attempt} > 0 AND o.${c.scheduledAt} <= @now`, c.scheduledAt)}
+INSERT INTO @positions (sequence, id, destination, is_new)
+SELECT TOP (@limit - @@ROWCOUNT) a.sequence, a.id, a.destination, a.is_new FROM @ahead a
+WHERE NOT EXISTS (SELECT 1 FROM @positions p WHERE p.sequence = a.sequence AND p.id = a.id)
+ORDER BY a.sequence;`,
+      answer:
+        "0 AS has_unlabelled, 0 AS labelled, (SELECT MIN(a.sequence) FROM @ahead a) AS first_position, @end AS end_position, @isRead AS is_read",
     });
   };
   const pastBlockedOfAll = pastBlocked();
@@ -425,9 +426,6 @@ interface Choice {
   readonly declarations?: string;
   /** Fills `@positions`. */
   readonly positions: string;
-  /** What the answer notes of them, before the others. */
-  readonly noted?: string;
-  readonly morePositions?: string;
   /** Labels the rows that are left behind. */
   readonly labelling?: string;
   /** The columns of the answer. */
