@@ -349,13 +349,16 @@ FROM claimed`,
     ),
 
     /**
-     * From the newest mark, at a fraction of planning a claim, ten times a second while idle. Ordered, so that the
-     * planner takes the index.
+     * At a fraction of planning a claim, ten times a second while idle. Ordered, so that the planner takes the index.
      */
-    due: statement("outbox.due(lowWater)", {
+    due: statement("outbox.due(from, lowWater)", {
       takesTurns: true,
       isQuestion: true,
-    })`SELECT (${anyDue(fromNewest("$1"))}) AS answer`,
+    })`SELECT (${anyDue(`CASE WHEN $1::bigint = ${newestMark("$2")} THEN ${fromNewest("$2")} ELSE $1 END`)})
+  OR (SELECT o.${c.sequence} FROM ${table} o WHERE o.${c.state} = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} <= now()
+    ORDER BY o.${c.scheduledAt} LIMIT 1) IS NOT NULL AS answer,
+  (SELECT o.${c.sequence}::bigint + 1 FROM ${table} o WHERE o.${c.state} = 'pending' AND o.${c.sequence} >= $1::bigint
+    ORDER BY o.${c.sequence} DESC LIMIT 1)::text AS "end"`,
 
     glance: statement("outbox.glance(overdueMs, lowWater)", { takesTurns: true })`
 SELECT (${anyDue(fromNewest("$2"), isOverdue("$1"))}) AS is_overdue, ${watchColumns(`'${literal(table)}'`)}`,

@@ -372,9 +372,12 @@ ${ONE_BY_ONE};`,
       setBack(table, c, `f.${c.state} = N'sent'`, `f.${c.updatedAt} DESC, f.${c.sequence} DESC`),
     ),
 
-    due: statement("outbox.due")`
+    due: statement("outbox.due(from bigint)")`
 ${NOW}
-SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue}) THEN 1 ELSE 0 END AS answer;`,
+SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue} AND o.${c.sequence} >= @from)
+    OR EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} <= @now)
+  THEN 1 ELSE 0 END AS answer,
+  (SELECT MAX(o.${c.sequence}) + 1 FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'pending') AS [end];`,
 
     glance: statement("outbox.glance(overdueMs int)")`
 ${NOW}
