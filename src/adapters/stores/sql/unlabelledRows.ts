@@ -19,7 +19,7 @@ export interface Labels {
 }
 
 /** What a look reads: the first rows without a label, not below `from`. */
-export interface LookedAt {
+interface LookedAt {
   readonly from: string;
   readonly limit: number;
   /** Rows that were set back below `from` belong to it. */
