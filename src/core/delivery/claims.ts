@@ -64,7 +64,7 @@ export class Claims {
   readonly #options: ClaimsOptions;
   readonly #lease: Lease;
   readonly #held = new LinkedList<HeldClaim>();
-  readonly #jumps: ClockJumps;
+  readonly #msSinceJump: ReturnType<typeof clockJumps>;
   #renewDueAt: number;
   #renewing: Promise<void> | undefined;
   readonly #backoff: Backoff;
@@ -85,7 +85,7 @@ export class Claims {
     this.#options = options;
     this.#lease = { leaseMs: Math.min(claimTimeoutMs, LEASE_MS), claimTimeoutMs };
     this.#renewDueAt = clock.monotonic() + this.#lease.leaseMs / 3;
-    this.#jumps = new ClockJumps(clock);
+    this.#msSinceJump = clockJumps(clock);
     this.#backoff = new Backoff(random, RETRY_WAITS);
     this.#busyBackoff = new Backoff(random, RETRY_WAITS);
   }
@@ -184,7 +184,7 @@ export class Claims {
   async reclaim(): Promise<void> {
     const { store, claimTimeoutMs, metrics, log } = this.#options;
     // By then every lease that the jump has ended is renewed, or over for its holder too.
-    if ((await this.#jumps.look(() => store.clock())) < this.#lease.leaseMs) return;
+    if ((await this.#msSinceJump(() => store.clock())) < this.#lease.leaseMs) return;
     const rows = await store.reclaim(RECLAIM_LIMIT, claimTimeoutMs);
     if (rows === 0) return;
     metrics.outboxReclaimed(rows);
@@ -377,35 +377,23 @@ interface Unsettled {
  * Notices that the database's clock was set ahead, which ends the leases of all claims at once. Their holders continue
  * until the leases have ended by a clock that does not jump: rows taken from them before would be delivered twice, and
  * out of order. A failover to a server whose clock is ahead is the same, and so is a pause of this virtual machine.
+ *
+ * @returns to be called about every second with what reads the database's clock, in ms: gives the ms since it jumped
+ *   last, infinity if it never did
  */
-export class ClockJumps {
-  readonly #clock: Pick<Clock, "monotonic">;
+export function clockJumps(clock: Pick<Clock, "monotonic">): (read: () => Promise<number>) => Promise<number> {
   /** The database's clock less ours, at most, and when that was read. */
-  #last: { readonly ahead: number; readonly at: number } | undefined;
-  #jumpedAt = Number.NEGATIVE_INFINITY;
-
-  constructor(clock: Pick<Clock, "monotonic">) {
-    this.#clock = clock;
-  }
-
-  /**
-   * Looks at the database's clock. Call it about every second.
-   *
-   * @param read reads it, in ms
-   * @returns ms since it jumped last; infinity if it never did
-   * @throws what `read` throws
-   */
-  async look(read: () => Promise<number>): Promise<number> {
-    const before = this.#clock.monotonic();
+  let last: { readonly ahead: number; readonly at: number } | undefined;
+  let jumpedAt = Number.NEGATIVE_INFINITY;
+  return async (read) => {
+    const before = clock.monotonic();
     const now = await read();
-    const after = this.#clock.monotonic();
+    const after = clock.monotonic();
     // The server read it between the two: a slow answer does not look like a jump.
-    if (this.#last !== undefined && after - this.#last.at < REMEMBERED_MS && now - after > this.#last.ahead + JUMP_MS) {
-      this.#jumpedAt = after;
-    }
-    this.#last = { ahead: now - before, at: after };
-    return after - this.#jumpedAt;
-  }
+    if (last !== undefined && after - last.at < REMEMBERED_MS && now - after > last.ahead + JUMP_MS) jumpedAt = after;
+    last = { ahead: now - before, at: after };
+    return after - jumpedAt;
+  };
 }
 
 const RECLAIMED = "claim lost: the row was reclaimed before its outcome was written";

@@ -1,22 +1,22 @@
 import { beforeEach, describe, expect, test } from "@jest/globals";
-import { ClockJumps } from "../../../../src/core/delivery/claims.ts";
+import { clockJumps } from "../../../../src/core/delivery/claims.ts";
 import { ManualClock } from "../../../support/recorders.ts";
 
 let clock: ManualClock;
-let jumps: ClockJumps;
+let jumps: ReturnType<typeof clockJumps>;
 /** The database's clock less ours. */
 let ahead: number;
 
 beforeEach(() => {
   clock = new ManualClock();
-  jumps = new ClockJumps(clock);
+  jumps = clockJumps(clock);
   ahead = 1_700_000_000_000;
 });
 
 /** Looks a time after the last look. @param toServerMs the way of the question @param backMs that of the answer */
 async function look(afterMs: number, toServerMs = 1, backMs = 1): Promise<number> {
   clock.advance(afterMs);
-  return await jumps.look(async () => {
+  return await jumps(async () => {
     clock.advance(toServerMs);
     const now = clock.monotonic() + ahead;
     clock.advance(backMs);
@@ -61,7 +61,7 @@ describe("of the database's clock", () => {
 
 test("a read that fails changes nothing", async () => {
   await look(1000);
-  await expect(jumps.look(() => Promise.reject(new Error("gone")))).rejects.toThrow("gone");
+  await expect(jumps(() => Promise.reject(new Error("gone")))).rejects.toThrow("gone");
   ahead += 60_000;
   expect(await look(1000)).toBe(0);
 });
