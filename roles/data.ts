@@ -153,7 +153,7 @@ function commonServices(
     timer: systemTimer,
     log,
   });
-  return roles.includes("poller") ? [states, heartbeat] : [heartbeat];
+  return roles.includes("poller") ? [states.loop, heartbeat] : [heartbeat];
 }
 
 /** @param own what is that of one database, or of all cells */

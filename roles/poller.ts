@@ -186,7 +186,7 @@ export async function pollerRole(
       await store.outbox.check();
       // Without the table, rows with a rate limit wait for ever, and open breakers are not shared. The trouble of what
       // cells share is not that of a cell.
-      if (control === store && needsSharedState(config)) await states.check();
+      if (control === store && needsSharedState(config)) await states.loop.check();
     },
   };
   return {

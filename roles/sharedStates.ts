@@ -1,6 +1,5 @@
 import type { DestinationGates } from "../src/core/destinations/gates.ts";
 import type { DestinationStore } from "../src/ports/destinationStore.ts";
-import type { Service } from "../src/ports/runtime.ts";
 import { Loop } from "../src/runtime/loop.ts";
 import type { Clock } from "../src/time/clock.ts";
 
@@ -23,11 +22,11 @@ interface SharedStatesOptions {
  * Keeps the gates of this process in step with what replicas share about destinations: pauses, breakers. The pollers of
  * several cells share one read.
  */
-export class SharedStates implements Service {
-  readonly name = "destinations";
+export class SharedStates {
+  /** Reads them, while it runs. */
+  readonly loop: Loop;
   readonly #options: SharedStatesOptions;
   readonly #members = new Set<Member>();
-  readonly #loop: Loop;
   /** Monotonic ms. */
   #refreshedAt = Number.NEGATIVE_INFINITY;
   #hasFailed = false;
@@ -36,8 +35,8 @@ export class SharedStates implements Service {
   constructor(options: SharedStatesOptions) {
     this.#options = options;
     const { fleetFactor, clock } = options;
-    this.#loop = new Loop({
-      name: this.name,
+    this.loop = new Loop({
+      name: "destinations",
       pass: () => this.#pass(),
       intervalMs: () => (this.#isIdle ? IDLE_REFRESH_MS * fleetFactor() : REFRESH_MS),
       backoff: { firstMs: 100, longestMs: REFRESH_MS },
@@ -53,7 +52,7 @@ export class SharedStates implements Service {
   join(member: Member): () => void {
     this.#members.add(member);
     this.#refreshedAt = Number.NEGATIVE_INFINITY;
-    this.#loop.wake();
+    this.loop.wake();
     return () => this.#members.delete(member);
   }
 
@@ -71,21 +70,8 @@ export class SharedStates implements Service {
   next(): Promise<void> {
     return new Promise<void>((resolve) => {
       this.#onRefreshed.push(resolve);
-      this.#loop.wake();
+      this.loop.wake();
     });
-  }
-
-  /** @throws Error while no read succeeds */
-  async check(): Promise<void> {
-    await this.#loop.check();
-  }
-
-  async start(): Promise<void> {
-    await this.#loop.start();
-  }
-
-  async stop(cutoff: AbortSignal): Promise<void> {
-    await this.#loop.stop(cutoff);
   }
 
   get #isIdle(): boolean {

@@ -111,8 +111,8 @@ async function startPoller(name: string, clock: Clock): Promise<readonly Service
     log: silentLog,
   });
   const database: Service = { name: "database", start: async () => {}, stop: () => store.close() };
-  for (const worker of [states, ...workers, heartbeat]) await worker.start();
-  return [...workers, ...closers, states, heartbeat, database];
+  for (const worker of [states.loop, ...workers, heartbeat]) await worker.start();
+  return [...workers, ...closers, states.loop, heartbeat, database];
 }
 
 const running: (readonly Service[])[] = [];

@@ -26,7 +26,7 @@ test("the gates of several cells share one read, and its failure", async () => {
     return { gates: gates as DestinationGates, isSlow: () => false, isIdle: () => true };
   };
   try {
-    await states.start();
+    await states.loop.start();
     await states.next();
     expect(read).not.toHaveBeenCalled();
 
@@ -48,6 +48,6 @@ test("the gates of several cells share one read, and its failure", async () => {
     await states.next();
     expect(told).toEqual(["a"]);
   } finally {
-    await states.stop(new AbortController().signal);
+    await states.loop.stop(new AbortController().signal);
   }
 });
