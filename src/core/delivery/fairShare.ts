@@ -91,9 +91,10 @@ export class FairShare {
     return now - state.begunAt >= UNHEALTHY_REST_MS && this.#mayBegin(state, now, this.#isContended);
   }
 
-  /** Deliveries that an unhealthy destination may begin at once, at most. */
-  atOnce(destination: string): number {
-    return this.#isContended ? 1 : (this.#states.get(destination)?.window ?? 1);
+  /** Most rows that wait for an unhealthy destination: one while others want slots, else what it delivers soon. */
+  mostWaiting(destination: string): number {
+    if (this.#isContended) return 1;
+    return Math.max(this.#states.get(destination)?.window ?? 1, this.perSecond(destination) / 4);
   }
 
   /** Whether a row of a healthy destination has waited for a slot lately. */
@@ -388,7 +389,7 @@ export class ClaimRooms {
   #cap(destination: string): number {
     const { share } = this.#options;
     const wanted = this.#rowsWanted(destination) ?? Number.POSITIVE_INFINITY;
-    return this.isUnhealthy(destination) ? Math.min(wanted, share.atOnce(destination)) : wanted;
+    return this.isUnhealthy(destination) ? Math.min(wanted, share.mostWaiting(destination)) : wanted;
   }
 
   #rowsWanted(destination: string): number | undefined {
