@@ -53,7 +53,7 @@ export type Cells = readonly { readonly context: RoleContext; readonly isOpen: b
 export interface Wakes {
   /** Does nothing without a relay in this process. */
   relay: () => void;
-  /** Without a poller in this process it wakes the one that watches the outbox. */
+  /** Without a poller in this process it wakes the poller that has the watch. */
   poller: () => void;
 }
 
