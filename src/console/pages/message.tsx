@@ -7,7 +7,7 @@ import { link } from "../router.ts";
 import { useCaller } from "../session.ts";
 import type { Message, TimelineEvent } from "../types.ts";
 import { Badge, Dialog, Facts, Loading, PageTitle, Section, TextField, Time, useAnnouncer } from "../ui.tsx";
-import { ToDestination } from "./toDestination.tsx";
+import { ToDestination } from "./replays.tsx";
 
 /** What happened to one message, why it waits, and what to do about it. */
 export function MessageTimelinePage({ id }: { readonly id: string }) {

@@ -21,7 +21,6 @@ import {
   Time,
   useAnnouncer,
 } from "../ui.tsx";
-import { ToDestination } from "./toDestination.tsx";
 
 /** Replays: first a dry run, then a job with progress. */
 export function ReplaysPage({ place }: { readonly place: Place }) {
@@ -212,6 +211,13 @@ function DryRunResult({ run }: { readonly run: DryRun }) {
       />
     </>
   );
+}
+
+/** Where replayed rows go. */
+export function ToDestination(field: { readonly value: string; readonly onValue: (value: string) => void }) {
+  const { overview } = useLive();
+  const names = (overview?.destinations ?? []).map(({ name }) => [name, name] as const);
+  return <Choice label="Deliver to" {...field} options={[["", "where they went before"], ...names]} />;
 }
 
 interface StartDialogProps {

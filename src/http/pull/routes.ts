@@ -1,9 +1,7 @@
 import type { Route } from "../routes.ts";
 import { createPull, type PullOptions } from "./operation.ts";
-import { acknowledge } from "./operations/ack.ts";
 import { claim } from "./operations/claim.ts";
-import { extend } from "./operations/extend.ts";
-import { giveBack } from "./operations/nack.ts";
+import { acknowledge, extend, giveBack } from "./operations/settle.ts";
 
 /**
  * The pull routes of each source (design, "Pull rows"; docs/pull.md). The source's name is percent-encoded in the path.

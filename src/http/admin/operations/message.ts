@@ -3,7 +3,7 @@ import { ERRORS } from "../../exchange.ts";
 import * as answer from "../../openapi/answers.ts";
 import * as schema from "../../openapi/schemas.ts";
 import { type Admin, namingMissing, Refusal } from "../operation.ts";
-import { MESSAGE_ID } from "./messageRetry.ts";
+import { MESSAGE_ID } from "./messageActions.ts";
 
 const { AT, TEXT, TEXT_OR_NULL, TIME_OR_NULL, UUID } = schema;
 

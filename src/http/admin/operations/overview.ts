@@ -1,9 +1,11 @@
 import { numberUpTo } from "../../../core/operations/syntax.ts";
 import { REFUSALS } from "../../../model/refusals.ts";
+import { ERRORS } from "../../exchange.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
 import * as schema from "../../openapi/schemas.ts";
 import type { Schema } from "../../openapi/types.ts";
+import { route } from "../../routes.ts";
 import type { Admin } from "../operation.ts";
 
 const { AT, count, countOrNull, nullable, TEXT, TIME, TIME_OR_NULL } = schema;
@@ -132,3 +134,20 @@ export const showOverview = ({ read, overview }: Admin) =>
     namesCells: true,
     work: ({ minutes = MINUTES_BY_DEFAULT }) => overview.read(minutes),
   });
+
+export const followEvents = ({ access, guard, events }: Admin) =>
+  route(
+    "admin_events",
+    {
+      summary: "Follow the overview",
+      description:
+        "Server-sent events: `overview` with the answer of `GET /admin/overview`, at once and every few seconds; `unavailable` " +
+        "while the database does not answer. A comment every 15 seconds keeps the connection open.",
+      access,
+      answers: [
+        answer.plain("The events, until the client or the service ends them.", "text/event-stream; charset=utf-8"),
+        answer.error(503, "Too many clients follow.", ERRORS.tooManyFollowers, "Error", answer.RETRY_AFTER),
+      ],
+    },
+    guard(async ({ isAdmitted }, res) => events.follow(res, isAdmitted)),
+  );

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { send } from "../../exchange.ts";
+import { ERRORS, send, sendError } from "../../exchange.ts";
 import * as answer from "../../openapi/answers.ts";
+import { TEXT } from "../../openapi/schemas.ts";
 import { route } from "../../routes.ts";
 import type { Asset } from "../assets.ts";
 import type { Console } from "../operation.ts";
@@ -45,7 +46,7 @@ const CONTENT_SECURITY_POLICY = [
 ].join("; ");
 
 /** Sends a file. @param caching its `Cache-Control` */
-export function sendAsset(req: IncomingMessage, res: ServerResponse, asset: Asset, caching: string): void {
+function sendAsset(req: IncomingMessage, res: ServerResponse, asset: Asset, caching: string): void {
   const isGzipped = /\bgzip\b/.test(String(req.headers["accept-encoding"] ?? ""));
   const bytes = isGzipped ? asset.gzipped : asset.bytes;
   if (isGzipped) res.setHeader("Content-Encoding", "gzip");
@@ -61,3 +62,24 @@ export function sendAsset(req: IncomingMessage, res: ServerResponse, asset: Asse
   });
   res.end(req.method === "HEAD" ? undefined : bytes);
 }
+
+export const showAsset = ({ files }: Console) =>
+  route(
+    "console_asset",
+    {
+      summary: "A file of the console",
+      description: "Scripts and styles, whose names change with their content.",
+      parameters: [answer.inPath("file", "Name of the file.", TEXT)],
+      answers: [
+        answer.plain("A script.", "text/javascript; charset=utf-8"),
+        answer.plain("A style sheet.", "text/css; charset=utf-8"),
+        answer.error(404, "No such file.", ERRORS.notFound),
+      ],
+    },
+    async (req, res, { file = "" }) => {
+      const asset = files.assets.get(file);
+      if (asset === undefined) sendError(res, 404, ERRORS.notFound);
+      // Its name changes with its content.
+      else sendAsset(req, res, asset, "public, max-age=31536000, immutable");
+    },
+  );

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { memberText } from "../../../../src/http/admin/operations/transformTest.ts";
+import { memberText } from "../../../../src/core/receipt/jsonDocument.ts";
 
 describe("the text of a member", () => {
   test.each([
