@@ -2,7 +2,7 @@ import type pg from "pg";
 import { StoreError } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { Reserve } from "../sql/reserve.ts";
-import { isVictim, retried } from "../sql/retries.ts";
+import { isVictim, retried } from "../sql/reserve.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type PoolOptions, PostgresConnections } from "./connections.ts";
 import { hasGivenUp, isPreparationLost, isReadOnly, toStoreError } from "./errors.ts";

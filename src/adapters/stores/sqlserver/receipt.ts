@@ -4,7 +4,7 @@ import type { InsertResult, NewInboxRow, Schedule } from "../../../model/rows.ts
 import type { Log } from "../../../ports/runtime.ts";
 import type { ReceiptCommands } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
-import { retried } from "../sql/retries.ts";
+import { retried } from "../sql/reserve.ts";
 import { inKeyOrder } from "../sql/rows.ts";
 import { BATCH, COLLATED, NOW, placeFrom, TO_READ, textBatch, textOf, timeOf } from "./fragments.ts";
 import type { SqlServerPool } from "./pool.ts";
