@@ -91,7 +91,7 @@ export interface RetentionStore {
 
   /**
    * Deletes up to `limit` rows of a range, the oldest first. `rest` is what may be left of it, null for nothing. It
-   * skips a row that the database refuses to delete (a trigger or foreign key), with the error in `refusal`.
+   * skips rows that the database refuses to delete (a trigger or foreign key), with the error of the first in `refusal`.
    */
   deleteBatch(range: RetentionRange, limit: number): Promise<DeletedBatch>;
 }
@@ -99,7 +99,8 @@ export interface RetentionStore {
 interface DeletedBatch {
   readonly deleted: number;
   readonly rest: RetentionRange | null;
-  readonly refusal?: string;
+  readonly refused: number;
+  readonly refusal?: string | undefined;
 }
 
 export type RetentionPolicy =

@@ -105,8 +105,8 @@ describe("a history that cannot be written", () => {
       expect(stored).toEqual({ state: "pending", attempt: 2 });
 
       await database.query("UPDATE outbox SET state = 'dead', updated_at = now() - interval '1 hour'");
-      expect(await store.replay.move(await store.replay.begin(), [row.id], "alice")).toMatchObject({ changed: 1 });
-      await database.query("UPDATE outbox SET state = 'dead', updated_at = now() - interval '1 hour'");
+      const replay = store.replay.move(await store.replay.begin(), [row.id], "alice");
+      expect((await replay.catch(() => ({ changed: 0 }))).changed).toBe(0);
       for (const range of await store.retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 1000 })) {
         expect(await store.retention.deleteBatch(range, 10)).toMatchObject({ deleted: 3 });
       }

@@ -29,7 +29,7 @@ export function everyStatement(): ReadonlyMap<string, Statement> {
     else for (const [key, each] of Object.entries(value)) if (key !== "dialect") walk(each);
   };
   walk(fixedStatements(names));
-  walk(tableStatements(names, BUNDLED_TYPES, true));
+  walk(tableStatements(names, BUNDLED_TYPES, true, true));
   return found;
 }
 

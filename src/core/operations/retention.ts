@@ -28,7 +28,7 @@ interface Sweep {
   deleted: number;
   /** Rows that the database refused to delete, and the error of the first. */
   refused: number;
-  refusal?: string;
+  refusal?: string | undefined;
   /** Batches of the history that were searched for entries without a row. */
   searched: number;
 }
@@ -85,13 +85,11 @@ export class Retention {
     const [range, ...others] = sweep.left;
     if (range !== undefined) {
       const startedAt = clock.monotonic();
-      const { deleted, rest, refusal } = await store.deleteBatch(range, batchSize);
-      if (refusal !== undefined) {
-        sweep.refusal ??= refusal;
-        if (sweep.refused === 0)
-          log.warn({ table: policy.table, reason: refusal }, "the database refuses to delete some rows: skipping them");
-        sweep.refused += 1;
-      }
+      const { deleted, rest, refused, refusal } = await store.deleteBatch(range, batchSize);
+      if (refused > 0 && sweep.refused === 0)
+        log.warn({ table: policy.table, reason: refusal }, "the database refuses to delete some rows: skipping them");
+      sweep.refusal ??= refusal;
+      sweep.refused += refused;
       sweep.left = rest === null ? others : [rest, ...others];
       sweep.deleted += deleted;
       metrics.cleanupDeleted(policy.table, deleted);

@@ -5,20 +5,20 @@ import {
   type ReplayStatements,
   type RetentionStatements,
 } from "../sql/finishedRows.ts";
-import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { allLocked, CHANGE_WAIT, clockBehind, msOf, routedColumns } from "./fragments.ts";
-import { forget, noteAction } from "./historySql.ts";
+import { noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
 const FILTER = "finishedUntil, topics, createdAfter, createdBefore, state";
 
-export function replayStatements(names: TableNames, types: ColumnTypes): WithHistory<ReplayStatements<Statement>> {
-  return { plain: replay(names, types, false), noting: replay(names, types, true) };
-}
-
-function replay(names: TableNames, types: ColumnTypes, isNoting: boolean): ReplayStatements<Statement> {
+/** @param isNoting whether changes add to the history */
+export function replayStatements(
+  names: TableNames,
+  types: ColumnTypes,
+  isNoting: boolean,
+): ReplayStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
   const i = names.inbox;
@@ -143,12 +143,7 @@ SELECT count(*)::int AS changed FROM written WHERE state = $2::text`,
   };
 }
 
-export function retentionStatements(names: TableNames): WithHistory<RetentionStatements<Statement>> {
-  return { plain: retention(names, ""), noting: retention(names, forget(names, "deleted")) };
-}
-
-/** @param forgotten a further part of the `WITH` that deletes outbox rows */
-function retention(names: TableNames, forgotten: string): RetentionStatements<Statement> {
+export function retentionStatements(names: TableNames): RetentionStatements<Statement> {
   const { sent, dead, inbox } = finishedRows(names, { text: (literal) => `'${literal}'`, uuidType: "uuid" });
 
   return {
@@ -160,11 +155,7 @@ function retention(names: TableNames, forgotten: string): RetentionStatements<St
     ),
     inboxByAge: byIndex("retention.inbox by age(bound)")(newest("NULL", inbox, olderThan(inbox), "")),
 
-    batches: {
-      sent: batches("sent", sent, forgotten),
-      dead: batches("dead", dead, forgotten),
-      inbox: batches("inbox", inbox, ""),
-    },
+    batches: { sent: batches("sent", sent), dead: batches("dead", dead), inbox: batches("inbox", inbox) },
 
     dialect: {
       firstTime: "-infinity",
@@ -173,15 +164,31 @@ function retention(names: TableNames, forgotten: string): RetentionStatements<St
   };
 }
 
-function batches(of: string, rows: FinishedRows, forgotten: string) {
+function batches(of: string, rows: FinishedRows) {
+  const position = `(r.${rows.time}, r.${rows.tie})`;
   return {
-    remove: byIndex(`retention.delete ${of} rows(${BATCH})`)(deleteBatch(rows, forgotten)),
-    next: byIndex(`retention.next of ${of} rows(${RANGE})`)(next(rows)),
+    page: byIndex(`retention.page of ${of} rows(fromTime, fromTie, untilTime, untilTie, limit)`)`
+SELECT r.${rows.id} AS id, to_jsonb(r.${rows.time}) #>> '{}' AS time, r.${rows.tie}::text AS tie
+FROM ${rows.table} r
+WHERE r.${rows.state} IN ${rows.states}
+  AND ${position} > ($1::timestamptz, $2::${rows.tieType}) AND ${position} <= ($3::timestamptz, $4::${rows.tieType})
+ORDER BY r.${rows.time}, r.${rows.tie}
+LIMIT $5::bigint`,
+
+    /** Skips a row that a replay or another replica has locked. A replayed row has a later time. */
+    remove: byIndex(`retention.delete ${of} rows(ids, untilTime)`)`
+WITH chosen AS MATERIALIZED (
+  SELECT r.${rows.id} AS id FROM ${rows.table} r
+  WHERE r.${rows.id} = ANY ($1::uuid[]) AND (r.${rows.state} || '') IN ${rows.states} AND r.${rows.time} <= $2::timestamptz
+  FOR UPDATE SKIP LOCKED
+),
+deleted AS (
+  DELETE FROM ${rows.table} r WHERE r.${rows.id} = ANY (ARRAY(SELECT id FROM chosen)) RETURNING r.${rows.id} AS id
+)
+SELECT id FROM deleted`,
   };
 }
 
-const RANGE = "fromTime, fromTie, untilTime, untilTie";
-const BATCH = `limit, ${RANGE}`;
 const KEPT = " OFFSET $1::bigint";
 
 function olderThan(rows: FinishedRows): string {
@@ -196,42 +203,4 @@ function newest(state: string, rows: FinishedRows, condition: string, offset: st
  WHERE r.${rows.state} IN ${rows.states}${condition}
  ORDER BY r.${rows.time} DESC, r.${rows.tie} DESC
  LIMIT 1${offset})`;
-}
-
-/** The position of the first row after $1 and $2, up to $3 and $4. */
-function next(rows: FinishedRows): string {
-  const position = `(r.${rows.time}, r.${rows.tie})`;
-  return `
-SELECT to_jsonb(r.${rows.time}) #>> '{}' AS time, r.${rows.tie}::text AS tie
-FROM ${rows.table} r
-WHERE r.${rows.state} IN ${rows.states}
-  AND ${position} > ($1::timestamptz, $2::${rows.tieType}) AND ${position} <= ($3::timestamptz, $4::${rows.tieType})
-ORDER BY r.${rows.time}, r.${rows.tie}
-LIMIT 1`;
-}
-
-/**
- * Deletes the oldest of some finished rows; for the parameters see `RetentionStatements`.
- *
- * It skips a row that a replay or another replica has locked. A row that changed since the statement began has its
- * state and position checked again under the lock.
- */
-function deleteBatch(rows: FinishedRows, forgotten: string): string {
-  const position = `(r.${rows.time}, r.${rows.tie})`;
-  return `
-WITH batch AS MATERIALIZED (
-  SELECT r.${rows.id} AS id, r.${rows.time} AS time, r.${rows.tie} AS tie
-  FROM ${rows.table} r
-  WHERE r.${rows.state} IN ${rows.states}
-    AND ${position} > ($2::timestamptz, $3::${rows.tieType}) AND ${position} <= ($4::timestamptz, $5::${rows.tieType})
-  ORDER BY r.${rows.time}, r.${rows.tie}
-  LIMIT $1::bigint
-  FOR UPDATE SKIP LOCKED
-),
-deleted AS (
-  DELETE FROM ${rows.table} r WHERE r.${rows.id} = ANY (ARRAY(SELECT id FROM batch)) RETURNING r.${rows.id} AS id
-)${forgotten}
-SELECT (SELECT count(*) FROM batch)::int AS found, (SELECT count(*) FROM deleted)::int AS deleted,
-  to_jsonb(last.time) #>> '{}' AS time, last.tie::text AS tie
-FROM (SELECT time, tie FROM batch ORDER BY time DESC, tie DESC LIMIT 1) last`;
 }

@@ -30,6 +30,9 @@ SELECT entries FROM seen`,
       `${entries} WHERE h.${c.id} > $1::bigint ORDER BY h.${c.id} LIMIT $2::int`,
     ),
 
+    forget: byIndex("history.forget(ids)", { timeoutMs: 5000 })`
+DELETE FROM ${table} h WHERE h.${c.outboxId} = ANY ($1::uuid[])`,
+
     deleteOrphans: byIndex("history.delete orphans(after, limit)")`
 WITH page AS MATERIALIZED (
   SELECT h.${c.id} AS id, h.${c.outboxId} AS outbox_id FROM ${table} h WHERE h.${c.id} > $1::bigint ORDER BY h.${c.id} LIMIT $2::int
@@ -95,14 +98,4 @@ noted AS (
   INSERT INTO ${historyTable} (${c.outboxId}, ${c.event}, ${c.actor}, ${c.reason})
   SELECT id, '${event}', ${by}, ${note} FROM ${changed}
 )`;
-}
-
-/**
- * A further part of a `WITH`: the entries of deleted rows go too.
- *
- * @param deleted a query of the `WITH`, with their `id`
- */
-export function forget({ historyTable, history: c }: TableNames, deleted: string): string {
-  return `,
-forgotten AS (DELETE FROM ${historyTable} h WHERE h.${c.outboxId} = ANY (ARRAY(SELECT id FROM ${deleted})))`;
 }

@@ -51,7 +51,7 @@ export function createPostgresStore(
   const watch = new PostgresWatch(all.outboxTable, clock, log);
   const facets = (types: ColumnTypes, mayBeCitus: boolean): Facets => {
     const names = withoutColumns(all, check.missing);
-    const sql = tableStatements(names, types, mayBeCitus);
+    const sql = tableStatements(names, types, mayBeCitus, history.isAvailable);
     const lowWater = new PostgresLowWater(pool, sql.outbox.mark, clock);
     const receipt = new PostgresReceipt(pool, sql.receipt);
     const relay = new PostgresRelay(pool, sql.relay, lowWater, clock);
@@ -61,8 +61,8 @@ export function createPostgresStore(
       pull: new SqlPull(pool, sql.pull, clock),
       messages: messageStore(pool, sql.messages, options.routing),
       operations: operationsStore(pool, sql.operations),
-      parked: parkedStore(pool, sql.parked, history),
-      replay: replayStore(pool, sql.replay, history, check.missing.outbox.destination),
+      parked: parkedStore(pool, sql.parked),
+      replay: replayStore(pool, sql.replay, check.missing.outbox.destination),
     };
   };
   const database = {

@@ -1,16 +1,11 @@
-import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ParkedStatements } from "../sql/parked.ts";
 import { allLocked, CHANGE_WAIT, msOf, PARKED_AT, routedColumns } from "./fragments.ts";
 import { noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
-/** Every statement on parked rows. */
-export function parkedStatements(names: TableNames): WithHistory<ParkedStatements<Statement>> {
-  return { plain: parked(names, false), noting: parked(names, true) };
-}
-
-function parked(names: TableNames, isNoting: boolean): ParkedStatements<Statement> {
+/** Every statement on parked rows. @param isNoting whether changes add to the history */
+export function parkedStatements(names: TableNames, isNoting: boolean): ParkedStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
   const isParked = `o.${c.state} = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;

@@ -32,8 +32,9 @@ export function fixedStatements(names: TableNames) {
  *
  * @param names already quoted
  * @param mayBeCitus see `receiptStatements`
+ * @param isNoting whether what operators change is added to the history
  */
-export function tableStatements(names: TableNames, types: ColumnTypes, mayBeCitus: boolean) {
+export function tableStatements(names: TableNames, types: ColumnTypes, mayBeCitus: boolean, isNoting: boolean) {
   const outbox = outboxParts(names, types.outboxPayload);
   return {
     receipt: receiptStatements(names, types, mayBeCitus),
@@ -46,7 +47,7 @@ export function tableStatements(names: TableNames, types: ColumnTypes, mayBeCitu
     pull: pullStatements(names, types.inboxPayload),
     messages: messageStatements(names),
     operations: operationsStatements(names),
-    parked: parkedStatements(names),
-    replay: replayStatements(names, types),
+    parked: parkedStatements(names, isNoting),
+    replay: replayStatements(names, types, isNoting),
   };
 }

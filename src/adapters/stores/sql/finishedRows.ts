@@ -1,4 +1,3 @@
-import { isRefused } from "../../../model/errors.ts";
 import type {
   FinishedRow,
   ReplayFilter,
@@ -8,12 +7,14 @@ import type {
   RetentionRange,
   RetentionStore,
 } from "../../../ports/finishedRows.ts";
-import { noteValues, type SqlHistory, type WithHistory } from "./history.ts";
+import { noteValues, type SqlHistory } from "./history.ts";
 import type { TableNames } from "./names.ts";
 import {
+  changeInParts,
   countChanged,
   countOf,
   dateOf,
+  idsOf,
   listedRow,
   type Named,
   type Row,
@@ -36,11 +37,9 @@ export type ReplayStatements<S> = Named<S, "begin" | "page" | "find" | "untried"
 /** Replay in a SQL database: short statements that find their rows by index, and so block no other work. */
 export function replayStore<S>(
   runner: StatementRunner<S>,
-  statements: WithHistory<ReplayStatements<S>>,
-  history: SqlHistory<S>,
+  sql: ReplayStatements<S>,
   destinationRemedy: string | undefined,
 ): ReplayStore {
-  const sql = statements.plain;
   return {
     destinationRemedy,
 
@@ -65,9 +64,7 @@ export function replayStore<S>(
         to: to ?? null,
         ...noteValues(by, to === undefined ? null : `to the destination ${to}`),
       };
-      return await countChanged(ids, (part) =>
-        history.noting(statements, ({ move }) => runner.run(move, { ...values, ids: part }), true),
-      );
+      return await countChanged(ids, (part) => runner.run(sql.move, { ...values, ids: part }));
     },
 
     async untried(ids) {
@@ -87,10 +84,10 @@ function filterValues({ finishedUntil }: ReplayScope, filter: ReplayFilter): Val
 }
 
 interface BatchStatements<S> {
-  /** Deletes up to `limit` rows of a range: how many it `found` and `deleted`, and the last position. */
+  /** The first `limit` rows behind a position, up to another: their `id`, `time` and `tie`. */
+  readonly page: S;
+  /** Deletes those of some rows that are still finished, since `untilTime` or before, and that nobody has locked. */
   readonly remove: S;
-  /** The position of the first row after a position, up to another. */
-  readonly next: S;
 }
 
 /** The statements of retention. Positions are a time and a tie, as texts. */
@@ -111,23 +108,14 @@ export interface RetentionStatements<S> {
 /** Deletes finished rows batch by batch, along the index that holds them in order. */
 export function retentionStore<S>(
   runner: StatementRunner<S>,
-  { plain: sql, noting }: WithHistory<RetentionStatements<S>>,
-  history: SqlHistory<S>,
+  sql: RetentionStatements<S>,
+  history: Pick<SqlHistory<S>, "forget">,
 ): RetentionStore {
-  /** Most rows of the next batch: one at a refused row, then twice as many with each deleted batch. */
-  let size = Number.POSITIVE_INFINITY;
-
   async function newest(policy: RetentionPolicy): Promise<readonly Row[]> {
     if (policy.kind === "COUNT") return await runner.run(sql.outboxByCount, { bound: policy.maxCount });
     if (policy.maxAgeMs > OLDEST_MS) return [];
     const statement = policy.table === "outbox" ? sql.outboxByAge : sql.inboxByAge;
     return await runner.run(statement, { bound: policy.maxAgeMs });
-  }
-
-  function boundsOf({ table, from, until }: RetentionRange): Values {
-    const [fromTime, fromTie] = from ?? [sql.dialect.firstTime, FIRST_TIE[table]];
-    const [untilTime, untilTie] = until;
-    return { fromTime, fromTie, untilTime, untilTie };
   }
 
   return {
@@ -141,30 +129,19 @@ export function retentionStore<S>(
     },
 
     async deleteBatch(range, limit) {
-      const of = range.state ?? "inbox";
-      const removals = { plain: sql.batches[of].remove, noting: noting.batches[of].remove };
+      const { table, state, from, until } = range;
+      const { page, remove } = sql.batches[state ?? "inbox"];
       const most = Math.min(limit, sql.dialect.maxRows);
-      const rows = Math.min(most, size);
-      const bounds = boundsOf(range);
-      let row: Row | undefined;
-      try {
-        const values = { ...bounds, limit: rows };
-        [row] = await history.noting(removals, (remove) => runner.run(remove, values));
-      } catch (error) {
-        if (!isRefused(error)) throw error;
-        // Halved until the refused row is alone: rows in front of it are deleted on the way.
-        size = Math.ceil(rows / 2);
-        if (rows > 1) return await this.deleteBatch(range, limit);
-        const [next] = await runner.run(sql.batches[of].next, bounds);
-        const rest = next === undefined ? null : { ...range, from: positionOf(next) };
-        return { deleted: 0, rest, refusal: error.message };
-      }
-      size = rows < most ? rows * 2 : Number.POSITIVE_INFINITY;
-      if (row === undefined) return { deleted: 0, rest: null };
-      const [found, deleted] = [Number(row.found), Number(row.deleted)];
-      // A batch that was not full reached the end; rows that others have locked are left to the next sweep.
-      const rest = found < rows ? null : { ...range, from: positionOf(row) };
-      return { deleted, rest };
+      const [fromTime, fromTie] = from ?? [sql.dialect.firstTime, FIRST_TIE[table]];
+      const [untilTime, untilTie] = until;
+      const rows = await runner.run(page, { fromTime, fromTie, untilTime, untilTie, limit: most });
+      const { results, refused } = await changeInParts(idsOf(rows), (ids) => runner.run(remove, { ids, untilTime }));
+      const deleted = results.flatMap(idsOf);
+      if (table === "outbox") await history.forget(deleted);
+      const last = rows[most - 1];
+      const rest = last === undefined ? null : { ...range, from: positionOf(last) };
+      const [first] = refused.values();
+      return { deleted: deleted.length, rest, refused: refused.size, refusal: first?.message };
     },
   };
 }

@@ -6,17 +6,17 @@ import type { Clock } from "../../../time/clock.ts";
 import type { TableNames } from "./names.ts";
 import { dateOf, LONGEST_NAME, type Named, type Row, type StatementRunner, storable, type Values } from "./rows.ts";
 
-/** The same statements twice: as they are, and with what they add to the history, or delete from it. */
+/** The same statements twice: as they are, and with what they add to the history. */
 export interface WithHistory<T> {
   readonly plain: T;
   readonly noting: T;
 }
 
 /**
- * `trial` adds an entry that is rolled back: whether this process can write. `deleteOrphans` deletes, of up to `limit`
+ * `trial` adds an entry that is rolled back: whether this process can write. `forget` deletes those of some rows. `deleteOrphans` deletes, of up to `limit`
  * entries after `after`, those without a row; it answers `deleted`, `found` and `last`.
  */
-export type HistoryStatements<S> = Named<S, "trial" | "of" | "newest" | "since" | "deleteOrphans">;
+export type HistoryStatements<S> = Named<S, "trial" | "of" | "newest" | "since" | "forget" | "deleteOrphans">;
 
 /** The history in a SQL database. */
 export class SqlHistory<S> implements HistoryStore {
@@ -108,6 +108,14 @@ export class SqlHistory<S> implements HistoryStore {
     const { newest, since } = this.#sql;
     const rows = await this.#runner.run(after === null ? newest : since, { after: after ?? "0", limit });
     return rows.map(historyEntry);
+  }
+
+  /** Deletes the entries of deleted rows. If it fails they are orphans. */
+  async forget(ids: readonly MessageId[]): Promise<void> {
+    if (!this.isAvailable || ids.length === 0) return;
+    await this.#runner.run(this.#sql.forget, { ids }).catch((error: unknown) => {
+      if (!(error instanceof StoreError)) throw error;
+    });
   }
 
   async deleteOrphans(limit: number): Promise<{ readonly deleted: number; readonly isDone: boolean }> {

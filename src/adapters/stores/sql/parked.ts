@@ -1,6 +1,6 @@
 import type { MessageId } from "../../../model/rows.ts";
 import type { ParkedRow, ParkedStore } from "../../../ports/store.ts";
-import { noteValues, type SqlHistory, type WithHistory } from "./history.ts";
+import { noteValues } from "./history.ts";
 import { countChanged, dateOf, listedRow, type Named, type Row, type StatementRunner, type Values } from "./rows.ts";
 
 /**
@@ -11,15 +11,9 @@ export type ParkedStatements<S> = Named<S, "list" | ParkedChange>;
 type ParkedChange = "retry" | "hasten" | "discard" | "discardPending";
 
 /** Parked rows in a SQL database. */
-export function parkedStore<S>(
-  runner: StatementRunner<S>,
-  statements: WithHistory<ParkedStatements<S>>,
-  history: SqlHistory<S>,
-): ParkedStore {
+export function parkedStore<S>(runner: StatementRunner<S>, sql: ParkedStatements<S>): ParkedStore {
   const change = (which: ParkedChange, ids: readonly MessageId[], values: Values) =>
-    countChanged(ids, (part) =>
-      history.noting(statements, (sql) => runner.run(sql[which], { ...values, ids: part }), true),
-    );
+    countChanged(ids, (part) => runner.run(sql[which], { ...values, ids: part }));
   const discarding = (by: string, reason: string): Values => ({
     ...noteValues(by, reason),
     before: `discarded by ${by}: ${reason}`,
@@ -27,7 +21,7 @@ export function parkedStore<S>(
   return {
     async list({ ids, key }, after, limit) {
       const values = { from: after ?? "0", limit, ids: ids ?? null, key: key ?? null };
-      return (await runner.run(statements.plain.list, values)).map(parkedRow);
+      return (await runner.run(sql.list, values)).map(parkedRow);
     },
 
     retry: (ids, by) => change("retry", ids, noteValues(by, null)),

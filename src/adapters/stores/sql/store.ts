@@ -4,7 +4,7 @@ import type { Clock } from "../../../time/clock.ts";
 import { type CellStatements, cellOfDatabase } from "./cell.ts";
 import { type DestinationStatements, destinationStore } from "./destinations.ts";
 import { type RetentionStatements, retentionStore } from "./finishedRows.ts";
-import type { SqlHistory, WithHistory } from "./history.ts";
+import type { SqlHistory } from "./history.ts";
 import { type JobStatements, jobStore } from "./jobs.ts";
 import { type JournalStatements, journalStore } from "./journal.ts";
 import { untilAnswered } from "./readiness.ts";
@@ -24,7 +24,7 @@ interface Database<S> {
   readonly history: SqlHistory<S>;
   readonly journal: JournalStatements<S>;
   readonly jobs: JobStatements<S>;
-  readonly retention: WithHistory<RetentionStatements<S>>;
+  readonly retention: RetentionStatements<S>;
   /** For the bundled tables. */
   readonly facets: Facets;
   /** For the tables as they are, read after their check. */

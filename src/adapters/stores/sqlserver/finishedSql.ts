@@ -5,7 +5,6 @@ import {
   type ReplayStatements,
   type RetentionStatements,
 } from "../sql/finishedRows.ts";
-import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import {
   BATCH,
@@ -17,19 +16,15 @@ import {
   NOW,
   ONE_BY_ONE,
   routedColumns,
-  TO_CHANGE,
   TO_READ,
   timeOf,
   timeText,
 } from "./fragments.ts";
-import { forget, noteAction } from "./historySql.ts";
+import { noteAction } from "./historySql.ts";
 import { type Statement, statement } from "./statement.ts";
 
-export function replayStatements(names: TableNames): WithHistory<ReplayStatements<Statement>> {
-  return { plain: replay(names, false), noting: replay(names, true) };
-}
-
-function replay(names: TableNames, isNoting: boolean): ReplayStatements<Statement> {
+/** @param isNoting whether changes add to the history */
+export function replayStatements(names: TableNames, isNoting: boolean): ReplayStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
   const i = names.inbox;
@@ -146,12 +141,7 @@ SELECT COUNT(*) AS changed FROM @written;`,
   };
 }
 
-export function retentionStatements(names: TableNames): WithHistory<RetentionStatements<Statement>> {
-  return { plain: retention(names, ""), noting: retention(names, forget(names)) };
-}
-
-/** @param forgotten a further statement, behind the deletion of outbox rows */
-function retention(names: TableNames, forgotten: string): RetentionStatements<Statement> {
+export function retentionStatements(names: TableNames): RetentionStatements<Statement> {
   const { sent, dead, inbox } = finishedRows(names, {
     text: (literal) => `N'${literal}'`,
     uuidType: "uniqueidentifier",
@@ -172,11 +162,7 @@ ${newestPastKept("N'dead'", dead)};`,
     inboxByAge: statement("retention.inbox by age(bound bigint)")`${AGE_BOUND}
 ${newestTooOld("NULL", inbox)};`,
 
-    batches: {
-      sent: batches("sent", sent, forgotten),
-      dead: batches("dead", dead, forgotten),
-      inbox: batches("inbox", inbox, ""),
-    },
+    batches: { sent: batches("sent", sent), dead: batches("dead", dead), inbox: batches("inbox", inbox) },
 
     dialect: {
       firstTime: "0001-01-01T00:00:00Z",
@@ -186,15 +172,33 @@ ${newestTooOld("NULL", inbox)};`,
   };
 }
 
-function batches(of: string, rows: FinishedRows, forgotten: string) {
+function batches(of: string, rows: FinishedRows) {
+  const { tieType } = rows;
   return {
-    remove: statement(`retention.delete ${of} rows(${BATCH_PARAMETERS})`)(deleteBatch(rows, forgotten)),
-    next: statement(`retention.next of ${of} rows(${RANGE_PARAMETERS})`)(next(rows)),
+    page: statement(
+      `retention.page of ${of} rows(fromTime text, fromTie text, untilTime text, untilTie text, limit int)`,
+    )`DECLARE @after datetimeoffset(7) = ${timeOf("@fromTime")}, @after_tie ${tieType} = CONVERT(${tieType}, @fromTie);
+DECLARE @last datetimeoffset(7) = ${timeOf("@untilTime")}, @last_tie ${tieType} = CONVERT(${tieType}, @untilTie);
+SELECT TOP (@limit) r.${rows.id} AS id, ${timeText(`r.${rows.time}`)} AS time, CONVERT(nvarchar(36), r.${rows.tie}) AS tie
+FROM ${rows.table} r ${TO_READ}
+WHERE r.${rows.state} IN ${rows.states}
+  AND r.${rows.time} >= @after AND (r.${rows.time} > @after OR r.${rows.tie} > @after_tie)
+  AND r.${rows.time} <= @last AND (r.${rows.time} < @last OR r.${rows.tie} <= @last_tie)
+ORDER BY r.${rows.time}, r.${rows.tie};`,
+
+    /** Skips a row that a replay or another replica has locked. A replayed row has a later time. */
+    remove: statement(`retention.delete ${of} rows(ids list, untilTime text)`)`${BATCH}
+DECLARE @last datetimeoffset(7) = ${timeOf("@untilTime")};
+${NAMED_IDS}
+DECLARE @gone TABLE (id uniqueidentifier NOT NULL);
+DELETE r
+OUTPUT deleted.${rows.id} INTO @gone (id)
+FROM @named n JOIN ${rows.table} r ${BY_ID.take} ON r.${rows.id} = n.id
+WHERE r.${rows.state} IN ${rows.states} AND r.${rows.time} <= @last
+${ONE_BY_ONE};
+SELECT id FROM @gone;`,
   };
 }
-
-const RANGE_PARAMETERS = "fromTime text, fromTie text, untilTime text, untilTie text";
-const BATCH_PARAMETERS = `limit int, ${RANGE_PARAMETERS}`;
 
 /** In days and the rest of a day: DATEADD takes a number of 32 bits, which is 24 days in milliseconds. */
 const AGE_BOUND = `${NOW}
@@ -217,56 +221,4 @@ function newest(state: string, rows: FinishedRows, condition: string, offset: st
   ORDER BY r.${rows.time} DESC, r.${rows.tie} DESC
   OFFSET ${offset} ROWS FETCH NEXT 1 ROWS ONLY
 ) newest`;
-}
-
-function declareRange({ tieType }: FinishedRows): string {
-  return `DECLARE @after datetimeoffset(7) = ${timeOf("@fromTime")}, @after_tie ${tieType} = CONVERT(${tieType}, @fromTie);
-DECLARE @last datetimeoffset(7) = ${timeOf("@untilTime")}, @last_tie ${tieType} = CONVERT(${tieType}, @untilTie);`;
-}
-
-function inRange(rows: FinishedRows): string {
-  return `r.${rows.state} IN ${rows.states}
-  AND r.${rows.time} >= @after AND (r.${rows.time} > @after OR r.${rows.tie} > @after_tie)
-  AND r.${rows.time} <= @last AND (r.${rows.time} < @last OR r.${rows.tie} <= @last_tie)`;
-}
-
-/** The position of the first row after `@fromTime`, `@fromTie` and up to `@untilTime`, `@untilTie`. */
-function next(rows: FinishedRows): string {
-  return `${declareRange(rows)}
-SELECT TOP (1) ${timeText(`r.${rows.time}`)} AS time, CONVERT(nvarchar(36), r.${rows.tie}) AS tie
-FROM ${rows.table} r ${TO_READ}
-WHERE ${inRange(rows)}
-ORDER BY r.${rows.time}, r.${rows.tie};`;
-}
-
-/**
- * Deletes the oldest of some finished rows, after the position `@fromTime`, `@fromTie` and up to `@untilTime`,
- * `@untilTie`. Returns one row, or none when nothing was found.
- *
- * It skips a row that a replay or another replica has locked. The lock may be on the index that was read and not on the
- * row, so the delete tries the lock again and checks state and time again.
- */
-function deleteBatch(rows: FinishedRows, forgotten: string): string {
-  return `${BATCH}
-${declareRange(rows)}
-DECLARE @batch TABLE (id uniqueidentifier PRIMARY KEY, time datetimeoffset(7), tie ${rows.tieType});
-DECLARE @gone TABLE (id uniqueidentifier NOT NULL);
-BEGIN TRANSACTION;
-INSERT INTO @batch (id, time, tie)
-SELECT TOP (@limit) r.${rows.id}, r.${rows.time}, r.${rows.tie}
-FROM ${rows.table} r ${TO_CHANGE}
-WHERE ${inRange(rows)}
-ORDER BY r.${rows.time}, r.${rows.tie};
-DELETE r
-OUTPUT deleted.${rows.id} INTO @gone (id)
-FROM @batch b JOIN ${rows.table} r ${BY_ID.take} ON r.${rows.id} = b.id
-WHERE r.${rows.state} IN ${rows.states} AND r.${rows.time} = b.time
-${ONE_BY_ONE};
-DECLARE @deleted int = @@ROWCOUNT;
-${forgotten}
-COMMIT TRANSACTION;
-SELECT TOP (1) (SELECT COUNT(*) FROM @batch) AS found, @deleted AS deleted, ${timeText("b.time")} AS time,
-  CONVERT(nvarchar(36), b.tie) AS tie
-FROM @batch b
-ORDER BY b.time DESC, b.tie DESC;`;
 }

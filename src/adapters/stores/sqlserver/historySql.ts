@@ -1,7 +1,7 @@
 import type { OperatorEvent } from "../../../ports/historyStore.ts";
 import { entryColumns, type HistoryStatements, type NewEntry } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, BY_ID, COLLATED, ONE_BY_ONE } from "./fragments.ts";
+import { BATCH, BY_ID, COLLATED, NAMED_IDS, ONE_BY_ONE } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** Every statement on the history, with the configured names woven in once. */
@@ -27,6 +27,11 @@ SELECT @id, N'sent', 1, N'', N'', N'', N'', (SELECT COUNT(*) FROM ${table} h WHE
     since: statement(
       "history.since(after bigint, limit int)",
     )`SELECT TOP (@limit) ${entries} WHERE h.${c.id} > @after ORDER BY h.${c.id};`,
+
+    forget: statement("history.forget(ids list)", { timeoutMs: 5000 })`${BATCH}
+${NAMED_IDS}
+DELETE h FROM @named n JOIN ${table} h ${BY_ID.change} ON h.${c.outboxId} = n.id
+${ONE_BY_ONE};`,
 
     deleteOrphans: statement("history.delete orphans(after bigint, limit int)")`
 ${BATCH}
@@ -63,11 +68,4 @@ export function entryValues(entries: readonly NewEntry[]) {
 export function noteAction({ historyTable, history: c }: TableNames, event: OperatorEvent, note: string): string {
   return `INSERT INTO ${historyTable} (${c.outboxId}, ${c.event}, ${c.actor}, ${c.reason})
 SELECT r.id, N'${event}', @by, ${note} FROM @changed r;`;
-}
-
-/** Deletes the entries of the rows in `@gone`. */
-export function forget({ historyTable, history: c }: TableNames): string {
-  return `DELETE h
-FROM @gone g JOIN ${historyTable} h ${BY_ID.change} ON h.${c.outboxId} = g.id
-${ONE_BY_ONE};`;
 }

@@ -57,8 +57,8 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
       pull: new SqlPull(pool, pullStatements(names), clock),
       messages: messageStore(pool, messageStatements(names), options.routing),
       operations: operationsStore(pool, operationsStatements(names)),
-      parked: parkedStore(pool, parkedStatements(names), history),
-      replay: replayStore(pool, replayStatements(names), history, check.missing.outbox.destination),
+      parked: parkedStore(pool, parkedStatements(names, history.isAvailable)),
+      replay: replayStore(pool, replayStatements(names, history.isAvailable), check.missing.outbox.destination),
     };
   };
   const database = {

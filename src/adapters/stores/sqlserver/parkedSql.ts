@@ -1,4 +1,3 @@
-import type { WithHistory } from "../sql/history.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ParkedStatements } from "../sql/parked.ts";
 import {
@@ -17,12 +16,8 @@ import {
 import { noteAction } from "./historySql.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** Every statement on parked rows. */
-export function parkedStatements(names: TableNames): WithHistory<ParkedStatements<Statement>> {
-  return { plain: parked(names, false), noting: parked(names, true) };
-}
-
-function parked(names: TableNames, isNoting: boolean): ParkedStatements<Statement> {
+/** Every statement on parked rows. @param isNoting whether changes add to the history */
+export function parkedStatements(names: TableNames, isNoting: boolean): ParkedStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
   /** The index of rows in backoff finds them. */

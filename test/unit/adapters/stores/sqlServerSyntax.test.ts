@@ -59,7 +59,7 @@ function statementsWith(names: TableNames): readonly Statement[] {
     replayStatements,
     retentionStatements,
   ];
-  return builders.flatMap((build) => statementsIn(build(quoted) as Made));
+  return builders.flatMap((build) => statementsIn(build(quoted, true) as Made));
 }
 
 type Made = Statement | ((count: number) => Statement) | { readonly [name: string]: unknown };

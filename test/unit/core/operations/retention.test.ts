@@ -7,7 +7,7 @@ import { ManualClock, recordingLog, recordingMetrics } from "../../../support/re
 const AGE: RetentionPolicy = { table: "outbox", kind: "AGE", maxAgeMs: 60_000 };
 
 /** What one batch of the script does: rows deleted in so many ms, or a failure. */
-type Batch = { readonly deleted: number; readonly kept?: number; readonly tookMs?: number } | Error;
+type Batch = { readonly deleted: number; readonly tookMs?: number } | Error;
 
 /** A store whose plan has as many ranges as the script has lists, and whose batches go by the script. */
 class ScriptedRetention implements RetentionStore {
@@ -44,7 +44,7 @@ class ScriptedRetention implements RetentionStore {
     const isLast = batches.length === batch + 1;
     return {
       deleted: result.deleted,
-      kept: result.kept ?? 0,
+      refused: 0,
       rest: isLast ? null : { ...range, from: [`${list}.${batch + 1}`] },
     };
   }

@@ -8,7 +8,7 @@ describe("secrets", () => {
   const html = SECRET.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
   test.each([
-    ["as it is", SECRET],
+    ["plain", SECRET],
     ["escaped for JSON", JSON.stringify(SECRET).slice(1, -1)],
     ["percent-encoded", encodeURIComponent(SECRET)],
     ["percent-encoded in lower case", encodeURIComponent(SECRET).replace(/%../g, (byte) => byte.toLowerCase())],
