@@ -122,7 +122,7 @@ describe("a secret of the configuration", () => {
     const service = await services.launch({
       database: { ...database, jdbcUrl: database.jdbcUrl.replace(/\/[^/?]*(\?|$)/, `/${secret}$1`) },
       config: ordersTo(receiver, {
-        database: { startupTimeoutMs: 500 },
+        database: { startupTimeoutMs: 3000 },
         destinations: { other: { baseUrl: receiver.url, auth: { headerValue: secret } } },
       }),
     });

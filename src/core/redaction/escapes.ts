@@ -8,7 +8,7 @@ export interface Change {
 }
 
 /** A text that changes have made of another one, and where each of its units was there. */
-export class Reading {
+class Reading {
   readonly text: string;
   readonly #from: { readonly reading: Reading; readonly change: Change } | undefined;
   #places: { readonly starts: readonly number[]; readonly ends: readonly number[] } | undefined;
