@@ -169,12 +169,12 @@ export class FairShare {
     return this.#isUnhealthy(this.#stateOf(destination, now), now);
   }
 
-  /** Deliveries of a destination that ended in the last whole second. */
+  /** Deliveries of a destination that ended in the last whole second, or in the running one if these are more by now. */
   perSecond(destination: string): number {
     const state = this.#states.get(destination);
     if (state === undefined) return 0;
     const second = Math.floor(this.#clock.monotonic() / 1000);
-    if (second === state.second) return state.endedBefore;
+    if (second === state.second) return Math.max(state.endedBefore, state.ended);
     return second === state.second + 1 ? state.ended : 0;
   }
 

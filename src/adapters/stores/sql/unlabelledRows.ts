@@ -70,10 +70,13 @@ export class UnlabelledRows {
     const now = this.#clock.monotonic();
     if (this.#backlog !== undefined && now >= this.#backlog.until) this.#backlog = undefined;
     const backlog = this.#backlog;
-    const look = { queues, limit, mark, left: new Map(queues.room), wanted };
+    const asked = [...queues.room].filter(([destination]) => destination !== NO_DESTINATION);
+    const room = asked.reduce((sum, [, rows]) => sum + rows, 0);
+    const look = { queues, limit, mark, left: new Map(queues.room), wanted: Math.min(wanted, room) };
     const hasRoom = backlog === undefined || [...backlog.of].some((each) => queues.room.has(each));
     if (backlog !== undefined && !hasRoom) return await this.#lookBehind(backlog, look);
-    const isDue = backlog !== undefined && now >= backlog.behindAt;
+    const hasOthers = asked.some(([destination]) => backlog?.of.has(destination) !== true);
+    const isDue = backlog !== undefined && hasOthers && now >= backlog.behindAt;
     const behind = isDue ? await this.#lookBehind(backlog, look) : NO_LABELS;
     const { labels, to } = await this.#lookInOrder(look);
     // The look in order may come as far by now.

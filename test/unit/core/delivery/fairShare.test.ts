@@ -291,12 +291,19 @@ test("a destination that has recovered is healthy, whatever hangs since before, 
   expect(counts(fill("a"))).toEqual({ a: 0 });
 });
 
-test("deliveries of the last whole second are counted", () => {
+test("deliveries of the last whole second are counted, or those of the running one if they are more", () => {
   clock.advance(1000 - (clock.monotonic() % 1000));
-  deliver("a", 10, "healthy", 1);
-  expect(share.perSecond("a")).toBe(0);
+  deliver("a", 4, "healthy", 1);
+  expect(share.perSecond("a")).toBe(4);
+  deliver("a", 6, "healthy", 1);
+  clock.advance(900);
+  deliver("a", 1, "healthy", 1);
+  clock.advance(100);
+  expect(share.perSecond("a")).toBe(11);
+  deliver("a", 3, "healthy", 1);
+  expect(share.perSecond("a")).toBe(11);
   clock.advance(1000);
-  expect(share.perSecond("a")).toBe(10);
+  expect(share.perSecond("a")).toBe(3);
   clock.advance(1000);
   expect(share.perSecond("a")).toBe(0);
 });
