@@ -59,11 +59,9 @@ export class PostgresRelay implements RelayCommands<Statement> {
       const endedAt = this.#clock.monotonic();
       if (isFull) this.#fullLookDueAt = nextFullRead(startedAt, endedAt);
       this.#lookDueAt = endedAt + LOOK_INTERVAL_MS;
-      this.#looked = {
-        from: lower(textOf(row?.lowest) ?? unseen, unseen),
-        unseen: textOf(row?.unseen) ?? "0",
-        lostConnections,
-      };
+      const nextUnseen = textOf(row?.unseen) ?? "0";
+      const from = lower(textOf(row?.lowest) ?? unseen, lower(unseen, nextUnseen));
+      this.#looked = { from, unseen: nextUnseen, lostConnections };
     }
     return row?.waits === true;
   }
@@ -148,6 +146,8 @@ export class PostgresRelay implements RelayCommands<Statement> {
 }
 
 const LOOK_INTERVAL_MS = 1000;
+/** Longer than from one look to the next. */
+const LATEST_START = "now() - interval '2 seconds'";
 
 const rulesOf = ({ topics, ownKeySources, routes }: RelayRules): string =>
   JSON.stringify({ topics, ownKeySources, routes });
@@ -184,9 +184,12 @@ export function relayStatements(names: TableNames, types: ColumnTypes, outboxPar
   const PUT_OFF: Front = { is: `i.${c.scheduledAt} > i.${c.createdAt}`, position: `i.${c.scheduledAt}` };
   const hasCome = (front: Front, clock: string): string =>
     front === ORDINARY ? "" : ` AND ${front.position} <= ${clock}`;
-  /** @param from the parameter with the first position of the relay, in microseconds since 1970; see `waits` */
+  /**
+   * @param from the parameter with the first position of the relay, in microseconds since 1970; see `waits`. A clock that was
+   *   set back since gives new rows earlier positions: no statement starts later than `waits` may say by its own clock
+   */
   const waitsIn = ({ is, position }: Front, from: string): string =>
-    `${waitsForRelay} AND ${is} AND ${position} >= 'epoch'::timestamptz + ${from}::bigint * interval '1 microsecond'`;
+    `${waitsForRelay} AND ${is} AND ${position} >= least('epoch'::timestamptz + ${from}::bigint * interval '1 microsecond', ${LATEST_START})`;
   /** The outbox key of an inbox row. @param ownKeySources the sources with keys of their own (jsonb) */
   const keyOf = (row: string, ownKeySources: string): string =>
     `CASE WHEN ${ownKeySources} ? ${row}.${c.source} THEN ${uncollated(`${row}.${c.source}`)} || ':' || ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END`;
@@ -418,7 +421,7 @@ ORDER BY sequence NULLS FIRST`;
      */
     waits: statement("inbox.waits(from, sources, isLook)", { takesTurns: true, isQuestion: true })`
 SELECT w.first IS NOT NULL AS waits, CASE WHEN $3::boolean THEN ${positionOf("w.first")} END AS lowest,
-  CASE WHEN $3::boolean AND NOT ${IS_CITUS} THEN ${positionOf(`least(now() - interval '2 seconds', (${oldestWriter}))`)} END AS unseen
+  CASE WHEN $3::boolean AND NOT ${IS_CITUS} THEN ${positionOf(`least(${LATEST_START}, (${oldestWriter}))`)} END AS unseen
 FROM (SELECT least(${lowest(ORDINARY)}, ${lowest(PUT_OFF)}) AS first) w`,
 
     /** The rows that a relay pass would move, without some rows and the others of their keys. */
