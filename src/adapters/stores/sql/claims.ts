@@ -173,10 +173,10 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     const blocked = this.#nextBlocked(room);
     const left = request.limit - (parts[0]?.rows.length ?? 0);
     if (blocked === undefined || left <= 0) return parts;
-    // It continues with the keys that the first statement has given it.
+    // It continues with the keys that the first statement has given it. If it fails, the claim fails: its rows may be claimed
+    // unknown to this process, and later rows of their keys must wait for the end of the lease.
     const heldTokens = [...request.heldTokens, request.token];
-    const past = this.#claimPastBlocked({ ...request, heldTokens, limit: left }, blocked, room);
-    return [...parts, await past.catch((error: unknown) => orNothing(parts, error))];
+    return [...parts, await this.#claimPastBlocked({ ...request, heldTokens, limit: left }, blocked, room)];
   }
 
   get #mark(): string {
@@ -467,12 +467,6 @@ function merged(parts: readonly ClaimResult[]): ClaimResult {
     unread: new Set(parts.flatMap(({ unread = [] }) => [...unread])),
     ...(refused.length === 0 ? {} : { refused }),
   };
-}
-
-/** The rows of the first statement need not wait for their lease to end if the second one fails: the next claim fails, too. */
-function orNothing(claimed: readonly ClaimResult[], error: unknown): ClaimResult {
-  if (claimed.every(({ rows }) => rows.length === 0)) throw error;
-  return { ...NOTHING, more: true };
 }
 
 const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
