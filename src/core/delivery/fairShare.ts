@@ -181,19 +181,19 @@ export class FairShare {
   #mayBegin(state: State, now: number, isContended: boolean): boolean {
     const most = this.concurrency - this.#part(16);
     if (state.slots.size >= Math.min(state.window, most)) return false;
-    if (!this.#isUnhealthy(state, now)) return state.isProven || this.#mayBeginUnproven(now);
+    if (!this.#isUnhealthy(state, now)) return state.isProven || this.#mayBeginUnproven();
     const mostUnhealthy = isContended ? this.#part(8) : state.isProven ? most : this.#part(2);
     const mayBegin = this.#slotsOfUnhealthy(isSlow(state, now), now) < mostUnhealthy;
     if (!mayBegin) state.deniedAt = now;
     return mayBegin;
   }
 
-  #mayBeginUnproven(now: number): boolean {
+  #mayBeginUnproven(): boolean {
     let slots = 0;
     let isAnyProven = false;
     for (const state of this.#states.values()) {
-      if (!state.isProven) slots += state.slots.size;
-      else if (state.lastEndedAt >= now - FORGOTTEN_AFTER_MS) isAnyProven = true;
+      if (state.isProven) isAnyProven = true;
+      else slots += state.slots.size;
     }
     return !isAnyProven || slots < this.concurrency - this.#part(4);
   }
@@ -223,7 +223,6 @@ export class FairShare {
     } else if (state.slots.size === 0 && now - Math.max(state.lastEndedAt, state.deniedAt) > FORGOTTEN_AFTER_MS) {
       // Its history is outdated. While it only waits for its turn, nothing shows that it has recovered.
       state.startAgain();
-      state.isProven = false;
     }
     return state;
   }

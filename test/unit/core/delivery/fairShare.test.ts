@@ -56,6 +56,14 @@ describe("slots", () => {
     expect(counts(fill("a"))).toEqual({ a: 60 });
   });
 
+  test("a quarter is left for destinations that have answered, however long they have been idle", () => {
+    prove("a");
+    clock.advance(60_000);
+    const hanging = Array.from({ length: 20 }, (_, n) => `hanging-${n}`);
+    expect([...fill(...hanging).values()].flat()).toHaveLength(6);
+    expect(share.next(["a"])).toBe("a");
+  });
+
   test("a destination that has not answered yet gets one, and one more with each success", () => {
     const [first] = fill("a").get("a") ?? [];
     expect(share.next(["a"])).toBeUndefined();
