@@ -16,6 +16,19 @@ import { MIGRATIONS, problemsOf, withStore } from "../support/schemaChecks.ts";
 failOnLeaks();
 const openMigrated = databaseCopies();
 
+/** Migrates while a transaction reads the outbox, which keeps the locks of `ALTER TABLE` away. */
+async function migratedBesideReport(database: TestDatabase) {
+  const report = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+  await report.connect();
+  await report.query("BEGIN; LOCK TABLE outbox IN ACCESS SHARE MODE");
+  const { log, lines } = recordingLog();
+  const applied = await withStore(postgresStore(database, DEFAULT_NAMES, undefined, log), (store) =>
+    store.schema.migrate(),
+  );
+  await report.end();
+  return { applied, lines };
+}
+
 describe("migrations", () => {
   test("ten replicas that start at once apply each file once", async () => {
     await using database = await createDatabase();
@@ -157,15 +170,7 @@ describe("migrations of tables in use", () => {
     await using database = await openMigrated();
     await database.query("ALTER TABLE outbox ALTER COLUMN headers SET NOT NULL");
     await database.query("DELETE FROM svc_migrations WHERE version > 5");
-    const report = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
-    await report.connect();
-    await report.query("BEGIN; LOCK TABLE outbox IN ACCESS SHARE MODE");
-    const { log, lines } = recordingLog();
-
-    const applied = await withStore(postgresStore(database, DEFAULT_NAMES, undefined, log), (store) =>
-      store.schema.migrate(),
-    );
-    await report.end();
+    const { applied, lines } = await migratedBesideReport(database);
 
     expect(applied).toEqual(pending.slice(3));
     const [line] = lines.filter(({ level }) => level === "warn");
@@ -201,14 +206,7 @@ describe("migrations of tables in use", () => {
     await database.query(
       "DROP INDEX outbox_destination_idx; ALTER TABLE outbox DROP COLUMN routes; ALTER TABLE outbox RENAME COLUMN destination TO destination_override; DELETE FROM svc_migrations WHERE version > 15",
     );
-    const report = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
-    await report.connect();
-    await report.query("BEGIN; LOCK TABLE outbox IN ACCESS SHARE MODE");
-    const { log, lines } = recordingLog();
-    const applied = await withStore(postgresStore(database, DEFAULT_NAMES, undefined, log), (store) =>
-      store.schema.migrate(),
-    );
-    await report.end();
+    const { applied, lines } = await migratedBesideReport(database);
 
     expect(applied).toEqual(["16 destination"]);
     const statements = lines.filter(({ level }) => level === "warn").map(({ fields }) => String(fields.statement));
