@@ -275,7 +275,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     const scan = await this.#scan(pastBlocked, request, { from, limit, destination: queue });
     if (scan.refused !== undefined) return { ...NOTHING, more: true, refused: scan.refused };
     const { first, end = from, isRead } = scan;
-    front.claimedStretch(isSweep, { first, end, tookMs: this.#clock.monotonic() - startedAt });
+    front.claimedStretch(isSweep, { first, end, isRead, tookMs: this.#clock.monotonic() - startedAt });
     const isUnread = scan.rows.length > 0 || !isRead || isSweep;
     return resultOf(scan, request, new Set(isUnread ? [queue] : []), false);
   }

@@ -21,6 +21,8 @@ interface FoundInStretch {
   readonly first: string | undefined;
   /** Start of the next claim if it found none. */
   readonly end: string;
+  /** No row of the queue is behind it. */
+  readonly isRead?: boolean | undefined;
   readonly tookMs: number;
 }
 
@@ -114,7 +116,7 @@ export class QueueFront {
   }
 
   /** A claim of a stretch has ended. */
-  claimedStretch(isSweep: boolean, { first, end, tookMs }: FoundInStretch): void {
+  claimedStretch(isSweep: boolean, { first, end, isRead, tookMs }: FoundInStretch): void {
     const now = this.#clock.monotonic();
     if (first === undefined && !isSweep) this.#restsUntil = now + Math.min(REST_FACTOR * tookMs, LONGEST_REST_MS);
     if (!isSweep) {
@@ -124,7 +126,8 @@ export class QueueFront {
       this.#cursor = lower(first, this.#cursor ?? first);
       this.#sweptTo = undefined;
       this.#sweepEnded(tookMs);
-    } else if (this.#cursor === undefined || lower(end, this.#cursor) === this.#cursor) {
+    } else if (isRead || this.#cursor === undefined || lower(end, this.#cursor) === this.#cursor) {
+      // The rows up to the cursor may be finished.
       this.#sweptTo = undefined;
       this.#sweepEnded(tookMs);
     } else {

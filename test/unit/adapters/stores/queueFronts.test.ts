@@ -85,6 +85,16 @@ describe("the front of a queue", () => {
     expect(front.stretch("100")).toEqual({ from: "400", isSweep: false });
   });
 
+  test("is swept up to its last row if those up to the position are finished", () => {
+    passedTo("11000");
+    clock.advance(1000);
+    front.claimedInOrder(BLOCKED, "100", 1);
+    front.claimedStretch(true, { first: undefined, end: "400", isRead: true, tookMs: 0 });
+    expect(front.stretch("100")).toEqual({ from: "11000", isSweep: false });
+    clock.advance(1000);
+    expect(front.isOpen).toBe(true);
+  });
+
   test("is swept soon when rows in it are free", () => {
     passedTo("11000", 10);
     front.sweepSoon();
