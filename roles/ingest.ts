@@ -73,6 +73,8 @@ function wayInto(context: RoleContext, onPullable: OnStored) {
       outcome.kind === "stored" && outcome.relayed ? [outcome.relayed] : [],
     );
     if (relayed.length > 0) metrics.inboxMessages("forwarded", relayed.length);
+    const expanded = outcomes.filter((outcome) => outcome.kind === "stored" && outcome.isExpanded === true);
+    if (expanded.length > 0) metrics.messagesExpanded(expanded.length);
     if (relayed.includes("pending")) wakes.poller();
     if (relayed.length < rows.length) wakes.relay();
     onPullable(rows);

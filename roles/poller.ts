@@ -1,15 +1,19 @@
 import { v4 as uuidv4 } from "uuid";
 import { destinationKindOf } from "../src/adapters/kinds.ts";
+import { targetsOf } from "../src/config/routes.ts";
 import type { DestinationConfig } from "../src/config/types.ts";
 import { createBacklogGauges } from "../src/core/delivery/backlogGauges.ts";
 import { compileCloudEvents } from "../src/core/delivery/cloudEvents.ts";
 import { createDelivery, type DeliveryTarget } from "../src/core/delivery/deliver.ts";
+import { MessageExpansion } from "../src/core/delivery/expansion.ts";
 import { createRetryPolicy } from "../src/core/delivery/failure.ts";
 import { Poller } from "../src/core/delivery/poller.ts";
 import { Relabel } from "../src/core/delivery/relabel.ts";
+import { compileRoutes, compileRouting } from "../src/core/delivery/routing.ts";
 import { compileHeaderValue, parseRoutingKeyTemplate } from "../src/core/delivery/template.ts";
 import { OutboxWatch } from "../src/core/delivery/watch.ts";
 import { DestinationGates } from "../src/core/destinations/gates.ts";
+import { createCondition } from "../src/core/transform/condition.ts";
 import { createDeliveryStage } from "../src/core/transform/transform.ts";
 import type { ClaimToken } from "../src/model/rows.ts";
 import type { HealthComponent, Service } from "../src/ports/runtime.ts";
@@ -33,25 +37,46 @@ export async function pollerRole(
 ): Promise<RoleParts> {
   const { config, store, control, states, clock, log, metrics, redact, evaluator, wakes, receipts, fleet } = context;
   const { outbox } = config;
+  const startedAt = clock.monotonic();
   const targets = await deliveryTargets(context, (destination, isWhole) =>
     poller.share.answerEnded(destination, isWhole),
   );
   const tools = { clock, random: Math.random, metrics, log };
   const newToken = () => uuidv4() as ClaimToken;
+  const routing = compileRouting(config.routes);
+  const routes = config.routes.map((route, i) =>
+    targetsOf(route, i).map(({ destination, routingKeyTemplate, transform, when, keyPath, ...target }) => ({
+      topicPattern: route.topicPattern,
+      destination,
+      routingKey: routingKeyTemplate === undefined ? null : parseRoutingKeyTemplate(routingKeyTemplate),
+      routingKeyMissing: target.routingKeyMissingFieldDefault,
+      onExhausted: target.onExhausted,
+      maxAttempts: target.maxAttempts,
+      transform: transform === undefined ? null : createDeliveryStage(transform, evaluator, keyPath),
+      condition: when === undefined ? null : createCondition(when, evaluator, keyPath),
+    })),
+  );
+  const lists = compileRoutes(
+    config.routes.map(({ topicPattern, destinations }, i) => ({ topicPattern, list: destinations && routes[i] })),
+  );
   const delivery = createDelivery({
     ...tools,
-    routes: config.routes.map((route, i) => ({
-      topicPattern: route.topicPattern,
-      destination: route.destination,
-      routingKey: route.routingKeyTemplate === undefined ? null : parseRoutingKeyTemplate(route.routingKeyTemplate),
-      routingKeyMissing: route.routingKeyMissingFieldDefault,
-      onExhausted: route.onExhausted,
-      transform: route.transform === undefined ? null : createDeliveryStage(route.transform, evaluator, `routes[${i}]`),
-    })),
+    routing,
+    routes: routes.flat(),
     targets,
     redact,
     history: outbox.history,
     replica: REPLICA,
+  });
+  const expansion = new MessageExpansion({
+    store: store.outbox,
+    listOf: (topic) => lists.match(topic)?.list,
+    mayExpand: () => knowLists(fleet, clock.monotonic() - startedAt),
+    onEnd: () => watch.wake(),
+    wait: sleep,
+    redact,
+    metrics,
+    log,
   });
   const gates = new DestinationGates({
     ...tools,
@@ -66,6 +91,7 @@ export async function pollerRole(
     ...tools,
     store: store.outbox,
     delivery,
+    expansion,
     newToken,
     gates,
     onMayClaim: () => watch.wake(),
@@ -113,6 +139,7 @@ export async function pollerRole(
   const readGauges = createBacklogGauges({
     outbox: store.outbox,
     operations: control.operations,
+    lists: store.operations,
     gates,
     destinations: Object.keys(config.destinations),
     metrics,
@@ -247,6 +274,16 @@ export function fleetFactorOf(others: number): number {
   return Math.min(Math.max(1, (others + 1) / SMALL_FLEET), MOST_FLEET_FACTOR);
 }
 
+/**
+ * Whether every replica alive knows messages with several destinations.
+ *
+ * @param upMs since the start: heartbeats that could not be stored for a minute are not waited for
+ */
+export function knowLists({ others }: Pick<RoleContext["fleet"], "others">, upMs: number): boolean {
+  return others.withoutLists === undefined ? upMs > UNSEEN_MS : others.withoutLists === 0;
+}
+
+const UNSEEN_MS = 60_000;
 /** A database that hangs must not delay the start: polling works without wakes. */
 const WAKE_SETUP_MS = 3000;
 /** A claim of twenty rows costs hardly less than one of a hundred, so claims that find few rest in between. */

@@ -4,6 +4,7 @@ import { topicParts } from "../src/core/delivery/template.ts";
 import type { RelayRules } from "../src/ports/store.ts";
 import { Loop, logFailures } from "../src/runtime/loop.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
+import { knowLists } from "./poller.ts";
 
 /** Role `relay`: copies pending push rows into the outbox. */
 export function relayRole({ config, store, clock, log, metrics, wakes, receipts, fleet }: RoleContext): RoleParts {
@@ -11,11 +12,12 @@ export function relayRole({ config, store, clock, log, metrics, wakes, receipts,
   if (!settings.enabled) return {};
   const pushed = Object.entries(config.sources).filter(([, source]) => source.consumption === "push");
   const routing = compileRouting(config.routes);
+  const startedAt = clock.monotonic();
   const rules: RelayRules = {
     topics: Object.fromEntries(pushed.map(([name, { topic }]) => [name, topicParts(topic, name)])),
     ownKeySources: pushed.filter(([, { keyScope }]) => keyScope === "source").map(([name]) => name),
-    route: routing.destinationOf,
-    routes: routing.hash,
+    routing,
+    mayExpand: (topic) => !routing.isConditional(topic) && knowLists(fleet, clock.monotonic() - startedAt),
     maxAttempts: settings.maxAttempts,
     droppedHeaders: CONNECTION_HEADERS,
   };

@@ -1,6 +1,7 @@
 import { destinationKindOf } from "../adapters/kinds.ts";
 import { loadConfig } from "../config/load.ts";
-import type { Config, DestinationConfig, RouteConfig, TransformConfig } from "../config/types.ts";
+import { targetsOf } from "../config/routes.ts";
+import type { Config, DestinationConfig, RouteTarget, TransformConfig } from "../config/types.ts";
 import { MAX_RETRY_DELAY_MS } from "../core/delivery/failure.ts";
 import {
   type MessageFields,
@@ -36,7 +37,7 @@ export const addExplainCommand: AddCommands = (program, io) => {
   explain
     .command("topic")
     .description(
-      "show where a row with this topic goes: route, destination with its limits, transforms, address and key",
+      "show where a row with this topic goes: route, and its destinations with limits, transforms, address and key",
     )
     .argument("<name>", "topic of the outbox row")
     .option(...FILE_OPTION)
@@ -46,28 +47,33 @@ export const addExplainCommand: AddCommands = (program, io) => {
       "--payload <file>",
       "file with the row's payload, for templates that take a field of it; - is standard input",
     )
-    .option("--state", "show the state of the destination, from the database")
+    .option("--state", "show the state of each destination, from the database")
     .addHelpText("after", EXAMPLES)
     .action(
       action(async (options: ExplainOptions, command) => {
         const { config: file, key = null, aggregateType = null, payload } = options;
         const { config } = loadConfig({ env: io.env, file, readFile: io.readFile });
-        const { destination, lines } = explainTopic(config, {
+        const { lines, targets } = explainTopic(config, {
           topic: command.args[0] ?? "",
           key,
           aggregateType,
           payload: payload === undefined ? null : await readInput(command, "--payload", payload, io),
         });
-        const width = Math.max(...lines.map(([label]) => label.length));
-        const textOf = (rows: readonly DestinationOverview[] = []) => {
-          const states = rows.filter(({ name }) => name === destination).map((row) => ["state", stateSummary(row)]);
-          return [...lines, ...states]
-            .map(([label = "", text = ""]) => `${label.padEnd(width)}  ${escapeControls(text)}\n`)
+        const every = [...lines, ...targets.flatMap((target) => target.lines)];
+        const width = Math.max(...every.map(([label]) => label.length));
+        const textOf = (rows: readonly DestinationOverview[] = []) =>
+          [
+            ...lines,
+            ...targets.flatMap(({ destination, lines: own }) => {
+              const states = rows.filter(({ name }) => name === destination);
+              return [...own, ...states.map((row) => ["state", stateSummary(row)] as const)];
+            }),
+          ]
+            .map(([label, text]) => `${label.padEnd(width)}  ${escapeControls(text)}\n`)
             .join("");
-        };
-        if (options.state === true && destination !== undefined) await onDatabase(io, file, listing(textOf));
+        if (options.state === true && targets.length > 0) await onDatabase(io, file, listing(textOf));
         else io.stdout.write(textOf());
-        if (destination === undefined) io.setExitCode(EXIT_NOT_DELIVERED);
+        if (targets.length === 0) io.setExitCode(EXIT_NOT_DELIVERED);
       }),
     );
 };
@@ -92,66 +98,66 @@ interface ExplainedRow {
   readonly payload: string | null;
 }
 
+/** A destination of the route that matches. */
+interface ExplainedTarget {
+  readonly destination: string;
+  readonly lines: Lines;
+}
+
 /**
- * What the poller would do with a row: route, destination with its limits, transforms, address and key, in its order.
+ * What the poller would do with a row: route, and for each of its destinations limits, transforms, address and key, in its
+ * order.
  *
- * @returns `destination`: undefined when no route matches: such a row goes dead
+ * @returns `targets`: empty when no route matches: such a row goes dead
  */
 function explainTopic(
   config: Pick<Config, "routes" | "destinations" | "outbox">,
   row: ExplainedRow,
-): { readonly destination: string | undefined; readonly lines: Lines } {
-  const matching = config.routes.flatMap((route, index) =>
-    compileTopicPattern(route.topicPattern)(row.topic) ? [{ route, path: `routes[${index}]` }] : [],
-  );
+): { readonly lines: Lines; readonly targets: readonly ExplainedTarget[] } {
+  const matching = config.routes.flatMap((route, index) => {
+    if (!compileTopicPattern(route.topicPattern)(row.topic)) return [];
+    const targets = targetsOf(route, index);
+    const names = targets.map(({ destination }) => destination).join(", ");
+    const path = `routes[${index}]`;
+    return [{ path, targets, named: `${path} ${JSON.stringify(route.topicPattern)} to ${names}` }];
+  });
   const [first, ...shadowed] = matching;
-  const destination = first && config.destinations[first.route.destination];
-  if (first === undefined || destination === undefined) {
+  const topic = ["topic", row.topic] as const;
+  if (first === undefined) {
     const patterns = config.routes.map((route) => JSON.stringify(route.topicPattern)).join(", ");
     const tried = patterns === "" ? "there are no routes" : `none matches, of ${patterns}`;
-    const dead = `${tried}: a row with this topic goes dead`;
-    return {
-      destination: undefined,
-      lines: [
-        ["topic", row.topic],
-        ["route", dead],
-      ],
-    };
+    return { lines: [topic, ["route", `${tried}: a row with this topic goes dead`]], targets: [] };
   }
-  const name = first.route.destination;
-  return {
-    destination: name,
-    lines: [
-      ["topic", row.topic],
-      ["route", named(first)],
-      ...shadowed.map((other) => ["shadowed", `${named(other)} matches too, but ${first.path} comes first`] as const),
+  const lines: Lines = [
+    topic,
+    ["route", first.named],
+    ...shadowed.map(({ named }) => ["shadowed", `${named} matches too, but ${first.path} comes first`] as const),
+  ];
+  const targets = first.targets.flatMap((target) => {
+    const name = target.destination;
+    const destination = config.destinations[name];
+    if (destination === undefined) return [];
+    const ownLines: Lines = [
       ["destination", `${name} (${destination.kind})`],
-      ...limitLines(destination, first, config.outbox),
-      ...transformLines(first.route.transform, `${first.path}.transform`),
-      ...transformLines(destination.transform, `destinations.${name}.transform`),
-      ...targetLines(destination, first, row),
-    ],
-  };
+      ...expressionLines("when", target.when, `${target.keyPath}.when`),
+      ...limitLines(destination, target, config.outbox),
+      ...expressionLines("transform", target.transform, `${target.keyPath}.transform`),
+      ...expressionLines("transform", destination.transform, `destinations.${name}.transform`),
+      ...targetLines(destination, target, row),
+    ];
+    return [{ destination: name, lines: ownLines }];
+  });
+  return { lines, targets };
 }
 
-interface MatchingRoute {
-  readonly route: RouteConfig;
-  /** Its key path. */
-  readonly path: string;
-}
-
-function named({ route, path }: MatchingRoute): string {
-  return `${path} ${JSON.stringify(route.topicPattern)} to ${route.destination}`;
-}
-
-function transformLines(transform: TransformConfig | undefined, path: string): Lines {
-  if (transform === undefined) return [];
-  const { timeoutMs, maxDepth, onError } = transform;
-  return [["transform", `${path} (timeoutMs ${timeoutMs}, maxDepth ${maxDepth}, onError ${onError})`]];
+function expressionLines(label: string, block: TransformConfig | undefined, path: string): Lines {
+  if (block === undefined) return [];
+  const { timeoutMs, maxDepth, onError } = block;
+  return [[label, `${path} (timeoutMs ${timeoutMs}, maxDepth ${maxDepth}, onError ${onError})`]];
 }
 
 /** Where the message goes, as far as the configuration and the row tell. */
-function targetLines(destination: DestinationConfig, route: MatchingRoute, row: ExplainedRow): Lines {
+function targetLines(destination: DestinationConfig, route: RouteTarget, row: ExplainedRow): Lines {
   const kind = destinationKindOf(destination);
   const keys = destination as unknown as Readonly<Record<string, string>>;
   const { address, routingKey } = addressingOf(destination);
@@ -163,13 +169,13 @@ function targetLines(destination: DestinationConfig, route: MatchingRoute, row: 
     lines.push([kind.address.name, `${rendered((fields) => address.render(fields), row)}  (${origin})`]);
   }
   if (kind.routingKey !== null) {
-    const path = `destinations.${route.route.destination}.${kind.routingKey.template}`;
+    const path = `destinations.${route.destination}.${kind.routingKey.template}`;
     lines.push([kind.routingKey.name, keyText(routingKey, path, route, row)]);
   }
   return lines;
 }
 
-function keyText(own: RoutingKey | null, ownPath: string, { route, path }: MatchingRoute, row: ExplainedRow): string {
+function keyText(own: RoutingKey | null, ownPath: string, route: RouteTarget, row: ExplainedRow): string {
   const template = route.routingKeyTemplate;
   const rule = {
     routingKey: template === undefined ? null : parseRoutingKeyTemplate(template),
@@ -178,7 +184,7 @@ function keyText(own: RoutingKey | null, ownPath: string, { route, path }: Match
   const origin =
     template === undefined
       ? `${ownPath} ${JSON.stringify(own?.template.text)}`
-      : `${path}.routingKeyTemplate ${JSON.stringify(template)}`;
+      : `${route.keyPath}.routingKeyTemplate ${JSON.stringify(template)}`;
   return `${rendered((fields) => renderRoutingKey(own, rule, fields), row)}  (${origin})`;
 }
 
@@ -211,12 +217,12 @@ function rendered(render: (fields: MessageFields) => string | null, row: Explain
 }
 
 /** The limits of a destination in effect; a value that is not the destination's own has the key it comes from. */
-function limitLines(destination: DestinationConfig, route: MatchingRoute, outbox: Config["outbox"]): Lines {
+function limitLines(destination: DestinationConfig, route: RouteTarget, outbox: Config["outbox"]): Lines {
   return [
     ["concurrency", concurrencyText(destination.concurrency, outbox.concurrency)],
     ["rate limit", rateText(destination.rateLimit)],
     ["retry", retryText(destination.retry, outbox.retryBaseDelayMs)],
-    ["attempts", attemptsText(destination.maxAttempts)],
+    ["attempts", attemptsText(destination, route)],
     ["breaker", breakerText(destination.circuitBreaker)],
     ["exhausted", exhaustedText(route)],
   ];
@@ -244,9 +250,11 @@ function retryText(retry: DestinationConfig["retry"], baseDelayMs: number): stri
   return `after ${base ?? baseDelayMs} ms, each further wait ${factor} times as long, at most ${maxDelayMs} ms, jitter ${jitter}${origin}`;
 }
 
-function attemptsText(own: number | undefined): string {
+function attemptsText({ maxAttempts }: DestinationConfig, route: RouteTarget): string {
+  const own = route.maxAttempts ?? maxAttempts;
   if (own === undefined) return "the row's max_attempts";
-  return `${own} where the row's max_attempts is ${COLUMN_MAX_ATTEMPTS}, else the row's`;
+  const origin = route.maxAttempts === undefined ? "" : `  (${route.keyPath}.maxAttempts)`;
+  return `${own} where the row's max_attempts is ${COLUMN_MAX_ATTEMPTS}, else the row's${origin}`;
 }
 
 function breakerText(breaker: DestinationConfig["circuitBreaker"]): string {
@@ -255,7 +263,7 @@ function breakerText(breaker: DestinationConfig["circuitBreaker"]): string {
   return `opens at ${failureRatio} failed of at least ${minimumAttempts} in ${windowMs} ms; probes after ${openMs} to ${maxOpenMs} ms`;
 }
 
-function exhaustedText({ route, path }: MatchingRoute): string {
-  if (route.onExhausted === "dead") return "the row is dead, later ones of its key go on";
-  return `the row is parked, later ones of its key wait  (${path}.onExhausted)`;
+function exhaustedText({ onExhausted, keyPath }: RouteTarget): string {
+  if (onExhausted === "dead") return "the row is dead, later ones of its key go on";
+  return `the row is parked, later ones of its key wait  (${keyPath}.onExhausted)`;
 }

@@ -40,6 +40,7 @@ interface ReplayOptions {
   readonly destination?: string | false;
   readonly reason?: string;
   readonly to?: string;
+  readonly add?: string;
   readonly createdAfter?: string;
   readonly createdBefore?: string;
   readonly dryRun?: boolean;
@@ -69,6 +70,11 @@ export const addReplayCommand: AddCommands = (program, io) => {
     )
     .option("--created-before <instant>", "only rows created before", optionParser(instant("before").parse))
     .option("--to <name>", "deliver them to this destination from now on", optionParser(STORABLE.parse))
+    .option(
+      "--add <name>",
+      "deliver matching messages to this destination of their list, too, unless they have gone there; with --id, --topic and the two instants",
+      optionParser(STORABLE.parse),
+    )
     .option("--dry-run", "count the rows and show some of them; change nothing")
     .option("--per-second <count>", "most rows in a second", optionParser(numberUpTo(MOST_PER_SECOND).parse))
     .option(
@@ -80,11 +86,11 @@ export const addReplayCommand: AddCommands = (program, io) => {
     .addHelpText("after", EXAMPLES)
     .action(
       databaseAction(io, (options: ReplayOptions, command) => {
-        const { id: ids, topic: topics, to: toDestination, perSecond } = options;
+        const { id: ids, topic: topics, to: toDestination, add, perSecond } = options;
         const { inbox, source, state, reason, createdAfter, createdBefore } = options;
         const destination = options.destination === false ? null : options.destination;
         const where = { inbox, source, state, ids, topics, destination, reason };
-        const request = { ...where, createdAfter, createdBefore, toDestination };
+        const request = { ...where, createdAfter, createdBefore, toDestination, add };
         if (options.jobs === true)
           return withJobs(async ({ jobs, show }) => {
             return textTable(show(await jobs.list(MOST_JOBS)), JOB_COLUMNS);
@@ -107,6 +113,9 @@ without --state dead, sent rows match as well. A long replay goes no faster than
 --per-second. With --to the rows go to that destination from now on, also in later replays. Ctrl-C stops it between two
 batches, and prints the command that resumes it; rows that were moved stay moved.
 
+With --add no row moves: each matching message of a route with a list of destinations gets a delivery to that one, if it
+never had one. Add the destination to the list and restart the processes first.
+
 With --inbox dead inbox rows pass the filter, attributes and transform of their source again and are relayed, or stay
 dead with the new reason. Up to 50,000 rows, the oldest first: repeat it for the rest.
 
@@ -117,24 +126,26 @@ Examples:
   svc replay --destination billing --created-after 2026-01-05T08:00:00Z --created-before 2026-01-05T09:30:00Z
   svc replay --state dead --destination billing --to billing-standby  the same rows, to another destination
   svc replay --no-destination --reason 'no route matches the topic "orders.craeted"'   one group of failures
+  svc replay --topic orders.created --add fraud                       what was sent before "fraud" was in the list
   svc replay --inbox --source github                                  dead inbox rows of one source
   svc replay --id 01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f               this one row`;
 
 /** Moves the rows or, in a dry run, shows them. A signal ends it between two batches, with exit code 1. */
 function replayRows(request: ReplayRequest, { dryRun = false, perSecond }: ReplayOptions, io: CommandIo): DatabaseWork {
-  const { destination, toDestination, inbox } = request;
+  const { destination, toDestination, add, inbox } = request;
   return {
     ...withJobs(async ({ jobs, replay, show, signal }) => {
-      if (dryRun) return previewText(show(await replay.preview(request, SAMPLE_SIZE, signal)));
+      if (dryRun) return previewText(show(await replay.preview(request, SAMPLE_SIZE, signal)), doneTo(request));
       if (!inbox)
         return await execute(jobs, await jobs.start(request, operator(), perSecond ?? null, signal), signal, io);
       const { moved, refusal } = await replay.run(request, operator(), signal);
-      return movedText(moved, refusal && othersText(refusal));
+      return movedText(moved, refusal && othersText(refusal), request);
     }),
     check({ destinations }) {
       const names = Object.keys(destinations);
       if (typeof destination === "string") requireName("destination", destination, names, "--destination");
       if (toDestination !== undefined) requireName("destination", toDestination, names, "--to");
+      if (add !== undefined) requireName("destination", add, names, "--add");
     },
     ...(inbox && { tables: ["inbox", ...TABLES] }),
   };
@@ -173,8 +184,8 @@ async function execute(jobs: ReplayJobs, run: JobRun, signal: AbortSignal, io: C
   const job = await jobs.execute(run, signal, showing(io.stderr)).catch((error: unknown) => {
     throw new Error(`the replay ended early: ${resumes}`, { cause: error });
   });
-  const { state = "gone", moved = 0, lastError = null } = job ?? {};
-  if (state === "done") return movedText(moved, lastError ?? undefined);
+  const { state = "gone", moved = 0, lastError = null, filter = {} } = job ?? {};
+  if (state === "done") return movedText(moved, lastError ?? undefined, filter as ReplayRequest);
   if (state === "interrupted") {
     const were = `${moved} ${moved === 1 ? "row was" : "rows were"}`;
     throw new Error(`the replay ended early, after ${were} moved: ${resumes}`);
@@ -199,14 +210,16 @@ const REDRAWN_MS = 200;
 const LINE_MS = 10_000;
 const MOST_JOBS = 50;
 
-function movedText(moved: number, left: string | undefined): string {
-  return doneText(`${rowsOf(moved)} moved to pending`, moved, left);
+const doneTo = ({ add }: Pick<ReplayRequest, "add">): string => (add === undefined ? "moved to pending" : "added");
+
+function movedText(moved: number, left: string | undefined, request: Pick<ReplayRequest, "add">): string {
+  return doneText(`${rowsOf(moved)} ${doneTo(request)}`, moved, left);
 }
 
-function previewText({ count, sample, groups }: ReplayPreview): string {
+function previewText({ count, sample, groups }: ReplayPreview, done: string): string {
   const shown = sample.length < count ? `; the first ${sample.length} of them:` : "";
   const table = textTable(sample, [...cellColumn(sample), ...COLUMNS]);
-  return `${rowsOf(count)} would be moved to pending${shown}\n${table}${count === 0 ? "" : `\n${textTable(groups, GROUPS)}`}`;
+  return `${rowsOf(count)} would be ${done}${shown}\n${table}${count === 0 ? "" : `\n${textTable(groups, GROUPS)}`}`;
 }
 
 const GROUPS: Columns<FailedGroup> = [

@@ -85,7 +85,7 @@ function factsText<K extends keyof typeof LABELS>(
 }
 
 function timelineText(timeline: Timeline): string {
-  const { id, state, attempts, maxAttempts, waits, events, hasHistory } = timeline;
+  const { id, state, attempts, maxAttempts, deliveries, waits, events, hasHistory } = timeline;
   const of = maxAttempts === null ? "" : ` of ${maxAttempts}`;
   const facts = factsText(timeline, [
     "cell",
@@ -95,7 +95,10 @@ function timelineText(timeline: Timeline): string {
     "topic",
     "key",
     "destination",
+    "messageId",
+    "summary",
   ]);
+  const made = deliveries.map(deliveryText);
   const why = waits.map(({ text }) => `  ${"waits".padEnd(LABEL_WIDTH)}${plainText(text, MOST_SHOWN)}\n`);
   const without = hasHistory
     ? ""
@@ -106,7 +109,7 @@ function timelineText(timeline: Timeline): string {
       ? ""
       : `  ${"duplicates".padEnd(LABEL_WIDTH)}${duplicates}${duplicates >= MOST_COUNTED ? " or more" : ""} in the last 24 hours\n`;
   const failed = attempts === 0 ? "" : `, ${attempts}${of} attempts failed`;
-  return `${id}  ${state}${failed}\n${facts}${why.join("")}${without}${again}${events.map(eventText).join("")}`;
+  return `${id}  ${state}${failed}\n${facts}${made.join("")}${why.join("")}${without}${again}${events.map(eventText).join("")}`;
 }
 
 const LABELS = {
@@ -117,9 +120,17 @@ const LABELS = {
   topic: "topic",
   key: "key",
   destination: "destination",
+  messageId: "delivery of",
+  summary: "deliveries",
 } as const;
 const LABEL_WIDTH = 18;
 const MOST_SHOWN = 300;
+
+function deliveryText({ id, destination, state, attempt, lastError }: Timeline["deliveries"][number]): string {
+  const failed = attempt === 0 ? "" : `, ${attempt} attempt${attempt === 1 ? "" : "s"} failed`;
+  const line = `${destination}: ${state}${failed} (${id})${lastError === null ? "" : `: ${lastError}`}`;
+  return `    ${plainText(line, MOST_SHOWN)}\n`;
+}
 
 function eventText(event: TimelineEvent): string {
   const { at, text, reason } = event;

@@ -32,7 +32,10 @@ export const addTransformCommand: AddCommands = (program, io) => {
     .description("evaluate a transform on a payload as the service would, and print the result; needs no database")
     .option("--expression <text>", "JSONata expression")
     .option("--expression-file <file>", "file with the expression; - is standard input")
-    .option("--of <key path>", "a configured transform: destinations.orders, routes[0], sources.github")
+    .option(
+      "--of <key path>",
+      "a configured transform: destinations.orders, routes[0], routes[1].destinations[0], sources.github; or condition: routes[1].destinations[0].when",
+    )
     .option("--payload <file>", "file with the payload, which is JSON; - is standard input (default: the payload null)")
     .option("--topic <topic>", "value of $topic (default: test.topic; of a source: its event type)")
     .option("--source <name>", "value of $source")
@@ -61,14 +64,18 @@ export const addTransformCommand: AddCommands = (program, io) => {
     );
 };
 
-async function evaluate({ evaluation, onError }: Trial, evaluator: Evaluates, io: CommandIo): Promise<void> {
+async function evaluate(
+  { evaluation, onError, isCondition = false }: Trial,
+  evaluator: Evaluates,
+  io: CommandIo,
+): Promise<void> {
   try {
     const result = await evaluator.evaluate(evaluation);
     io.stdout.write(`${escapeUnseen(JSON.stringify(JSON.parse(result), null, 2))}\n`);
   } catch (error) {
     if (!(error instanceof TransformError)) throw error;
-    io.stderr.write(`svc: the transform failed: ${escapeControls(error.message)}\n`);
-    if (onError !== null) io.stderr.write(`With onError ${onError}, ${CONSEQUENCES[onError]}.\n`);
+    io.stderr.write(`svc: the ${isCondition ? "condition" : "transform"} failed: ${escapeControls(error.message)}\n`);
+    if (onError !== null && !isCondition) io.stderr.write(`With onError ${onError}, ${CONSEQUENCES[onError]}.\n`);
     io.setExitCode(EXIT_FAILED);
   }
 }

@@ -1,9 +1,11 @@
 import { randomUUID } from "node:crypto";
+import { targetsOf } from "../config/routes.ts";
 import type { Config, SourceConfig, TransformConfig } from "../config/types.ts";
 import { findAttributes, usableAttributes } from "../core/receipt/attributes.ts";
 import { readEvent } from "../core/receipt/cloudEvents.ts";
 import { createExpressions } from "../core/receipt/expressions.ts";
 import { JsonDocument } from "../core/receipt/jsonDocument.ts";
+import { truthOf } from "../core/transform/condition.ts";
 import { headersNotStored, receivedHeaders } from "../http/inbox.ts";
 import { DEFAULT_LIMITS, type Evaluation, type Evaluator } from "../ports/evaluator.ts";
 import { attributePlanOf } from "../setup/sources.ts";
@@ -32,6 +34,8 @@ export interface Trial {
   readonly evaluation: Evaluation;
   /** What the configured transform does when its expression fails; null for an expression that is not configured. */
   readonly onError: TransformConfig["onError"] | null;
+  /** Whether it is a condition (`when`). */
+  readonly isCondition?: boolean;
 }
 
 /** An option does not fit the configuration; the message names it. */
@@ -55,7 +59,7 @@ export function trialOfExpression(expression: string, input: TrialInput, now: Da
 /**
  * A configured transform, with its limits and the variables of its stage (spec, "Transform stages and variables").
  *
- * @param keyPath such as `destinations.orders`, `routes[0]` or `sources.github`
+ * @param keyPath such as `destinations.orders`, `routes[0]`, `routes[0].destinations[1].when` or `sources.github`
  * @throws TrialError when there is no such transform, or an option sets a variable that the stage does not have or
  *   takes from elsewhere; Error when the source refuses the payload before its transform, or one of its expressions
  *   cannot be evaluated
@@ -67,12 +71,14 @@ export async function trialOfConfigured(
   now: Date,
   tools: TrialTools,
 ): Promise<Trial> {
-  const { path, transform, source } = findTransform(keyPath, config);
+  const { path, transform, source, isCondition = false } = findTransform(keyPath, config);
   const { payload, bindings } =
     source === undefined
-      ? { payload: input.payload, bindings: deliveryBindings(path, input, now) }
+      ? { payload: input.payload, bindings: deliveryBindings(path, input, now, isCondition) }
       : await receivedBySource(source.name, { ...source, ...config.inbox }, input, now, tools);
-  return { evaluation: evaluationOf(transform, { ...input, payload }, bindings), onError: transform.onError };
+  const expression = isCondition ? truthOf(transform.expression) : transform.expression;
+  const evaluation = evaluationOf({ ...transform, expression }, { ...input, payload }, bindings);
+  return { evaluation, onError: transform.onError, isCondition };
 }
 
 function evaluationOf(
@@ -87,6 +93,8 @@ function evaluationOf(
 interface Stage {
   readonly path: string;
   readonly transform: TransformConfig | undefined;
+  /** Whether its result decides about a delivery. */
+  readonly isCondition?: boolean;
   /** Only of the transform of a source. */
   readonly source?: { readonly name: string; readonly settings: SourceConfig };
 }
@@ -98,7 +106,12 @@ function findTransform(keyPath: string, { sources, destinations, routes }: Confi
       transform: settings.transform,
       source: { name, settings },
     })),
-    ...routes.map(({ transform }, n) => ({ path: `routes[${n}]`, transform })),
+    ...routes
+      .flatMap(targetsOf)
+      .flatMap(({ keyPath, transform, when }) => [
+        { path: keyPath, transform },
+        ...(when === undefined ? [] : [{ path: `${keyPath}.when`, transform: when, isCondition: true }]),
+      ]),
     ...Object.entries(destinations).map(([name, { transform }]) => ({ path: `destinations.${name}`, transform })),
   ];
   const stage = stages.find(({ path }) => keyPath === path || keyPath === `${path}.transform`);
@@ -118,11 +131,13 @@ function rowBindings({ topic, attempt }: TrialInput, now: Date) {
   };
 }
 
-function deliveryBindings(path: string, input: TrialInput, now: Date): Evaluation["bindings"] {
-  const unbound = (option: string, variable: string) =>
-    new TrialError(`${option}: ${variable} is not bound in ${path}; only the transform of a source has it`);
-  if (input.source !== undefined) throw unbound("--source", "$source");
-  if (input.header !== undefined) throw unbound("--header", "$headers");
+function deliveryBindings(path: string, input: TrialInput, now: Date, isCondition: boolean): Evaluation["bindings"] {
+  const unbound = (option: string, variable: string, owners: string) =>
+    new TrialError(`${option}: ${variable} is not bound in ${path}; only ${owners} has it`);
+  if (input.source !== undefined) throw unbound("--source", "$source", "the transform of a source");
+  if (isCondition)
+    return { ...rowBindings(input, now), key: null, headers: receivedHeaders(input.header?.flat() ?? [], () => false) };
+  if (input.header !== undefined) throw unbound("--header", "$headers", "a condition or the transform of a source");
   return rowBindings(input, now);
 }
 

@@ -6,7 +6,8 @@ import { parseDuration } from "../model/text.ts";
 import { DATABASES, parseJdbcUrl } from "./databases.ts";
 import type { DatabaseTarget } from "./jdbc/target.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
-import type { CaptureConfig, CellConfig, Config, DeclaredConfig, SourceConfig } from "./types.ts";
+import { TARGET_DEFAULTS } from "./schema/sections.ts";
+import type { CaptureConfig, CellConfig, Config, DeclaredConfig, RouteConfig, SourceConfig } from "./types.ts";
 
 interface Derived {
   readonly config: Config;
@@ -88,9 +89,16 @@ export function derive(declared: DeclaredConfig, target: DatabaseTarget): Derive
       pull: { ...withAuth(["inbox", "pull"], pull), basePath: basePath(pull.basePath) },
     },
     admin: withAuth(["admin"], declared.admin),
+    routes: declared.routes.map(completeRoute),
     sources: Object.fromEntries(Object.entries(declared.sources).map(([name, entry]) => [name, source(name, entry)])),
   };
   return { config, derivedFrom };
+}
+
+function completeRoute({ destination, destinations, ...rest }: DeclaredConfig["routes"][number]): RouteConfig {
+  const { topicPattern } = rest;
+  if (destination === undefined) return { topicPattern, destinations: destinations ?? [] };
+  return { ...TARGET_DEFAULTS, ...rest, destination };
 }
 
 /** Where a cell is. Its URL has been checked. */

@@ -138,9 +138,12 @@ function children(node: SchemaNode, raw: Raw | undefined, rest: string | undefin
 }
 
 function isLeaf(node: SchemaNode): boolean {
-  const list = node.type === "array" && node.items?.type === "string";
+  const list = node.type === "array" && (node.items?.type === "string" || node.items?.orKey !== undefined);
   return (
-    list || node.orCount !== undefined || (node.type !== "object" && node.type !== "array" && node.kinds === undefined)
+    list ||
+    node.orKey !== undefined ||
+    node.orCount !== undefined ||
+    (node.type !== "object" && node.type !== "array" && node.kinds === undefined)
   );
 }
 

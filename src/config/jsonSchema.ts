@@ -39,12 +39,12 @@ function constraints(node: SchemaNode): Json {
   if (node.duration === true) return orPlaceholder({ type: "string", pattern: "^[0-9]+[smhd]$" });
   switch (node.type) {
     case "object":
-      return objectSchema(node);
+      return node.orKey === undefined ? objectSchema(node) : { anyOf: [{ type: "string" }, objectSchema(node)] };
     case "array": {
-      const list = { type: "array", items: convert(node.items ?? {}), ...defined({ minItems: node.minItems }) };
-      const { orCount: maximum } = node;
+      const { items = {}, orCount: maximum, minItems, maxItems } = node;
+      const list = { type: "array", items: convert(items), ...defined({ minItems, maxItems }) };
       if (maximum !== undefined) return { anyOf: [list, { type: "integer", minimum: 1, maximum }, PLACEHOLDER] };
-      return node.items?.type === "string" ? { anyOf: [list, { type: "string" }] } : list;
+      return items.type === "string" || items.orKey !== undefined ? { anyOf: [list, { type: "string" }] } : list;
     }
     case "integer":
     case "number":

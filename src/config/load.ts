@@ -77,6 +77,11 @@ function inspectFile(file: ChosenFile, options: LoadOptions, readFile: ReadFile)
     fromEnvironment: (path) => originAt(origins, path)?.kind === "environment",
   });
 
+  for (const path of shaped.textKeys) {
+    const origin = originAt(origins, path);
+    if (origin !== undefined) origins.set(formatKeyPath(path), origin);
+  }
+
   const findings = [...shaped.problems, ...listCells(shaped.data.database, origins)];
   const broken = new Set(findings.map((finding) => formatKeyPath(finding.path)));
   // A key or block that has its problem already needs no second one.

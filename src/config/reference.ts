@@ -182,6 +182,7 @@ function typeText(node: SchemaNode): string {
   if (node.items?.whole === true) return `${typeText(node.items)} or list of them`;
   if (node.orCount !== undefined) return `integer 1..${node.orCount} or list of ${itemsText(node.items ?? {})}`;
   if (node.type === "array") return `list of ${itemsText(node.items ?? {})}`;
+  if (node.orKey !== undefined) return `${typeText(node.properties?.[node.orKey] ?? {})} or block`;
   if (node.type === "object") return node.properties === undefined ? "map of text to text" : "block";
   if (node.type === "boolean") return "boolean";
   return (node.syntax && SYNTAX_TYPES[node.syntax]) ?? "text";
@@ -189,6 +190,7 @@ function typeText(node: SchemaNode): string {
 
 function itemsText(items: SchemaNode): string {
   if (items.duration === true) return "durations";
+  if (items.orKey !== undefined) return `${items.orKey}s or blocks`;
   if (items.secret === true) return "secrets";
   if (items.type === "integer") return `integers${range(items)}`;
   return items.type === "string" ? "text" : "blocks";

@@ -25,6 +25,8 @@ interface Shaped {
   readonly warnings: readonly Finding[];
   /** Keys that the schema does not have in their place; each has a warning too. */
   readonly unknownKeys: readonly KeyPath[];
+  /** Keys of blocks that stand in the file as the text of that key. */
+  readonly textKeys: readonly KeyPath[];
   /** The files of `file:` secrets, by their key path. */
   readonly secretFiles: ReadonlyMap<string, string>;
 }
@@ -37,14 +39,18 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
   const problems: Finding[] = [];
   const warnings: Finding[] = [];
   const unknownKeys: KeyPath[] = [];
+  const textKeys: KeyPath[] = [];
   const secretFiles = new Map<string, string>();
   const data = properties(schema, root, [], []);
-  return { data, problems, warnings, unknownKeys, secretFiles };
+  return { data, problems, warnings, unknownKeys, textKeys, secretFiles };
 
   function value(node: SchemaNode, raw: Raw | undefined, path: KeyPath): unknown {
     if (raw === null || raw === undefined) return undefined;
     if (node.type === "object" || node.kinds !== undefined) {
       if (raw instanceof Map) return block(node, raw, path);
+      if (typeof raw === "string" && node.orKey !== undefined) {
+        return textBlock(node.orKey, scalar(node.properties?.[node.orKey] ?? {}, raw, path), path);
+      }
       problems.push({ path, message: `expected a mapping of keys, found ${whatIs(raw)}` });
       return undefined;
     }
@@ -53,6 +59,8 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
     if (isText && node.items?.whole === true) return wholeText(node.items, raw, path);
     if (isText) return scalar(node, raw, path);
     if (typeof raw === "string" && node.orCount !== undefined) return scalar({ type: "integer" }, raw, path);
+    if (typeof raw === "string" && node.items?.orKey !== undefined)
+      return textBlocks(node, node.items.orKey, raw, path);
     if (node.items !== undefined && Array.isArray(raw)) return list(node.items, raw, path);
     problems.push({
       path,
@@ -69,6 +77,18 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
     if (node.kinds !== undefined) return entry(node.kinds, raw, path);
     if (node.additionalProperties !== undefined) return map(node.additionalProperties, raw, path);
     return properties(node, raw, path, []);
+  }
+
+  /** A block that stands as the text of one of its keys. */
+  function textBlock(key: string, text: unknown, path: KeyPath): Record<string, unknown> | undefined {
+    textKeys.push([...path, key]);
+    return text === undefined ? undefined : { [key]: text };
+  }
+
+  /** A list of these in one text. */
+  function textBlocks(node: SchemaNode, key: string, raw: string, path: KeyPath): unknown[] | undefined {
+    const texts = scalar(node, raw, path) as readonly string[] | undefined;
+    return texts?.map((text, index) => textBlock(key, text, [...path, index]));
   }
 
   function map(node: SchemaNode, raw: RawMap, path: KeyPath): Record<string, unknown> {

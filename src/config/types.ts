@@ -4,6 +4,7 @@ import type { Secret } from "../model/secret.ts";
 import type { DatabaseTarget } from "./jdbc/target.ts";
 import type { transformSchema } from "./schema/blocks.ts";
 import type { configSchema } from "./schema/index.ts";
+import type { TARGET_DEFAULTS } from "./schema/sections.ts";
 
 /** The configuration as the schema describes it: every default filled in that depends on no other key. */
 export type DeclaredConfig = Infer<typeof configSchema>;
@@ -14,7 +15,27 @@ type Authenticated<T> = Omit<T, "auth"> & { readonly auth?: InboundAuth };
 export type TransformConfig = Infer<typeof transformSchema>;
 
 export type DestinationConfig = DeclaredConfig["destinations"][string];
-export type RouteConfig = DeclaredConfig["routes"][number];
+
+type DeclaredRoute = DeclaredConfig["routes"][number];
+type ListedDestination = NonNullable<DeclaredRoute["destinations"]>[number];
+/** A route to several destinations, which have all keys but the pattern. */
+type ListRoute = Pick<DeclaredRoute, "topicPattern"> & {
+  readonly destination?: undefined;
+  readonly destinations: readonly ListedDestination[];
+};
+type SingleRoute = Omit<DeclaredRoute, "destinations"> &
+  Pick<ListedDestination, keyof typeof TARGET_DEFAULTS> & {
+    readonly destination: string;
+    readonly destinations?: undefined;
+  };
+export type RouteConfig = SingleRoute | ListRoute;
+
+/** A destination of a route, with what the route says of it. */
+export interface RouteTarget extends Omit<ListedDestination, "name"> {
+  readonly destination: string;
+  /** `routes[0]`, or `routes[0].destinations[1]`. */
+  readonly keyPath: string;
+}
 
 type DeclaredSource = DeclaredConfig["sources"][string];
 type DeclaredHttpSource = Extract<DeclaredSource, { readonly kind: "http" }>;
@@ -55,10 +76,11 @@ type InboxConfig = Omit<DeclaredConfig["inbox"], "relay" | "pull"> & {
 type AdminConfig = Authenticated<DeclaredConfig["admin"]>;
 
 /** The loaded configuration: checked, complete, deeply frozen. Keys are those of the specification; times are ms. */
-export type Config = Omit<DeclaredConfig, "database" | "outbox" | "inbox" | "admin" | "sources"> & {
+export type Config = Omit<DeclaredConfig, "database" | "outbox" | "inbox" | "admin" | "routes" | "sources"> & {
   readonly database: DatabaseConfig;
   readonly outbox: OutboxConfig;
   readonly inbox: InboxConfig;
   readonly admin: AdminConfig;
+  readonly routes: readonly RouteConfig[];
   readonly sources: Readonly<Record<string, SourceConfig>>;
 };

@@ -52,7 +52,7 @@ function makeValidator(): Ajv {
     // A configuration is validated once: optimizing the validator took longer than it runs.
     code: { optimize: false },
   });
-  ajv.addVocabulary(["secret", "url", "defaultText", "requiredAny", "whole", "orCount"]);
+  ajv.addVocabulary(["secret", "url", "defaultText", "requiredAny", "whole", "orCount", "orKey"]);
   for (const [keyword, definition] of Object.entries(KEYWORDS)) ajv.addKeyword({ keyword, ...definition });
   ajv.addKeyword({
     keyword: "kinds",
@@ -105,6 +105,7 @@ function explain(error: ErrorObject, root: object, unknownKeys: readonly KeyPath
     return { path: [...path, missing], message: `is required: ${purpose}${hint}` };
   }
   if (error.keyword === "minItems") return { path, message: "must not be an empty list" };
+  if (error.keyword === "maxItems") return { path, message: `must not have more than ${schema.maxItems} items` };
   if (error.keyword === "minLength")
     return { path, message: "must not be empty: anyone could show an empty credential" };
   // Not error.data: for an error inside a kind it is the whole entry.

@@ -8,6 +8,12 @@
  * - source, route, destination: where a message comes from; which topics go where; where a message goes.
  * - label: the `destination` of an outbox row together with the hash of the `routes` that chose it.
  * - pin: a `destination` without such a hash: an application or an operator (by a replay) chose it, whatever the routes.
+ * - list: the `destinations` of a route that sends each message to several. Its message gets a delivery row for each.
+ * - message row: an outbox row whose message has been expanded into delivery rows: `sent`, with their payload and headers.
+ * - delivery row: an outbox row with the `messageSequence` of its message row; it has a destination, attempts and a fate of its
+ *   own, and no payload.
+ * - place: the position of an outbox row in the order of its key: its sequence, of a delivery row that of its message.
+ * - lane: rows that this order holds for: all rows of a key that are no delivery rows; its delivery rows of one destination.
  * - relay: to copy pending push rows of the inbox into the outbox.
  * - claim: a replica's temporary right to deliver rows, named by a claim token and ended by its lease.
  * - delivery: one claimed row on its way to its destination; attempt: one try of it.
@@ -93,6 +99,8 @@ export const OUTBOX_COLUMNS = {
   destination: "destination",
   routes: "routes",
   expiresAt: "expires_at",
+  messageSequence: "message_sequence",
+  expandedTo: "expanded_to",
 } as const;
 
 /** Characters of the column `routes`, see `compileRouting`. */
@@ -151,7 +159,7 @@ export const JOURNAL_COLUMNS = {
 } as const;
 
 /** Columns that an owner's table may do without: null. */
-type OptionalColumn = "destination" | "routes" | "expiresAt";
+type OptionalColumn = "destination" | "routes" | "expiresAt" | "messageSequence" | "expandedTo";
 type OwnColumnNames<C> = { readonly [K in keyof C]: K extends OptionalColumn ? string | null : string };
 
 export type InboxColumnNames = OwnColumnNames<typeof INBOX_COLUMNS>;
@@ -215,6 +223,11 @@ export interface Expiry {
 export const EXPIRED = "expired: it was not delivered in time";
 /** Why a row whose topic renders empty is dead, on the row and in the log. */
 export const EMPTY_TOPIC = "the topic template renders empty";
+/**
+ * As `last_error` of a delivery begins as long as its condition was not true: its attempts evaluate it before they deliver,
+ * those after a replay too.
+ */
+export const CONDITION = "the condition (when) ";
 /** Why the relay gives up inbox rows, as `last_error` begins, by the label of the metric. */
 export const RELAY_DEATHS = {
   expired: EXPIRED,
@@ -259,6 +272,10 @@ export interface OrderedRow extends RoutedRow {
 /** An outbox row under a claim. Except `key` and `aggregateType`, only an owner's own table allows null. */
 export interface ClaimedRow extends OrderedRow {
   readonly claimToken: ClaimToken;
+  /** Of a delivery row. */
+  readonly messageId?: MessageId | undefined;
+  /** Of a delivery row: see {@link CONDITION}. */
+  readonly hasOpenCondition?: boolean | undefined;
   readonly aggregateType: string | null;
   readonly payload: string | null;
   readonly tooLarge?: TooLarge | null;
@@ -312,8 +329,8 @@ export type Rejection = "invalid_json" | "extraction_failed" | "transform_failed
 
 /** What became of one row of an insert. */
 export type InsertResult =
-  /** `relayed`: with its outbox row in that state. */
-  | { readonly kind: "stored"; readonly relayed?: "pending" | "claimed" }
+  /** `relayed`: with its outbox row, or all of its deliveries, in that state. */
+  | { readonly kind: "stored"; readonly relayed?: "pending" | "claimed"; readonly isExpanded?: boolean }
   | { readonly kind: "duplicate" }
   /**
    * The database refuses this row alone: its data can never be stored (such as text that a `jsonb` column cannot hold),

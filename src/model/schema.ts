@@ -45,10 +45,13 @@ export interface SchemaNode {
   readonly maximum?: number;
   readonly minLength?: number;
   readonly minItems?: number;
+  readonly maxItems?: number;
   /** Of the items of a list: a text in the place of the list is one item; without it, items separated by commas. */
   readonly whole?: true;
   /** Of a list: a number of items, up to this, may stand in its place. */
   readonly orCount?: number;
+  /** Of a block: a text in its place is the value of this key. */
+  readonly orKey?: string;
   /** A credential: loaded as `Secret`, may be `file:<path>`. */
   readonly secret?: true;
   /** A URL that may hold a password, which is masked wherever the value is shown. */

@@ -2,7 +2,10 @@ import type { Headers, MessageId } from "../model/rows.ts";
 
 /** A message as it leaves: route and transforms applied, headers merged. */
 export interface OutboundMessage {
+  /** The same at every destination and every try. */
   readonly id: MessageId;
+  /** The id of the row: of a message with several destinations another one for each. */
+  readonly deliveryId: MessageId;
   readonly topic: string;
   readonly key: string | null;
   /** JSON text in UTF-8. */

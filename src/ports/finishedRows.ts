@@ -6,14 +6,17 @@ export interface ReplayStore {
   begin(): Promise<ReplayScope>;
 
   /**
-   * Finished rows (`sent` or `dead`) that match, in the order of `sequence`. Reads no more than `limit` rows per call,
+   * Finished rows (`sent` or `dead`) that match, in the order of `sequence`; no message rows. Reads no more than `limit` rows per call,
    * however few match, so that no call runs long.
    *
    * @param after `next` of the page before; null for the first page
    */
   page(scope: ReplayScope, filter: ReplayFilter, after: string | null, limit: number): Promise<ReplayPage>;
 
-  /** The named rows that are finished and match, in the order of `sequence`. The caller bounds the ids. */
+  /**
+   * The named rows that are finished and match, in the order of `sequence`; in place of a message row its deliveries. The
+   * caller bounds the ids.
+   */
   find(scope: ReplayScope, filter: ReplayFilter, ids: readonly MessageId[]): Promise<readonly FinishedRow[]>;
 
   /**
@@ -30,6 +33,17 @@ export interface ReplayStore {
 
   /** The statements that add the columns for pins; undefined where `SchemaStore.checkColumns` found it. */
   readonly destinationRemedy: string | undefined;
+
+  /**
+   * Makes the delivery rows of messages at one more destination, in one transaction: pending, due now, at the place of
+   * their message, which names the destination from now on. Messages that name it already are left. Add in the order
+   * of sequence, as in {@link move}.
+   *
+   * @param ids of message rows, see `ReplayFilter.add`
+   * @returns as `changed` the deliveries that came into being
+   * @throws StoreError, `contention` when another transaction locks one of the rows for long: none is added
+   */
+  add(ids: readonly MessageId[], to: string): Promise<Changed>;
 
   /** How many of the named rows are `pending` and untried. */
   untried(ids: readonly MessageId[]): Promise<number>;
@@ -66,6 +80,8 @@ export interface ReplayFilter {
   readonly topics?: readonly string[] | undefined;
   readonly createdAfter?: string | undefined;
   readonly createdBefore?: string | undefined;
+  /** Message rows that have not been expanded to this destination, instead of rows to move; whenever they finished. */
+  readonly add?: string | undefined;
 }
 
 export interface ReplayPage {
@@ -84,7 +100,10 @@ export interface FinishedRow extends OrderedRow {
   readonly lastError: string | null;
 }
 
-/** Deletes finished rows (spec, "retention"); a row that waits or runs is never touched. */
+/**
+ * Deletes finished rows (spec, "retention"); a row that waits or runs is never touched, nor is a message row that has a
+ * delivery row.
+ */
 export interface RetentionStore {
   /** The rows that the policy deletes now, by the database's clock. Of several replicas one deletes each row. */
   plan(policy: RetentionPolicy): Promise<readonly RetentionRange[]>;

@@ -30,8 +30,11 @@ export interface HistoryStore {
   deleteOrphans(limit: number): Promise<{ readonly deleted: number; readonly isDone: boolean }>;
 }
 
-/** An attempt ended as its outcome says; an operator replayed, retried or discarded the row. */
-export type HistoryEvent = Exclude<Outcome["kind"], "release"> | OperatorEvent;
+/**
+ * An attempt ended as its outcome says; an operator replayed, retried or discarded the row; a message was not sent to a
+ * destination of its list, for the reason given.
+ */
+export type HistoryEvent = Exclude<Outcome["kind"], "release"> | OperatorEvent | "skipped";
 export type OperatorEvent = "replayed" | "retried" | "discarded";
 
 export interface HistoryEntry {

@@ -11,8 +11,12 @@ export interface MessageStore {
   /** The messages received under an idempotency key from any of these sources. */
   byIdempotencyKey(sources: readonly string[], key: string): Promise<readonly MessageId[]>;
 
-  /** The first unfinished row of the key of an outbox row that comes before it; undefined when none does. */
-  rowBefore(id: MessageId): Promise<RowBefore | undefined>;
+  /**
+   * The first unfinished row of its key that an outbox row waits for; undefined when none comes before it.
+   *
+   * @param destination of the row; null if it is not known
+   */
+  rowBefore(id: MessageId, destination: string | null): Promise<RowBefore | undefined>;
 
   /**
    * The transaction that holds a row of this message, in either table; undefined where none does, or the database does
@@ -77,6 +81,12 @@ export interface FoundMessage {
   /** The key of an outbox row, the aggregate id of an inbox row. */
   readonly key: string | null;
   readonly state: OutboxState | InboxState;
+  /** Of an outbox row, by the routes; null without one, and of a message that was expanded. */
+  readonly destination: string | null;
+  /** The number of destinations that the message was expanded to; null of any other row. */
+  readonly expandedTo: number | null;
+  /** The message of a delivery; null of any other row. */
+  readonly messageId: MessageId | null;
   readonly attempt: number;
   /** The beginning of the reason, 200 characters at most. */
   readonly lastError: string | null;
@@ -88,7 +98,20 @@ export interface StoredMessage {
   /** The cell that has the outbox row, else the inbox row; undefined without cells. */
   readonly cell?: string | undefined;
   readonly inbox: InboxMessage | undefined;
+  /** A delivery has the payload and the headers of its message. */
   readonly outbox: OutboxMessage | undefined;
+  /** Of a message that was expanded, in the order of its destinations; without deleted ones. */
+  readonly deliveries: readonly StoredDelivery[];
+}
+
+/** A delivery of a message that was expanded. */
+export interface StoredDelivery {
+  readonly id: MessageId;
+  readonly destination: string | null;
+  readonly state: OutboxState | "parked";
+  readonly attempt: number;
+  readonly lastError: string | null;
+  readonly updatedAt: Date | null;
 }
 
 interface MessageParts {
@@ -124,6 +147,10 @@ export interface OutboxMessage extends MessageParts, OrderedRow {
   readonly isAhead: boolean;
   readonly maxAttempts: number;
   readonly updatedAt: Date | null;
+  /** The destinations that the message was expanded to; null of any other row. */
+  readonly expandedTo: readonly string[] | null;
+  /** The message of a delivery; null of any other row. */
+  readonly messageId: MessageId | null;
 }
 
 /** A row that holds back the later rows of its key. */

@@ -16,6 +16,12 @@ export interface Metrics {
   outboxPublishDuration(destinationType: string, seconds: number): void;
   outboxDestinationMessage(destination: string, outcome: "sent" | "failed" | "dead"): void;
   outboxParked(destination: string): void;
+  /** Messages that became a delivery for each destination of their list. */
+  messagesExpanded(count: number): void;
+  /** Deliveries that were not made, for their condition was false. */
+  deliverySkipped(destination: string): void;
+  /** Messages of lists with a dead delivery and a sent one. */
+  partlyDeadMessages(count: number): void;
   /** Claimed rows of this destination that wait for or are in delivery, changed by `delta`. */
   outboxQueueDepth(destination: string, delta: number): void;
   destinationState(destination: string, state: DestinationState): void;

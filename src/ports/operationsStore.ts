@@ -36,6 +36,13 @@ export interface OperationsStore {
   deadRows(limit: number): Promise<readonly DeadRow[]>;
 
   /**
+   * The messages of lists that have a dead delivery and a sent one.
+   *
+   * @param limit of the rows that died last
+   */
+  partlyDead(limit: number): Promise<number>;
+
+  /**
    * Rows that wait for their retry or are parked and have a key, the next due first; with up to `behindLimit` rows
    * behind each.
    */
@@ -66,6 +73,8 @@ export interface OtherProcesses {
   readonly relays: number;
   /** Their routes; undefined before the first beat. */
   readonly routes?: readonly string[] | undefined;
+  /** Processes of versions that do not know messages with several destinations. */
+  readonly withoutLists?: number | undefined;
   /** The database's time. */
   readonly at?: Date | null;
 }

@@ -19,7 +19,7 @@ import type { OutboxStore, ParkedStore, SchemaStore, Store } from "./store.ts";
  */
 export interface OperatorStore extends Pick<Store, "histories" | "announceOutbox" | "waitUntilReady" | "close"> {
   readonly messages: MessageStore;
-  readonly operations: Omit<OperationsStore, "beat" | "leave">;
+  readonly operations: Omit<OperationsStore, "beat" | "leave" | "partlyDead">;
   readonly jobs: JobStore;
   readonly parked: ParkedStore;
   readonly replay: ReplayStore;

@@ -91,10 +91,10 @@ export interface RelayRules {
   readonly maxAttempts: number;
   /** Received headers to drop, in lower case: whole names, and prefixes of names. */
   readonly droppedHeaders: { readonly names: readonly string[]; readonly prefixes: readonly string[] };
-  /** The destination of a topic, for rows that are relayed at their receipt; undefined leaves it to the claim of the row. */
-  readonly route?: ((topic: string) => string | undefined) | undefined;
-  /** Hash of the routes by which {@link route} decides. */
-  readonly routes?: string | undefined;
+  /** For rows that are relayed at their receipt; undefined leaves their destination to the claim of the row. */
+  readonly routing?: TopicRouting | undefined;
+  /** Whether a receipt may expand messages of this topic; if not, the poller does. */
+  readonly mayExpand?: ((topic: string) => boolean) | undefined;
 }
 
 export interface RelayRequest extends RelayRules {
@@ -182,6 +182,21 @@ export interface OutboxStore {
   destinationsWaiting(): Promise<readonly string[]>;
 }
 
+/** Messages that go to several destinations. */
+export interface ListStore {
+  /**
+   * Makes the deliveries of messages that wait for it, in one transaction: each message becomes `sent`, and its deliveries
+   * wait at its place. A message that another process has expanded, or holds, is left. If the database
+   * refuses to expand a message, that message rests.
+   *
+   * @returns how many were expanded, and what the database refuses, with its reasons
+   */
+  expand(expansions: readonly Expansion[]): Promise<ExpandResult>;
+
+  /** Messages with payload and headers, in the order of `sequence`; the first ones up to a bound of bytes. */
+  messagesToExpand(ids: readonly MessageId[]): Promise<readonly UnexpandedMessage[]>;
+}
+
 export interface RelabelResult {
   /** Null at the end of the walk. */
   readonly next: string | null;
@@ -231,13 +246,17 @@ export interface ClaimQueues {
   readonly exceptIds?: readonly MessageId[] | undefined;
   /** How this process labels a row without a destination. */
   readonly routing: TopicRouting;
+  /** Claims do not find messages on which the expansion works, or for whose topic it is full. */
+  readonly expansion?: { readonly running: readonly MessageId[]; isFull(topic: string): boolean } | undefined;
 }
 
 /** The routes of a process. */
 export interface TopicRouting {
-  /** The destination of a topic: the first match; undefined without one. */
+  /** The destination of a topic: that of the first route that matches; undefined without one, or if that has a list. */
   destinationOf(topic: string): string | undefined;
-  /** Of the routes: another process with the same hash labels rows as this one does. */
+  /** The names in the list of that route, in order; undefined if it has none. Absent without lists. */
+  readonly listOf?: ((topic: string) => readonly string[] | undefined) | undefined;
+  /** Names these routes: another process with the same hash labels rows as this one does. */
   readonly hash: string;
 }
 
@@ -257,10 +276,44 @@ export interface ClaimResult {
   readonly more: boolean;
   /** Rows read that wait behind an earlier row of their key. */
   readonly heldBack: number;
+  /** Messages of list routes that were found: {@link ListStore.expand} them. */
+  readonly lists?: readonly ListMessage[] | undefined;
   /** Destinations that got as many rows as they had room for, or whose queue was not read to its end: more are probably due. */
   readonly unread?: ReadonlySet<string> | undefined;
   /** Rows that the database refuses to let be claimed, with its error; later claims leave them out for a while. */
   readonly refused?: readonly { readonly id: MessageId; readonly reason: string }[];
+}
+
+/** A message that waits to be expanded into its deliveries. */
+export interface ListMessage {
+  readonly id: MessageId;
+  readonly topic: string;
+}
+
+/** The same with its data. */
+export type UnexpandedMessage = Pick<
+  ClaimedRow,
+  "id" | "topic" | "key" | "payload" | "headers" | "attempt" | "createdAt"
+>;
+
+export interface ExpandResult {
+  readonly expanded: number;
+  readonly refused: readonly { readonly id: MessageId; readonly reason: string }[];
+}
+
+/** The deliveries of a message. */
+export interface Expansion {
+  readonly id: MessageId;
+  readonly deliveries: readonly NewDelivery[];
+  /** Destinations whose condition is false, with the reason for the history of the message. */
+  readonly skipped: readonly { readonly destination: string; readonly reason: string }[];
+}
+
+export interface NewDelivery {
+  readonly destination: string;
+  readonly isDead: boolean;
+  /** `last_error` from the beginning. */
+  readonly reason: string | null;
 }
 
 export interface OutboxBacklog {
@@ -344,6 +397,8 @@ export interface SchemaNeeds {
   readonly destinations?: boolean;
   /** Columns for the expiry: a source sets it. */
   readonly expiry?: boolean;
+  /** Columns for deliveries: a route has several destinations. */
+  readonly lists?: boolean;
 }
 
 /** What a process sees that leaves the outbox to another one. */
@@ -358,7 +413,7 @@ export interface OutboxGlance {
 
 export interface Store {
   readonly inbox: InboxStore;
-  readonly outbox: OutboxStore;
+  readonly outbox: OutboxStore & ListStore;
   readonly history: HistoryStore;
   /** The history of each database, to follow them: sequences of one mean nothing in another. */
   readonly histories: readonly Pick<HistoryStore, "since">[];

@@ -105,6 +105,16 @@ export const METRICS = {
     help: "Deliveries that parked their row (onExhausted: park); they also count as failed.",
     labels: { destination: [] },
   }),
+  messagesExpanded: counter("svc_outbox_messages_expanded_total", ["ingest", "relay", "poller"], {
+    help: "Messages that were expanded into a delivery for each destination of their list.",
+  }),
+  deliverySkipped: counter("svc_outbox_deliveries_skipped_total", ["ingest", "relay", "poller"], {
+    help: "Deliveries of a list that were not made, because their condition (when) was false.",
+    labels: { destination: [] },
+  }),
+  partlyDeadMessages: gauge("svc_outbox_partly_dead_messages", POLLER, {
+    help: "Messages of a list with a dead delivery and a sent one, among the 1,000 outbox rows that died last.",
+  }),
   outboxQueueDepth: gauge("svc_outbox_queue_depth", POLLER, {
     help: "Claimed rows of this replica, waiting or in delivery.",
     labels: { destination: [] },

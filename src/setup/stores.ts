@@ -159,6 +159,7 @@ export async function prepareStore(
           store.schema.checkColumns(tables, {
             destinations: holds !== "cell" && roles.has("poller") && needsSharedState(config),
             expiry: needsExpiry(config),
+            lists: config.routes.some(({ destinations }) => destinations !== undefined),
           }),
         signal,
       );

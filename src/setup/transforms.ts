@@ -1,3 +1,4 @@
+import { targetsOf } from "../config/routes.ts";
 import type { Config } from "../config/types.ts";
 import { hasExpressions } from "../core/receipt/expressions.ts";
 import type { Role } from "../model/roles.ts";
@@ -32,10 +33,13 @@ export function openTransforms(
 export const EVALUATOR_SCRIPT = new URL("../../roles/evaluatorWorker.js", import.meta.url);
 
 function hasTransforms({ sources, destinations, routes }: Config, roles: ReadonlySet<Role>): boolean {
+  const targets = roles.has("poller") ? routes.flatMap(targetsOf) : [];
   const used = [
     ...(roles.has("ingest") ? Object.values(sources) : []),
-    ...(roles.has("poller") ? [...Object.values(destinations), ...routes] : []),
+    ...(roles.has("poller") ? Object.values(destinations) : []),
+    ...targets,
   ];
   const computesAttributes = roles.has("ingest") && Object.values(sources).some(hasExpressions);
-  return computesAttributes || used.some(({ transform }) => transform !== undefined);
+  const hasConditions = targets.some(({ when }) => when !== undefined);
+  return computesAttributes || hasConditions || used.some(({ transform }) => transform !== undefined);
 }

@@ -82,7 +82,14 @@ async function startPoller(name: string, clock: Clock): Promise<readonly Service
   const context: RoleContext = {
     config,
     configText: "",
-    store: { ...store, outbox: counted(store.outbox) },
+    store: {
+      ...store,
+      outbox: {
+        ...counted(store.outbox),
+        expand: (messages) => store.outbox.expand(messages),
+        messagesToExpand: (ids) => store.outbox.messagesToExpand(ids),
+      },
+    },
     control: store,
     states,
     clock,

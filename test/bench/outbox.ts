@@ -99,7 +99,11 @@ export async function rawLoop({ store }: Environment, rows: number, batch: numbe
       claimTimeoutMs: 300_000,
       queues: {
         room: new Map([["bench", batch]]),
-        routing: { destinationOf: (topic) => (topic === "bench" ? "bench" : "excluded"), hash: "bench" },
+        routing: {
+          listOf: () => undefined,
+          destinationOf: (topic) => (topic === "bench" ? "bench" : "excluded"),
+          hash: "bench",
+        },
       },
     });
     claimMs.push(performance.now() - claimedAt);

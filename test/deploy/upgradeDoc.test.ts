@@ -59,7 +59,7 @@ test("an index that was made beforehand is found", async () => {
   // But for the index on a column that a migration adds.
   const conditional = FILES.slice(2).flatMap((file) => [
     ...readFileSync(new URL(file, FOLDER), "utf8").matchAll(
-      /^CREATE INDEX IF NOT EXISTS \w+ ON (?:inbox|outbox) \((?!destination)[^;]+;/gm,
+      /^CREATE INDEX IF NOT EXISTS \w+ ON (?:inbox|outbox) \((?![^;]*(?:destination|message_sequence))[^;]+;/gm,
     ),
   ]);
   expect(conditional.length).toBeGreaterThan(0);

@@ -14,6 +14,7 @@ import { systemClock } from "../../src/time/clock.ts";
 import { claimRequest, failed, inboxRow, parked, relayRequest } from "../conformance/store/harness.ts";
 import { composed, twoCells } from "../support/cells.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { insertExpanded } from "../support/lists.ts";
 import { type PostgresHarness, postgresHarnesses } from "../support/postgresHarness.ts";
 import { recordingAudit, recordingMetrics, silentLog } from "../support/recorders.ts";
 
@@ -84,6 +85,7 @@ describe("messages of two cells", () => {
         store,
         settings: {
           destinationOf: ({ topic }) => topic ?? undefined,
+          listOf: () => undefined,
           destinations: {},
           sources: { orders: { consumption: "push" } },
           isRelayEnabled: true,
@@ -166,8 +168,8 @@ test("a replay moves the rows of both cells, each in the order of its cell, and 
     ] as const;
     for (const [n, harness] of [a, b].entries())
       await harness.finishOutbox(made[n] ?? [], { state: "dead", finishedMsAgo: 1000 });
-    const own = { ...tools, destinationOf: () => "orders", onMoved: () => {}, batchSize: 2, wait: async () => {} };
-    const replay = new Replay({ ...own, inbox: {} as never, store: store.replay });
+    const own = { ...tools, destinationOf: () => "orders", listOf: () => undefined, onMoved: () => {} };
+    const replay = new Replay({ ...own, batchSize: 2, wait: async () => {}, inbox: {} as never, store: store.replay });
     const now = () => systemClock.monotonic();
     const jobs = new ReplayJobs({ ...tools, store: store.jobs, replay, newId: randomUUID, now });
     const held = await jobs.start({ state: "dead" }, ALICE, null, NEVER);
@@ -187,6 +189,28 @@ test("a replay moves the rows of both cells, each in the order of its cell, and 
     const { sample } = await replay.preview({ ids: named }, 10, NEVER);
     expect(idsOf(sample)).toEqual([...made[0].slice(3), ...made[1].slice(1, 4)]);
     expect(await replay.run({ ids: named }, ALICE, NEVER)).toEqual({ moved: 5 });
+  });
+});
+
+test("an addition of two cells is resumed, and adds each delivery in the cell of its message", async () => {
+  await withCells(async ({ a, b, store }) => {
+    for (const { database } of [a, a, b, b]) await insertExpanded(database, { deliveries: { billing: "sent" } });
+    const own = { ...tools, destinationOf: () => undefined, listOf: () => ["fraud"], onMoved: () => {}, batchSize: 1 };
+    const replay = new Replay({ ...own, wait: async () => {}, inbox: {} as never, store: store.replay });
+    const now = () => systemClock.monotonic();
+    const jobs = new ReplayJobs({ ...tools, store: store.jobs, replay, newId: randomUUID, now });
+    const started = await jobs.start({ topic: "orders", add: "fraud" }, ALICE, null, NEVER);
+    const interrupted = new AbortController();
+    await jobs.execute(started, interrupted.signal, (moved) => moved === 3 && interrupted.abort());
+    expect((await b.outboxRows()).map(({ state }) => state)).toEqual(["sent", "sent", "sent", "sent", "pending"]);
+    const resumed = await jobs.resume(started.id, ALICE);
+    expect(await jobs.execute(resumed ?? started, NEVER)).toMatchObject({ state: "done", moved: 4 });
+    for (const harness of [a, b]) {
+      const made = await harness.database.query(
+        "SELECT m.expanded_to::jsonb AS list FROM outbox d JOIN outbox m ON m.sequence = d.message_sequence WHERE d.destination = 'fraud'",
+      );
+      expect(made).toEqual(Array(2).fill({ list: ["billing", "fraud"] }));
+    }
   });
 });
 

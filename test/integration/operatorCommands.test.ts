@@ -99,6 +99,20 @@ describe("svc destinations", () => {
   });
 });
 
+describe("svc explain topic", () => {
+  test("shows the state of every destination of a list behind what it has", async () => {
+    const file = configOf(database, {
+      destinations: { billing: { baseUrl: NOBODY.url } },
+      routes: [{ topicPattern: "orders.*", destinations: ["receiver", "billing"] }],
+    });
+    await run(addDestinationCommands, file, "destinations", "pause", "billing", "--reason", "they migrate");
+    const { stdout } = await run(addExplainCommand, file, "explain", "topic", "orders.paid", "--state");
+    expect(stdout).toMatch(
+      /^destination +receiver [\s\S]*^state +unknown; 0 rows wait[\s\S]*^destination +billing [\s\S]*^state +paused since .* they migrate;/m,
+    );
+  });
+});
+
 describe("svc parked", () => {
   const parked = async (...args: readonly string[]) =>
     (await run(addParkedCommands, configOf(database), "parked", ...args)).stdout;

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
+import { onlineStatements } from "../../src/adapters/stores/postgres/onlineMigration.ts";
 import { migrationsDirectory } from "../../src/adapters/stores/sql/schema.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
@@ -191,7 +192,7 @@ describe("migrations of tables in use", () => {
     for (const rest of ["", undone]) {
       if (rest !== "") await database.query(rest);
       const migrate = (store: Store) => store.schema.migrate();
-      expect(await withStoreOn(database, DEFAULT_NAMES, migrate)).toEqual(["16 destination"]);
+      expect(await withStoreOn(database, DEFAULT_NAMES, migrate)).toEqual(["16 destination", "17 lists"]);
       expect(await database.query("SELECT destination, routes FROM outbox")).toEqual([
         { destination: "standby", routes: null },
       ]);
@@ -208,13 +209,65 @@ describe("migrations of tables in use", () => {
     );
     const { applied, lines } = await migratedBesideReport(database);
 
-    expect(applied).toEqual(["16 destination"]);
+    expect(applied).toEqual(["16 destination", "17 lists"]);
     const statements = lines.filter(({ level }) => level === "warn").map(({ fields }) => String(fields.statement));
-    expect(statements).toHaveLength(5);
+    expect(statements).toHaveLength(12);
     for (const statement of statements) await database.query(statement);
     const { log: quiet, lines: warnings } = recordingLog();
     await withStore(postgresStore(database, DEFAULT_NAMES, undefined, quiet), (store) => store.schema.checkColumns());
     expect(warnings).toEqual([]);
+  });
+
+  /** Takes back the migration of lists. */
+  const WITHOUT_LISTS = `ALTER TABLE outbox DROP COLUMN message_sequence, DROP COLUMN expanded_to, ALTER COLUMN payload SET NOT NULL;
+    CREATE INDEX IF NOT EXISTS outbox_key_idx ON outbox (key, sequence) WHERE state IN ('pending', 'processing') AND key IS NOT NULL;
+    DELETE FROM svc_migrations WHERE version > 16`;
+
+  test("make the columns and indexes of lists, wherever an earlier run has broken off", async () => {
+    const file = path.join(migrationsDirectory("postgresql"), "017.do.lists.sql");
+    const statements = onlineStatements(readFileSync(file, "utf8"), "public");
+    await using database = await openMigrated();
+    const shape = async () => [
+      await database.query("SELECT indexdef FROM pg_indexes WHERE tablename = 'outbox' ORDER BY indexname"),
+      await database.query(
+        "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'outbox_payload_check'",
+      ),
+    ];
+    const migrated = await shape();
+    for (let done = 0; done <= statements.length; done += 1) {
+      await database.query(WITHOUT_LISTS);
+      for (const { text } of statements.slice(0, done)) await database.query(text);
+      expect(await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).toEqual(["17 lists"]);
+      expect(await shape()).toEqual(migrated);
+    }
+    await expect(database.query("INSERT INTO outbox (topic, payload) VALUES ('t', NULL)")).rejects.toThrow(
+      "outbox_payload_check",
+    );
+  });
+
+  test("leave an index to the operator whose column an earlier migration has left, and those behind it", async () => {
+    await using database = await openMigrated();
+    await database.query(`${WITHOUT_LISTS}; ALTER TABLE outbox DROP COLUMN destination, DROP COLUMN routes`);
+    const { log, lines } = recordingLog();
+    const start = () =>
+      withStore(postgresStore(database, DEFAULT_NAMES, undefined, log), async (store) => {
+        const applied = await store.schema.migrate();
+        await store.schema.checkColumns();
+        await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('t', 'k', '1')");
+        expect(await claimed(store)).toHaveLength(1);
+        return applied;
+      });
+    expect(await start()).toEqual(["17 lists"]);
+    const statements = lines.flatMap(({ fields: { statement } }) => (statement === undefined ? [] : String(statement)));
+    expect(statements.map((statement) => /\w+_idx/.exec(statement)?.[0])).toEqual([
+      "outbox_delivery_idx",
+      "outbox_order_idx",
+      "outbox_key_idx",
+    ]);
+    await database.query("ALTER TABLE outbox ADD COLUMN destination text, ADD COLUMN routes text");
+    for (const statement of statements) await database.query(statement);
+    await database.query("DELETE FROM outbox");
+    expect(await start()).toEqual([]);
   });
 
   test("of replicas that start at once run once", async () => {

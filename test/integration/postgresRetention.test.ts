@@ -160,7 +160,10 @@ describe("retention on PostgreSQL", () => {
       ...DEFAULT_NAMES,
       outboxTable: "Mail",
       inboxTable: "Post",
-      outbox: { ...DEFAULT_NAMES.outbox, id: "Key", state: "Status", updatedAt: "Touched", sequence: "Number" },
+      outbox: {
+        ...{ ...DEFAULT_NAMES.outbox, expandedTo: null },
+        ...{ id: "Key", state: "Status", updatedAt: "Touched", sequence: "Number" },
+      },
       inbox: { ...DEFAULT_NAMES.inbox, id: "Key", state: "Status", createdAt: "Arrived" },
     };
     await using setup = await setUp(names);

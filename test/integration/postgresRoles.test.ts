@@ -69,7 +69,7 @@ describe("a schema that comes before that of the tables in the search path", () 
     await database.query("DELETE FROM svc_migrations WHERE version > 14");
     await ofUser(database);
 
-    expect(await start(database)).toEqual({ end: ["15 cell", "16 destination"], warnings: [] });
+    expect(await start(database)).toEqual({ end: ["15 cell", "16 destination", "17 lists"], warnings: [] });
 
     expect(await database.query("SELECT to_regclass('public.outbox_cell')::text AS made")).toEqual([
       { made: "outbox_cell" },
@@ -200,7 +200,7 @@ describe("time limits of the role", () => {
       "SELECT pg_advisory_xact_lock(hashtextextended('svc migrations', 0))",
     );
 
-    expect(applied).toHaveLength(16);
+    expect(applied).toHaveLength(17);
   });
 
   test("end no migration of tables in use, and leave no index unfinished", async () => {
@@ -211,7 +211,7 @@ describe("time limits of the role", () => {
 
     const applied = await whileMigrationWaits(database, "INSERT INTO outbox (topic, payload) VALUES ('t', '1')");
 
-    expect(applied).toHaveLength(14);
+    expect(applied).toHaveLength(15);
     expect(await database.query("SELECT FROM pg_index WHERE NOT indisvalid")).toEqual([]);
   });
 });
@@ -231,7 +231,7 @@ describeWithPgbouncer("time limits of the role behind PgBouncer", () => {
         /^database\.url: statement_timeout is 700 ms for this user.*`svc migrate` past the pooler/,
       );
 
-      expect((await start(database)).end).toEqual(["15 cell", "16 destination"]);
+      expect((await start(database)).end).toEqual(["15 cell", "16 destination", "17 lists"]);
     },
     START_TIMEOUT_MS,
   );

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import type { ClaimedRow } from "../../src/model/rows.ts";
+import type { ClaimedRow, MessageId } from "../../src/model/rows.ts";
 import type { ClaimQueues, Store } from "../../src/ports/store.ts";
 import { claimRequest, died, failed, inboxRow, queuesOf, relayRequest, sent } from "../conformance/store/harness.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
@@ -74,6 +74,66 @@ describe("the column check", () => {
     await withStoreOn(database, DEFAULT_NAMES, async (store) => {
       await store.schema.checkColumns();
       expect(store.replay.destinationRemedy).toBeUndefined();
+    });
+  });
+
+  const [WITHOUT_COLUMNS, WITH_COLUMNS] = [
+    "ALTER TABLE outbox DROP COLUMN message_sequence, DROP COLUMN expanded_to",
+    'ALTER TABLE "outbox" ADD COLUMN "message_sequence" bigint; ALTER TABLE "outbox" ADD COLUMN "expanded_to" text;',
+  ];
+  const [WITHOUT_NULL, WITH_NULL] = [
+    "ALTER TABLE outbox ALTER COLUMN payload SET NOT NULL",
+    'ALTER TABLE "outbox" ALTER COLUMN "payload" DROP NOT NULL;',
+  ];
+
+  test.each([
+    ["without the columns of lists", [WITHOUT_COLUMNS], [WITH_COLUMNS]],
+    ["whose payload may not be NULL", [WITHOUT_NULL], [WITH_NULL]],
+    ["with neither", [WITHOUT_COLUMNS, WITHOUT_NULL], [WITH_COLUMNS, WITH_NULL]],
+    [
+      "without one of the columns",
+      ["ALTER TABLE outbox DROP COLUMN expanded_to"],
+      ['ALTER TABLE "outbox" ADD COLUMN "expanded_to" text;'],
+    ],
+    [
+      "without any column of lists or destinations",
+      [WITHOUT_COLUMNS, "ALTER TABLE outbox DROP COLUMN destination, DROP COLUMN routes"],
+      [
+        'ALTER TABLE "outbox" ADD COLUMN "destination" text; ALTER TABLE "outbox" ADD COLUMN "routes" text;',
+        WITH_COLUMNS,
+      ],
+    ],
+  ])("an outbox %s starts without lists, and with them once its statements ran", async (_, changes, remedies) => {
+    await using database = await openMigrated();
+    for (const change of changes) await database.query(change);
+    await withStoreOn(database, DEFAULT_NAMES, async (store) => {
+      await store.schema.checkColumns();
+      await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('a', 'k', '1')");
+      const { rows } = await store.outbox.claim(claimRequest());
+      expect((await store.outbox.settle(rows.map(sent))).closed.size).toBe(1);
+    });
+
+    const withLists = (body: (store: Store) => Promise<unknown> = async () => {}) =>
+      withStoreOn(database, DEFAULT_NAMES, async (store) => {
+        await store.schema.checkColumns(undefined, { lists: true });
+        return await body(store);
+      });
+    const problem = problemsOf(await withLists().catch((error: unknown) => error));
+    expect(problem).toMatch(/^database\.columnMapping\.outbox\.messageSequence: the table "outbox" cannot hold/);
+    expect(problem.match(/ALTER TABLE .*;/g)).toEqual(remedies);
+    for (const remedy of remedies) await database.query(remedy);
+    await withLists(async (store) => {
+      const [message] = await database.query<{ id: MessageId }>(
+        "INSERT INTO outbox (topic, key, payload) VALUES ('list', 'k', '2') RETURNING id",
+      );
+      const id = message?.id as MessageId;
+      const deliveries = ["a", "b"].map((destination) => ({ destination, isDead: false, reason: null }));
+      expect(await store.outbox.expand([{ id, deliveries, skipped: [] }])).toMatchObject({ expanded: 1 });
+      const { rows } = await store.outbox.claim(claimRequest());
+      expect(rows).toMatchObject([
+        { destination: "a", payload: "2", messageId: id },
+        { destination: "b", payload: "2", messageId: id },
+      ]);
     });
   });
 

@@ -1,10 +1,12 @@
 import { beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { addReplayCommand } from "../../src/cli/replay.ts";
+import { deliveryId } from "../../src/model/deliveries.ts";
 import { ConfigError } from "../../src/model/errors.ts";
 import { runCommand } from "../support/commands.ts";
 import type { TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { insertExpanded } from "../support/lists.ts";
 import { migratedDatabase } from "../support/postgresHarness.ts";
 import { type ConfigTree, databaseConfig, merged, ordersTo, useServices } from "../support/service.ts";
 
@@ -87,6 +89,30 @@ describe("svc replay", () => {
     const unknown = replay(file, "--id", FIRST, "--to", "nobody");
     await expect(unknown).rejects.toThrow("--to");
     await expect(unknown).rejects.toBeInstanceOf(ConfigError);
+    await expect(replay(file, "--id", FIRST, "--add", "nobody")).rejects.toThrow("--add");
+  });
+
+  test("--add gives a message the delivery to a new destination of its list, and a dry run counts it", async () => {
+    const destinations = { audit: { baseUrl: NOBODY.url, path: "/audit" } };
+    const list = configOf({ destinations, routes: [{ topicPattern: "a", destinations: ["receiver", "audit"] }] });
+    const id = await insertExpanded(database, { topic: "a", deliveries: { receiver: "sent" } });
+    const [count, , sample] = await replay(list, "--topic", "a", "--add", "audit", "--dry-run");
+    expect([count, sample]).toEqual(["1 row would be added", expect.stringContaining(id)]);
+    expect(await replay(list, "--topic", "a", "--add", "audit")).toEqual(["1 row added"]);
+    expect(await replay(list, "--topic", "a", "--add", "audit")).toEqual(["0 rows added"]);
+    expect(await database.query("SELECT id, state FROM outbox WHERE destination = 'audit'")).toEqual([
+      { id: deliveryId(id, "audit"), state: "pending" },
+    ]);
+  });
+
+  test("--add changes nothing and names the topic if its route has no list", async () => {
+    const id = await insertExpanded(database, { topic: "a", deliveries: { billing: "sent" } });
+    for (const options of [[], ["--dry-run"]])
+      await expect(replay(file, "--id", id, "--add", "receiver", ...options)).rejects.toThrow(
+        'the topic "a" has no route with a list of destinations that names "receiver"',
+      );
+    expect(await database.query("SELECT FROM outbox")).toHaveLength(2);
+    expect(await database.query("SELECT FROM outbox_job")).toEqual([]);
   });
 
   test("asks for a migration where there are no tables, and says for how long no database answered", async () => {

@@ -12,6 +12,7 @@ const LIMIT_MS = 45_000;
 
 const WITHOUT_OPERATOR = {
   received: 0,
+  lists: 0,
   fleetFactor: 1,
   unrouted: 0,
   parking: undefined,

@@ -21,6 +21,7 @@ export const MIGRATIONS = [
   "put-off",
   "cell",
   "destination",
+  "lists",
 ].map((name, n) => ({
   version: n + 1,
   name,

@@ -105,3 +105,6 @@ export class ScriptedOutbox implements OutboxStore {
     return this.settled.map((outcome) => [outcome.id, outcome.kind]);
   }
 }
+
+/** The expansion of a poller without messages for several destinations. */
+export const NO_LISTS = { running: [], isFull: () => false, begin: () => {}, ended: async () => {} };

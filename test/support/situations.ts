@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { PARKED_UNTIL } from "../../src/model/rows.ts";
+import { deliveryId } from "../../src/model/deliveries.ts";
+import { type MessageId, PARKED_UNTIL } from "../../src/model/rows.ts";
 import type { TestDatabase } from "./databases.ts";
 
 /** Inserts an outbox row; `set` is for what an application would not write. */
@@ -12,6 +13,35 @@ export async function insert(
   const id = randomUUID();
   await database.query("INSERT INTO outbox (id, topic, key, payload) VALUES ($1, $2, $3, '{}')", [id, topic, key]);
   await database.query(`UPDATE outbox SET ${set} WHERE id = $1`, [id]);
+  return id;
+}
+
+/**
+ * Inserts a message of the topic `orders.created` that was expanded, with its deliveries.
+ *
+ * @param deliveries what is set in the row of each, by destination
+ * @returns the id of the message
+ */
+export async function insertDelivered(
+  database: TestDatabase,
+  key: string | null,
+  deliveries: Readonly<Record<string, string>>,
+): Promise<MessageId> {
+  const names = Object.keys(deliveries);
+  const id = (await insert(database, key)) as MessageId;
+  await database.query(
+    `UPDATE outbox SET state = 'sent', expanded_to = $2, payload = '{"of":"message"}', headers = '{"x-correlation-id":"c-4711"}' WHERE id = $1`,
+    [id, JSON.stringify(names)],
+  );
+  for (const destination of names) {
+    const delivery = deliveryId(id, destination);
+    await database.query(
+      `INSERT INTO outbox (id, topic, key, destination, message_sequence, created_at, scheduled_at)
+       SELECT $2, topic, key, $3, sequence, created_at, created_at FROM outbox WHERE id = $1`,
+      [id, delivery, destination],
+    );
+    await database.query(`UPDATE outbox SET ${deliveries[destination]} WHERE id = $1`, [delivery]);
+  }
   return id;
 }
 

@@ -45,14 +45,44 @@ export function checkDestinations(config: DeclaredConfig, names: readonly string
       }),
     );
   }
-  for (const [index, route] of config.routes.entries()) {
-    rules.when(["routes", index], ["destination"], (report) => {
-      if (names.includes(route.destination)) return;
-      const known = names.length === 0 ? "there are none" : `there are ${names.join(", ")}`;
-      const message = `names no destination: ${known}; found ${JSON.stringify(route.destination)}${didYouMean(route.destination, names)}`;
-      report.error("destination", message);
-    });
+  for (const [index, route] of config.routes.entries()) checkRoute(["routes", index], route, names, rules);
+}
+
+/** What the destinations of a list have, each for itself. */
+const TARGET_KEYS = ["transform", "routingKeyTemplate", "routingKeyMissingFieldDefault", "onExhausted"] as const;
+
+function checkRoute(base: KeyPath, route: DeclaredConfig["routes"][number], names: readonly string[], rules: Rules) {
+  const { destination, destinations } = route;
+  rules.when(base, ["destination", "destinations"], (report) => {
+    if (destination !== undefined && destinations !== undefined)
+      report.error("destinations", "does not go with destination: remove one of the two");
+    else if (destination === undefined && destinations === undefined)
+      report.error("destination", "is required: name a destination, or list several under destinations");
+  });
+  checkName(base, "destination", destination, names, rules);
+  if (destinations === undefined) return;
+  for (const key of TARGET_KEYS) {
+    if (route[key] === undefined) continue;
+    rules.when(base, [key], (report) => report.error(key, "does not go with destinations: move it into their entries"));
   }
+  const seen = new Set<string>();
+  for (const [n, entry] of destinations.entries()) {
+    const at = [...base, "destinations", n];
+    // An entry that was refused may be anything.
+    const name = entry?.name;
+    checkName(at, "name", name, names, rules);
+    if (seen.has(name))
+      rules.when(at, ["name"], (report) => report.error("name", `names ${name} a second time: remove one of the two`));
+    seen.add(name);
+  }
+}
+
+function checkName(base: KeyPath, key: string, name: string | undefined, names: readonly string[], rules: Rules): void {
+  if (name === undefined || names.includes(name)) return;
+  rules.when(base, [key], (report) => {
+    const known = names.length === 0 ? "there are none" : `there are ${names.join(", ")}`;
+    report.error(key, `names no destination: ${known}; found ${JSON.stringify(name)}${didYouMean(name, names)}`);
+  });
 }
 
 function checkHeaderTemplates(headers: DestinationConfig["headers"], report: Report): void {

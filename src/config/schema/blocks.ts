@@ -12,6 +12,24 @@ export const transformSchema = block("Transform block.", ["expression"], {
   }),
 });
 
+const conditionKeys = {
+  ...transformSchema.properties,
+  onError: text(
+    "`Fail`: the delivery is made, and its attempts evaluate the condition again; `Skip`: it is made; `Dead`: it is made and dead.",
+    { enum: ["Fail", "Skip", "Dead"], default: "Fail" },
+  ),
+} as const;
+
+/** A transform block whose expression decides; it may be the text of its expression. */
+export const conditionSchema = {
+  ...block(
+    "Condition in JSONata, such as `amount > 10`: if it gives `false` or nothing, the destination gets no delivery.",
+    ["expression"],
+    conditionKeys,
+  ),
+  orKey: "expression",
+} as const;
+
 const filterRule = block("A rule: `header` and exactly one of `equals`, `in`, `matches`, `exists`.", ["header"], {
   header: text("Header name, in any letter case.", { syntax: "notBlank" }),
   equals: text("Exact value."),

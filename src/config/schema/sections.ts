@@ -1,6 +1,6 @@
 import { inboundAuthSchema } from "../../adapters/sources/http/schema.ts";
 import { block, boolean, duration, integer, list, ms, section, text } from "../../model/schema.ts";
-import { transformSchema } from "./blocks.ts";
+import { conditionSchema, transformSchema } from "./blocks.ts";
 
 /** The small sections (spec, "server", "http", "admin", "routes", "retention"). */
 
@@ -52,23 +52,56 @@ export const adminSchema = section("The admin routes.", {
   ),
 });
 
+/** What a destination of a route has if the route says nothing else. */
+export const TARGET_DEFAULTS = { routingKeyMissingFieldDefault: "", onExhausted: "dead" } as const;
+
+const routingKeyTemplate = text("RabbitMQ routing key or Kafka record key; wins over the destination's template.", {
+  syntax: "routingKey",
+});
+const MISSING_FIELD = "Value of a placeholder without one.";
+const routeTransform = { ...transformSchema, description: "Runs before the destination's transform." } as const;
+const EXHAUSTED =
+  "A row out of attempts or refused for good is `dead`; with `park` later rows of its key wait until it is retried or discarded (`svc parked`).";
+const exhaustedValues = ["dead", "park"] as const;
+
+const listedDestination = {
+  ...block("A destination of the list.", ["name"], {
+    name: text("Name of a destination, once in a list."),
+    when: conditionSchema,
+    transform: routeTransform,
+    routingKeyTemplate,
+    routingKeyMissingFieldDefault: text(MISSING_FIELD, { default: TARGET_DEFAULTS.routingKeyMissingFieldDefault }),
+    onExhausted: text(EXHAUSTED, { enum: exhaustedValues, default: TARGET_DEFAULTS.onExhausted }),
+    maxAttempts: integer("Replaces `maxAttempts` of the destination.", {
+      minimum: 1,
+      maximum: 2147483647,
+      defaultText: "that of the destination",
+    }),
+  }),
+  orKey: "name",
+} as const;
+
 export const routesSchema = list(
   "Topics to destinations. The first match wins; a row without a match is dead.",
-  block("A route.", ["topicPattern", "destination"], {
-    topicPattern: text("Glob on the whole topic, at most 1,000 characters: `*` is text without a dot, `**` any.", {
-      syntax: "topicPattern",
+  {
+    ...block("A route.", ["topicPattern"], {
+      topicPattern: text("Glob on the whole topic, at most 1,000 characters: `*` is text without a dot, `**` any.", {
+        syntax: "topicPattern",
+      }),
+      destination: text("Name of a destination."),
+      // Their defaults are filled in later: beside a list, each of these is refused.
+      routingKeyTemplate,
+      routingKeyMissingFieldDefault: text(MISSING_FIELD, { defaultText: "empty" }),
+      transform: routeTransform,
+      onExhausted: text(EXHAUSTED, { enum: exhaustedValues, defaultText: "`dead`" }),
+      destinations: list(
+        "In place of `destination`: [several](outbox.md#several-destinations), by their names or as blocks. The four keys above belong in the blocks then.",
+        listedDestination,
+        { minItems: 1, maxItems: 1000 },
+      ),
     }),
-    destination: text("Name of a destination."),
-    routingKeyTemplate: text("RabbitMQ routing key or Kafka record key; wins over the destination's template.", {
-      syntax: "routingKey",
-    }),
-    routingKeyMissingFieldDefault: text("Value of a placeholder without one.", { default: "" }),
-    transform: { ...transformSchema, description: "Runs before the destination's transform." },
-    onExhausted: text(
-      "A row out of attempts or refused for good is `dead`; with `park` later rows of its key wait until it is retried or discarded (`svc parked`).",
-      { enum: ["dead", "park"], default: "dead" },
-    ),
-  }),
+    requiredAny: ["destination", "destinations"],
+  } as const,
   { default: [] },
 );
 

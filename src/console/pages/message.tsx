@@ -1,12 +1,25 @@
 import { useState } from "preact/hooks";
 import { post } from "../api.ts";
-import { duration, indentJson, plural } from "../format.ts";
+import { duration, indentJson, plural, UNKNOWN } from "../format.ts";
 import { useLive } from "../live.tsx";
 import { useResource } from "../resource.ts";
 import { link } from "../router.ts";
 import { useCaller } from "../session.ts";
 import type { Message, TimelineEvent } from "../types.ts";
-import { Badge, Dialog, Facts, Loading, PageTitle, Section, TextField, Time, useAnnouncer } from "../ui.tsx";
+import {
+  Badge,
+  type Column,
+  Dialog,
+  Facts,
+  Loading,
+  MessageLink,
+  PageTitle,
+  Section,
+  Table,
+  TextField,
+  Time,
+  useAnnouncer,
+} from "../ui.tsx";
 import { ToDestination } from "./replays.tsx";
 
 /** What happened to one message, why it waits, and what to do about it. */
@@ -24,7 +37,7 @@ export function MessageTimelinePage({ id }: { readonly id: string }) {
 }
 
 function MessageBody({ message, onChanged }: { readonly message: Message; readonly onChanged: () => void }) {
-  const { id, state, waits, events, attempts, maxAttempts, payload, headers } = message;
+  const { id, state, waits, events, attempts, maxAttempts, summary, deliveries, payload, headers } = message;
   return (
     <>
       <Actions message={message} onChanged={onChanged} />
@@ -62,6 +75,10 @@ function MessageBody({ message, onChanged }: { readonly message: Message; readon
                 </a>
               ),
             ],
+            [
+              "Delivery of",
+              message.messageId === null ? null : <MessageLink key="message" id={message.messageId} isShort={false} />,
+            ],
             ["Source", message.source],
             ["Idempotency key", message.idempotencyKey],
             ["Correlation id", message.correlationId],
@@ -70,6 +87,18 @@ function MessageBody({ message, onChanged }: { readonly message: Message; readon
           ]}
         />
       </Section>
+      {summary === null ? null : (
+        <Section title="Deliveries">
+          <p>{summary}</p>
+          <Table
+            caption="Deliveries, in the order of the list"
+            rows={deliveries}
+            keyOf={(delivery) => delivery.id}
+            empty="None is left."
+            columns={DELIVERIES}
+          />
+        </Section>
+      )}
       <Section title="Timeline">
         <ol class="timeline">
           {events.map((event, n) => (
@@ -96,9 +125,18 @@ function MessageBody({ message, onChanged }: { readonly message: Message; readon
   );
 }
 
+const DELIVERIES: readonly Column<Message["deliveries"][number]>[] = [
+  { title: "Destination", cell: ({ destination }) => destination ?? UNKNOWN },
+  { title: "State", cell: ({ state }) => <Badge>{state}</Badge> },
+  { title: "Failed", cell: ({ attempt }) => attempt, isNumber: true },
+  { title: "Since", cell: ({ updatedAt }) => <Time at={updatedAt} /> },
+  { title: "Delivery", cell: ({ id }) => <MessageLink id={id} /> },
+  { title: "Last error", cell: ({ lastError }) => <span class="reason">{lastError ?? UNKNOWN}</span>, isWide: true },
+];
+
 const TONES: Readonly<Record<string, string>> = {
   ...{ sent: "good", dead: "bad", discarded: "bad", "died in the inbox": "bad" },
-  ...{ retry: "warn", park: "warn", replayed: "info", retried: "info" },
+  ...{ retry: "warn", park: "warn", skipped: "warn", expanded: "info", replayed: "info", retried: "info" },
 };
 
 function Event({ event }: { readonly event: TimelineEvent }) {
@@ -189,7 +227,10 @@ function Actions({ message, onChanged }: { readonly message: Message; readonly o
           ) : null}
           {asked === "replay" && message.topic !== null ? (
             <>
-              <p>It is delivered again under the same id, before later rows of its key.</p>
+              <p>
+                {message.expandedTo === null ? "It is" : "Its finished deliveries are"} delivered again under the same
+                id, before later rows of its key.
+              </p>
               <ToDestination value={to} onValue={setTo} />
             </>
           ) : null}

@@ -210,6 +210,11 @@ const COLUMNS: readonly Column<FoundMessage>[] = [
   { title: "Message", cell: ({ id }) => <MessageLink id={id} /> },
   { title: "Topic", cell: ({ topic }) => topic ?? UNKNOWN, isWide: true },
   { title: "Key", cell: ({ key }) => key ?? UNKNOWN, isWide: true },
+  {
+    title: "Destination",
+    cell: ({ destination, expandedTo }) =>
+      expandedTo === null ? (destination ?? UNKNOWN) : `expanded to ${count(expandedTo)}`,
+  },
   { title: "State", cell: ({ state }) => <Badge>{state}</Badge> },
   { title: "Failed", cell: ({ attempt }) => count(attempt), isNumber: true },
   { title: "Last error", cell: ({ lastError }) => <span class="reason">{lastError ?? UNKNOWN}</span>, isWide: true },

@@ -11,6 +11,8 @@ interface BacklogGaugesOptions {
   readonly outbox: Pick<OutboxStore, "backlog">;
   /** Has what the processes of the installation counted. */
   readonly operations: Pick<OperationsStore, "figures">;
+  /** Of the database of the outbox. */
+  readonly lists: Pick<OperationsStore, "partlyDead">;
   readonly gates: Pick<DestinationGates, "showRecent" | "isHeld">;
   readonly destinations: readonly string[];
   readonly metrics: Metrics;
@@ -27,6 +29,7 @@ interface BacklogGaugesOptions {
 export function createBacklogGauges({
   outbox,
   operations,
+  lists,
   gates,
   destinations,
   metrics,
@@ -58,10 +61,14 @@ export function createBacklogGauges({
       metrics.destinationDue(name, gates.isHeld(name) ? 0 : due);
     }
   });
+  const partlyDead = paced(clock, async () => {
+    metrics.partlyDeadMessages(await lists.partlyDead(MOST_DEAD));
+  });
   return async () => {
     isEmpty = false;
     await totals();
     await counted();
+    await partlyDead();
   };
 }
 
@@ -78,4 +85,6 @@ function paced(clock: Clock, action: () => Promise<void>): () => Promise<void> {
 }
 
 const COST_FACTOR = 50;
+/** Dead rows that are read, the newest. */
+const MOST_DEAD = 1000;
 const NONE: OutboxBacklog["byDestination"] = new Map();

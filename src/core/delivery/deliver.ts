@@ -2,6 +2,7 @@ import { ClaimLostError, errorText, PublishError, StoppingError, TransformError 
 import {
   type AttemptRecord,
   type ClaimedRow,
+  CONDITION,
   type DeliverableRow,
   type DestinationOf,
   EXPIRED,
@@ -13,12 +14,14 @@ import {
 import type { Destination, OutboundMessage } from "../../ports/destination.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
+import type { TopicRouting } from "../../ports/store.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import { HEALTHY, NOT_ASKED, type ReceiverReport } from "../destinations/breaker.ts";
 import type { Redact } from "../redaction/redact.ts";
 import type { EventWriter } from "./cloudEvents.ts";
+import type { Condition } from "./expansion.ts";
 import { type RetryPolicy, verdictOf } from "./failure.ts";
-import { chosen, compileDestinationOf, compileRoutes, compileRouting, type Routing } from "./routing.ts";
+import { chosen, compileDestinationOf, compileRoutes } from "./routing.ts";
 import {
   type Address,
   compileOutboundHeaders,
@@ -50,6 +53,10 @@ export interface DeliveryRoute extends RouteRoutingKey {
   readonly transform: TransformStage | null;
   /** For a row whose attempts are exhausted. */
   readonly onExhausted: "dead" | "park";
+  /** `maxAttempts` of an entry of a list; undefined leaves it to the destination. */
+  readonly maxAttempts?: number | undefined;
+  /** Of an entry of a list. */
+  readonly condition?: Condition | null | undefined;
 }
 
 /** One entry of `destinations`, compiled, with the destination it describes. */
@@ -72,7 +79,9 @@ export interface DeliveryTarget {
 }
 
 interface DeliverySetup {
+  /** One for each destination of a route. */
   readonly routes: readonly DeliveryRoute[];
+  readonly routing: TopicRouting;
   readonly targets: ReadonlyMap<string, DeliveryTarget>;
   /** Masks secrets in every reason before it is logged or stored. */
   readonly redact: Redact;
@@ -93,7 +102,7 @@ export interface DeliveryResult {
 }
 
 export interface Delivery {
-  readonly routing: Routing;
+  readonly routing: TopicRouting;
   readonly destinationOf: DestinationOf;
   /**
    * Delivers one claimed row. Never rejects: everything becomes the row's outcome.
@@ -133,10 +142,11 @@ class RefusedError extends Error {
 export function createDelivery(setup: DeliverySetup): Delivery {
   const { clock, redact, log } = setup;
   const routes = compileRoutes(setup.routes.map((route) => prepareRoute(route, setup.targets)));
+  const { routing } = setup;
   const routesOf = new Map([...setup.targets.keys()].map((name) => [name, routesTo(name, setup)]));
   return {
-    routing: compileRouting(setup.routes),
-    destinationOf: compileDestinationOf(routes, setup.targets),
+    routing,
+    destinationOf: compileDestinationOf(routing, setup.targets),
     async deliver(row, signal, isProbe = false) {
       const startedAt = clock.monotonic();
       const routesOfRow = chosen(row, (destination) => routesOf.get(destination), routes);
@@ -169,6 +179,8 @@ async function attemptOf(
   let publishedAt: number | undefined;
   try {
     signal.throwIfAborted();
+    if (row.hasOpenCondition && route.condition && !(await holds(route.condition, row, signal)))
+      return { kind: "refused", error: new Error(`${CONDITION}is false: not delivered`) };
     let body = row.payload;
     if (route.transform !== null) body = await transform("route", route.transform, body, row, signal, metrics);
     if (target.transform !== null) body = await transform("destination", target.transform, body, row, signal, metrics);
@@ -200,7 +212,7 @@ function outcomeOf(
   const reason = redact(reasonOf(attempt.error));
   if (attempt.kind === "refused" || route === undefined) return { ...claim, kind: "dead", attempted: false, reason };
   const error = publishErrorOf(attempt);
-  const maxAttempts = maxAttemptsInEffect(row.maxAttempts, route.target.maxAttempts);
+  const maxAttempts = maxAttemptsInEffect(row.maxAttempts, route.maxAttempts ?? route.target.maxAttempts);
   if (error?.isPermanent || row.attempt + 1 >= maxAttempts) {
     if (route.onExhausted === "park") return { ...claim, kind: "park", reason };
     return { ...claim, kind: "dead", attempted: true, reason };
@@ -319,12 +331,26 @@ async function transform(
   }
 }
 
+/** The condition of a delivery that could not be evaluated when its message was expanded. */
+async function holds(condition: Condition, row: DeliverableRow, signal: AbortSignal): Promise<boolean> {
+  try {
+    return await condition.holds(row.payload, row);
+  } catch (error) {
+    signal.throwIfAborted();
+    // It stays open: the reason says so.
+    const code = error instanceof PublishError ? error.code : "transform_failed";
+    throw new PublishError(code, `${CONDITION}failed: ${reasonOf(error)}`);
+  }
+}
+
 function messageOf(route: PreparedRoute, row: DeliverableRow, body: string): OutboundMessage {
   const { target } = route;
   const fields = messageFields(row);
-  const headers = route.outboundHeaders(row.headers, row.id, fields);
+  const id = row.messageId ?? row.id;
+  const headers = route.outboundHeaders(row.headers, id, fields, row.messageId && row.id);
   return {
-    id: row.id,
+    id,
+    deliveryId: row.id,
     topic: row.topic,
     key: row.key,
     ...(target.cloudEvents?.(row, fields, body, headers) ?? { body, headers }),
@@ -355,12 +381,13 @@ function logAttempt(
 ): void {
   const fields = {
     id: row.id,
+    messageId: row.messageId,
     topic: row.topic ?? undefined,
     key: row.key ?? undefined,
     destination: route?.destination,
     destinationKind: route?.target.kind,
     attempt: row.attempt,
-    maxAttempts: maxAttemptsInEffect(row.maxAttempts, route?.target.maxAttempts),
+    maxAttempts: maxAttemptsInEffect(row.maxAttempts, route?.maxAttempts ?? route?.target.maxAttempts),
     outcome: outcome.kind,
     durationMs: Math.round(durationMs * 10) / 10,
   };

@@ -4,6 +4,7 @@ import type { HeldClaim } from "./claims.ts";
 
 /** What is known of a claimed row until its outcome is written, which may be long after its payload was delivered. */
 export interface HeldRow {
+  /** The lane of the row ({@link laneOf}), named as its key; null without one. */
   readonly key: string | null;
   /** The claim it came in. */
   readonly claim: HeldClaim;
@@ -15,6 +16,11 @@ export interface HeldRow {
 /** A claimed row that waits for its delivery. */
 export interface QueuedRow extends HeldRow, Linked {
   readonly row: ClaimedRow;
+}
+
+/** The lane of a row: its order holds there. No key has the character between key and destination. */
+export function laneOf({ key, messageId }: ClaimedRow, destination: string): string | null {
+  return key === null || messageId === undefined ? key : `${key}\0${destination}`;
 }
 
 /**

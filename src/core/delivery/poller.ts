@@ -9,12 +9,14 @@ import { NOT_ASKED, type Verdict } from "../destinations/breaker.ts";
 import type { DestinationGates } from "../destinations/gates.ts";
 import { Claims, type HeldClaim } from "./claims.ts";
 import type { Delivery } from "./deliver.ts";
+import type { MessageExpansion } from "./expansion.ts";
 import { ClaimRooms, FairShare } from "./fairShare.ts";
-import { type HeldRow, KeyQueues, type QueuedRow, Releases } from "./keyQueues.ts";
+import { type HeldRow, KeyQueues, laneOf, type QueuedRow, Releases } from "./keyQueues.ts";
 
 export interface PollerOptions {
   readonly store: OutboxStore;
   readonly delivery: Delivery;
+  readonly expansion: Pick<MessageExpansion, "running" | "isFull" | "begin" | "ended">;
   readonly newToken: () => ClaimToken;
   /** Called when a claim that was held up may be made: time for the next pass. */
   readonly onMayClaim: () => void;
@@ -174,6 +176,7 @@ export class Poller {
     // A running claim ends first; its rows are released.
     await this.#passing.catch(() => {});
     if (!this.#isAtRest) await new Promise<void>((resolve) => this.#onRest.push(resolve));
+    await this.#options.expansion.ended();
     await this.claims.flushed();
   }
 
@@ -229,7 +232,7 @@ export class Poller {
   }
 
   async #claim(room: ReadonlyMap<string, number>): Promise<ClaimResult> {
-    const { delivery, gates, batchSize } = this.#options;
+    const { delivery, expansion, gates, batchSize } = this.#options;
     const releasedKeys = this.#releases.claimBegan();
     const probed = new Map(
       [...room.keys()].map((each) => [each, gates.probed(each)] as const).filter(([, ids]) => ids.length > 0),
@@ -240,10 +243,12 @@ export class Poller {
         busy: this.#rooms.busy,
         exceptIds: [...probed.values()].flat(),
         routing: delivery.routing,
+        expansion,
       };
       const { result, claim } = await this.claims.make(batchSize, queues);
       const returned = this.#acceptAll(result.rows, claim, releasedKeys);
       for (const each of probed.keys()) if (!returned.has(each)) gates.forgetProbed(each);
+      if (!this.#stopping) expansion.begin(result.lists ?? []);
       return result;
     } finally {
       this.#releases.claimEnded(releasedKeys);
@@ -256,7 +261,8 @@ export class Poller {
     for (const row of rows) {
       const destination = this.#options.delivery.destinationOf(row) ?? NO_DESTINATION;
       returned.add(destination);
-      this.#accept({ row, key: row.key, claim, destination, isRetry: row.attempt > 0 }, releasedKeys);
+      const key = laneOf(row, destination);
+      this.#accept({ row, key, claim, destination, isRetry: row.attempt > 0 }, releasedKeys);
     }
     this.#claimed += rows.length;
     if (rows.length > 0) this.#dispatch();

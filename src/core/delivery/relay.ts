@@ -12,7 +12,7 @@ export const CONNECTION_HEADERS: RelayRules["droppedHeaders"] = {
   names: `
     connection content-encoding content-length date expect forwarded host http2-settings keep-alive max-forwards
     origin priority proxy-connection range referer te trailer transfer-encoding upgrade upgrade-insecure-requests
-    user-agent via x-real-ip x-correlation-id x-inbox-id x-source x-idempotency-key x-message-id
+    user-agent via x-real-ip x-correlation-id x-inbox-id x-source x-idempotency-key x-message-id x-delivery-id
   `
     .trim()
     .split(/\s+/),

@@ -1,19 +1,19 @@
 import { createHash } from "node:crypto";
 import { type DestinationOf, ROUTES_HASH_LENGTH, type RoutedRow } from "../../model/rows.ts";
 import { compileTopicPattern } from "../../model/topicPattern.ts";
+import type { TopicRouting } from "../../ports/store.ts";
 
-/** What of a route decides about the destination of a topic. */
+/** The part of a route that decides about topics: one destination, or a list. */
 interface TopicRoute {
   readonly topicPattern: string;
-  readonly destination: string;
+  readonly destination?: string | undefined;
+  readonly destinations?: readonly { readonly name: string; readonly when?: unknown }[] | undefined;
 }
 
 /** The routes of a configuration. */
-export interface Routing {
-  /** The destination of a topic; undefined if no route matches. */
-  destinationOf(topic: string): string | undefined;
-  /** Names these routes: the same for the same patterns and destinations in the same order. */
-  readonly hash: string;
+interface Routing extends TopicRouting {
+  /** Whether an entry of the list of a topic has a condition. */
+  isConditional(topic: string): boolean;
 }
 
 /**
@@ -24,9 +24,15 @@ export interface Routing {
  */
 export function compileRouting(routes: readonly TopicRoute[]): Routing {
   const compiled = compileRoutes(routes);
-  const pairs = JSON.stringify(routes.map(({ topicPattern, destination }) => [topicPattern, destination]));
+  const lists = new Map(routes.map((route) => [route, route.destinations?.map(({ name }) => name)]));
+  const pairs = JSON.stringify(routes.map((route) => [route.topicPattern, route.destination ?? lists.get(route)]));
+  const listOf = (route: TopicRoute | undefined) => (route === undefined ? undefined : lists.get(route));
   return {
     destinationOf: (topic) => compiled.match(topic)?.destination,
+    listOf: routes.some((route) => lists.get(route) !== undefined)
+      ? (topic) => listOf(compiled.match(topic))
+      : undefined,
+    isConditional: (topic) => compiled.match(topic)?.destinations?.some(({ when }) => when !== undefined) === true,
     hash: createHash("sha256").update(pairs).digest("hex").slice(0, ROUTES_HASH_LENGTH),
   };
 }
@@ -48,11 +54,11 @@ export function chosen<T>(row: RoutedRow, known: (destination: string) => T | un
  * @param destinations those configured
  */
 export function compileDestinationOf(
-  routes: Routes<{ readonly destination: string }>,
+  routing: Pick<TopicRouting, "destinationOf">,
   destinations: Pick<ReadonlySet<string>, "has">,
 ): DestinationOf {
   const known = (name: string): string | undefined => (destinations.has(name) ? name : undefined);
-  return (row) => chosen(row, known, row.topic === null ? undefined : routes.match(row.topic)?.destination);
+  return (row) => chosen(row, known, row.topic === null ? undefined : routing.destinationOf(row.topic));
 }
 
 /** Ordered routes: the first whose pattern matches the topic wins (spec, "routes"). */

@@ -298,16 +298,17 @@ export function renderRoutingKey(
 export type StaticHeaders = Readonly<Record<string, string | ((fields: MessageFields) => string | undefined)>>;
 
 const MESSAGE_ID_HEADER = "x-message-id";
+const DELIVERY_ID_HEADER = "x-delivery-id";
 const CONTENT_TYPE_HEADER = "content-type";
 const JSON_CONTENT_TYPE = "application/json";
 
-/** Makes the headers of one delivery from those of the row. */
-export type OutboundHeaders = (row: Headers, id: MessageId, fields: MessageFields) => Headers;
+/** Makes the headers of one delivery from those of the row. @param delivery the id of a delivery row */
+export type OutboundHeaders = (row: Headers, id: MessageId, fields: MessageFields, delivery?: MessageId) => Headers;
 
 /**
  * Compiles the header rules of one destination: the row's headers win over the destination's static ones of the same
  * name in any letter case, `content-type` is `application/json` unless one of them has it, and `x-message-id` is always
- * the id of the outbox row, even when the row carries that of an upstream sender.
+ * the id of the message, even when the row carries that of an upstream sender.
  *
  * What a protocol cannot carry (a line break, `content-length`) the adapter refuses or drops.
  *
@@ -320,7 +321,7 @@ export function compileOutboundHeaders(statics: StaticHeaders): OutboundHeaders 
     .map(([name, value]) => ({ name, value, lowerCase: name.toLowerCase() }))
     .filter(({ lowerCase }) => lowerCase !== MESSAGE_ID_HEADER);
 
-  return (row, id, fields) => {
+  return (row, id, fields, delivery) => {
     const rowNames = new Map<string, string>();
     for (const name of Object.keys(row)) rowNames.set(name.toLowerCase(), name);
     rowNames.delete(MESSAGE_ID_HEADER);
@@ -333,6 +334,10 @@ export function compileOutboundHeaders(statics: StaticHeaders): OutboundHeaders 
     }
     for (const name of rowNames.values()) headers[name] = row[name] ?? "";
     headers[MESSAGE_ID_HEADER] = id;
+    if (delivery !== undefined) {
+      if (rowNames.has(DELIVERY_ID_HEADER)) delete headers[rowNames.get(DELIVERY_ID_HEADER) ?? ""];
+      headers[DELIVERY_ID_HEADER] = delivery;
+    }
     return headers;
   };
 }

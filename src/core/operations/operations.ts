@@ -3,7 +3,7 @@ import type { OperatorStore } from "../../ports/operatorStore.ts";
 import type { Log, SecretMasker } from "../../ports/runtime.ts";
 import { systemClock } from "../../time/clock.ts";
 import { sleep } from "../../time/wait.ts";
-import { compileDestinationOf, compileRoutes } from "../delivery/routing.ts";
+import { compileDestinationOf, compileRouting } from "../delivery/routing.ts";
 import { DestinationControl } from "../destinations/control.ts";
 import { parseJsonPath } from "../receipt/jsonPath.ts";
 import type { SourceOptions } from "../receipt/receive.ts";
@@ -21,9 +21,7 @@ import { Trace } from "./trace.ts";
 
 interface OperationsOptions {
   readonly config: Pick<OperationsSettings, "destinations" | "sources"> & {
-    readonly routes: Parameters<
-      typeof compileRoutes<{ readonly topicPattern: string; readonly destination: string }>
-    >[0];
+    readonly routes: Parameters<typeof compileRouting>[0];
     readonly inbox: { readonly relay: { readonly enabled: boolean } };
     readonly admin: { readonly redactPayloadPaths: readonly string[] };
   };
@@ -47,8 +45,11 @@ export function createOperations({ config, store, secrets, redact, log, sources,
   const { routes, destinations, admin, inbox } = config;
   const audit = createAudit({ store: store.operations, redact, log });
   const hiddenPaths = admin.redactPayloadPaths.map(parseJsonPath);
-  const destinationOf = compileDestinationOf(compileRoutes(routes), new Set(Object.keys(destinations)));
-  const settings = { destinationOf, destinations, sources: config.sources, isRelayEnabled: inbox.relay.enabled };
+  const routing = compileRouting(routes);
+  const destinationOf = compileDestinationOf(routing, new Set(Object.keys(destinations)));
+  const shown = { destinations, sources: config.sources, isRelayEnabled: inbox.relay.enabled };
+  const listOf = (topic: string) => routing.listOf?.(topic);
+  const settings = { destinationOf, listOf, ...shown };
   const onFreed = (): void => {
     wakePoller?.();
     store.announceOutbox();
@@ -56,6 +57,7 @@ export function createOperations({ config, store, secrets, redact, log, sources,
   const tools = { destinationOf, redact, audit, log, now: () => systemClock.monotonic(), wait: sleep };
   const replay = new Replay({
     ...tools,
+    listOf,
     store: store.replay,
     inbox: new InboxReplay({ messages: store.messages, store: store.replay, sources, redact }),
     onMoved: onFreed,

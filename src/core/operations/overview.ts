@@ -3,14 +3,8 @@ import { groupBy } from "../../model/groups.ts";
 import { REFUSALS } from "../../model/refusals.ts";
 import type { MessageId, RoutedRow } from "../../model/rows.ts";
 import { type DestinationStore, RECENT_MINUTES } from "../../ports/destinationStore.ts";
-import type {
-  Counter,
-  MinuteFigures,
-  OperationsStore,
-  ProcessAlive,
-  SourceBacklog,
-} from "../../ports/operationsStore.ts";
-import type { Cells, MissingCell } from "../../ports/operatorStore.ts";
+import type { Counter, MinuteFigures, ProcessAlive, SourceBacklog } from "../../ports/operationsStore.ts";
+import type { Cells, MissingCell, OperatorStore } from "../../ports/operatorStore.ts";
 import type { OutboxBacklog, OutboxStore, ParkedStore } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
 import { resolvesWithin } from "../../time/wait.ts";
@@ -31,7 +25,7 @@ import type {
 
 interface OverviewOptions {
   readonly store: {
-    readonly operations: Omit<OperationsStore, "beat" | "leave">;
+    readonly operations: OperatorStore["operations"];
     readonly destinations: Pick<DestinationStore, "isAvailable" | "states">;
     readonly outbox: Pick<OutboxStore, "backlog">;
     readonly parked: Pick<ParkedStore, "list">;
@@ -100,8 +94,8 @@ export class Overview {
         minutes: minutesOf(figuresOf, `destination ${each.name}`, ["sent", "failed", "dead"]),
       })),
       unrouted: unroutedOf(
-        deadOf.get(null) ?? [],
-        parkedRows.filter((row) => this.#destinationOf(row) === null),
+        dead.filter((row) => this.#isUnrouted(row)),
+        parkedRows.filter((row) => this.#isUnrouted(row)),
       ),
       outbox:
         totals === undefined
@@ -166,6 +160,11 @@ export class Overview {
       const { since = null, reason = null } = missing.get(name) ?? {};
       return { name, awaySince: since, reason };
     });
+  }
+
+  #isUnrouted(row: RoutedRow): boolean {
+    const isListed = !row.isPinned && this.#options.settings.listOf(row.topic ?? "") !== undefined;
+    return this.#destinationOf(row) === null && !isListed;
   }
 
   #destinationOf(row: RoutedRow): string | null {

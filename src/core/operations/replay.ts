@@ -1,3 +1,4 @@
+import { deliveryId } from "../../model/deliveries.ts";
 import { CellError, errorText, mayPass } from "../../model/errors.ts";
 import type { DestinationOf, MessageId } from "../../model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../ports/finishedRows.ts";
@@ -12,6 +13,8 @@ export interface ReplayOptions {
   readonly store: Omit<ReplayStore, "receiveAgain">;
   readonly inbox: InboxReplay;
   readonly destinationOf: DestinationOf;
+  /** The destinations of the route of a topic; undefined unless they are a list. */
+  readonly listOf: (topic: string) => readonly string[] | undefined;
   readonly onMoved: () => void;
   readonly redact: Redact;
   readonly audit: Audit;
@@ -42,6 +45,17 @@ export class NoDestinationColumnError extends Error {
   constructor(remedy: string) {
     super(
       `the outbox has no columns for another destination: run svc migrate, or these statements, and restart the processes\n      ${remedy}`,
+    );
+  }
+}
+
+/** A destination to add is not in the list of a topic. */
+export class NotInListError extends Error {
+  override readonly name = "NotInListError";
+
+  constructor(topic: string | null, add: string) {
+    super(
+      `the topic ${JSON.stringify(topic)} has no route with a list of destinations that names ${JSON.stringify(add)}: add it to that list, or choose other topics`,
     );
   }
 }
@@ -119,8 +133,8 @@ export class Replay {
   }
 
   /**
-   * Moves rows, batch by batch. Begun again from any of its positions, with the same scope, it moves no row twice: rows
-   * that it moved are not finished, or finished after the scope.
+   * Moves rows, or adds deliveries, batch by batch. Begun again from any of its positions, with the same scope, it
+   * repeats nothing: rows that it moved are not finished, or finished after the scope, and messages name what was added.
    *
    * @returns after each batch how many were moved, why one was not, and the position behind it (null at the end)
    * @throws StoreError, or the signal's reason
@@ -133,6 +147,7 @@ export class Replay {
   ): AsyncGenerator<Moves> {
     this.#require(request);
     const { store, inbox, onMoved, wait } = this.#options;
+    const { add, toDestination } = request;
     if (request.inbox) return yield* inbox.moves(request, (statement) => this.persistently(statement, signal));
     const untried: ReplayStore["untried"] = (ids) => this.persistently(() => store.untried(ids), signal);
     const turn = paced({ untried }, this.#batchSize, wait, signal);
@@ -143,8 +158,8 @@ export class Replay {
       if (rows.length === 0) yield { moved: 0, position: next };
       for (const part of slices(rows, slice)) {
         const ids = part.map(({ id }) => id);
-        await turn(ids);
-        const move = () => store.move(scope, ids, by, request.toDestination);
+        await turn(add === undefined ? ids : ids.map((id) => deliveryId(id, add)));
+        const move = () => (add === undefined ? store.move(scope, ids, by, toDestination) : store.add(ids, add));
         const { changed: moved, refusal } = await this.persistently(move, signal);
         if (moved > 0) onMoved();
         yield { moved, refusal, position: part.at(-1)?.sequence ?? null };
@@ -208,17 +223,27 @@ export class Replay {
       selection.ids === undefined
         ? this.#scan(scope, selection, after, signal)
         : this.#named(scope, selection, after, signal);
-    for await (const { rows, next } of pages) yield { scope, rows: rows.filter(selection.matches), next };
+    const { add } = selection.filter;
+    for await (const { rows, next } of pages) {
+      const matching = rows.filter(selection.matches);
+      yield { scope, rows: add === undefined ? matching : matching.map((row) => this.#added(row, add)), next };
+    }
+  }
+
+  /** A message as the delivery that it is to get. @throws NotInListError */
+  #added(row: FinishedRow, add: string): FinishedRow {
+    if (!this.#options.listOf(row.topic ?? "")?.includes(add)) throw new NotInListError(row.topic, add);
+    return { ...row, destination: add, isPinned: true };
   }
 
   /** `topic` and `topics` become one list; destination and reason decide row by row. */
   #select(request: ReplayRequest): Selection {
-    const { ids, topic, topics, reason, createdAfter, createdBefore } = request;
+    const { ids, topic, topics, reason, createdAfter, createdBefore, add } = request;
     const state = request.state ?? (reason === undefined ? undefined : "dead");
     const single = topic === undefined ? undefined : [topic];
     const wanted = topics === undefined ? single : topics.filter((each) => topic === undefined || each === topic);
     return {
-      filter: { state, topics: wanted, createdAfter, createdBefore },
+      filter: { state, topics: wanted, createdAfter, createdBefore, add },
       ids: ids === undefined ? undefined : [...new Set(ids)],
       matches: matcher(request, this.#options),
     };

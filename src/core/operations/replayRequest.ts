@@ -22,6 +22,8 @@ export interface ReplayRequest {
   readonly createdBefore?: string | undefined;
   /** No filter: where they are delivered from now on; by default where they went before. */
   readonly toDestination?: string | undefined;
+  /** No filter: a destination of the list of their route, to which matching messages are delivered that never went there. */
+  readonly add?: string | undefined;
 }
 
 export interface Moves {
@@ -48,15 +50,23 @@ export const MOST_PER_SECOND = 100_000;
 export const NO_FILTER = "A replay needs at least one filter.";
 
 /** False when no field is set: such a request could replay everything. An empty list is set, and matches nothing. */
-export function hasFilter({ inbox: _inbox, toDestination: _toDestination, ...filters }: ReplayRequest): boolean {
+export function hasFilter({
+  inbox: _inbox,
+  toDestination: _toDestination,
+  add: _add,
+  ...filters
+}: ReplayRequest): boolean {
   return Object.values(filters).some((field) => field !== undefined && field !== null);
 }
 
 /** @returns which field does not fit the table that is meant, as a reason; undefined if each does */
 export function misfit(request: ReplayRequest & { readonly perSecond?: number | undefined }): string | undefined {
-  const { inbox = false, source, state, topic, topics, destination, reason, toDestination, perSecond } = request;
+  const { inbox = false, source, state, topic, topics, destination, reason, toDestination, perSecond, add } = request;
   if (inbox && state === "sent") return '"state" is "sent"; of the inbox only dead rows are replayed';
-  const wrong = inbox ? { topic, topics, destination, reason, toDestination, perSecond } : { source };
-  const name = Object.entries(wrong).find(([, value]) => value !== undefined && value !== null)?.[0];
-  return name && `"${name}" ${inbox ? "does not go with" : "needs"} "inbox"`;
+  const given = (fields: object) =>
+    Object.entries(fields).find(([, value]) => value !== undefined && value !== null)?.[0];
+  const wrong = given(inbox ? { topic, topics, destination, reason, toDestination, perSecond, add } : { source });
+  if (wrong !== undefined) return `"${wrong}" ${inbox ? "does not go with" : "needs"} "inbox"`;
+  const ofRows = given({ add }) && given({ state, destination, reason, toDestination });
+  return ofRows && `"${ofRows}" does not go with "add", which is about messages`;
 }

@@ -8,6 +8,7 @@ import type { BlockedKey, ProcessAlive } from "../../ports/operationsStore.ts";
 /** What that takes from the configuration. */
 export interface OperationsSettings {
   readonly destinationOf: DestinationOf;
+  readonly listOf: (topic: string) => readonly string[] | undefined;
   readonly destinations: Readonly<Record<string, ConfiguredDestination>>;
   readonly sources: Readonly<Record<string, { readonly consumption: Consumption }>>;
   readonly isRelayEnabled: boolean;

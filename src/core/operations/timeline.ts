@@ -8,6 +8,7 @@ import type {
   LockHolder,
   OutboxMessage,
   RowBefore,
+  StoredDelivery,
   StoredMessage,
 } from "../../ports/messageStore.ts";
 import type { OperationsSettings } from "./shown.ts";
@@ -33,7 +34,14 @@ interface MessageFacts {
 export interface TimelineEvent {
   /** Null where an owner's table has no time that a `Date` can hold. */
   readonly at: Date | null;
-  readonly event: "received" | "duplicate" | "created" | "relayed" | "died in the inbox" | HistoryEntry["event"];
+  readonly event:
+    | "received"
+    | "duplicate"
+    | "created"
+    | "relayed"
+    | "died in the inbox"
+    | "expanded"
+    | HistoryEntry["event"];
   /** For people, without what the other members say. */
   readonly text: string;
   readonly attempt?: number;
@@ -58,6 +66,7 @@ interface WaitReason {
     | "breaker_open"
     | "rate_limited"
     | "no_route"
+    | "not_expanded"
     | "no_poller"
     | "no_relay"
     | "in_delivery"
@@ -83,6 +92,14 @@ export interface Timeline {
   readonly topic: string | null;
   readonly key: string | null;
   readonly destination: string | null;
+  /** The message of a delivery; null of any other. */
+  readonly messageId: MessageId | null;
+  /** The destinations that it was expanded to; null if it was not. */
+  readonly expandedTo: readonly string[] | null;
+  /** In their order; without deleted ones. */
+  readonly deliveries: readonly StoredDelivery[];
+  /** What became of these, such as `2 of 3 delivered, 1 dead`; null if it was not expanded. */
+  readonly summary: string | null;
   readonly attempts: number;
   readonly maxAttempts: number | null;
   readonly lastError: string | null;
@@ -117,8 +134,8 @@ export function timelineOf(facts: MessageFacts, settings: OperationsSettings): T
   const { inbox, outbox } = facts.stored;
   const id = outbox?.id ?? inbox?.id;
   if (id === undefined) return undefined;
-  const destination = (outbox && settings.destinationOf(outbox)) ?? null;
-  const { cell } = facts.stored;
+  const destination = (outbox && goesTo(outbox, settings)) ?? null;
+  const { cell, deliveries } = facts.stored;
   const locks = [...facts.held].map(([row, holder]) => lockWait(row === id ? "" : `row ${row} is `, holder));
   const waits = outbox === undefined ? inboxWaits(facts, settings) : outboxWaits(outbox, destination, facts, settings);
   return {
@@ -131,6 +148,10 @@ export function timelineOf(facts: MessageFacts, settings: OperationsSettings): T
     topic: outbox?.topic ?? null,
     key: outbox?.key ?? inbox?.aggregateId ?? null,
     destination,
+    messageId: outbox?.messageId ?? null,
+    expandedTo: outbox?.expandedTo ?? null,
+    deliveries,
+    summary: outbox?.expandedTo ? summaryOf(outbox.expandedTo.length, deliveries) : null,
     attempts: outbox?.attempt ?? inbox?.attempt ?? 0,
     maxAttempts: outbox === undefined ? null : limitOf(outbox, destination, settings),
     lastError: outbox?.lastError ?? inbox?.lastError ?? null,
@@ -139,6 +160,20 @@ export function timelineOf(facts: MessageFacts, settings: OperationsSettings): T
     hasHistory: facts.history !== undefined,
     duplicates: facts.duplicates?.count ?? null,
   };
+}
+
+/** The destination of an outbox row; undefined without one, and for a message that was expanded. */
+export function goesTo(row: OutboxMessage, { destinationOf }: OperationsSettings): string | undefined {
+  return row.expandedTo === null ? destinationOf(row) : undefined;
+}
+
+function summaryOf(total: number, deliveries: readonly StoredDelivery[]): string {
+  const states = (["processing", "pending", "parked", "dead"] as const).map(
+    (state) => [state, deliveries.filter((each) => each.state === state).length] as const,
+  );
+  const sent = deliveries.filter(({ state }) => state === "sent").length;
+  const others = [...states, ["deleted", total - deliveries.length] as const].filter(([, count]) => count > 0);
+  return [`${sent} of ${total} delivered`, ...others.map(([state, count]) => `${count} ${state}`)].join(", ");
 }
 
 /** Of the headers of an outbox row. */
@@ -174,10 +209,12 @@ function receivedAgain({ at, source, correlationId, replica }: JournalEntry): Ti
 function withoutHistory(outbox: OutboxMessage | undefined, history: readonly HistoryEntry[]): readonly TimelineEvent[] {
   const state = outbox?.state;
   if (outbox === undefined || (state !== "sent" && state !== "dead")) return [];
+  const { expandedTo, updatedAt: at } = outbox;
+  if (expandedTo !== null) return [{ at, event: "expanded", text: `expanded to ${expandedTo.join(", ") || "none"}` }];
   const last = history.at(-1)?.event;
   if (last === state || (state === "dead" && last === "discarded")) return [];
   const reason = state === "dead" ? (outbox.lastError ?? undefined) : undefined;
-  return [{ at: outbox.updatedAt, event: state, text: TEXTS[state], ...(reason === undefined ? {} : { reason }) }];
+  return [{ at, event: state, text: TEXTS[state], ...(reason === undefined ? {} : { reason }) }];
 }
 
 const TEXTS: Readonly<Record<HistoryEntry["event"], string>> = {
@@ -188,6 +225,7 @@ const TEXTS: Readonly<Record<HistoryEntry["event"], string>> = {
   replayed: "replayed",
   retried: "retried by an operator",
   discarded: "discarded by an operator",
+  skipped: "not delivered",
 };
 
 function eventOf(entry: HistoryEntry): TimelineEvent {
@@ -328,6 +366,8 @@ function destinationWaits(
   settings: OperationsSettings,
 ): readonly WaitReason[] {
   if (outbox.topic === null) return [];
+  const list = destination === null && !outbox.isPinned ? settings.listOf(outbox.topic) : undefined;
+  if (list !== undefined) return [{ code: "not_expanded", text: `waits to be expanded to ${list.join(", ")}` }];
   if (destination === null) return [{ code: "no_route", text: `${nowhere(outbox)}; the next claim makes it dead` }];
   const waits: WaitReason[] = [];
   const shared = destinations.find(({ name }) => name === destination);

@@ -17,7 +17,7 @@ import { watchNames } from "./leftOut.ts";
 import { BEGINNING, type Found, isEnd, newest, once, type Place, parseCursor, timeOf } from "./pages.ts";
 import type { OperationsSettings } from "./shown.ts";
 import { isUuid } from "./syntax.ts";
-import { correlationIdOf, type FilteredMessage, type Timeline, timelineOf } from "./timeline.ts";
+import { correlationIdOf, type FilteredMessage, goesTo, type Timeline, timelineOf } from "./timeline.ts";
 
 interface TraceOptions {
   readonly store: {
@@ -100,14 +100,16 @@ export class Trace {
    */
   async timeline(id: MessageId): Promise<TracedMessage | undefined> {
     const { store, settings, hiddenPaths, secrets } = this.#options;
-    const [stored, history, before, destinations, duplicates, processes] = await Promise.all([
+    const [stored, history, destinations, duplicates, processes] = await Promise.all([
       store.messages.get(id, true),
       store.history.of(id, MOST_ENTRIES).catch(withoutTable),
-      store.messages.rowBefore(id),
       store.destinations.isAvailable ? store.destinations.states().catch(withoutExtras) : [],
       this.#duplicatesOf(id),
       store.operations.processes().catch(withoutExtras),
     ]);
+    const { outbox } = stored;
+    const to = outbox && (goesTo(outbox, settings) ?? outbox.destination);
+    const before = to === undefined || isFinished(stored) ? undefined : await store.messages.rowBefore(id, to);
     // One after the other: deliveries and receipts need the other connections.
     const held = new Map<MessageId, LockHolder>();
     for (const each of isFinished(stored) ? [] : [id, ...(before === undefined ? [] : [before.id])]) {
@@ -125,8 +127,9 @@ export class Trace {
     const hide = (text: string) => payloads.reduce((hidden, each) => each?.hideIn(hidden) ?? hidden, text);
     const mask = (text: string) => secrets.mask(hide(text), false);
     // The answer to a batch, and what a pull client says of its claim, may repeat other messages.
+    const parts = [timeline, ...timeline.deliveries, ...timeline.events];
     const isOfMany =
-      [timeline, ...timeline.events].some((each) => settings.destinations[each.destination ?? ""]?.batch) ||
+      parts.some((each) => settings.destinations[each.destination ?? ""]?.batch) ||
       this.#pullSources.includes(timeline.source ?? "");
     const hidesReasons = hiddenPaths.length > 0 && (isOfMany || payloads.some((each) => each?.text === null));
     const { text = null } = payloads.find((each) => each !== undefined) ?? {};
@@ -275,7 +278,11 @@ export class Trace {
     // One after the other: deliveries and receipts need the other connections.
     for (const row of rows) {
       const stored = await this.#options.store.messages.get(row.id, false);
-      if (!foundOf(stored).some((each) => each.table === "outbox" && this.#matches(each, stored, filter)))
+      if (
+        !foundOf(stored, this.#options.settings).some(
+          (each) => each.table === "outbox" && this.#matches(each, stored, filter),
+        )
+      )
         alone.push(row);
     }
     return alone;
@@ -285,7 +292,9 @@ export class Trace {
     let cursor: string | undefined;
     for (let pages = 0; pages < MOST_PAGES; pages += 1) {
       const { messages, cursor: next } = await this.list(filter, cursor, MOST_MEANT);
-      if (messages.length > 0) return messages.slice(0, MOST_MEANT).map(({ id }) => id);
+      // The deliveries of a message have its key, and its correlation id.
+      const ids = new Set(messages.map(({ id, messageId }) => messageId ?? id));
+      if (ids.size > 0) return [...ids].slice(0, MOST_MEANT);
       if (next === null) break;
       cursor = next;
     }
@@ -304,17 +313,17 @@ export class Trace {
 
   async #ofIds(ids: readonly MessageId[], filter: MessageFilter): Promise<readonly FoundMessage[]> {
     const stored = await Promise.all(ids.map((each) => this.#options.store.messages.get(each, false)));
-    const found = stored.flatMap((each) => foundOf(each).filter((row) => this.#matches(row, each, filter)));
+    const { settings } = this.#options;
+    const found = stored.flatMap((each) => foundOf(each, settings).filter((row) => this.#matches(row, each, filter)));
     return once(found.toSorted((a, b) => timeOf(b) - timeOf(a)));
   }
 
   /** Whether a row of a message is one that the pages of the same filter contain. */
   #matches(
-    { topic, key, state, createdAt, table }: FoundMessage,
+    { topic, key, state, destination, createdAt, table }: FoundMessage,
     { inbox, outbox }: StoredMessage,
     filter: MessageFilter,
   ): boolean {
-    const { destinationOf } = this.#options.settings;
     const correlationId = table === "inbox" ? inbox?.correlationId : correlationIdOf(outbox);
     const isSame = (wanted: string | undefined, value: string | null | undefined) =>
       wanted === undefined || wanted === value;
@@ -325,7 +334,7 @@ export class Trace {
       isSame(filter.topic, topic) &&
       isSame(filter.key, key) &&
       isSame(filter.state, state) &&
-      isSame(filter.destination, table === "inbox" ? null : outbox && destinationOf(outbox)) &&
+      isSame(filter.destination, destination) &&
       isCreatedWithin(filter, createdAt)
     );
   }
@@ -383,16 +392,22 @@ function withoutCell(error: unknown): undefined {
   if (!(error instanceof CellError)) throw error;
 }
 
-function foundOf({ cell, inbox, outbox }: StoredMessage): readonly FoundMessage[] {
+function foundOf({ cell, inbox, outbox }: StoredMessage, settings: OperationsSettings): readonly FoundMessage[] {
   const found: FoundMessage[] = [];
+  const unlike = { cell, position: "", destination: null, expandedTo: null, messageId: null };
   if (inbox !== undefined) {
     const { id, createdAt, source, eventType: topic, aggregateId: key, state, attempt, lastError } = inbox;
-    found.push({ id, cell, table: "inbox", position: "", createdAt, source, topic, key, state, attempt, lastError });
+    found.push({ ...unlike, id, table: "inbox", createdAt, source, topic, key, state, attempt, lastError });
   }
   if (outbox !== undefined) {
-    const { id, createdAt, topic, key, state, attempt, lastError } = outbox;
+    const { id, createdAt, topic, key, state, attempt, lastError, messageId } = outbox;
     const source = inbox?.source ?? null;
-    found.push({ id, cell, table: "outbox", position: "", createdAt, source, topic, key, state, attempt, lastError });
+    const own = {
+      destination: goesTo(outbox, settings) ?? null,
+      expandedTo: outbox.expandedTo?.length ?? null,
+      messageId,
+    };
+    found.push({ ...unlike, ...own, id, table: "outbox", createdAt, source, topic, key, state, attempt, lastError });
   }
   return found;
 }

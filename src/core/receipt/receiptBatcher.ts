@@ -1,5 +1,6 @@
 import { errorText, StoreError } from "../../model/errors.ts";
 import type { ClaimedRow, InsertResult, NewInboxRow } from "../../model/rows.ts";
+import { listOfMessage } from "../../model/topics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { InboxStore, ReceiptClaim, RelayRules } from "../../ports/store.ts";
 
@@ -265,7 +266,7 @@ export async function storeReceived(
 ): Promise<readonly InsertResult[]> {
   const { insertRelayed } = inbox;
   if (relay === undefined || insertRelayed === undefined) return await inbox.insert(rows);
-  const claiming = claim(rows.length);
+  const claiming = claim(rows.reduce((sum, row) => sum + (listOfMessage(row, relay)?.length ?? 1), 0));
   let claimed: readonly ClaimedRow[] = [];
   try {
     const stored = await insertRelayed(rows, relay, claiming?.request);

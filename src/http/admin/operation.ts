@@ -1,7 +1,7 @@
 import type { ServerResponse } from "node:http";
 import type { Operations } from "../../core/operations/operations.ts";
 import { ParkedInterruptedError } from "../../core/operations/parked.ts";
-import { NoDestinationColumnError, ReplayInterruptedError } from "../../core/operations/replay.ts";
+import { NoDestinationColumnError, NotInListError, ReplayInterruptedError } from "../../core/operations/replay.ts";
 import { BY, isUuid, MESSAGE_ID, numberUpTo } from "../../core/operations/syntax.ts";
 import { CellError, StoppingError, StoreError, withoutTable } from "../../model/errors.ts";
 import type { OperationId } from "../../model/routes.ts";
@@ -222,7 +222,7 @@ function answering<P extends field.Fields, Q extends field.Fields, B extends fie
 }
 
 function answerError(res: ServerResponse, error: unknown): void {
-  if (error instanceof InvalidRequest) sendError(res, 400, `Invalid request: ${error.message}`);
+  if (error instanceof InvalidRequest || error instanceof NotInListError) sendError(res, 400, invalid(error));
   else if (error instanceof Refusal) sendError(res, error.status, error.message);
   else if (error instanceof NoDestinationColumnError) sendError(res, 501, ERRORS.noDestinationColumn);
   else if (error instanceof StoreError) sendError(res, 500, storageFailure(error));
@@ -230,6 +230,8 @@ function answerError(res: ServerResponse, error: unknown): void {
   else if (error instanceof ParkedInterruptedError) answerInterruption(res, error, { changed: error.changed });
   else throw error;
 }
+
+const invalid = ({ message }: Error): string => `Invalid request: ${message}`;
 
 /** With cells an operator must know which of them failed. */
 function storageFailure(error: StoreError): string {
@@ -241,6 +243,7 @@ function storageFailure(error: StoreError): string {
 /** @param done what was changed before the interruption */
 function answerInterruption(res: ServerResponse, error: Error, done: object): void {
   if (error.cause instanceof StoppingError) sendJson(res, 503, { error: ERRORS.shuttingDown, ...done });
+  else if (error.cause instanceof NotInListError) sendError(res, 400, `${invalid(error.cause)}; ${error.message}`);
   else if (error.cause instanceof StoreError) sendJson(res, 500, { error: storageFailure(error.cause), ...done });
   else throw error;
 }

@@ -10,6 +10,7 @@ export function message(overrides: Partial<OutboundMessage> = {}): OutboundMessa
   const id = `01980000-0000-7000-8000-${String(++made).padStart(12, "0")}` as MessageId;
   return {
     id,
+    deliveryId: overrides.id ?? id,
     topic: "orders.created",
     key: null,
     body: '{"order":1}',

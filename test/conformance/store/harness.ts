@@ -76,6 +76,7 @@ export function queuesOf(destinations: readonly string[], room = 100): ClaimQueu
 
 export const ROUTING: TopicRouting = {
   destinationOf: (topic) => ROUTES.find(({ topicPattern }) => topicPattern === topic)?.destination,
+  listOf: () => undefined,
   hash: "hash",
 };
 

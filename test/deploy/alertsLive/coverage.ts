@@ -11,6 +11,7 @@ export const LIVE_ALERTS = {
     "SvcCircuitBreakerOpen",
     "SvcDeadMessages",
     "SvcParkedRows",
+    "SvcMessagesPartlyDead",
     "SvcTransformsFailing",
     "SvcDestinationPaused",
     "SvcOutboxLate",

@@ -5,6 +5,7 @@ import { describeWithTools } from "../../support/describeWithTools.ts";
 import { eventually } from "../../support/eventually.ts";
 import type { Receiver } from "../../support/receiver.ts";
 import { type ConfigTree, type Service, useServices } from "../../support/service.ts";
+import { insertDelivered } from "../../support/situations.ts";
 import { dashboard } from "../deployFiles.ts";
 import { useAlerts, whileDoing } from "./useAlerts.ts";
 
@@ -168,6 +169,13 @@ describeWithTools(["prometheus"], "Prometheus over one process of every role", (
     await fires("SvcParkedRows");
     await empty();
     await ends("SvcParkedRows");
+  });
+
+  test("SvcMessagesPartlyDead: a message of a list reached one destination, and died on the way to another", async () => {
+    await insertDelivered(database, "partly", { billing: "state = 'sent'", once: "state = 'dead'" });
+    await fires("SvcMessagesPartlyDead");
+    await database.query("DELETE FROM outbox WHERE key = 'partly'");
+    await ends("SvcMessagesPartlyDead");
   });
 
   test("SvcTransformsFailing: an expression fails, and the body goes out untransformed", async () => {

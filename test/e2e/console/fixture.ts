@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { PARKED_UNTIL } from "../../../src/model/rows.ts";
 import type { TestDatabase } from "../../support/databases.ts";
 import { type ConfigTree, databaseConfig, merged, type Service, type Services } from "../../support/service.ts";
+import { insertDelivered } from "../../support/situations.ts";
 
 /** A service of the role `admin` over a database in which something of everything has happened. */
 
@@ -22,6 +23,8 @@ export interface Furnished {
   readonly parked: string;
   readonly behindParked: string;
   readonly sent: string;
+  /** A message of a list: delivered to one destination, dead on the way to the other. */
+  readonly expanded: string;
   readonly dead: string;
   readonly hostile: string;
 }
@@ -123,13 +126,21 @@ async function fill(database: TestDatabase) {
     headers: { "x-note": HOSTILE },
   });
   await database.query("UPDATE outbox SET last_error = $2 WHERE id = $1", [hostile, `answered 500: ${HOSTILE}`]);
+  const expanded = await insertDelivered(database, "customer-42", {
+    shipping: "state = 'sent'",
+    billing: "state = 'dead', attempt = 5, last_error = 'POST http://127.0.0.1:9/billing was answered 410: closed'",
+  });
+  await database.query(
+    "INSERT INTO outbox_history (outbox_id, event, destination, reason) VALUES ($1, 'skipped', 'fraud', 'its condition is false')",
+    [expanded],
+  );
   await countSomething(database);
   await database.query(
     `INSERT INTO outbox_job (id, created_at, created_by, filter, per_second, state, total, moved, finished_until, last_sequence)
      VALUES (gen_random_uuid(), now() - interval '1 hour', 'bob (admin route)', '{"state":"dead","destination":"billing"}', 100,
              'interrupted', 1000, 412, '2025-01-01T00:00:00.000000Z', '0')`,
   );
-  return { sent, dead, retried, parked, behindParked, hostile };
+  return { sent, expanded, dead, retried, parked, behindParked, hostile };
 }
 
 interface Row {

@@ -19,6 +19,7 @@ const PAGES: readonly (readonly [string, (furnished: Furnished) => string, strin
   ["Messages", () => "#/messages", "orders.created"],
   ["Message", ({ retried }) => `#/messages/${retried}`, "failed, to be tried again"],
   ["Message", ({ hostile }) => `#/messages/${hostile}`, HOSTILE],
+  ["Message", ({ expanded }) => `#/messages/${expanded}`, "1 of 2 delivered, 1 dead"],
   ["Message", ({ dead }) => `#/messages/${dead}`, "bad token"],
   ["Failures", () => "#/failures", "unknown article"],
   ["Blocked keys", () => "#/blocked", "customer-23"],

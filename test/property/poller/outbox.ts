@@ -4,15 +4,19 @@ import type { DestinationStore } from "../../../src/ports/destinationStore.ts";
 import type {
   ClaimRequest,
   ClaimResult,
+  ExpandResult,
+  Expansion,
   Lease,
+  ListStore,
   OutboxBacklog,
   OutboxGlance,
   OutboxStore,
   ReceiptClaim,
   RelabelResult,
   SettledRows,
+  UnexpandedMessage,
 } from "../../../src/ports/store.ts";
-import { PAYLOAD } from "../store/model.ts";
+import { LIST_TOPIC, PAYLOAD } from "../store/model.ts";
 import { FIRST_TOPIC } from "./plan.ts";
 import type { World } from "./world.ts";
 
@@ -23,7 +27,7 @@ const HELD_MS = 4000;
  * The outbox as one replica sees it: each statement takes time to arrive, happens at one moment, and takes time to answer. Where the way is broken
  * nobody knows whether it happened.
  */
-export class SimulatedOutbox implements OutboxStore {
+export class SimulatedOutbox implements OutboxStore, ListStore {
   readonly #world: World;
   readonly #slot: number;
   readonly #wait: (ms: number) => Promise<void>;
@@ -60,8 +64,33 @@ export class SimulatedOutbox implements OutboxStore {
       model.claim(this.#slot, ids, request.token, request);
       world.claimedRows += ids.length;
       const rows = ids.map((id) => claimedRow(world, id, request));
-      return { rows, ...found };
+      const { room, exceptIds = [] } = request.queues ?? { room: new Map() };
+      const mayExpand = world.list.some((each) => room.has(each));
+      const waiting = mayExpand ? model.unexpanded().filter(({ id }) => !exceptIds.includes(id)) : [];
+      const lists = waiting.slice(0, request.limit).map(({ id }) => ({ id, topic: LIST_TOPIC }));
+      model.labelAll();
+      return { rows, lists, ...found };
     });
+  }
+
+  expand(expansions: readonly Expansion[]): Promise<ExpandResult> {
+    return this.#run((world) => {
+      const waiting = new Set(world.database.unexpanded().map(({ id }) => id));
+      const expanded = expansions.filter(({ id }) => waiting.has(id));
+      for (const each of expanded) world.expand(each);
+      return { expanded: expanded.length, refused: [] };
+    });
+  }
+
+  messagesToExpand(ids: readonly MessageId[]): Promise<readonly UnexpandedMessage[]> {
+    return this.#run(({ database }) =>
+      database
+        .unexpanded()
+        .filter(({ id }) => ids.includes(id))
+        .map(({ id, key, attempt }) => {
+          return { id, topic: LIST_TOPIC, key, payload: PAYLOAD, headers: {}, attempt, createdAt: new Date(0) };
+        }),
+    );
   }
 
   /**
@@ -72,10 +101,10 @@ export class SimulatedOutbox implements OutboxStore {
     let claimed: readonly ClaimedRow[] = [];
     const receipt = this.#run((world) => {
       const model = world.database;
-      const isFree =
-        key === null ||
-        !model.rows.some((row) => row.key === key && model.holdsBack(row, claim?.request.heldTokens ?? []));
-      if (!world.insert(id, key) || claim === undefined || !isFree) return [];
+      const topic = world.drawTopic();
+      const isFree = model.isFree(key, topic, false, claim?.request.heldTokens ?? []);
+      // The poller expands those of a list.
+      if (!world.insert(id, key, topic) || claim === undefined || !isFree || topic === LIST_TOPIC) return [];
       model.claim(this.#slot, [id], claim.request.token, claim.request);
       world.claimedRows += 1;
       return [claimedRow(world, id, claim.request)];
@@ -163,10 +192,11 @@ export class SimulatedOutbox implements OutboxStore {
 }
 
 function claimedRow(world: World, id: MessageId, { token }: ClaimRequest): ClaimedRow {
-  const { key, topic: destination, attempt, position } = world.database.row(id);
-  const isRouted = destination === null || world.routed.includes(destination);
+  const { key, topic, destination, messageId, attempt, position } = world.database.row(id);
+  const isRouted = messageId === null && (destination === null || world.routed.includes(destination));
   const unused = {
-    topic: isRouted ? destination : FIRST_TOPIC,
+    ...(messageId === null ? {} : { messageId }),
+    topic: isRouted || messageId !== null ? topic : FIRST_TOPIC,
     destination: isRouted ? null : destination,
     isPinned: !isRouted,
     aggregateType: null,

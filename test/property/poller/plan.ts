@@ -9,6 +9,8 @@ export interface Plan {
   readonly rows: number;
   /** How many destinations the rows go to. */
   readonly destinations: number;
+  /** Share of the messages that go to the first routed destinations, up to three. */
+  readonly lists: number;
   /** How many keys the rows have; one in eight has none. */
   readonly keys: number;
   readonly batchSize: number;
@@ -162,6 +164,7 @@ export function plans(kinds: readonly FaultKind[]): fc.Arbitrary<Plan> {
     replicas: fc.integer({ min: 1, max: 3 }),
     rows: fc.integer({ min: 1, max: 160 }),
     destinations: fc.integer({ min: 1, max: 4 }),
+    lists: fc.constantFrom(0, 0, 0.5, 1),
     keys: fc.integer({ min: 1, max: 12 }),
     batchSize: fc.integer({ min: 1, max: 40 }),
     concurrency: fc.integer({ min: 1, max: 20 }),

@@ -1,6 +1,8 @@
 import { createDelivery, type Delivery, type DeliveryTarget } from "../../../src/core/delivery/deliver.ts";
+import { type ListEntry, MessageExpansion } from "../../../src/core/delivery/expansion.ts";
 import { createRetryPolicy } from "../../../src/core/delivery/failure.ts";
 import { Poller } from "../../../src/core/delivery/poller.ts";
+import { compileRouting } from "../../../src/core/delivery/routing.ts";
 import { OutboxWatch } from "../../../src/core/delivery/watch.ts";
 import { DestinationGates } from "../../../src/core/destinations/gates.ts";
 import { PublishError } from "../../../src/model/errors.ts";
@@ -8,8 +10,9 @@ import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
 import { Loop, type PassResult } from "../../../src/runtime/loop.ts";
 import type { Timer } from "../../../src/time/clock.ts";
 import { silentLog, silentMetrics } from "../../support/recorders.ts";
+import { LIST_TOPIC } from "../store/model.ts";
 import { SimulatedOutbox } from "./outbox.ts";
-import type { World } from "./world.ts";
+import { goesToLast, type World } from "./world.ts";
 
 const CLAIM_TIMEOUT_MS = 300_000;
 /** Of the claims. */
@@ -58,6 +61,16 @@ export class SimulatedReplica {
     this.#poller = new Poller({
       store: this.outbox,
       delivery: this.#watched(this.#delivery()),
+      expansion: new MessageExpansion({
+        store: this.outbox,
+        listOf: () => this.#list(),
+        mayExpand: () => true,
+        onEnd: () => this.#watch.wake(),
+        wait: (ms) => this.wait(ms),
+        redact: (text) => text,
+        metrics: silentMetrics,
+        log: silentLog,
+      }),
       newToken,
       gates: this.#gates,
       pollIntervalMs: POLL_INTERVAL_MS,
@@ -217,7 +230,10 @@ export class SimulatedReplica {
     const retry = { baseDelayMs: plan.retryMs, factor: 1, jitter: 0 };
     const targetOf = (topic: string): DeliveryTarget => ({
       kind: "simulated",
-      destination: { publish: ({ id }, signal) => this.#publish(topic, id, signal), close: async () => {} },
+      destination: {
+        publish: ({ deliveryId }, signal) => this.#publish(topic, deliveryId, signal),
+        close: async () => {},
+      },
       headers: {},
       address: null,
       routingKey: null,
@@ -226,8 +242,11 @@ export class SimulatedReplica {
       maxAttempts: undefined,
     });
     const route = { transform: null, onExhausted: "park", routingKey: null, routingKeyMissing: "" } as const;
+    const routes = routed.map((topic) => ({ ...route, topicPattern: topic, destination: topic }));
+    const { list } = this.#world;
     return createDelivery({
-      routes: routed.map((topic) => ({ ...route, topicPattern: topic, destination: topic })),
+      routes: [...routes, ...list.map((destination) => ({ ...route, topicPattern: LIST_TOPIC, destination }))],
+      routing: compileRouting([...routes, { topicPattern: LIST_TOPIC, destinations: list.map((name) => ({ name })) }]),
       targets: new Map(topics.map((topic) => [topic, targetOf(topic)])),
       redact: (text) => text,
       history: "off",
@@ -236,6 +255,19 @@ export class SimulatedReplica {
       random: () => 0,
       metrics: silentMetrics,
       log: silentLog,
+    });
+  }
+
+  /** Some messages do not go to the last one, which takes time to find out. */
+  #list(): readonly ListEntry[] {
+    const { plan, list } = this.#world;
+    const holds = async (_: string, { id }: { readonly id: MessageId }) => {
+      await this.wait(this.#world.draw(plan.deliveryMs));
+      return goesToLast(id);
+    };
+    return list.map((destination, n) => {
+      const isConditional = n > 0 && n === list.length - 1;
+      return { destination, condition: isConditional ? { onError: "Fail", holds } : null };
     });
   }
 

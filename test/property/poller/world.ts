@@ -1,10 +1,12 @@
+import { deliveryId } from "../../../src/model/deliveries.ts";
 import type { ClaimedRow, MessageId, Outcome } from "../../../src/model/rows.ts";
+import type { Expansion } from "../../../src/ports/store.ts";
 import type { Clock, Timer } from "../../../src/time/clock.ts";
 import { History } from "../../support/history.ts";
 import { manualTime } from "../../support/manualTime.ts";
 import { MemoryDestinations } from "../../support/memoryDestinations.ts";
 import { seeded } from "../../support/random.ts";
-import { type ModelRow, OutboxModel } from "../store/model.ts";
+import { LIST_TOPIC, type ModelRow, OutboxModel, precedes } from "../store/model.ts";
 import { type Fault, FIRST_TOPIC, type Illness, type Plan, topicOf } from "./plan.ts";
 import { POLL_INTERVAL_MS, SimulatedReplica } from "./replica.ts";
 
@@ -27,12 +29,17 @@ export class World {
   readonly routed: readonly string[];
   /** Those with limits. */
   readonly limited: readonly string[];
+  /** The destinations of a message of a list; the last one has a condition. */
+  readonly list: readonly string[];
   /** A loop gives up one turn between its passes. */
   readonly #time = manualTime(0, 2);
   /** What replicas share about destinations. */
   readonly destinations: MemoryDestinations;
   readonly #model: OutboxModel;
+  /** Of the rows that are no deliveries, whose order holds wherever they go. */
   readonly #history: History;
+  /** Of all that is delivered: order holds for each key and destination. */
+  readonly #byDestination: History;
   readonly #replicas: SimulatedReplica[];
   readonly #brokenRules = new Set<string>();
   /** The replica that has the watch over the outbox, also while it is suspended. */
@@ -59,7 +66,9 @@ export class World {
     this.limited = this.topics.slice(0, Math.max(1, plan.illnesses.length));
     this.#model = new OutboxModel(plan.replicas);
     this.destinations = new MemoryDestinations(() => this.clock.monotonic());
+    this.list = this.routed.slice(0, 3);
     this.#history = new History(() => this.clock.monotonic());
+    this.#byDestination = new History(() => this.clock.monotonic());
     this.#replicas = Array.from({ length: plan.replicas }, (_, slot) => new SimulatedReplica(this, slot));
   }
 
@@ -93,7 +102,7 @@ export class World {
     if (row.token !== claimToken) this.breaks(`row ${row.position} is delivered without a claim (${row.state})`);
     const { faults } = this.plan;
     if (row.key !== null) {
-      const parked = this.database.parked().find(({ key, position }) => key === row.key && position < row.position);
+      const parked = this.database.parked().find((each) => precedes(each, row));
       if (parked !== undefined) this.breaks(`row ${row.position} overtakes row ${parked.position}, which is parked`);
     }
     // A replica that was cut off may deliver a row that another one has, who knows nothing of the answer.
@@ -102,7 +111,7 @@ export class World {
       this.breaks(`row ${row.position} comes before the time that the receiver asked for`);
     }
     // A replica that has not heard of the opening yet may begin others.
-    if (row.topic !== null && isProbe) void this.#probes(row.topic);
+    if (row.destination !== null && isProbe) void this.#probes(row.destination);
   }
 
   /** A replica has ended to deliver a row. */
@@ -110,14 +119,14 @@ export class World {
     if (kind !== "retry") this.#askedToWait.delete(id);
   }
 
-  async #probes(topic: string): Promise<void> {
+  async #probes(destination: string): Promise<void> {
     const { limits, faults } = this.plan;
     const now = this.clock.monotonic();
-    const [state] = (await this.destinations.states()).filter(({ name }) => name === topic);
+    const [state] = (await this.destinations.states()).filter(({ name }) => name === destination);
     if (limits.circuitBreaker === undefined || state?.breaker.state !== "half-open" || faults.length > 0) return;
-    const gapMs = now - (this.#probedAt.get(topic) ?? Number.NEGATIVE_INFINITY);
+    const gapMs = now - (this.#probedAt.get(destination) ?? Number.NEGATIVE_INFINITY);
     if (gapMs < limits.circuitBreaker.openMs) this.breaks(`two probes within ${gapMs} ms`);
-    this.#probedAt.set(topic, now);
+    this.#probedAt.set(destination, now);
   }
 
   /**
@@ -127,15 +136,18 @@ export class World {
    * @returns whether the receiver takes it, and how long it asks to wait where it does not
    */
   arrives(destination: string, id: MessageId, ms: number): Promise<Answer> {
-    const { position, topic } = this.database.row(id);
-    if (topic !== destination) this.breaks(`row ${position} goes to ${destination} instead of ${topic}`);
+    const row = this.database.row(id);
+    if (row.destination !== destination)
+      this.breaks(`row ${row.position} goes to ${destination} instead of ${row.destination}`);
     const ill = this.#illnessOf(id)?.kind;
     if (ill !== undefined) this.#metIllness += 1;
     return new Promise((resolve) => {
       this.timer(ill === "hangs" ? TIMEOUT_MS : ill === "crawls" ? CRAWL_MS : ms, () => {
         const accepted = ill === undefined ? !this.#refuses() : ill === "crawls";
-        if (accepted) this.#history.received(id);
-        else this.#refusals += 1;
+        if (accepted) {
+          if (row.messageId === null) this.#history.received(id);
+          this.#byDestination.received(id);
+        } else this.#refusals += 1;
         const retryAfterMs = accepted || ill === "hangs" ? undefined : this.#asksToWait(id);
         resolve({ accepted, retryAfterMs });
       });
@@ -170,20 +182,40 @@ export class World {
     this.#scheduleRows();
     this.#scheduleOperator();
     await Promise.all(this.#replicas.map((replica) => replica.start()));
-    const { rows, arrivingMs } = this.plan;
-    const endsBy = arrivingMs + BESIDE_ILLNESS_MS + rows * this.#oneTryMs();
-    const untouched = () => {
-      const isOfIll = ({ topic }: ModelRow) => topic !== null && this.limited.includes(topic);
-      const keys = new Set(this.database.rows.filter(isOfIll).map(({ key }) => key));
-      return this.database.rows.filter((row) => !isOfIll(row) && (row.key === null || !keys.has(row.key)));
-    };
+    const { arrivingMs } = this.plan;
+    const endsBy = arrivingMs + BESIDE_ILLNESS_MS + this.#mostRows() * this.#oneTryMs();
+    const untouched = () => this.#untouched();
     const left = () => untouched().filter(({ state }) => state !== "sent").length;
-    const hasCome = () => this.database.rows.length === rows;
+    const hasCome = () => this.#haveCome();
     while ((!hasCome() || left() > 0) && this.clock.monotonic() < endsBy) await this.#advance();
     const unfinished = left();
     for (const replica of this.#replicas) replica.kill();
     const held = unfinished === 0 ? [] : [`${unfinished} of ${untouched().length} rows wait for an ill destination`];
-    return [...this.#brokenRules, ...held, ...this.#history.violations()];
+    return [...this.#brokenRules, ...held, ...this.#history.violations(), ...this.#byDestination.violations()];
+  }
+
+  /** Rows that go to no ill destination, and have no row in front that does, or waits behind such a row. */
+  #untouched(): readonly ModelRow[] {
+    const touched: ModelRow[] = [];
+    const inOrder = this.database.rows.toSorted((a, b) => a.place - b.place || a.position - b.position);
+    return inOrder.filter((row) => {
+      // A message of a list is expanded while one of its destinations has room.
+      const destinations = row.destination === null ? this.list : [row.destination];
+      const isIll = destinations.every((each) => this.limited.includes(each));
+      const isTouched = isIll || touched.some((one) => precedes(one, row));
+      if (isTouched) touched.push(row);
+      return !isTouched;
+    });
+  }
+
+  #haveCome(): boolean {
+    return this.database.rows.filter(({ messageId }) => messageId === null).length === this.plan.rows;
+  }
+
+  /** With the deliveries of lists. */
+  #mostRows(): number {
+    const { rows, lists } = this.plan;
+    return lists === 0 ? rows : rows * (1 + this.list.length);
   }
 
   async #advance(): Promise<void> {
@@ -204,12 +236,17 @@ export class World {
   #verdict(): readonly string[] {
     const { plan } = this;
     // Whether something arrived is unknown to a replica that a fault has met.
-    if (plan.faults.some(({ kind }) => kind !== "terminate"))
-      this.#history.mayRepeat(this.database.rows.map(({ id }) => id));
     const { rows } = this.database;
+    if (plan.faults.some(({ kind }) => kind !== "terminate")) {
+      for (const each of [this.#history, this.#byDestination]) each.mayRepeat(rows.map(({ id }) => id));
+    }
     const unfinished = rows.filter((row) => !isFinished(row)).length;
     const died = rows.filter((row) => row.state === "dead" && !this.#mayDie(row));
-    for (const { id, state } of rows) if (state !== "dead") this.#history.acknowledged(id);
+    for (const { id, state, isExpanded, messageId } of rows) {
+      if (state === "dead" || isExpanded) continue;
+      if (messageId === null) this.#history.acknowledged(id);
+      this.#byDestination.acknowledged(id);
+    }
     const claims = `${this.claimedRows} rows claimed for ${plan.rows} rows and ${this.#refusals} refusals`;
     return [
       ...this.#brokenRules,
@@ -217,6 +254,7 @@ export class World {
       ...died.map(({ position, lastError }) => `row ${position} is dead: ${lastError}`),
       ...(this.claimedRows <= this.#mostClaimedRows() ? [] : [claims]),
       ...this.#history.violations(),
+      ...this.#byDestination.violations(),
     ];
   }
 
@@ -266,14 +304,38 @@ export class World {
     return this.#discarded.has(id) || (!isRouted && attempt >= (this.plan.parking?.maxAttempts ?? Infinity));
   }
 
+  drawTopic(): string {
+    const { lists, destinations } = this.plan;
+    const isOfList = lists > 0 && this.list.length > 0 && this.random() < lists;
+    return isOfList ? LIST_TOPIC : topicOf(this.draw(destinations));
+  }
+
   /** @returns whether the row is new */
-  insert(id: MessageId, key: string | null): boolean {
+  insert(id: MessageId, key: string | null, topic = this.drawTopic()): boolean {
     if (this.database.rows.some((row) => row.id === id)) return false;
-    this.database.insert(id, key, 0, { topic: topicOf(this.draw(this.plan.destinations)) });
+    this.database.insert(id, key, 0, { topic });
+    const { place, destination } = this.database.row(id);
     // Rows without a key have no order: each is a key of its own to the history.
-    this.#history.sent(id, key ?? id);
+    if (destination !== null) {
+      this.#history.sent(id, key ?? id, place);
+      this.#byDestination.sent(id, `${key ?? id} ${destination}`, place);
+    }
     if (this.draw(2) === 0) this.watcher?.hearsOfRows();
     return true;
+  }
+
+  /** A replica expands a message that waits for it. */
+  expand({ id, deliveries }: Expansion): void {
+    const message = this.database.row(id);
+    const expected = this.list.length > 1 && !goesToLast(id) ? this.list.slice(0, -1) : this.list;
+    const made = deliveries.map(({ destination }) => destination);
+    if (made.join() !== expected.join()) this.breaks(`message ${message.position} goes to ${made.join()}`);
+    this.database.expand(message);
+    for (const each of deliveries) {
+      const itsId = deliveryId(id, each.destination);
+      this.database.deliver(message, { ...each, id: itsId });
+      this.#byDestination.sent(itsId, `${message.key ?? itsId} ${each.destination}`, message.place);
+    }
   }
 
   #inflict({ kind, replica: slot, lengthMs }: Fault): void {
@@ -298,8 +360,8 @@ export class World {
 
   /** What the destination of a row has now. */
   #illnessOf(id: MessageId): Illness | undefined {
-    const { topic } = this.database.row(id);
-    const illness = this.plan.illnesses.find((_, n) => topicOf(n) === topic);
+    const { destination } = this.database.row(id);
+    const illness = this.plan.illnesses.find((_, n) => topicOf(n) === destination);
     if (illness === undefined) return undefined;
     const since = this.clock.monotonic() - illness.fromMs;
     return since >= 0 && since < illness.lengthMs ? illness : undefined;
@@ -319,8 +381,7 @@ export class World {
   }
 
   #isDone(): boolean {
-    const { database, plan } = this;
-    return database.rows.length === plan.rows && database.rows.every(isFinished);
+    return this.#haveCome() && this.database.rows.every(isFinished);
   }
 
   /**
@@ -329,10 +390,10 @@ export class World {
    * replica, and now and then a claim returns more than may wait.
    */
   #mostClaimedRows(): number {
-    const { rows, batchSize, concurrency, faults, replicas, limits } = this.plan;
+    const { batchSize, concurrency, faults, replicas, limits } = this.plan;
     const isLimited = limits.rateLimit !== undefined || limits.concurrency !== undefined;
     return (
-      (isLimited ? 3 : 1) * rows +
+      (isLimited ? 3 : 1) * this.#mostRows() +
       3 * batchSize * replicas +
       (this.#refusals + this.#metIllness) * 3 * batchSize +
       faults.length * (3 * batchSize + concurrency) * 20
@@ -340,7 +401,8 @@ export class World {
   }
 
   #longestMs(): number {
-    const { rows, arrivingMs, outage, illnesses, refused } = this.plan;
+    const { arrivingMs, outage, illnesses, refused } = this.plan;
+    const rows = this.#mostRows();
     const illMs = Math.max(0, ...illnesses.map(({ fromMs, lengthMs }) => fromMs + lengthMs));
     const { pause, limits } = this.plan;
     const ended = this.#faultsEnd() + outage.fromMs + outage.lengthMs + illMs + pause.fromMs + pause.lengthMs;
@@ -371,6 +433,10 @@ interface Answer {
   readonly accepted: boolean;
   readonly retryAfterMs: number | undefined;
 }
+
+/** The condition of the last destination of a list. */
+export const goesToLast = (message: MessageId): boolean =>
+  Number(message.slice(message.lastIndexOf("-") + 1)) % 4 !== 0;
 
 const isFinished = ({ state }: ModelRow): boolean => state === "sent" || state === "dead";
 

@@ -1,10 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { expect } from "@jest/globals";
+import { deliveryId } from "../../../src/model/deliveries.ts";
 import type { ClaimToken, MessageId } from "../../../src/model/rows.ts";
-import { type ClaimRequest, type ClaimResult, NO_DESTINATION } from "../../../src/ports/store.ts";
+import { type ClaimRequest, type ClaimResult, type Expansion, NO_DESTINATION } from "../../../src/ports/store.ts";
 import { queuesOf } from "../../conformance/store/harness.ts";
-import { LEASE, type OutboxModel } from "./model.ts";
-import type { System } from "./system.ts";
+import { LEASE, LIST, LIST_TOPIC, type OutboxModel, PAYLOAD } from "./model.ts";
+import { LIST_ROUTING, type ReceivedRow, type System } from "./system.ts";
 
 /** One claim as it is generated. */
 export interface Claiming {
@@ -46,8 +47,9 @@ async function claimFromQueues(
   const isAnyRunning = model.rows.some(({ state }) => state === "processing");
   const result = await ask(system, claiming, request);
   expect(model.faultsOf(idsOf(result), request)).toEqual(new Map());
-  // However many rows wait behind others, a free one is found.
-  if (!replica.mayLookPastFront && !isAnyRunning && free.length > 0 && !result.more) {
+  // However many rows wait behind others, a free one is found, or a message to expand that has taken its room.
+  const foundNone = !result.more && (result.lists ?? []).length === 0;
+  if (!replica.mayLookPastFront && !isAnyRunning && free.length > 0 && foundNone) {
     expect(idsOf(result)).not.toEqual([]);
   }
   replica.mayLookPastFront = true;
@@ -94,21 +96,78 @@ export async function claimDuring(
   model.replica(claiming.replica).mayLookPastFront = true;
 }
 
-/** A replica receives rows, and claims at once what a claim may have: those whose keys wait for nothing, up to the limit. */
+/**
+ * A replica receives rows, and claims at once what a claim may have: those that wait for nothing, up to the limit. It expands
+ * messages of a list, and claims none of a key with rows of both lanes.
+ */
 export async function receive(
   model: OutboxModel,
   system: System,
   claiming: Claiming,
-  keys: readonly (string | null)[],
+  received: readonly ReceivedRow[],
 ): Promise<void> {
   const request = requestOf(model, { ...claiming, room: null });
-  const isFree = (key: string | null) =>
-    key === null || !model.rows.some((row) => row.key === key && model.holdsBack(row, request.heldTokens));
-  const expected = keys.map((key, n) => n < request.limit && isFree(key));
-  const { ids, claimed } = await system.receive(claiming.replica, keys, request);
-  for (const [n, id] of ids.entries()) model.insert(id, keys[n] ?? null, 0);
-  expect(claimed.map(({ id }) => id)).toEqual(ids.filter((_, n) => expected[n]));
+  const isMixed = (key: string | null) =>
+    key !== null && new Set(received.filter((row) => row.key === key).map(({ topic }) => topic)).size > 1;
+  let made = 0;
+  const expected = received.map(({ key, topic }) => {
+    const isDelivery = topic === LIST_TOPIC;
+    const destinations = isDelivery ? LIST : [topic];
+    made += destinations.length;
+    if (made > request.limit || isMixed(key)) return [];
+    return destinations.filter((each) => model.isFree(key, each, isDelivery, request.heldTokens));
+  });
+  const { ids, claimed } = await system.receive(claiming.replica, received, request);
+  await insertReceived(model, system, received, ids);
+  const idsToClaim = ids.flatMap((id, n) =>
+    (expected[n] ?? []).map((each) => (received[n]?.topic === LIST_TOPIC ? deliveryId(id, each) : id)),
+  );
+  expect(new Set(claimed.map(({ id }) => id))).toEqual(new Set(idsToClaim));
   take(model, claiming, request, { rows: claimed });
+}
+
+/** Rows that a receipt has stored, and expanded, come into the model in their order. */
+async function insertReceived(
+  model: OutboxModel,
+  system: System,
+  received: readonly ReceivedRow[],
+  ids: readonly MessageId[],
+): Promise<void> {
+  for (const [n, id] of ids.entries()) {
+    const { key = null, topic = "orders" } = received[n] ?? {};
+    model.insert(id, key, 0, { topic });
+  }
+  const messages = ids.filter((_, n) => received[n]?.topic === LIST_TOPIC).map((id) => expansionOf(id, LIST));
+  await insertDeliveries(model, system, messages);
+}
+
+/** All deliveries of a message, to these destinations. */
+export function expansionOf(id: MessageId, destinations: readonly string[], isDead = false): Expansion {
+  const deliveries = destinations.map((destination, n) => {
+    const dies = isDead && n === 0;
+    return { destination, isDead: dies, reason: dies ? "broken" : null };
+  });
+  return { id, deliveries, skipped: [] };
+}
+
+/** Messages have been expanded: each delivery is there once. */
+export async function insertDeliveries(
+  model: OutboxModel,
+  system: System,
+  expansions: readonly Expansion[],
+): Promise<void> {
+  const made = new Map(
+    expansions.flatMap(({ id, deliveries }) =>
+      deliveries.map((each) => [deliveryId(id, each.destination), { message: model.row(id), each }]),
+    ),
+  );
+  const found = (await system.rows()).filter(({ id }) => made.has(id));
+  expect(found).toHaveLength(made.size);
+  for (const { id } of expansions) model.expand(model.row(id));
+  for (const { id } of found) {
+    const delivery = made.get(id);
+    if (delivery !== undefined) model.deliver(delivery.message, { ...delivery.each, id });
+  }
 }
 
 /** Receives while something else happens: each claimed row must be right by what was before, or by what is after. */
@@ -116,13 +175,13 @@ export async function receiveDuring(
   model: OutboxModel,
   system: System,
   claiming: Claiming,
-  keys: readonly (string | null)[],
+  received: readonly ReceivedRow[],
   other: () => Promise<void>,
 ): Promise<void> {
   const request = requestOf(model, { ...claiming, room: null });
   const before = model.snapshot();
-  const [{ ids, claimed }] = await Promise.all([system.receive(claiming.replica, keys, request), other()]);
-  for (const state of [before, model]) for (const [n, id] of ids.entries()) state.insert(id, keys[n] ?? null, 0);
+  const [{ ids, claimed }] = await Promise.all([system.receive(claiming.replica, received, request), other()]);
+  for (const state of [before, model]) await insertReceived(state, system, received, ids);
   const [faultsBefore, faultsAfter] = [before, model].map((state) =>
     state.faultsOf(
       claimed.map(({ id }) => id),
@@ -155,7 +214,10 @@ export function claimOutOfSight(model: OutboxModel, system: System, claiming: Cl
 
 function requestOf(model: OutboxModel, { replica, limit, maxBytes, namesHeld, room }: Claiming): ClaimRequest {
   const heldTokens = namesHeld ? model.heldTokens(replica) : [];
-  const queues = room == null ? undefined : { ...queuesOf([]), room: new Map([...room, [NO_DESTINATION, limit]]) };
+  const queues =
+    room == null
+      ? undefined
+      : { ...queuesOf([]), room: new Map([...room, [NO_DESTINATION, limit]]), routing: LIST_ROUTING };
   return { limit, maxBytes, token: randomUUID() as ClaimToken, heldTokens, queues, ...LEASE };
 }
 
@@ -170,10 +232,12 @@ async function ask({ replicas }: System, { replica }: Claiming, request: ClaimRe
 type Claimed = Pick<ClaimResult, "rows">;
 
 function take(model: OutboxModel, { replica }: Claiming, { token, queues }: ClaimRequest, result: Claimed): void {
-  const seen = result.rows.map(({ id, claimToken, key, attempt }) => ({ id, claimToken, key, attempt }));
+  const seen = result.rows.map(({ id, claimToken, key, attempt, messageId = null, payload }) => {
+    return { id, claimToken, key, attempt, messageId, payload };
+  });
   const expected = idsOf(result).map((id) => {
-    const { key, attempt } = model.row(id);
-    return { id, claimToken: token, key, attempt };
+    const { key, attempt, messageId, oddity } = model.row(id);
+    return { id, claimToken: token, key, attempt, messageId, payload: oddity === "payload NULL" ? null : PAYLOAD };
   });
   expect(seen).toEqual(expected);
   model.claim(replica, idsOf(result), token, LEASE, queues !== undefined);

@@ -3,11 +3,21 @@ import { expect } from "@jest/globals";
 import fc, { type AsyncCommand } from "fast-check";
 import type { ClaimToken, MessageId, Outcome } from "../../../src/model/rows.ts";
 import type { ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../../src/ports/finishedRows.ts";
-import type { Store } from "../../../src/ports/store.ts";
+import { type Expansion, NO_DESTINATION, type Store } from "../../../src/ports/store.ts";
 import { eventually } from "../../support/eventually.ts";
 import { REPLAY_PATH } from "../settings.ts";
-import { type Claiming, claim, claimDuring, claimOutOfSight, claimTogether, receive, receiveDuring } from "./claims.ts";
-import { LEASE, ODDITIES, type OutboxModel } from "./model.ts";
+import {
+  type Claiming,
+  claim,
+  claimDuring,
+  claimOutOfSight,
+  claimTogether,
+  expansionOf,
+  insertDeliveries,
+  receive,
+  receiveDuring,
+} from "./claims.ts";
+import { LEASE, LIST, LIST_TOPIC, ODDITIES, type OutboxModel } from "./model.ts";
 import { type NewRow, type System, TIME_UNIT_MS } from "./system.ts";
 
 type Command = AsyncCommand<OutboxModel, System>;
@@ -40,11 +50,18 @@ export async function expectAgreement(model: OutboxModel, system: System): Promi
     lastError: row.lastError,
     dueIn: Number.isFinite(row.dueAt) ? inUnits(row.dueAt) : null,
     leaseEndsIn: row.leaseEndsAt === null ? null : inUnits(row.leaseEndsAt),
+    isExpanded: row.isExpanded,
   }));
-  expect(await system.rows()).toEqual(expected);
+  const found = await system.rows();
+  expect(found.map(({ destination: _, ...row }) => row)).toEqual(expected);
+  for (const { id, destination } of found) {
+    const row = model.row(id);
+    expect([null, row.destination ?? (row.topic === null ? NO_DESTINATION : null)]).toContain(destination);
+    row.label = destination;
+  }
 }
 
-/** One outcome, for a claim that the replica has, or for one that it has lost or never had. */
+/** One outcome, for a claim that the replica has, has lost, or never had. */
 interface DrawnOutcome {
   readonly pick: number;
   readonly of: "live" | "lost" | "foreign";
@@ -80,6 +97,42 @@ const insert = (rows: readonly NewRow[]): Command =>
       model.insert(id, key, dueInMs, { oddity, topic });
     }
   });
+
+/** Replicas expand some messages that wait for it, all at the same moment. */
+const expand = (replicas: readonly number[], some: readonly number[]): Command =>
+  command("expand", { replicas, some }, async (model, system) => {
+    const { length } = pickedOf(model.unexpanded(), some);
+    const expanded = await expandNow(model, system, replicas, some);
+    expect(expanded).toHaveLength(length);
+    for (const { store } of system.replicas) expect(await store.outbox.expand(expanded)).toMatchObject({ expanded: 0 });
+  });
+
+const pickedOf = <T>(all: readonly T[], some: readonly number[]): readonly T[] => [
+  ...new Set(some.flatMap((pick) => all[pick % Math.max(1, all.length)] ?? [])),
+];
+
+/** @returns those that were expanded: a claim may have others */
+async function expandNow(
+  model: OutboxModel,
+  system: System,
+  replicas: readonly number[],
+  some: readonly number[],
+): Promise<readonly Expansion[]> {
+  // A condition may be false, or fail and make a delivery dead.
+  const expansions = pickedOf(model.unexpanded(), some).map(({ id, place }) =>
+    expansionOf(id, place % 5 === 0 ? LIST.slice(1) : LIST, place % 7 === 0),
+  );
+  const orders = [expansions, expansions.toReversed()];
+  const results = await Promise.all(
+    replicas.map((replica, n) => system.replicas[replica]?.store.outbox.expand(orders[n % 2] ?? [])),
+  );
+  const found = new Set((await system.rows()).filter(({ isExpanded }) => isExpanded).map(({ id }) => id));
+  const expanded = expansions.filter(({ id }) => found.has(id));
+  expect(results.flatMap((result) => result?.refused ?? [])).toEqual([]);
+  expect(results.reduce((sum, result) => sum + (result?.expanded ?? 0), 0)).toBe(expanded.length);
+  await insertDeliveries(model, system, expanded);
+  return expanded;
+}
 
 /**
  * A claim has begun and waits for a lock when rows of transactions are committed that began after it (`begunLater`) or
@@ -226,9 +279,13 @@ async function replayNow(model: OutboxModel, { replicas }: System, replica: numb
   model.scope ??= { scope: await store.begin(), step: model.step, now: model.now };
   const { scope } = model.scope;
   const finished = model.finished(model.scope);
-  const ids = [...new Set(picks.flatMap((pick) => model.rows[pick % Math.max(1, model.rows.length)]?.id ?? []))];
+  const ids = pickedOf(
+    model.rows.filter(({ isExpanded }) => !isExpanded),
+    picks,
+  ).map(({ id }) => id);
   const moved = finished.filter(({ id }) => ids.includes(id));
-  expect(await pagesOf(store, scope)).toEqual(finished.map(({ id }) => id));
+  const isNoMessage = (id: MessageId) => !model.row(id).isExpanded;
+  expect((await pagesOf(store, scope)).filter(isNoMessage)).toEqual(finished.map(({ id }) => id));
   const dead = finished.filter(({ state }) => state === "dead");
   expect(await pagesOf(store, scope, { state: "dead" })).toEqual(dead.map(({ id }) => id));
   expect((await store.find(scope, {}, ids)).map(({ id }) => id)).toEqual(moved.map(({ id }) => id));
@@ -276,16 +333,23 @@ const times = fc.constantFrom(0, 0, TIME_UNIT_MS, 3 * TIME_UNIT_MS);
 const keys = fc.constantFrom("a", "b", "c");
 const lockedRow = fc.record({ key: keys, begunLater: fc.boolean() });
 const topics = fc.constantFrom("orders", "orders", "bills");
+const topicsAndLists = fc.constantFrom("orders", "bills", LIST_TOPIC, LIST_TOPIC);
 const room = fc
   .uniqueArray(fc.tuple(topics, fc.constantFrom(1, 2, 100)), { minLength: 1, selector: ([topic]) => topic })
   .map((rooms) => new Map<string, number>(rooms));
-const newRow = fc.record({
-  key: fc.constantFrom("a", "a", "b", "c", null),
-  topic: topics,
-  dueInMs: times,
-  oddity: fc.option(fc.constantFrom(...ODDITIES), { freq: 2 }),
-});
-const receivedKeys = fc.array(fc.constantFrom("a", "b", "c", null), { minLength: 1, maxLength: 4 });
+const newRow = fc
+  .record({
+    key: fc.constantFrom("a", "a", "b", "c", null),
+    topic: topicsAndLists,
+    dueInMs: times,
+    oddity: fc.option(fc.constantFrom(...ODDITIES), { freq: 2 }),
+  })
+  // Deliveries have the times and the payload of their message, and its trigger would refuse to let it be expanded.
+  .map((row) => (row.topic === LIST_TOPIC ? { ...row, oddity: null } : row));
+const receivedRows = fc.array(
+  fc.record({ key: fc.constantFrom("a", "b", "c", null), topic: fc.constantFrom("orders", "orders", LIST_TOPIC) }),
+  { minLength: 1, maxLength: 4 },
+);
 const claiming: fc.Arbitrary<Claiming> = fc.record({
   replica: replicaIndex,
   limit: limits,
@@ -315,13 +379,15 @@ export const commands = fc.commands(
       .map((all) => all.map((one, replica) => ({ ...one, replica })))
       .map((all) => command("claimTogether", all, (model, system) => claimTogether(model, system, all))),
     fc
-      .tuple(claiming, receivedKeys)
-      .map(([one, keys]) => command("receive", { one, keys }, (model, system) => receive(model, system, one, keys))),
+      .tuple(claiming, receivedRows)
+      .map(([one, rows]) => command("receive", { one, rows }, (model, system) => receive(model, system, one, rows))),
+    fc.tuple(fc.array(replicaIndex, { minLength: 1, maxLength: 3 }), picks).map(([some, rows]) => expand(some, rows)),
+    fc.tuple(fc.array(replicaIndex, { minLength: 1, maxLength: 3 }), picks).map(([some, rows]) => expand(some, rows)),
     fc
-      .tuple(claiming, receivedKeys, replicaIndex, outcomes)
-      .map(([one, keys, replica, list]) =>
-        command("receiveDuringSettle", { one, keys, replica, list }, (model, system) =>
-          receiveDuring(model, system, one, keys, () => settleNow(model, system, replica, list)),
+      .tuple(claiming, receivedRows, replicaIndex, outcomes)
+      .map(([one, rows, replica, list]) =>
+        command("receiveDuringSettle", { one, rows, replica, list }, (model, system) =>
+          receiveDuring(model, system, one, rows, () => settleNow(model, system, replica, list)),
         ),
       ),
     fc.tuple(replicaIndex, outcomes).map(([replica, list]) => settle(replica, list)),
@@ -344,6 +410,13 @@ export const commands = fc.commands(
       .map(([one, replica, list]) =>
         command("claimDuringSettle", { one, replica, list }, (model, system) =>
           claimDuring(model, system, one, () => settleNow(model, system, replica, list)),
+        ),
+      ),
+    fc
+      .tuple(claiming, replicaIndex, picks)
+      .map(([one, replica, some]) =>
+        command("claimDuringExpansion", { one, replica, some }, (model, system) =>
+          claimDuring(model, system, one, async () => void (await expandNow(model, system, [replica], some))),
         ),
       ),
     fc

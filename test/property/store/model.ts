@@ -2,6 +2,10 @@ import type { ClaimToken, MessageId, OutboxState, Outcome } from "../../../src/m
 import type { ReplayScope } from "../../../src/ports/finishedRows.ts";
 import type { ClaimQueues, ClaimRequest, Lease } from "../../../src/ports/store.ts";
 
+/** Its messages go to several destinations; any other topic is called as its destination. */
+export const LIST_TOPIC = "both";
+export const LIST = ["orders", "bills"] as const;
+
 /** Every payload that is not NULL. */
 export const PAYLOAD = "{}";
 
@@ -29,8 +33,14 @@ export interface ModelRow {
   readonly id: MessageId;
   /** Its place in the order of `sequence`. */
   readonly position: number;
+  /** Its place in the order of its key: a delivery has that of its message. */
+  readonly place: number;
   readonly key: string | null;
   readonly topic: string | null;
+  /** Its destination; null without a topic, and for a message of a list. */
+  readonly destination: string | null;
+  /** Of a delivery. */
+  readonly messageId: MessageId | null;
   readonly oddity: Oddity | null;
   state: OutboxState;
   attempt: number;
@@ -42,14 +52,24 @@ export interface ModelRow {
   /** What its columns `created_at` and `updated_at` say, by a clock that may be set back. */
   readonly createdAt: number;
   updatedAt: number;
-  /** Where a claim by destination has sent it; null after a claim of all rows as one queue. */
+  /** The label that a claim by destination gave it; null before. */
   label: string | null;
+  /** Of a message that has been expanded. */
+  isExpanded: boolean;
   token: ClaimToken | null;
   claimedAt: number;
   leaseEndsAt: number | null;
   lastError: string | null;
   /** When it was sent or died, in steps of the model. */
   finishedAtStep: number;
+}
+
+/** The deliveries of a message. */
+export interface ModelDelivery {
+  readonly id: MessageId;
+  readonly destination: string;
+  readonly isDead: boolean;
+  readonly reason: string | null;
 }
 
 /** What one replica knows. */
@@ -77,7 +97,7 @@ export class OutboxModel {
   readonly replicas: readonly ModelReplica[];
   scope: ModelScope | undefined;
   readonly #byId = new Map<MessageId, ModelRow>();
-  /** In the order of `sequence` too: most questions are about the rows of one key. */
+  /** In the order of their places: most questions are about the rows of one key. */
   readonly #ofKey = new Map<string, ModelRow[]>();
   #nextPosition = 0;
 
@@ -119,6 +139,10 @@ export class OutboxModel {
     return this.#nextPosition;
   }
 
+  has(id: MessageId): boolean {
+    return this.#byId.has(id);
+  }
+
   insert(
     id: MessageId,
     key: string | null,
@@ -129,11 +153,15 @@ export class OutboxModel {
       position = this.reserve(),
     }: { readonly oddity?: Oddity | null; readonly topic?: string | null; readonly position?: number } = {},
   ): void {
+    const itsTopic = oddity === "topic NULL" ? null : topic;
     this.#add({
       id,
       position,
+      place: position,
       key,
-      topic: oddity === "topic NULL" ? null : topic,
+      topic: itsTopic,
+      destination: itsTopic === LIST_TOPIC ? null : itsTopic,
+      messageId: null,
       oddity,
       state: "pending",
       attempt: 0,
@@ -143,6 +171,7 @@ export class OutboxModel {
       createdAt: CREATED_AT[oddity ?? ""] ?? this.now,
       updatedAt: oddity === "updated_at NULL" ? Number.NEGATIVE_INFINITY : this.now,
       label: null,
+      isExpanded: false,
       token: null,
       claimedAt: 0,
       leaseEndsAt: null,
@@ -151,12 +180,50 @@ export class OutboxModel {
     });
   }
 
+  /** Messages that wait to be expanded. */
+  unexpanded(): readonly ModelRow[] {
+    return this.rows.filter((row) => row.topic === LIST_TOPIC && row.messageId === null && row.state === "pending");
+  }
+
+  expand(message: ModelRow): void {
+    Object.assign(message, { state: "sent", isExpanded: true, updatedAt: this.now, finishedAtStep: this.step });
+  }
+
+  /** Every pending row but a message of a list has a label, as if each claim had looked at all. */
+  labelAll(): void {
+    for (const row of this.rows) if (row.state === "pending") row.label = row.destination;
+  }
+
+  /** A delivery of a message. After a failure as a row of another route it is tried at once. */
+  deliver(message: ModelRow, { id, destination, isDead, reason }: ModelDelivery): void {
+    const { place, key, topic, createdAt, attempt, dueAt, wasDueAtInsert } = message;
+    const hasFailed = attempt > 0;
+    this.#add({
+      ...{ id, position: this.reserve(), place, key, topic, destination, messageId: message.id, oddity: null },
+      ...{ state: isDead ? "dead" : "pending", attempt: 0, lastError: reason, createdAt, updatedAt: this.now },
+      ...{ dueAt: hasFailed ? createdAt : dueAt, wasDueAtInsert: hasFailed || wasDueAtInsert, wasClaimed: false },
+      ...{ label: destination, isExpanded: false, token: null, claimedAt: 0, leaseEndsAt: null },
+      finishedAtStep: isDead ? this.step : 0,
+    });
+  }
+
   isDue(row: ModelRow): boolean {
     return row.state === "pending" && (row.dueAt <= this.now || this.#isFresh(row));
   }
 
-  isParkedOrBehind(row: ModelRow): boolean {
-    return isParked(row) || this.#earlierOfKey(row, isParked) !== undefined;
+  /** @param mayBe whether a parked row without a label is in front of deliveries to other destinations */
+  isParkedOrBehind(row: ModelRow, mayBe = false): boolean {
+    const mayStop = (one: ModelRow) => mayBe && isParked(one) && one.label === null && row.messageId !== null;
+    const isBehind = (one: ModelRow) =>
+      mayStop(one) || (one.state === "pending" && precedes(one, row) && this.isParkedOrBehind(one, mayBe));
+    return isParked(row) || this.#earlierOfKey(row, isBehind) !== undefined;
+  }
+
+  /** Whether a row that a receipt stores with this key would be free. */
+  isFree(key: string | null, destination: string, isDelivery: boolean, heldTokens: readonly ClaimToken[]): boolean {
+    if (key === null) return true;
+    const row = { key, destination, messageId: isDelivery ? ("new" as MessageId) : null };
+    return !(this.#ofKey.get(key) ?? []).some((one) => this.#waits(row, one, heldTokens, false));
   }
 
   /**
@@ -173,6 +240,25 @@ export class OutboxModel {
     return row.state === "pending" && (row.attempt > 0 || row.wasClaimed || row.dueAt <= latest);
   }
 
+  /**
+   * Whether a row waits for an earlier one of its key. Rows of another lane stop it under any claim, if they go to its
+   * destination or nobody has said where.
+   */
+  #waits(
+    row: Pick<ModelRow, "destination" | "messageId">,
+    one: ModelRow,
+    heldTokens: readonly ClaimToken[],
+    isOneQueue: boolean,
+  ): boolean {
+    if (isSameLane(row, one)) return this.holdsBack(one, heldTokens, isOneQueue ? undefined : row.destination);
+    if (row.messageId !== null && one.messageId !== null) return false;
+    const isThere =
+      row.messageId !== null
+        ? one.label === null || one.label === row.destination
+        : isOneQueue || one.destination === row.destination;
+    return isThere && this.holdsBack(one, []);
+  }
+
   /** What a claim finds that looks at every row. */
   claimable({ limit, maxBytes, heldTokens, queues }: ClaimRequest) {
     const left = new Map(queues?.room);
@@ -180,22 +266,22 @@ export class OutboxModel {
       if (!this.isDue(row)) return false;
       if (queues === undefined) return true;
       if (!isAsked(queues, row) || this.#isPassed(row, queues, heldTokens)) return false;
-      if (row.topic === null) return true;
-      const room = left.get(row.topic) ?? 0;
-      left.set(row.topic, room - 1);
+      if (row.destination === null) return true;
+      const room = left.get(row.destination) ?? 0;
+      left.set(row.destination, room - 1);
       return room > 0;
     };
     const candidates = this.rows.filter(isCandidate).slice(0, limit);
     const taken = new Set(candidates);
     const free = candidates.filter((row) => {
-      const destination = queues === undefined ? undefined : row.topic;
-      const isInTheWay = (one: ModelRow) => !taken.has(one) && this.holdsBack(one, heldTokens, destination);
+      const isLeft = (one: ModelRow) => !taken.has(one) || !isSameLane(row, one);
+      const isInTheWay = (one: ModelRow) => isLeft(one) && this.#waits(row, one, heldTokens, queues === undefined);
       return this.#earlierOfKey(row, isInTheWay) === undefined;
     });
     // A row of one destination that waits holds back those of others.
     const isFree = (row: ModelRow) =>
-      this.#earlierOfKey(row, (one) => taken.has(one) && !free.includes(one)) === undefined;
-    const claimed = free.filter(isFree);
+      this.#earlierOfKey(row, (one) => taken.has(one) && isSameLane(row, one) && !free.includes(one)) === undefined;
+    const claimed = free.filter(isFree).toSorted((a, b) => a.place - b.place || a.position - b.position);
     const bytesBefore = (n: number) => PAYLOAD.length * claimed.slice(0, n).filter(hasPayload).length;
     const isFull = candidates.length >= limit;
     const isUnread = ([, room]: readonly [string, number]) => claimed.length > 0 && (isFull || room <= 0);
@@ -210,8 +296,14 @@ export class OutboxModel {
 
   /** A claim by destination passes keys whose first row goes elsewhere, is in other hands or waits for its retry. */
   #isPassed(row: ModelRow, queues: ClaimQueues, heldTokens: readonly ClaimToken[]): boolean {
-    const first = this.#earlierOfKey(row, (one) => this.holdsBack(one, heldTokens, row.topic)) ?? row;
-    return first.state === "processing" || !isAsked(queues, first) || (first.attempt > 0 && !this.isDue(first));
+    const waits = (one: ModelRow) => this.#waits(row, one, heldTokens, false);
+    if (this.#earlierOfKey(row, (one) => !isSameLane(row, one) && waits(one)) !== undefined) return true;
+    const first = this.#earlierOfKey(row, (one) => isSameLane(row, one) && waits(one));
+    if (first === undefined) {
+      return row.state === "processing" || !isAsked(queues, row) || (row.attempt > 0 && !this.isDue(row));
+    }
+    // A late delivery is found later.
+    return first.position > row.position || this.#isPassed(first, queues, heldTokens);
   }
 
   /**
@@ -224,13 +316,13 @@ export class OutboxModel {
     ids: readonly MessageId[],
     { heldTokens, queues }: Pick<ClaimRequest, "heldTokens" | "queues">,
   ): ReadonlyMap<MessageId, string> {
-    const claimed = ids.map((id) => this.row(id));
-    const faults = new Map<MessageId, string>();
+    const faults = new Map(ids.filter((id) => !this.has(id)).map((id) => [id, `${id} is not there`]));
+    const claimed = ids.filter((id) => this.has(id)).map((id) => this.row(id));
     for (const row of claimed) {
+      const isBefore = (one: ModelRow) => isSameLane(row, one) && claimed.slice(0, claimed.indexOf(row)).includes(one);
       const overtaken = this.#earlierOfKey(
         row,
-        (one) =>
-          this.holdsBack(one, heldTokens, queues && row.topic) && !claimed.slice(0, claimed.indexOf(row)).includes(one),
+        (one) => precedes(one, row) && this.#waits(row, one, heldTokens, queues === undefined) && !isBefore(one),
       );
       if (!this.isDue(row)) faults.set(row.id, `row ${row.position} is ${row.state}, due at ${row.dueAt}`);
       else if (queues && !isAsked(queues, row)) faults.set(row.id, `row ${row.position} goes elsewhere`);
@@ -248,7 +340,7 @@ export class OutboxModel {
   ): void {
     for (const id of ids) {
       const row = this.row(id);
-      if (isByDestination) row.label = row.topic;
+      if (isByDestination) row.label = row.destination;
       row.state = "processing";
       row.wasClaimed = true;
       row.token = token;
@@ -300,7 +392,11 @@ export class OutboxModel {
   /** Behind a clock that was set back, what had finished before is not in the scope of a replay. */
   finished({ step, now }: ModelScope): readonly ModelRow[] {
     return this.rows.filter(
-      (row) => (row.state === "sent" || row.state === "dead") && row.finishedAtStep <= step && row.updatedAt <= now,
+      (row) =>
+        (row.state === "sent" || row.state === "dead") &&
+        !row.isExpanded &&
+        row.finishedAtStep <= step &&
+        row.updatedAt <= now,
     );
   }
 
@@ -334,14 +430,14 @@ export class OutboxModel {
     if (row.key === null) return;
     const ofKey = this.#ofKey.get(row.key);
     if (ofKey === undefined) this.#ofKey.set(row.key, [row]);
-    else insertInOrder(ofKey, row);
+    else ofKey.splice(ofKey.findLastIndex(({ place }) => place <= row.place) + 1, 0, row);
   }
 
   /** The first row of its key that is earlier and answers to a description. */
-  #earlierOfKey({ key, position }: ModelRow, isMeant: (row: ModelRow) => boolean): ModelRow | undefined {
+  #earlierOfKey({ key, place }: ModelRow, isMeant: (row: ModelRow) => boolean): ModelRow | undefined {
     const ofKey = key === null ? [] : (this.#ofKey.get(key) ?? []);
-    const found = ofKey.find((one) => one.position >= position || isMeant(one));
-    return found === undefined || found.position >= position ? undefined : found;
+    const found = ofKey.find((one) => one.place >= place || isMeant(one));
+    return found === undefined || found.place >= place ? undefined : found;
   }
 
   #close(settlement: Outcome): void {
@@ -382,7 +478,7 @@ const CREATED_AT: Readonly<Record<string, number>> = {
   "created_at infinity": Number.POSITIVE_INFINITY,
 };
 
-const isParked = ({ state, dueAt }: ModelRow): boolean => state === "pending" && dueAt === PARKED;
+export const isParked = ({ state, dueAt }: ModelRow): boolean => state === "pending" && dueAt === PARKED;
 
 const hasPayload = ({ oddity }: ModelRow): boolean => oddity !== "payload NULL";
 
@@ -391,7 +487,26 @@ function insertInOrder(rows: ModelRow[], row: ModelRow): void {
   rows.splice(behind, 0, row);
 }
 
-/** Topics are called as the destinations to which they go; a row without one is always claimed. */
-function isAsked({ room, exceptIds = [] }: ClaimQueues, { id, topic }: ModelRow): boolean {
-  return !exceptIds.includes(id) && (topic === null || room.has(topic));
+/** Topics are called as the destinations to which they go; a row without one is always claimed, a message of a list never. */
+function isAsked({ room, exceptIds = [] }: ClaimQueues, { id, topic, destination }: ModelRow): boolean {
+  return !exceptIds.includes(id) && (destination === null ? topic === null : room.has(destination));
+}
+
+/** The deliveries of a key to one destination are a lane, and so are its rows that are none. */
+function isSameLane(
+  one: Pick<ModelRow, "destination" | "messageId">,
+  other: Pick<ModelRow, "destination" | "messageId">,
+): boolean {
+  if (one.messageId === null || other.messageId === null) return one.messageId === other.messageId;
+  return one.destination === other.destination;
+}
+
+/**
+ * The order that receivers see: whether a row comes before another one of its key. Rows that are no deliveries come in their
+ * order wherever they go; a message that is not expanded may go anywhere.
+ */
+export function precedes(one: ModelRow, other: ModelRow): boolean {
+  if (one.key === null || one.key !== other.key || one.place >= other.place) return false;
+  if (one.messageId === null && (other.messageId === null || one.topic === LIST_TOPIC)) return true;
+  return one.destination === other.destination;
 }

@@ -6,14 +6,14 @@ import {
   type OutboxState,
   PARKED_UNTIL,
 } from "../../../src/model/rows.ts";
-import type { ClaimRequest, Store } from "../../../src/ports/store.ts";
-import { inboxRow, relayRequest } from "../../conformance/store/harness.ts";
+import type { ClaimRequest, Store, TopicRouting } from "../../../src/ports/store.ts";
+import { inboxRow, ROUTING, relayRequest } from "../../conformance/store/harness.ts";
 import { createDatabase, TEST_APPLICATION_NAME } from "../../support/databases.ts";
 import { eventually } from "../../support/eventually.ts";
 import { assertNoConnections } from "../../support/leaks.ts";
 import { DEFAULT_NAMES, postgresStore } from "../../support/postgresHarness.ts";
 import { ManualClock } from "../../support/recorders.ts";
-import { type Oddity, PAYLOAD } from "./model.ts";
+import { LIST, LIST_TOPIC, type Oddity, PAYLOAD } from "./model.ts";
 
 /** All times of the model are whole multiples of this. */
 export const TIME_UNIT_MS = 50_000;
@@ -27,6 +27,9 @@ export interface RowSeen {
   readonly dueIn: number | null;
   readonly leaseEndsIn: number | null;
   readonly lastError: string | null;
+  /** Its destination, if it has one. */
+  readonly destination: string | null;
+  readonly isExpanded: boolean;
 }
 
 export interface NewRow {
@@ -36,14 +39,19 @@ export interface NewRow {
   readonly oddity: Oddity | null;
 }
 
+export interface ReceivedRow {
+  readonly key: string | null;
+  readonly topic: string;
+}
+
 /** Several replicas of the service on one database. */
 export interface System extends AsyncDisposable {
   readonly replicas: readonly { readonly store: Store; readonly clock: ManualClock }[];
   insert(rows: readonly NewRow[]): Promise<readonly MessageId[]>;
-  /** A replica receives rows of these keys, relays them and claims what it may. @returns the rows, and those claimed */
+  /** A replica receives rows, relays them and claims what it may. @returns the rows, and those claimed */
   receive(
     replica: number,
-    keys: readonly (string | null)[],
+    received: readonly ReceivedRow[],
     request: ClaimRequest,
   ): Promise<{ readonly ids: readonly MessageId[]; readonly claimed: readonly ClaimedRow[] }>;
   /** In the order of `sequence`. */
@@ -86,6 +94,7 @@ export async function openSystem(replicaCount: number): Promise<System> {
   });
   await replicas[0]?.store.schema.migrate();
   for (const column of NULLABLE) await database.query(`ALTER TABLE outbox ALTER COLUMN ${column} DROP NOT NULL`);
+  await database.query("ALTER TABLE outbox DROP CONSTRAINT outbox_payload_check");
   await database.query(REFUSE_SENT);
   await database.query(`
     CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -134,9 +143,9 @@ export async function openSystem(replicaCount: number): Promise<System> {
       );
       return inserted.map((row) => row.id);
     },
-    async receive(replica, keys, request) {
+    async receive(replica, received, request) {
       const store = replicas[replica]?.store;
-      const rows = keys.map((aggregateId) => inboxRow({ aggregateId, payload: PAYLOAD }));
+      const rows = received.map(({ key, topic }) => inboxRow({ aggregateId: key, eventType: topic, payload: PAYLOAD }));
       await store?.inbox.relay(RELAY);
       const stored = await store?.inbox.insertRelayed?.(rows, RELAY, request);
       return { ids: rows.map(({ id }) => id), claimed: stored?.claimed ?? [] };
@@ -193,7 +202,8 @@ export async function openSystem(replicaCount: number): Promise<System> {
       database.query<RowSeen & Record<string, unknown>>(
         `SELECT id, state, coalesce(attempt, 0) AS attempt, claim_token AS token, last_error AS "lastError",
            ceil(extract(epoch FROM nullif(scheduled_at, $2) - now()) * 1000 / $1)::int AS "dueIn",
-           ceil(extract(epoch FROM lease_expires_at - now()) * 1000 / $1)::int AS "leaseEndsIn"
+           ceil(extract(epoch FROM lease_expires_at - now()) * 1000 / $1)::int AS "leaseEndsIn",
+           destination, expanded_to IS NOT NULL AS "isExpanded"
          FROM outbox ORDER BY sequence`,
         [TIME_UNIT_MS, PARKED_UNTIL],
       ),
@@ -228,8 +238,13 @@ export async function openSystem(replicaCount: number): Promise<System> {
   };
 }
 
-/** All rows go to one topic. */
-const RELAY = relayRequest({ topics: { orders: ["orders"] } });
+export const LIST_ROUTING: TopicRouting = {
+  ...ROUTING,
+  listOf: (topic) => (topic === LIST_TOPIC ? LIST : undefined),
+};
+
+/** Event types are topics. */
+const RELAY = relayRequest({ topics: { orders: ["", ""] }, routing: LIST_ROUTING, mayExpand: () => true });
 
 /** What an owner's table may allow. */
 const NULLABLE = [

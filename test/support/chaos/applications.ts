@@ -6,7 +6,7 @@ import { seeded } from "../random.ts";
 import type { Backlog } from "./backlog.ts";
 import { between } from "./draw.ts";
 import type { FaultName } from "./selection.ts";
-import { type Way, wayOf } from "./senders.ts";
+import { typeOf, type Way, wayOf } from "./senders.ts";
 
 /**
  * What the applications' transactions lock, besides the outbox, and an owner's check that takes as long over an insert as the row asks for: with a trigger
@@ -208,7 +208,7 @@ class ApplicationKey {
     };
     const payload = JSON.stringify({ id: message, key: this.#key });
     return [
-      `orders.${wayOf(this.#key, this.#options.ways)}`,
+      `orders.${typeOf(message, wayOf(this.#key, this.#options.ways))}`,
       this.#key,
       randomUUID(),
       payload,

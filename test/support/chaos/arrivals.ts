@@ -5,6 +5,7 @@ import type { History } from "../history.ts";
 import { seeded } from "../random.ts";
 import type { Receiver } from "../receiver.ts";
 import type { ConfigTree } from "../service.ts";
+import { messageAt } from "./lists.ts";
 import { POISON_PREFIX, UNWANTED } from "./poison.ts";
 
 /** The header in which each process says its name to whom it delivers. */
@@ -21,7 +22,7 @@ const SLOW_ANSWER_MS = 400;
 /** Makes an HTTP receiver write down what it takes. */
 export function recordRequests(receiver: Receiver, history: History, seed: number, outage: { isOn: boolean }): void {
   const random = seeded(seed);
-  receiver.answer = ({ body, headers }, response) => {
+  receiver.answer = ({ body, headers, url }, response) => {
     // Half an hour of requests would not fit into the memory.
     receiver.requests.length = 0;
     const id = idOf(body);
@@ -35,7 +36,7 @@ export function recordRequests(receiver: Receiver, history: History, seed: numbe
       return;
     }
     const answered = drawn >= REFUSED + UNANSWERED;
-    history.received(id, String(headers[REPLICA_HEADER]), { answered });
+    history.received(messageAt(id, url), String(headers[REPLICA_HEADER]), { answered });
     if (!answered) response.socket?.destroy();
     else
       setTimeout(() => response.writeHead(200).end(), random() < SLOW ? SLOW_ANSWER_MS : random() * SLOWEST_ANSWER_MS);

@@ -7,6 +7,7 @@ import { REPLICA_HEADER } from "./arrivals.ts";
 import { Database } from "./database.ts";
 import { HOSTILE_SOURCE, HOSTILE_TOPIC, HOSTILE_TRANSFORM, ORDINARY_TRANSFORM } from "./hostileTransforms.ts";
 import { JOURNAL_SCHEMA } from "./journal.ts";
+import { LIST_ROUTES } from "./lists.ts";
 import { PARKING_TOPIC, UNWANTED_TOPIC } from "./operator.ts";
 import { ROLES, type Role } from "./plan.ts";
 import { POISON_SCHEMA } from "./poison.ts";
@@ -56,7 +57,7 @@ export interface FleetOptions {
   readonly services: Services;
   readonly timeline: Timeline;
   readonly broker: Fleet["broker"];
-  /** Entries of `destinations`: `http`, `stream` where there is a broker, and `parking` where rows are parked. */
+  /** Entries of `destinations`: `http`, those of lists, `stream` where there is a broker, and `parking` where rows are parked. */
   readonly destinations: Readonly<Record<string, ConfigTree>>;
   readonly outage: Outage;
   /** How many of each role. */
@@ -90,6 +91,7 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
     ),
     routes: [
       ...Object.keys(destinations).map((each) => ({ topicPattern: `orders.${each}`, destination: each })),
+      ...LIST_ROUTES,
       { topicPattern: PARKING_TOPIC, transform: ORDINARY_TRANSFORM, ...transformedGoes },
       ...("parking" in destinations ? [{ topicPattern: UNWANTED_TOPIC, ...transformedGoes }] : []),
       { topicPattern: HOSTILE_TOPIC, destination: "http", transform: HOSTILE_TRANSFORM },

@@ -1,10 +1,15 @@
 import { PARKED_UNTIL } from "../../../src/model/rows.ts";
+import { LANE_SCHEMA } from "./lists.ts";
 
 /**
  * The journal of the outbox: a trigger writes every change of a row's state into a table of the same database, in the same transaction, with
  * the name of the process that made it and the time by the machine's clock (`true_time()`). So what the replicas did to the rows is known from the database itself, whatever they say.
  */
 export const JOURNAL_SCHEMA = `
+${LANE_SCHEMA}
+CREATE FUNCTION message_of(headers jsonb, place bigint) RETURNS text LANGUAGE sql STABLE AS $$
+  SELECT (CASE WHEN place IS NULL THEN headers ELSE (SELECT m.headers FROM outbox m WHERE m.sequence = place AND m.state IN ('sent', 'dead')) END)->>'x-idempotency-key'
+$$;
 CREATE TABLE row_journal (
   n bigint GENERATED ALWAYS AS IDENTITY,
   at timestamptz NOT NULL DEFAULT true_time(),
@@ -24,15 +29,17 @@ CREATE TABLE row_journal (
 CREATE FUNCTION note_outbox_insert() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO row_journal (sequence, key, message, row_id, state, attempt, claim)
-  SELECT sequence, key, headers->>'x-idempotency-key', id, state, attempt, claim_token FROM inserted ORDER BY sequence;
+  SELECT coalesce(message_sequence, sequence), key || l.lane, message_of(headers, message_sequence) || l.lane, id, state, attempt, claim_token
+  FROM inserted, lane(topic, message_sequence, destination) l(lane) ORDER BY sequence;
   RETURN NULL;
 END $$;
 CREATE FUNCTION note_outbox_update() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO row_journal (sequence, key, message, row_id, was, was_attempt, lease_left_ms, state, attempt, was_parked, claim)
-  VALUES (NEW.sequence, NEW.key, NEW.headers->>'x-idempotency-key', NEW.id, OLD.state, OLD.attempt,
-    extract(epoch FROM OLD.lease_expires_at - now()) * 1000, NEW.state, NEW.attempt,
-    OLD.state = 'pending' AND OLD.attempt > 0 AND OLD.scheduled_at = '${PARKED_UNTIL}', NEW.claim_token);
+  SELECT coalesce(NEW.message_sequence, NEW.sequence), NEW.key || l.lane, message_of(NEW.headers, NEW.message_sequence) || l.lane,
+    NEW.id, OLD.state, OLD.attempt, extract(epoch FROM OLD.lease_expires_at - now()) * 1000, NEW.state, NEW.attempt,
+    OLD.state = 'pending' AND OLD.attempt > 0 AND OLD.scheduled_at = '${PARKED_UNTIL}', NEW.claim_token
+  FROM lane(NEW.topic, NEW.message_sequence, NEW.destination) l(lane);
   RETURN NULL;
 END $$;
 -- For each statement: with a trigger for each row receipts would leave their rows to the relay.
@@ -53,6 +60,7 @@ export interface JournalEntry {
   readonly at: number;
   /** The process that made the change. */
   readonly replica: string;
+  /** Of a delivery, that of its message. */
   readonly sequence: number;
   /** Id of the message and of the row. */
   readonly message: string | null;
@@ -74,20 +82,21 @@ type Query = <Row extends object>(sql: string, params?: readonly unknown[]) => P
 const ENTRY = `extract(epoch FROM at)::float * 1000 AS at, replica, sequence::int AS sequence, message, row_id AS "rowId", was,
   was_attempt AS "wasAttempt", lease_left_ms AS "leaseLeftMs", state, attempt, was_parked AS "wasParked", claim`;
 
+/** Keys of messages: not those of poison, nor message rows, which are expanded and not delivered. */
+const OF_MESSAGES = "key ~ '^(key|app)-' AND key NOT LIKE '%>'";
+
 /** Gives what the journal says of the messages' keys since a time, in ms since the epoch. */
 export function journalSince(query: Query, at: number): Promise<JournalEntry[]> {
   return query(
-    `SELECT ${ENTRY} FROM row_journal WHERE at > to_timestamp($1::float / 1000) AND key ~ '^(key|app)-' ORDER BY n`,
+    `SELECT ${ENTRY} FROM row_journal WHERE at > to_timestamp($1::float / 1000) AND ${OF_MESSAGES} ORDER BY n`,
     [at],
   );
 }
 
-/** Gives the journal of one key of the messages after another, each in the order in which the changes were made. */
+/** Gives the journal of one key of the messages after another, of keys with lists at each destination, each in the order in which the changes were made. */
 export async function* journalByKey(query: Query): AsyncGenerator<{ key: string; entries: readonly JournalEntry[] }> {
   await query("CREATE INDEX IF NOT EXISTS row_journal_key_idx ON row_journal (key, n)");
-  const keys = await query<{ key: string }>(
-    "SELECT DISTINCT key FROM row_journal WHERE key ~ '^(key|app)-' ORDER BY key",
-  );
+  const keys = await query<{ key: string }>(`SELECT DISTINCT key FROM row_journal WHERE ${OF_MESSAGES} ORDER BY key`);
   for (const { key } of keys) {
     const entries = await query<JournalEntry>(`SELECT ${ENTRY} FROM row_journal WHERE key = $1 ORDER BY n`, [key]);
     yield { key, entries };

@@ -1,7 +1,7 @@
 import { randomInt } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { eventually } from "../eventually.ts";
-import { History } from "../history.ts";
+import type { History } from "../history.ts";
 import type { Services } from "../service.ts";
 import { within } from "../within.ts";
 import { runApplications } from "./applications.ts";
@@ -11,6 +11,7 @@ import { check } from "./checker.ts";
 import { Faults } from "./faults.ts";
 import { CONCURRENCY, type Fleet, LEASE_MS, SOURCE, startBroker, startFleet, TRANSFORMED_SOURCE } from "./fleet.ts";
 import { journalByKey } from "./journal.ts";
+import { LIST_DESTINATIONS, ListHistory } from "./lists.ts";
 import { MemoryWatch } from "./memory.ts";
 import { decideOnParked, PARKS_REFUSED } from "./operator.ts";
 import { MOMENTARY, type PlannedFault, planEachOnce, planFaults } from "./plan.ts";
@@ -112,16 +113,19 @@ async function run(
   { seed, durationMs, eachOnce, perRole, selected }: RunOptions,
   timeline: Timeline,
 ): Promise<RunResult> {
-  const history = new History(Date.now);
   const broker = await startBroker(services);
+  const ways: readonly Way[] = ["http", ...(broker === undefined ? [] : ["stream" as const]), "transformed", "list"];
+  const history = new ListHistory(Date.now, (key) => wayOf(key, ways) === "list");
   const receiver = await services.receiver();
   const outage = { isOn: false };
   recordRequests(receiver, history, seed, outage);
   const stream = broker && (await readStream(broker, history));
   if (stream !== undefined) services.defer(() => stream.close());
-  const ways: readonly Way[] = stream === undefined ? ["http", "transformed"] : ["http", "stream", "transformed"];
   const destinations = {
     http: { baseUrl: receiver.url, path: "/hook", circuitBreaker: BREAKER },
+    ...Object.fromEntries(
+      LIST_DESTINATIONS.map((each) => [each, { baseUrl: receiver.url, path: `/${each}`, circuitBreaker: BREAKER }]),
+    ),
     ...(stream === undefined ? {} : { stream: { ...stream.destination, rateLimit: RATE_LIMIT } }),
     ...(selected.has("parked rows")
       ? { parking: { baseUrl: receiver.url, path: "/hook", circuitBreaker: BREAKER, ...PARKS_REFUSED } }

@@ -2,10 +2,11 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { History } from "../history.ts";
 import type { Backlog } from "./backlog.ts";
 import { SOURCE, TRANSFORMED_SOURCE } from "./fleet.ts";
+import { keyOf, listTypeOf } from "./lists.ts";
 import type { Replica } from "./replica.ts";
 
-/** Where the messages of a key go, as the event type of each of them says; `transformed` goes over HTTP, through transforms of source and route. */
-export type Way = "http" | "stream" | "transformed";
+/** Where the messages of a key go, as the event type of each of them says; `transformed` goes over HTTP, through transforms of source and route; `list` to several destinations over HTTP. */
+export type Way = "http" | "stream" | "transformed" | "list";
 
 export interface SendersOptions {
   readonly history: History;
@@ -35,9 +36,15 @@ export function isPosted(id: string): boolean {
   return id.startsWith("m-");
 }
 
-/** The way of a key's messages. */
-export function wayOf(key: string, ways: readonly Way[]): Way {
+/** The way of a key's messages. @param lane a key, or what it is at a destination of a list */
+export function wayOf(lane: string, ways: readonly Way[]): Way {
+  const key = keyOf(lane);
   return ways[Number(key.slice(key.lastIndexOf("-") + 1)) % ways.length] ?? "http";
+}
+
+/** The event type of a message. */
+export function typeOf(id: string, way: Way): string {
+  return way === "list" ? listTypeOf(id) : way;
 }
 
 /**
@@ -58,8 +65,8 @@ export async function sendAtPace(options: SendersOptions): Promise<void> {
 async function sendKey(options: SendersOptions, keyNumber: number, intervalMs: number): Promise<void> {
   const { history, backlog, durationMs, ways, signal } = options;
   const key = `key-${keyNumber}`;
-  const type = wayOf(key, ways);
-  const source = type === "transformed" ? TRANSFORMED_SOURCE : SOURCE;
+  const way = wayOf(key, ways);
+  const source = way === "transformed" ? TRANSFORMED_SOURCE : SOURCE;
   const end = performance.now() + durationMs;
   // Not all keys at the same moments.
   let due = performance.now() + (intervalMs * keyNumber) / KEYS;
@@ -69,6 +76,7 @@ async function sendKey(options: SendersOptions, keyNumber: number, intervalMs: n
     // A key that was held up goes on at its pace, and sends nothing afterwards that it missed.
     due = Math.max(due + intervalMs, performance.now());
     const id = `m-${keyNumber}-${n}`;
+    const type = typeOf(id, way);
     history.sent(id, key);
     await sendUntilAcknowledged(options, source, id, JSON.stringify({ id, key, type, n }), keyNumber + n);
     history.acknowledged(id);

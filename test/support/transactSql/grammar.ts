@@ -18,7 +18,7 @@ export interface Batch {
  * @throws Error with line, column and reason of the first fault
  */
 export function parseByGrammar(text: string): Batch {
-  const stream = streamOf(text.replaceAll(COLLATION_IN_JSON, (collation) => " ".repeat(collation.length)));
+  const stream = streamOf(text.replaceAll(UNKNOWN, (words) => " ".repeat(words.length)));
   const parser = new TSqlParser(stream);
   parser.removeErrorListeners();
   parser.addErrorListener(FIRST_FAULT);
@@ -28,8 +28,8 @@ export function parseByGrammar(text: string): Batch {
   return { tree, tokens: counted(stream) };
 }
 
-/** The server takes the collation of a column of `OPENJSON ... WITH` (dotnet/efcore#32147); the grammar does not know it. */
-const COLLATION_IN_JSON = /COLLATE \w+(?= '\$)/g;
+/** The server takes the collation of a column of `OPENJSON ... WITH` (dotnet/efcore#32147), and a constraint for new rows only; the grammar knows neither. */
+const UNKNOWN = /COLLATE \w+(?= '\$)|(?<=ALTER TABLE \w+ )WITH NOCHECK(?= ADD CONSTRAINT)/g;
 
 /** All that counts in a text, as {@link Batch.tokens}, whether or not it is T-SQL. */
 export function tokensOf(text: string): readonly Token[] {

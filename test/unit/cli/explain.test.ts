@@ -38,6 +38,15 @@ routes:
   - { topicPattern: audit.*, destination: audit, onExhausted: park }
   - { topicPattern: alerts.**, destination: alerts }
   - { topicPattern: orders.**, destination: audit }
+  - topicPattern: bills.*
+    destinations:
+      - alerts
+      - name: audit
+        when: amount > 10
+        transform: { expression: $.bill }
+        onExhausted: park
+        maxAttempts: 3
+      - { name: ledger, routingKeyTemplate: "bill-{{ key }}" }
 `;
 
 const FILES = {
@@ -72,7 +81,7 @@ async function explain(args: readonly string[], file = "svc.yml") {
 const lines = (text: string) => text.trimEnd().split("\n");
 
 describe("svc explain topic", () => {
-  test("names the first route that matches, those that it shadows, the transforms in order, and the URL", async () => {
+  test("names the first route that matches, the routes that it shadows, the transforms in order, and the URL", async () => {
     const { stdout, exitCode } = await explain(["orders.created"]);
     expect(lines(stdout)).toEqual([
       "topic        orders.created",
@@ -158,6 +167,27 @@ describe("svc explain topic", () => {
       "rate limit   5 per second, burst 20, for all replicas together",
       "retry        after 1000 ms, each further wait 3 times as long, at most 600000 ms, jitter 0.25  (outbox.retryBaseDelayMs)",
     ]);
+  });
+
+  test("lists every destination of a route, with what its entry says of it", async () => {
+    const { stdout, exitCode } = await explain(["bills.paid", "--key", "c-1"]);
+    const found = lines(stdout);
+    expect(exitCode).toBe(0);
+    expect(found[1]).toBe('route        routes[6] "bills.*" to alerts, audit, ledger');
+    const starts = found.flatMap((line, n) => (line.startsWith("destination ") ? [n] : []));
+    expect(starts.map((n) => found[n])).toEqual([
+      "destination  alerts (nats)",
+      "destination  audit (kafka)",
+      "destination  ledger (rabbitmq)",
+    ]);
+    const [, audit = 0, ledger = 0] = starts;
+    expect(found.slice(audit + 1, ledger).filter((line) => line.includes("routes[6]"))).toEqual([
+      "when         routes[6].destinations[1].when (timeoutMs 100, maxDepth 100, onError Fail)",
+      "attempts     3 where the row's max_attempts is 5, else the row's  (routes[6].destinations[1].maxAttempts)",
+      "exhausted    the row is parked, later ones of its key wait  (routes[6].destinations[1].onExhausted)",
+      "transform    routes[6].destinations[1].transform (timeoutMs 100, maxDepth 100, onError Fail)",
+    ]);
+    expect(found.at(-1)).toBe('routing key  bill-c-1  (routes[6].destinations[2].routingKeyTemplate "bill-{{ key }}")');
   });
 
   test("ends with code 1 when no route matches, and says that the row goes dead", async () => {

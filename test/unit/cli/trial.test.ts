@@ -33,6 +33,10 @@ destinations:
 routes:
   - { topicPattern: a, destination: bare }
   - { topicPattern: b, destination: bare, transform: { expression: e-route, maxDepth: 9 } }
+  - topicPattern: c
+    destinations:
+      - bare
+      - { name: a.b, transform: { expression: e-entry }, when: { expression: e-when, timeoutMs: 3, onError: Dead } }
 `);
 
 const ofConfigured = (keyPath: string, input: Partial<TrialInput> = {}) =>
@@ -92,11 +96,25 @@ describe("the trial of a configured transform", () => {
   test.each([
     ["routes[1]", { expression: "e-route", timeoutMs: 100, maxDepth: 9 }, "Fail"],
     ["routes[1].transform", { expression: "e-route" }, "Fail"],
+    ["routes[2].destinations[1]", { expression: "e-entry" }, "Fail"],
     ["destinations.a.b", { expression: "e-destination", timeoutMs: 5, maxDepth: 100 }, "Dead"],
   ])("%s has its limits, and the variables of its stage", async (keyPath, limits, onError) => {
     const trial = await ofConfigured(keyPath, { topic: "t", attempt: 2 });
     expect(trial).toMatchObject({ evaluation: limits, onError });
     expect(trial.evaluation.bindings).toEqual({ ...WITHOUT_OPTIONS, topic: "t", attempt: 2 });
+  });
+
+  test("of a condition is true or false, and sees the key and the headers of the row", async () => {
+    const header = [["X-Tenant", "blue"]] as const;
+    const trial = await ofConfigured("routes[2].destinations[1].when", { topic: "t", header });
+    expect(trial).toMatchObject({ onError: "Dead", isCondition: true });
+    expect(trial.evaluation).toMatchObject({ expression: "(e-when) ? true : false", timeoutMs: 3, maxDepth: 100 });
+    expect(trial.evaluation.bindings).toEqual({
+      ...WITHOUT_OPTIONS,
+      topic: "t",
+      key: null,
+      headers: { "X-Tenant": "blue" },
+    });
   });
 
   test("takes a time from the command line in place of its own", async () => {

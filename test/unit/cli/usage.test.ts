@@ -58,6 +58,8 @@ describe.each<[string, AddCommands, [string[], RegExp][]]>([
       [["--source", "events"], /"source" needs "inbox"/],
       [["--inbox", "--source", "events", "--topic", "a"], /"topics" does not go with "inbox"/],
       [["--inbox", "--source", "events", "--per-second", "5"], /"perSecond" does not go with "inbox"/],
+      [["--add", "audit"], /A replay needs at least one filter\./],
+      [["--topic", "a", "--add", "audit", "--to", "billing"], /"toDestination" does not go with "add"/],
       [["--state", "pending"], /"sent" or "dead" is expected/],
       [["--id", "17"], /--id <uuid>' argument '17' is invalid. A UUID such as/],
       [["--created-after", "2026-01-05"], /--created-after.*An ISO-8601 instant with Z/],

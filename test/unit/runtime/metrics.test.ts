@@ -32,6 +32,9 @@ function touchEverything(metrics: Metrics): void {
   metrics.outboxPublishDuration("http", 0.2);
   metrics.outboxDestinationMessage("orders", "dead");
   metrics.outboxParked("orders");
+  metrics.messagesExpanded(3);
+  metrics.deliverySkipped("orders");
+  metrics.partlyDeadMessages(2);
   metrics.outboxQueueDepth("orders", 3);
   metrics.deliveryLatency(1.5);
   metrics.httpPublishResponse("5xx");
@@ -88,6 +91,9 @@ describe("the metrics", () => {
       'svc_outbox_publish_duration_seconds_count{destination_type="http"}': 1,
       'svc_outbox_destination_messages_total{destination="orders",outcome="dead"}': 1,
       'svc_outbox_parked_total{destination="orders"}': 1,
+      svc_outbox_messages_expanded_total: 3,
+      'svc_outbox_deliveries_skipped_total{destination="orders"}': 1,
+      svc_outbox_partly_dead_messages: 2,
       'svc_outbox_queue_depth{destination="orders"}': 3,
       svc_delivery_latency_seconds_sum: 1.5,
       'svc_http_publish_responses_total{status_class="5xx"}': 1,

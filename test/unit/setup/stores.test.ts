@@ -1,14 +1,19 @@
 import { describe, expect, jest, test } from "@jest/globals";
 import type { Config } from "../../../src/config/types.ts";
 import { ConfigError, StoreError } from "../../../src/model/errors.ts";
-import type { CheckedTables, Store } from "../../../src/ports/store.ts";
+import type { CheckedTables, SchemaNeeds, Store } from "../../../src/ports/store.ts";
 import { prepareStore } from "../../../src/setup/stores.ts";
 import { silentLog } from "../../support/recorders.ts";
 
 const UNAVAILABLE = new StoreError("unavailable", "migrate: the connection broke");
 
 /** Starts against a store whose migrations fail with these errors, one after another, and then pass. */
-function preparing(failures: readonly Error[], startupTimeoutMs = 10_000, part?: Parameters<typeof prepareStore>[5]) {
+function preparing(
+  failures: readonly Error[],
+  startupTimeoutMs = 10_000,
+  part?: Parameters<typeof prepareStore>[5],
+  routes: readonly object[] = [],
+) {
   const left = [...failures];
   const waitUntilReady = jest.fn(async (_timeoutMs: number) => {});
   const migrate = jest.fn(async () => {
@@ -16,7 +21,7 @@ function preparing(failures: readonly Error[], startupTimeoutMs = 10_000, part?:
     if (failure !== undefined) throw failure;
     return [];
   });
-  const checkColumns = jest.fn(async (_tables: CheckedTables) => {});
+  const checkColumns = jest.fn(async (_tables: CheckedTables, _needs: SchemaNeeds) => {});
   const store = {
     waitUntilReady,
     schema: { migrate, checkColumns, cell: async () => undefined },
@@ -27,6 +32,7 @@ function preparing(failures: readonly Error[], startupTimeoutMs = 10_000, part?:
     outbox: { history: "off" },
     sources: {},
     destinations: {},
+    routes: [{ topicPattern: "a", destination: "d" }, ...routes],
   } as unknown as Config;
   const stopping = new AbortController();
   const prepared = prepareStore(store, config, new Set(["poller"]), silentLog, stopping.signal, part);
@@ -50,6 +56,15 @@ describe("the start", () => {
     const { prepared, checkColumns } = preparing([], undefined, { holds });
     await prepared;
     expect(checkColumns.mock.calls[0]?.[0]).toEqual(tables);
+  });
+
+  test.each([
+    [false, []],
+    [true, [{ topicPattern: "b", destinations: [{ name: "d" }] }]],
+  ])("needs the columns of deliveries if a route has a list: %s", async (lists, routes) => {
+    const { prepared, checkColumns } = preparing([], undefined, undefined, routes);
+    await prepared;
+    expect(checkColumns.mock.calls[0]?.[1]).toMatchObject({ lists });
   });
 
   test("does not go on past its time", async () => {

@@ -177,7 +177,7 @@ function sharedHeaders(members: readonly Member[], format: HttpBatch["format"]):
   return { ...Object.fromEntries(shared), "content-type": format === "ndjson" ? "application/x-ndjson" : json };
 }
 
-const OF_ONE_MESSAGE: ReadonlySet<string> = new Set(["content-type", "x-message-id"]);
+const OF_ONE_MESSAGE: ReadonlySet<string> = new Set(["content-type", "x-message-id", "x-delivery-id"]);
 const EVENT = "application/cloudevents+json";
 
 /** JSON text on one line: line breaks are in no string of JSON. @returns undefined for other text */

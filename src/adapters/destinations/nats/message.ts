@@ -49,17 +49,17 @@ const INSTRUCTION = /^nats-/i;
 const NAME = /^[!-9;-~]+$/;
 
 /**
- * The headers of one message: its own, and its id as `Nats-Msg-Id`, by which a stream de-duplicates. Values are UTF-8.
+ * The headers of one message: its own, and the id of the delivery as `Nats-Msg-Id`, by which a stream de-duplicates. Values are UTF-8.
  * A name or value that NATS cannot carry is encoded, as over HTTP.
  */
-function natsHeaders({ id, headers }: OutboundMessage): MsgHdrs {
+function natsHeaders({ deliveryId, headers }: OutboundMessage): MsgHdrs {
   const sent = emptyHeaders();
   for (const name of Object.keys(headers)) {
     if (INSTRUCTION.test(name)) continue;
     const sentName = NAME.test(name) ? name : encodedHeaderName(name, NAME);
     if (sentName !== null) sent.append(sentName, encodedHeaderValue(name.toLowerCase(), headers[name] ?? ""));
   }
-  sent.append(MESSAGE_ID_HEADER, id);
+  sent.append(MESSAGE_ID_HEADER, deliveryId);
   return sent;
 }
 

@@ -24,7 +24,7 @@ export function cellMessages(cells: readonly CellLink[]): MessageStore {
       return answers.flatMap(({ value }) => value);
     },
 
-    rowBefore: (id) => first((messages) => messages.rowBefore(id)),
+    rowBefore: (id, destination) => first((messages) => messages.rowBefore(id, destination)),
     lockHolder: (id) => first((messages) => messages.lockHolder(id)),
     outboxPage: (search, before, limit) =>
       page(cells, before, limit, ({ messages }, place) => messages.outboxPage(search, place, limit)),

@@ -72,7 +72,7 @@ export function cellReplay(cells: readonly CellLink[]): ReplayStore {
 
     async find(scope, filter, ids) {
       const parts = partsOf(scope);
-      const found = await Promise.all(
+      const answers = await Promise.all(
         cells.map(async (cell) => {
           const own = parts[cell.place];
           return own
@@ -80,8 +80,10 @@ export function cellReplay(cells: readonly CellLink[]): ReplayStore {
             : [];
         }),
       );
-      const rows = found.flat();
-      if (rows.length < new Set(ids).size && parts.includes(null)) throw notBegun(parts);
+      const rows = answers.flat();
+      // A message is found as its deliveries: whether these are all of it, its cell alone knows.
+      const found = new Set(rows.map(({ id }) => id));
+      if (parts.includes(null) && !ids.every((id) => found.has(id))) throw notBegun(parts);
       return rows;
     },
 
@@ -92,6 +94,8 @@ export function cellReplay(cells: readonly CellLink[]): ReplayStore {
         return own ? await replay.move(own, ids, by, to) : { changed: 0 };
       });
     },
+
+    add: (ids, to) => changeRows(cells, ids, ({ replay }) => replay.add(ids, to)),
 
     async untried(ids) {
       // It sets the pace alone: rows of a cell that is away wait for nobody.

@@ -6,6 +6,7 @@ import { textOf } from "../sql/rows.ts";
 import { hasGivenUp } from "./errors.ts";
 import { allWritten, PARKED_AT, ROW_WAIT, setBack } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
+import { listStatements } from "./listSql.ts";
 import { literal, markBound, newestMark } from "./lowWater.ts";
 import type { OutboxParts } from "./outboxParts.ts";
 import { arraysOf, byIndex, type Statement, statement, uuidArray } from "./statement.ts";
@@ -13,11 +14,13 @@ import { watchColumns } from "./watch.ts";
 
 /** The statements that claim outbox rows, and close the claims with their outcomes. */
 export function claimStatements(names: TableNames, parts: OutboxParts): ClaimStatements<Statement> {
-  const { table, c, payload, scheduledAtGivenBack, unclaimed, claimedColumns } = parts;
-  const { isDue, holdsBackAs, stops, againBelow, unparkedBelow, aboveLowWater } = parts;
+  const { table, c, payload, bytes, scheduledAtGivenBack, unclaimed, anyClaimedColumns, besideClaimed } = parts;
+  const { isDue, holdsBackAs, stopsOf, againBelow, unparkedBelow, aboveLowWater } = parts;
+  const { hasLists, isDelivery, isNoDelivery, placeOf, laneOf, mayGoTo } = parts;
+  const ms = c.messageSequence;
 
   const columns = (write: (column: readonly [name: string, value: string]) => string): string =>
-    claimedColumns.map(write).join(", ");
+    anyClaimedColumns.map(write).join(", ");
   const isClaimed = (token: string): string => `(o.${c.state} || '') = 'processing' AND o.${c.claimToken} = ${token}`;
   const returned = Object.values(c).flatMap((column) => (column === null ? [] : [`o.${column}`]));
   const hasQueues = c.destination !== null && c.routes !== null;
@@ -25,9 +28,9 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
 
   /** @param isOneQueue whether no destination counts @param labels the label of a row without one, and whether it may be claimed */
   const candidate = (isOneQueue: boolean, label?: string, isWanted = "true"): string =>
-    `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.key} AS key, ${
+    `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, ${placeOf("o")} AS place, o.${c.key} AS key, ${laneOf("o")} AS lane, ${
       isOneQueue ? "''" : (label ?? `o.${c.destination}`)
-    } AS destination, ${label !== undefined} AS is_new, ${isWanted} AS is_wanted, ${payload.candidate}`;
+    } AS destination, ${label !== undefined} AS is_new, ${isWanted} AS is_wanted, ${bytes} AS bytes`;
   /**
    * The rows of a queue from a position on. The conditions on the destination are ranges, so that the planner takes the
    * index of the queues: with an equation it would read the rows of all queues by their sequence.
@@ -43,10 +46,12 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
    * One claim; see {@link CLAIM_PARAMETERS}. `heldTokens` are those of claims that this process holds.
    *
    * - candidates: due rows in order; rows that another claim has locked are skipped.
-   * - stops: per key the first unfinished row that is not a candidate. Later rows must wait. A row that its application
+   * - stops: per lane and destination the first unfinished row that is not a candidate of it. Later rows must wait. A row that its application
    *   scheduled ahead, and is not yet due, stops no other. A row that this process holds stops only rows that go
-   *   elsewhere: they would wait in this process, for a destination that is not theirs.
-   * - free: candidates before the stop of their key, so a run of rows of one key is claimed together.
+   *   elsewhere: they would wait in this process, for a destination that is not theirs. Rows of another lane stop those for
+   *   the same destination; a row without one may go there.
+   * - waiting: the first candidate of each lane behind its stop. What is behind it in the lane waits, too, wherever it goes.
+   * - free: candidates before that one, so a run of rows of one key is claimed together.
    * - taken: the first of them, up to the bytes of a claim. The claim fails if a trigger drops one of them.
    *
    * The first row of the answer holds the counts, the others the claimed rows. Candidates may be in another order than
@@ -84,37 +89,34 @@ low_water AS MATERIALIZED (
 ),${from}`;
     const choice = `${chosenFrom(candidates)},
 stops AS MATERIALIZED (
-  SELECT k.key, min(s.sequence) AS sequence
-  FROM (SELECT key, destination, max(sequence) AS last FROM candidates WHERE key IS NOT NULL GROUP BY key, destination) k
-  CROSS JOIN LATERAL (
-    SELECT o.${c.sequence} AS sequence
-    FROM ${table} o
-    WHERE o.${c.key} = k.key AND o.${c.key} IS NOT NULL AND o.${c.state} IN ('pending', 'processing')
-      AND ${aboveLowWater("o")} AND o.${c.sequence} < k.last
-      AND ${stops("o", "$8", isOneQueue ? undefined : "k.destination")}
-      AND o.${c.sequence} NOT IN (SELECT sequence FROM candidates)
-    ORDER BY o.${c.sequence}
-    LIMIT 1
-  ) s
-  GROUP BY k.key
+  SELECT k.key, k.lane, k.destination, min(s.place) AS place
+  FROM (SELECT key, lane, destination, max(place) AS last FROM candidates WHERE key IS NOT NULL GROUP BY key, lane, destination) k
+  CROSS JOIN LATERAL (${stopsOf("$8", isOneQueue, true, "$10::text", (column) => `o.${column} < k.last`, `o.${c.sequence} NOT IN (SELECT sequence FROM candidates)`)}) s
+  GROUP BY k.key, k.lane, k.destination
+),
+waiting AS MATERIALIZED (
+  SELECT c.key, c.lane, min(c.place) AS place
+  FROM candidates c JOIN stops s ON s.key = c.key AND s.lane = c.lane AND s.destination = c.destination
+  WHERE c.place >= s.place
+  GROUP BY c.key, c.lane
 ),
 free AS MATERIALIZED (
-  SELECT c.id, c.sequence, c.destination, c.is_new, ${payload.free(["sequence"])},
+  SELECT c.id, c.sequence, c.destination, c.is_new, ${payload.free(["place", "sequence"])},
     now() AS claimed_at, now() + least($5::bigint, $6::bigint) * interval '1 millisecond' AS lease_expires_at
-  FROM candidates c LEFT JOIN stops s ON s.key = c.key
-  WHERE s.sequence IS NULL OR c.sequence < s.sequence
+  FROM candidates c LEFT JOIN waiting w ON w.key = c.key AND w.lane = c.lane
+  WHERE w.place IS NULL OR c.place < w.place
 ),
 taken AS MATERIALIZED (
-  SELECT f.id, f.destination, f.is_new, f.claimed_at, f.lease_expires_at FROM free f WHERE f.bytes_before < $3::bigint
+  SELECT f.id, f.destination, f.is_new, f.claimed_at, f.lease_expires_at FROM free f WHERE f.bytes_before < $3::bigint AND ($10::text IS NULL OR true)
 )`;
     // The types of parameters that the candidates do not use.
-    const ofAll = ["$3::bigint", "$4::uuid", "$5::bigint", "$6::bigint", "$8::uuid[]"];
-    const others = [...ofAll, ...(labelling === "" ? [] : ["$14::text", "$16::bigint"])];
+    const ofAll = ["$3::bigint", "$4::uuid", "$5::bigint", "$6::bigint", "$8::uuid[]", "$10::text"];
+    const others = [...ofAll, ...(labelling === "" ? [] : ["$16::bigint"])];
     return {
       // Without their sizes, which may be what cannot be read.
       chosen: byIndex(
         `outbox.rows chosen by a claim${of}(${parameters})`,
-      )`${chosenFrom(candidates.replaceAll(payload.candidate, "0 AS bytes"))}
+      )`${chosenFrom(candidates.replaceAll(`${bytes} AS bytes`, "0 AS bytes"))}
 SELECT id FROM candidates${labelling === "" ? "" : " UNION SELECT id FROM unlabelled"} WHERE num_nulls(${others.join(", ")}) >= 0`,
       claim: byIndex(`outbox.claim${of}(${parameters})`, { onePlan: true })`${choice},
 claimed AS (
@@ -133,13 +135,13 @@ SELECT (SELECT json_agg(json_build_object('queue', q.queue, 'candidates', q.cand
     FROM candidates c LEFT JOIN free f ON f.id = c.id GROUP BY 1) q) AS queues, ${answer},
   ${allWritten(chosen, written)} AS all_written, ${columns(([name]) => `NULL AS ${name}`)}
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, ${columns(([, value]) => value)} FROM claimed o
-ORDER BY sequence NULLS FIRST`,
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, ${columns(([, value]) => value)} FROM claimed o${besideClaimed}
+ORDER BY place NULLS FIRST, sequence`,
     };
   };
 
   /** @param row with the `destination` of a row that `is_new` */
-  const labelBy = (row: string, routes = "$14"): string =>
+  const labelBy = (row: string, routes = "$10"): string =>
     `${c.destination} = CASE WHEN ${row}.is_new THEN ${row}.destination ELSE o.${c.destination} END,
       ${c.routes} = CASE WHEN ${row}.is_new THEN ${routes} ELSE o.${c.routes} END`;
   const isAccepted = `o.${c.id} <> ALL ($9::uuid[])`;
@@ -149,7 +151,7 @@ ORDER BY sequence NULLS FIRST`,
     ["", IN_ORDER_PARAMETERS],
     false,
     `
-labels AS MATERIALIZED (SELECT * FROM unnest($12::uuid[], $13::text[], $15::boolean[]) AS l(id, destination, is_wanted)),
+labels AS MATERIALIZED (SELECT * FROM unnest($13::uuid[], $14::text[], $15::boolean[]) AS l(id, destination, is_wanted)),
 unlabelled AS MATERIALIZED (
   SELECT ${candidate(false, "l.destination", `l.is_wanted AND ${isDue}`)}
   FROM labels l JOIN ${table} o ON o.${c.id} = l.id
@@ -157,7 +159,7 @@ unlabelled AS MATERIALIZED (
   ${skipLocked}
 ),
 labelled AS MATERIALIZED (
-  SELECT q.* FROM unnest($10::text[], $11::int[]) AS a(destination, room)
+  SELECT q.* FROM unnest($11::text[], $12::int[]) AS a(destination, room)
   CROSS JOIN LATERAL (
     SELECT ${candidate(false)}
     FROM ${table} o
@@ -210,15 +212,23 @@ candidates AS MATERIALIZED (
       destination === undefined ? "true" : `${row}.${c.destination} IS NOT DISTINCT FROM ${destination}`;
     const isOwn = (row: string): string =>
       `${row}.${c.state} = 'processing' AND coalesce(${row}.${c.claimToken} = ANY ($8::uuid[]), false) AND ${isHere(row)}`;
-    const isFree = `(o.${c.key} IS NULL OR NOT coalesce((
-      SELECT b.${c.state} = 'processing' OR NOT ${isHere("b")}
-        OR CASE WHEN b.${c.attempt} > 0 THEN b.${c.scheduledAt} > now() ELSE b.${c.sequence} < $1::bigint END
-      FROM ${table} b
-      WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN ('pending', 'processing')
-        AND ${aboveLowWater("b")} AND b.${c.sequence} < o.${c.sequence}
-        AND CASE WHEN b.${c.state} = 'processing' THEN NOT (${isOwn("b")}) ELSE ${holdsBackAs("b")} END
-      ORDER BY b.${c.sequence}
-      LIMIT 1), false))`;
+    // A delivery that was made late has an earlier place than others that are read before it, and would displace it.
+    const isLate = hasLists ? ` OR b.${c.sequence} > o.${c.sequence}` : "";
+    const isBlocked = `b.${c.state} = 'processing' OR NOT ${isHere("b")}
+        OR CASE WHEN b.${c.attempt} > 0 THEN b.${c.scheduledAt} > now() ELSE b.${c.sequence} < $1::bigint${isLate} END`;
+    const ofKey = `b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN ('pending', 'processing')`;
+    const isNotHeld = `CASE WHEN b.${c.state} = 'processing' THEN NOT (${isOwn("b")}) ELSE ${holdsBackAs("b")} END`;
+    const ofOthers = `${ofKey} AND ${isNoDelivery("b")} AND ${aboveLowWater("b")} AND b.${c.sequence} < ${placeOf("o")}`;
+    const firstOf = (what: string, which: string, order: string | null): string => `(
+      SELECT ${what} FROM ${table} b WHERE ${which} ORDER BY b.${order} LIMIT 1)`;
+    const notBehindOthers = `NOT coalesce(${firstOf(isBlocked, `${ofOthers} AND ${isNotHeld}`, c.sequence)}, false)`;
+    const sameLane = `${ofKey} AND ${isDelivery("b")} AND b.${c.destination} = o.${c.destination} AND b.${ms} < ${placeOf("o")}`;
+    const holdsBack = `(b.${c.state} = 'processing' OR ${holdsBackAs("b")})`;
+    const isFreeOfLists = `CASE WHEN ${isDelivery("o")}
+      THEN NOT coalesce(${firstOf(isBlocked, `${sameLane} AND ${isNotHeld}`, ms)}, false)
+        AND ${firstOf("true", `${ofOthers} AND ${mayGoTo("b", `o.${c.destination}`, "$10::text")} AND ${holdsBack}`, c.sequence)} IS NULL
+      ELSE ${notBehindOthers} AND ${firstOf("true", `${sameLane} AND ${holdsBack}`, ms)} IS NULL END`;
+    const isFree = `(o.${c.key} IS NULL OR ${hasLists ? isFreeOfLists : notBehindOthers})`;
     const pending = `o.${c.state} = 'pending' AND ${isAccepted}`;
     const dueRetries =
       destination === undefined
@@ -315,17 +325,19 @@ FROM closed WHERE is_closed`;
 
   return {
     inOrder: hasQueues ? inOrderByQueue : inOrderOfAll,
-    pastBlocked: pastBlocked("$10::text"),
+    pastBlocked: pastBlocked("$11::text"),
     oneQueue: { inOrder: inOrderOfAll, pastBlocked: pastBlocked(undefined) },
     unlabelled: hasQueues
       ? byIndex("outbox.unlabelled rows(from, limit, isFromMark, exceptIds)", { onePlan: true })`
 WITH again AS MATERIALIZED (${unparkedBelow("$1")}
 )
-SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, ${isDue} AS is_due FROM ${table} o
+SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, ${isDue} AS is_due, coalesce(o.${c.attempt}, 0) > 0 AS has_failed FROM ${table} o
 WHERE o.${c.state} = 'pending' AND o.${c.destination} IS NULL AND o.${c.sequence} >= CASE WHEN $3::boolean THEN ${LOWEST_AGAIN} ELSE $1::bigint END
   AND o.${c.id} <> ALL ($4::uuid[])
 ${inOrderOf("NULL")} LIMIT $2::int`
       : undefined,
+    lists: listStatements(names, parts),
+
     /** It writes payload and headers as text, as a claim does: a `jsonb` of numbers may have more than 1 GB as text. */
     trial: statement(`outbox.trial claim(ids${hasQueues ? ", labelledIds, labels, routes" : ""})`)`
 WITH chosen AS MATERIALIZED (
@@ -410,8 +422,9 @@ WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
 }
 
 /** Parameters of every claim, in the order of their numbers. */
-const CLAIM_PARAMETERS = "from, limit, maxBytes, token, leaseMs, claimTimeoutMs, lowWater, heldTokens, exceptIds";
-const IN_ORDER_PARAMETERS = `${CLAIM_PARAMETERS}, destinations, rooms, labelledIds, labels, routes, wanted, lookedTo`;
+const CLAIM_PARAMETERS =
+  "from, limit, maxBytes, token, leaseMs, claimTimeoutMs, lowWater, heldTokens, exceptIds, routes";
+const IN_ORDER_PARAMETERS = `${CLAIM_PARAMETERS}, destinations, rooms, labelledIds, labels, wanted, lookedTo`;
 
 const SETTLE_PARAMETERS = "ids, tokens, states, attempts, delays, reasons";
 

@@ -92,6 +92,8 @@ export const OUTBOX_RULES = {
   destination: { ...text, isOptional: true },
   routes: { ...text, isOptional: true, leastLength: ROUTES_HASH_LENGTH },
   expiresAt: { ...time, isOptional: true },
+  messageSequence: { accepted: ["int8", WHOLE_NUMERIC], type: "bigint", definition: "bigint", isOptional: true },
+  expandedTo: { ...text, isOptional: true },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
 
 /** Times of the destinations are computed with, to the microsecond: they have a zone. */

@@ -1,5 +1,7 @@
+import { CONDITION } from "../../../model/rows.ts";
 import {
   COUNT_TIMEOUT_MS,
+  copied,
   type FinishedRows,
   finishedRows,
   type ReplayStatements,
@@ -7,11 +9,11 @@ import {
 } from "../sql/finishedRows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
-import { allLocked, CHANGE_WAIT, clockBehind, msOf, routedColumns } from "./fragments.ts";
+import { allLocked, allWritten, CHANGE_WAIT, clockBehind, listOf, msOf, routedColumns } from "./fragments.ts";
 import { noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
-const FILTER = "finishedUntil, topics, createdAfter, createdBefore, state";
+const FILTER = "finishedUntil, topics, createdAfter, createdBefore, state, add";
 
 /** @param isNoting whether changes add to the history */
 export function replayStatements(
@@ -28,9 +30,12 @@ export function replayStatements(
   const columns = `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, ${routedColumns(c, "o")}, o.${c.key}::text AS key, o.${c.state}::text AS state,
     o.${c.attempt} AS attempt, left(o.${c.lastError}, 200) AS last_error`;
 
-  /** $1 end of the scope, $2 topics, $3 created after, $4 created before, $5 state; null means any. */
-  const matches = (topic: string, createdAt: string, updatedAt: string, state: string): string => `
-  ${updatedAt} <= $1::timestamptz
+  /**
+   * $1 end of the scope, $2 topics, $3 created after, $4 created before, $5 state; null means any. $6 the destination to
+   * add: with it message rows without that destination, whenever they were expanded; else all but message rows.
+   */
+  const matches = (topic: string, createdAt: string, updatedAt: string, state: string, list: string): string => `
+  CASE WHEN $6::text IS NULL THEN ${list} IS NULL AND ${updatedAt} <= $1::timestamptz ELSE NOT ${list}::jsonb ? $6::text END
   AND ($2::text[] IS NULL OR ${topic} = ANY ($2::text[]))
   AND ($3::timestamptz IS NULL OR ${createdAt} > $3::timestamptz)
   AND ($4::timestamptz IS NULL OR ${createdAt} < $4::timestamptz)
@@ -45,7 +50,7 @@ export function replayStatements(
     c.destination === null || c.routes === null
       ? ""
       : `, ${c.destination} = coalesce(${to}::text, CASE WHEN o.${c.routes} IS NULL THEN o.${c.destination} END), ${c.routes} = NULL`;
-  const isMoved = `o.${c.id} = ANY ($2::uuid[]) AND ${finishedById} AND o.${c.updatedAt} <= $1::timestamptz`;
+  const isMoved = `o.${c.id} = ANY ($2::uuid[]) AND ${finishedById} AND o.${c.updatedAt} <= $1::timestamptz AND ${listOf(c, "o")} IS NULL`;
   /**
    * Rows are locked in the order of their sequence, so that two replays of the same rows do not deadlock; the second
    * one finds them pending, or finished after its scope, and leaves them.
@@ -56,6 +61,10 @@ export function replayStatements(
    *
    * A row that a trigger of the owner leaves as it was is not counted.
    */
+  const openCondition =
+    c.messageSequence === null
+      ? "NULL"
+      : `CASE WHEN o.${c.messageSequence} IS NOT NULL AND starts_with(o.${c.lastError}, '${CONDITION}') THEN o.${c.lastError} END`;
   const move = byIndex(`replay.move(${parameters.join(", ")})`, CHANGE_WAIT)`
 WITH still_finished AS MATERIALIZED (
   SELECT o.${c.id} AS id, now() AS now
@@ -66,7 +75,7 @@ WITH still_finished AS MATERIALIZED (
 ),
 written AS (
   UPDATE ${table} o
-  SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = f.now, ${c.updatedAt} = f.now, ${c.lastError} = NULL,
+  SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = f.now, ${c.updatedAt} = f.now, ${c.lastError} = ${openCondition},
       ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${rerouted}${renewed}
   FROM still_finished f, ${allLocked("still_finished")}
   WHERE o.${c.id} = f.id
@@ -74,6 +83,43 @@ written AS (
 ),
 moved AS (SELECT id FROM written WHERE state = 'pending')${isNoting ? noteAction(names, "replayed", "moved", "$3", "$4") : ""}
 SELECT count(*)::int AS changed FROM moved`;
+
+  /**
+   * The new rows have the place of their message, and are found below a mark as the rows of `move` are. They do not expire:
+   * an operator wants them.
+   *
+   * The second of two additions waits for the lock of the message row, and then finds the destination in its list. A row is
+   * refused if a trigger of the owner keeps the list: retention, which reads the list, would miss the delivery.
+   */
+  const add =
+    c.messageSequence === null || c.expandedTo === null || c.destination === null
+      ? undefined
+      : byIndex("replay.add(pairs, to)", CHANGE_WAIT)`
+WITH named AS MATERIALIZED (SELECT * FROM jsonb_to_recordset($1::jsonb) AS n(id uuid, delivery uuid)),
+expanded AS MATERIALIZED (
+  SELECT o.${c.id} AS id, now() AS now
+  FROM ${table} o
+  WHERE o.${c.id} = ANY (ARRAY(SELECT id FROM named)) AND ${finishedById} AND NOT ${listOf(c, "o")}::jsonb ? $2::text
+  ORDER BY o.${c.sequence}
+  FOR NO KEY UPDATE OF o
+),
+written AS (
+  UPDATE ${table} o
+  SET ${c.expandedTo} = (${listOf(c, "o")}::jsonb || to_jsonb($2::text))::text, ${c.updatedAt} = e.now
+  FROM expanded e, ${allLocked("expanded")}
+  WHERE o.${c.id} = e.id
+  RETURNING ${listOf(c, "o")}::jsonb ? $2::text AS is_named
+),
+made AS (
+  INSERT INTO ${table} (${c.id}, ${c.messageSequence}, ${c.destination}, ${copied(c)}, ${c.payload}, ${c.headers}, ${c.scheduledAt}, ${c.createdAt})
+  SELECT n.delivery, o.${c.sequence}, $2::text, ${copied(c, "o.")}, NULL, NULL, e.now, coalesce(o.${c.createdAt}, '-infinity')
+  FROM expanded e JOIN named n ON n.id = e.id JOIN ${table} o ON o.${c.id} = e.id
+  ORDER BY o.${c.sequence}
+  ON CONFLICT DO NOTHING
+  RETURNING 1
+)
+SELECT (SELECT count(*) FROM made)::int AS changed,
+  ${allWritten("(SELECT count(*) FROM expanded)", "(SELECT count(*) FROM written WHERE is_named)")} AS all_written`;
 
   return {
     begin: byIndex("replay.begin")`
@@ -86,23 +132,26 @@ SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US
      */
     page: byIndex(`replay.page(${FILTER}, from, last, limit)`)`
 WITH page AS MATERIALIZED (
-  SELECT ${columns}, o.${c.createdAt} AS created, o.${c.updatedAt} AS updated
+  SELECT ${columns}, o.${c.createdAt} AS created, o.${c.updatedAt} AS updated, ${listOf(c, "o")} AS expanded_to
   FROM ${table} o
-  WHERE ${finished} AND o.${c.sequence} > $6::bigint AND o.${c.sequence} <= $7::bigint
+  WHERE ${finished} AND o.${c.sequence} > $7::bigint AND o.${c.sequence} <= $8::bigint
   ORDER BY o.${c.sequence}
-  LIMIT $8::int
+  LIMIT $9::int
 )
 SELECT n.looked_at, n.last, w.*, ${msOf("w.created")} AS created_at
 FROM (SELECT count(*)::int AS looked_at, max(sequence) AS last FROM page) n
-LEFT JOIN page w ON ${matches("w.topic", "w.created", "w.updated", "w.state")}
+LEFT JOIN page w ON ${matches("w.topic", "w.created", "w.updated", "w.state", "w.expanded_to")}
 ORDER BY w.sequence`,
 
     find: byIndex(`replay.find(${FILTER}, ids)`)`
 SELECT ${columns}, ${msOf(`o.${c.createdAt}`)} AS created_at
 FROM ${table} o
-WHERE o.${c.id} = ANY ($6::uuid[]) AND ${finishedById}
-  AND ${matches(`o.${c.topic}::text`, `o.${c.createdAt}`, `o.${c.updatedAt}`, `o.${c.state}::text`)}
+WHERE o.${c.id} = ANY ($7::uuid[]) AND ${finishedById}
+  AND ${matches(`o.${c.topic}::text`, `o.${c.createdAt}`, `o.${c.updatedAt}`, `o.${c.state}::text`, listOf(c, "o"))}
 ORDER BY o.${c.sequence}`,
+
+    lists: byIndex("replay.lists of messages(ids)")`
+SELECT o.${c.id} AS id, ${listOf(c, "o")} AS expanded_to FROM ${table} o WHERE o.${c.id} = ANY ($1::uuid[]) AND ${listOf(c, "o")} IS NOT NULL`,
 
     untried: byIndex("replay.untried(ids)")`
 SELECT count(*)::int AS untried FROM ${table} o
@@ -129,6 +178,7 @@ written AS (
 SELECT count(*)::int AS changed FROM written WHERE state = $2::text`,
 
     move,
+    add,
 
     dialect: {
       pageOf([rows = []]) {
@@ -156,6 +206,9 @@ export function retentionStatements(names: TableNames): RetentionStatements<Stat
     inboxByAge: byIndex("retention.inbox by age(bound)")(newest("NULL", inbox, olderThan(inbox), "")),
 
     batches: { sent: batches("sent", sent), dead: batches("dead", dead), inbox: batches("inbox", inbox) },
+    existing: byIndex("retention.existing deliveries(ids)")(
+      `SELECT r.${sent.id} AS id FROM ${sent.table} r WHERE r.${sent.id} = ANY ($1::uuid[])`,
+    ),
 
     dialect: {
       firstTime: "-infinity",
@@ -168,18 +221,22 @@ function batches(of: string, rows: FinishedRows) {
   const position = `(r.${rows.time}, r.${rows.tie})`;
   return {
     page: byIndex(`retention.page of ${of} rows(fromTime, fromTie, untilTime, untilTie, limit)`)`
-SELECT r.${rows.id} AS id, to_jsonb(r.${rows.time}) #>> '{}' AS time, r.${rows.tie}::text AS tie
+SELECT r.${rows.id} AS id, to_jsonb(r.${rows.time}) #>> '{}' AS time, r.${rows.tie}::text AS tie, ${listOf(rows, "r")} AS expanded_to
 FROM ${rows.table} r
 WHERE r.${rows.state} IN ${rows.states}
   AND ${position} > ($1::timestamptz, $2::${rows.tieType}) AND ${position} <= ($3::timestamptz, $4::${rows.tieType})
 ORDER BY r.${rows.time}, r.${rows.tie}
 LIMIT $5::bigint`,
 
-    /** Skips a row that a replay or another replica has locked. A replayed row has a later time. */
-    remove: byIndex(`retention.delete ${of} rows(ids, untilTime)`)`
+    /**
+     * Skips a row that a replay or another replica has locked. A replayed row has a later time; a message row with another
+     * delivery since it was read has another list.
+     */
+    remove: byIndex(`retention.delete ${of} rows(ids, untilTime, list)`)`
 WITH chosen AS MATERIALIZED (
   SELECT r.${rows.id} AS id FROM ${rows.table} r
   WHERE r.${rows.id} = ANY ($1::uuid[]) AND (r.${rows.state} || '') IN ${rows.states} AND r.${rows.time} <= $2::timestamptz
+    AND ${listOf(rows, "r")} IS NOT DISTINCT FROM $3::text
   FOR UPDATE SKIP LOCKED
 ),
 deleted AS (

@@ -1,4 +1,5 @@
 import { PARKED_UNTIL } from "../../../model/rows.ts";
+import { listParts } from "../sql/lists.ts";
 import type { SetBack, TableNames } from "../sql/names.ts";
 
 /**
@@ -80,6 +81,20 @@ export function hashOf({ routes }: TableNames["outbox"], row: string): string {
 /** Both, by the names that `routedRow` reads. */
 export const routedColumns = (c: TableNames["outbox"], row: string): string =>
   `${labelOf(c, row)} AS destination, ${hashOf(c, row)} AS routes`;
+
+/** An expression for the destinations of a message row; NULL for any other row. */
+export function listOf({ expandedTo }: Pick<TableNames["outbox"], "expandedTo">, row: string): string {
+  return expandedTo === null ? "NULL::text" : `${row}.${expandedTo}::text`;
+}
+
+/** Parts for the messages of lists. */
+export const listsOf = (names: TableNames) =>
+  listParts(names, {
+    word: (text) => `'${text}'`,
+    hasNoDestination: `${labelOf(names.outbox, "o")} IS NULL`,
+    goesTo: (destination) => `o.${names.outbox.destination}::text = ${destination}`,
+    one: (column, where) => `(SELECT ${column} FROM ${names.outboxTable} m WHERE ${where} LIMIT 1)`,
+  });
 
 /** A condition: the row has expired. @param expiresAt the column; null where the table has none */
 export const isExpired = (expiresAt: string | null, row: string): string =>

@@ -1,7 +1,7 @@
 import type { Log } from "../../../ports/runtime.ts";
 import type { Store, TopicRouting } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { replayStore } from "../sql/finishedRows.ts";
+import { replayStore, retentionStore } from "../sql/finishedRows.ts";
 import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
 import { messageStore } from "../sql/messages.ts";
@@ -63,6 +63,7 @@ export function createPostgresStore(
       operations: operationsStore(pool, sql.operations),
       parked: parkedStore(pool, sql.parked),
       replay: replayStore(pool, sql.replay, check.missing.outbox.destination),
+      retention: retentionStore(pool, sql.retention, history),
     };
   };
   const database = {

@@ -1,6 +1,6 @@
 import type { MessageStatements } from "../sql/messages.ts";
 import type { TableNames } from "../sql/names.ts";
-import { labelOf, msOf, routedColumns } from "./fragments.ts";
+import { labelOf, listsOf, msOf, routedColumns } from "./fragments.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
 /**
@@ -9,6 +9,8 @@ import { byIndex, type Statement, statement } from "./statement.ts";
  */
 export function messageStatements(names: TableNames): MessageStatements<Statement> {
   const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
+  const { hasLists, carried, columns, placed, inOrder } = listsOf(names);
+  const headers = `(${carried(o.headers)})::text`;
   const times = (row: string, columns: Readonly<Record<string, string>>): string =>
     Object.entries(columns)
       .map(([name, column]) => `${msOf(`${row}.${column}`)} AS ${name}`)
@@ -16,13 +18,18 @@ export function messageStatements(names: TableNames): MessageStatements<Statemen
   const outboxColumns = `o.${o.id} AS id, o.${o.sequence}::bigint AS sequence, o.${o.topic}::text AS topic, ${routedColumns(o, "o")}, o.${o.key}::text AS key,
   o.${o.state}::text AS state, o.${o.attempt} AS attempt, o.${o.maxAttempts} AS max_attempts,
   CASE WHEN o.${o.scheduledAt} > now() THEN 1 ELSE 0 END AS is_ahead, o.${o.claimToken} AS claim_token,
-  o.${o.lastError} AS last_error, o.${o.headers}::text AS headers,
+  o.${o.lastError} AS last_error, ${headers} AS headers, ${columns},
   ${times("o", { created_at: o.createdAt, updated_at: o.updatedAt, scheduled_at: o.scheduledAt, claimed_at: o.claimedAt, lease_expires_at: o.leaseExpiresAt })}`;
   const inboxColumns = `i.${i.id} AS id, i.${i.source} AS source, i.${i.idempotencyKey} AS idempotency_key, i.${i.aggregateId} AS aggregate_id,
   i.${i.eventType} AS event_type, i.${i.state}::text AS state, i.${i.consumption} AS consumption, i.${i.correlationId} AS correlation_id,
   i.${i.attempt} AS attempt, i.${i.claimToken} AS claim_token, i.${i.lastError} AS last_error, i.${i.headers}::text AS headers,
   ${times("i", { created_at: i.createdAt, processed_at: i.processedAt, scheduled_at: i.scheduledAt, claimed_at: i.claimedAt, lease_expires_at: i.leaseExpiresAt })}`;
 
+  const before = inOrder("r", "<", "r.key", "$2::text").map(
+    ({ where, place }) => `(
+    SELECT ${outboxColumns}, ${place}::bigint AS place FROM ${outbox} o WHERE ${where}
+      AND (o.${o.state} = 'processing' OR o.${o.attempt} > 0 OR coalesce(o.${o.scheduledAt}, '-infinity') <= now()) ORDER BY ${place} LIMIT 1)`,
+  );
   /** Rows of one index from the newest on. */
   const newestOf = (states: string): string => `(
     SELECT o.${o.id} AS id, o.${o.sequence} AS sequence FROM ${outbox} o
@@ -40,20 +47,20 @@ export function messageStatements(names: TableNames): MessageStatements<Statemen
     inboxRow: byIndex("messages.inbox row(id, withPayload)")`
 SELECT ${msOf("now()")} AS now, ${inboxColumns}, CASE WHEN $2::boolean THEN i.${i.payload}::text END AS payload FROM ${inbox} i WHERE i.${i.id} = $1::uuid`,
     outboxRow: byIndex("messages.outbox row(id, withPayload)")`
-SELECT ${msOf("now()")} AS now, ${outboxColumns}, CASE WHEN $2::boolean THEN o.${o.payload}::text END AS payload FROM ${outbox} o WHERE o.${o.id} = $1::uuid`,
+SELECT ${msOf("now()")} AS now, ${outboxColumns}, CASE WHEN $2::boolean THEN (${carried(o.payload)})::text END AS payload FROM ${outbox} o WHERE o.${o.id} = $1::uuid`,
+    deliveries: byIndex("messages.deliveries(ids)")`
+SELECT o.${o.id} AS id, ${labelOf(o, "o")} AS destination, o.${o.state}::text AS state, o.${o.attempt} AS attempt, o.${o.lastError} AS last_error,
+  ${times("o", { scheduled_at: o.scheduledAt, updated_at: o.updatedAt })}
+FROM ${outbox} o WHERE o.${o.id} = ANY ($1::uuid[])`,
 
     byIdempotencyKey: byIndex(
       "messages.by idempotency key(sources, key)",
     )`SELECT i.${i.id} AS id FROM ${inbox} i WHERE i.${i.source} = ANY ($1::text[]) AND i.${i.idempotencyKey} = $2::text`,
 
-    rowBefore: byIndex("messages.row before(id)")`
-SELECT b.* FROM ${outbox} r CROSS JOIN LATERAL (
-  SELECT ${outboxColumns} FROM ${outbox} o
-  WHERE o.${o.key} = r.${o.key} AND o.${o.key} IS NOT NULL AND o.${o.state} IN ('pending', 'processing') AND o.${o.sequence} < r.${o.sequence}
-    AND (o.${o.state} = 'processing' OR o.${o.attempt} > 0 OR coalesce(o.${o.scheduledAt}, '-infinity') <= now())
-  ORDER BY o.${o.sequence} LIMIT 1
-) b
-WHERE r.${o.id} = $1::uuid`,
+    rowBefore: byIndex(`messages.row before(id${hasLists ? ", destination" : ""})`)`
+SELECT b.* FROM (SELECT r.${o.key} AS key, ${placed("r")} FROM ${outbox} r WHERE r.${o.id} = $1::uuid) r CROSS JOIN LATERAL (
+  ${before.join("\n  UNION ALL ")}
+) b ORDER BY b.place LIMIT 1`,
 
     locks: { ofOutbox: lockOf("outbox", outbox, o.id), ofInbox: lockOf("inbox", inbox, i.id), holder: lockHolder() },
 
@@ -72,7 +79,7 @@ matching AS MATERIALIZED (
   FROM page p JOIN ${outbox} o ON o.${o.id} = p.id
   WHERE ($3::text IS NULL OR o.${o.key}::text = $3::text) AND ($4::text IS NULL OR o.${o.topic}::text = $4::text)
     AND ($5::text IS NULL OR coalesce(${labelOf(o, "o")}, $5::text) = $5::text)
-    AND ($6::text IS NULL OR strpos(o.${o.headers}::text COLLATE "C", $6::text) > 0)
+    AND ($6::text IS NULL OR strpos(${headers} COLLATE "C", $6::text) > 0)
     AND ($7::text IS NULL OR o.${o.state}::text = $7::text) AND ${isWithin(`o.${o.createdAt}`, "$8", "$9")}
 )
 SELECT n.looked_at, n.last, m.* FROM (SELECT count(*)::int AS looked_at, min(sequence)::text AS last FROM page) n

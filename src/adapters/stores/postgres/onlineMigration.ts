@@ -45,9 +45,11 @@ function onlineStatement(statement: string, qualified: (name: string) => string)
   }
   const [, dropped = ""] = /^DROP INDEX (?:IF EXISTS )?(\w+)$/.exec(statement) ?? [];
   if (dropped !== "") return { text: drop(qualified(dropped)) };
-  // A column without a default is only noted in the catalogue.
+  // A column without a default is only noted in the catalogue, and so is a constraint for new rows.
   const [, table = "", change = ""] =
-    /^ALTER TABLE (\w+) (ALTER COLUMN \w+ DROP NOT NULL|ADD COLUMN IF NOT EXISTS \w+ \w+)$/.exec(statement) ?? [];
+    /^ALTER TABLE (\w+) (ALTER COLUMN \w+ DROP NOT NULL|ADD COLUMN IF NOT EXISTS \w+ \w+|DROP CONSTRAINT IF EXISTS \w+, ADD CONSTRAINT \w+ CHECK \([^()]+\) NOT VALID)$/.exec(
+      statement,
+    ) ?? [];
   if (table !== "") return { text: `ALTER TABLE ${qualified(table)} ${change}`, locksTable: true };
   const [, of = "", from = "", to = ""] = /^ALTER TABLE (\w+) RENAME COLUMN (\w+) TO (\w+)$/.exec(statement) ?? [];
   if (of !== "") {
@@ -55,7 +57,7 @@ function onlineStatement(statement: string, qualified: (name: string) => string)
     return { text, locksTable: true, renames: { table: qualified(of), from, to } };
   }
   throw new Error(
-    `a migration of tables in use may make tables, make and drop indexes, add columns without a default, rename columns, and drop NOT NULL; anything else would hold up writers: ${statement}`,
+    `a migration of tables in use may make tables, make and drop indexes, add columns without a default, rename columns, drop NOT NULL, and replace constraints by NOT VALID ones; anything else would hold up writers: ${statement}`,
   );
 }
 
@@ -65,7 +67,7 @@ function onlineStatement(statement: string, qualified: (name: string) => string)
  *
  * @param client outside any transaction
  * @returns the statements to run later: the first that did not get its lock, since a transaction (a backup, a report)
- *   kept the table open, and those behind it, which may need it
+ *   kept the table open, or that needs such a statement of an earlier migration; and those behind it, which may need it
  * @throws what the driver throws
  */
 export async function runOnline(client: pg.ClientBase, script: string, schema: string): Promise<readonly string[]> {
@@ -77,8 +79,8 @@ export async function runOnline(client: pg.ClientBase, script: string, schema: s
       continue;
     }
     if (makes !== undefined && (await isUnfinished(client, makes))) await client.query(drop(makes));
-    if (locksTable !== true) await client.query(text);
-    else if (!(await runBriefly(client, text))) postponed.push(text);
+    const hasRun = await (locksTable === true ? runBriefly(client, text) : runUnlessColumnMissing(client, text));
+    if (!hasRun) postponed.push(text);
   }
   return postponed;
 }
@@ -98,7 +100,19 @@ async function runBriefly(client: pg.ClientBase, text: string): Promise<boolean>
   }
 }
 
+/** An earlier migration may have left the column to the operator. @returns whether it ran */
+async function runUnlessColumnMissing(client: pg.ClientBase, text: string): Promise<boolean> {
+  try {
+    await client.query(text);
+    return true;
+  } catch (error) {
+    if ((error as { code?: unknown }).code !== UNDEFINED_COLUMN) throw error;
+    return false;
+  }
+}
+
 const LOCK_NOT_AVAILABLE = "55P03";
+const UNDEFINED_COLUMN = "42703";
 const LOCK_TRIES = 20;
 
 /**

@@ -1,7 +1,7 @@
 import { COUNTERS } from "../../../ports/operationsStore.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { OperationsStatements } from "../sql/operations.ts";
-import { msOf, ordered, PARKED_AT, routedColumns } from "./fragments.ts";
+import { listsOf, msOf, ordered, PARKED_AT, routedColumns } from "./fragments.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
 /** Every statement for operators. Rows of other processes that are too old are deleted, unless somebody holds them. */
@@ -10,8 +10,12 @@ export function operationsStatements(names: TableNames): OperationsStatements<St
   const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
   const each = (write: (counter: string) => string): string => COUNTERS.map(write).join(", ");
   const options = { timeoutMs: TIMEOUT_MS };
+  const { ofMessage, placed, inOrder } = listsOf(names);
+  const behind = inOrder("b", ">", "b.key", "b.destination").map(
+    ({ where }) => `SELECT 1 FROM ${outbox} o WHERE ${where}`,
+  );
   const blocked = (which: string): string => `(
-  SELECT o.${o.id} AS id, o.${o.sequence} AS sequence, o.${o.key} AS key, o.${o.topic}::text AS topic, ${routedColumns(o, "o")}, o.${o.attempt} AS attempt,
+  SELECT o.${o.id} AS id, ${placed("o")}, o.${o.key} AS key, o.${o.topic}::text AS topic, ${routedColumns(o, "o")}, o.${o.attempt} AS attempt,
     o.${o.scheduledAt} AS scheduled_at, left(o.${o.lastError}, 300) AS last_error
   FROM ${outbox} o
   WHERE o.${o.state} = 'pending' AND o.${o.attempt} > 0 AND o.${o.key} IS NOT NULL AND ${which}
@@ -44,7 +48,7 @@ FROM jsonb_to_recordset($5::jsonb) AS c(kind text, name text, "minutesAgo" int, 
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 ON CONFLICT (minute, kind, name) DO UPDATE SET ${each((counter) => `${counter} = f.${counter} + EXCLUDED.${counter}`)}
 )
-SELECT ${["poller", "relay"].map((role) => `count(CASE WHEN ' ' || roles || ' ' LIKE '% ${role} %' THEN 1 END)::int AS ${role}s`).join(", ")}, string_agg(roles, ' ') AS all_roles, ${msOf("now()")} AS at
+SELECT ${["poller", "relay"].map((role) => `count(CASE WHEN ' ' || roles || ' ' LIKE '% ${role} %' THEN 1 END)::int AS ${role}s`).join(", ")}, string_agg(roles, ',') AS all_roles, ${msOf("now()")} AS at
 FROM ${process} WHERE seen_at > now() - interval '1 minute' AND name <> $1`,
 
     leave: byIndex("operations.leave(name)", options)`DELETE FROM ${process} WHERE name = $1`,
@@ -68,12 +72,18 @@ FROM ${ordered(`${audit} a`)} WHERE $1::bigint IS NULL OR a.id < $1::bigint ORDE
 SELECT o.${o.id} AS id, o.${o.topic}::text AS topic, ${routedColumns(o, "o")}, ${msOf(`o.${o.updatedAt}`)} AS updated_at, left(o.${o.lastError}, 300) AS last_error
 FROM ${ordered(`${outbox} o`)} WHERE o.${o.state} = 'dead' ORDER BY o.${o.updatedAt} DESC, o.${o.sequence} DESC LIMIT $1::int`,
 
+    partlyDead: byIndex("operations.messages of dead deliveries(limit)", options)`
+SELECT DISTINCT d.id, d.expanded_to FROM (
+  SELECT ${ofMessage(o.id)} AS id, ${ofMessage(o.expandedTo)} AS expanded_to
+  FROM ${ordered(`${outbox} o`)} WHERE o.${o.state} = 'dead' ORDER BY o.${o.updatedAt} DESC, o.${o.sequence} DESC LIMIT $1::int) d
+WHERE d.expanded_to IS NOT NULL`,
+    sent: byIndex("operations.sent rows(ids)", options)`
+SELECT o.${o.id} AS id FROM ${outbox} o WHERE o.${o.id} = ANY ($1::uuid[]) AND o.${o.state} = 'sent'`,
+
     blockedKeys: byIndex("operations.blocked keys(limit, behindLimit)", options)`
 SELECT b.id, b.key, b.topic, b.destination, b.routes, b.attempt, CASE WHEN b.scheduled_at = ${PARKED_AT} THEN 1 ELSE 0 END AS is_parked,
   ${msOf("b.scheduled_at")} AS scheduled_at, b.last_error,
-  (SELECT count(*) FROM (
-    SELECT FROM ${outbox} r WHERE r.${o.key} = b.key AND r.${o.key} IS NOT NULL AND r.${o.state} IN ('pending', 'processing')
-      AND r.${o.sequence} > b.sequence LIMIT $2::int) behind)::int AS rows_behind
+  (SELECT count(*) FROM (${behind.join(" UNION ALL ")} LIMIT $2::int) behind)::int AS rows_behind
 FROM (${blocked(`o.${o.scheduledAt} > now() AND o.${o.scheduledAt} < ${PARKED_AT}`)} UNION ALL ${blocked(`o.${o.scheduledAt} = ${PARKED_AT}`)}) b`,
 
     inboxBacklog: byIndex("operations.inbox backlog(pullSources, limit)", options)`

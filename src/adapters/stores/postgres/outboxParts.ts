@@ -1,3 +1,4 @@
+import { CONDITION } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import { expiresInMs, hashOf, labelOf, msOf, PARKED_AT } from "./fragments.ts";
 import { markBound } from "./lowWater.ts";
@@ -80,26 +81,119 @@ low_water AS MATERIALIZED (
       AND NOT (${row}.${c.state} = 'processing' AND coalesce(${row}.${c.claimToken} = ANY (${heldTokens}::uuid[]), false)${
         destination === undefined ? "" : ` AND coalesce(${row}.${c.destination} = ${destination}, true)`
       })`;
-  /** The columns of a claimed row `o`, by the names that `claimedRow` reads. */
-  const claimedColumns = [
-    ["id", `o.${c.id}`],
-    ["sequence", `o.${c.sequence}::bigint`],
-    ["topic", `o.${c.topic}::text`],
-    ["key", `o.${c.key}::text`],
-    ["aggregate_type", `o.${c.aggregateType}::text`],
-    ...payload.columns,
-    ["attempt", `o.${c.attempt}`],
-    ["max_attempts", `o.${c.maxAttempts}`],
-    ["created_at", msOf(`o.${c.createdAt}`)],
-    ["destination", labelOf(c, "o")],
-    ["routes", hashOf(c, "o")],
-    ["expires_in_ms", expiresInMs(c.expiresAt, "o")],
-  ] as const;
+
+  const { messageSequence } = c;
+  const hasLists = messageSequence !== null;
+  const isDelivery = (row: string): string => (hasLists ? `${row}.${messageSequence} IS NOT NULL` : "false");
+  /** A condition of the index of the keys, which has no delivery rows. */
+  const isNoDelivery = (row: string): string => (hasLists ? `${row}.${messageSequence} IS NULL` : "true");
+  const placeOf = (row: string): string =>
+    hasLists ? `coalesce(${row}.${messageSequence}, ${row}.${c.sequence})::bigint` : `${row}.${c.sequence}::bigint`;
+  /** Together with the key; empty for the lane of the rows that are no deliveries. */
+  const laneOf = (row: string): string =>
+    hasLists ? `CASE WHEN ${isDelivery(row)} THEN ${row}.${c.destination}::text ELSE '' END` : "''";
+  /** Of a row that is no delivery: it goes to a destination, or its routes are still to decide that. */
+  const mayGoTo = (row: string, destination: string, hash: string): string =>
+    `(coalesce(${row}.${c.destination} = ${destination}, true) OR coalesce(${row}.${c.routes} <> ${hash}, false))`;
+  /** @param row a delivery row @param columns of its message row `m` */
+  const messageOf = (row: string, columns: string): string =>
+    `SELECT ${columns} FROM ${table} m WHERE m.${c.sequence} = ${row}.${messageSequence} AND m.${c.state} IN ('sent', 'dead') LIMIT 1`;
+
+  /**
+   * A query for the `place` of the first rows that stop a lane `k`, with its `key`, `lane` and `destination`: of the rows that are
+   * no deliveries, and of the deliveries to its destination. Each is one probe of an index.
+   *
+   * @param heldTokens the parameter with the tokens of claims that this process holds
+   * @param isOneQueue whether no destination counts
+   * @param ofDeliveries whether there are lanes of deliveries
+   * @param hash the parameter with the hash of the routes: a row labelled by others may go anywhere once it is relabelled
+   * @param isBefore a condition on the place, which is in this column
+   * @param isLeft a condition on a row of the lane itself
+   */
+  const stopsOf = (
+    heldTokens: string,
+    isOneQueue: boolean,
+    ofDeliveries: boolean,
+    hash: string,
+    isBefore: (column: string) => string = () => "true",
+    isLeft = "true",
+  ): string => {
+    const ofKey = `o.${c.key} = k.key AND o.${c.key} IS NOT NULL AND o.${c.state} IN ('pending', 'processing')`;
+    const ofOthers = `${ofKey} AND ${isNoDelivery("o")} AND ${aboveLowWater("o")} AND ${isBefore(c.sequence)}`;
+    const isStop = stops("o", heldTokens, isOneQueue ? undefined : "k.destination");
+    const first = (which: string, column: string): string => `
+    (SELECT o.${column}::bigint AS place FROM ${table} o WHERE ${which} ORDER BY o.${column} LIMIT 1)`;
+    if (messageSequence === null) return first(`${ofOthers} AND ${isStop} AND ${isLeft}`, c.sequence);
+    const holdsBack = `(o.${c.state} = 'processing' OR ${holdsBackAs("o")})`;
+    const isThere = isOneQueue ? `(k.lane = '' OR o.${c.destination} = k.lane)` : `o.${c.destination} = k.destination`;
+    const inLane = `${ofKey} AND ${isDelivery("o")} AND ${isThere} AND ${isBefore(messageSequence)}`;
+    if (!ofDeliveries)
+      return `${first(`${ofOthers} AND ${isStop} AND ${isLeft}`, c.sequence)} UNION ALL ${first(`${inLane} AND ${holdsBack}`, messageSequence)}`;
+    return [
+      first(`k.lane = '' AND ${ofOthers} AND ${isStop} AND ${isLeft}`, c.sequence),
+      first(`k.lane <> '' AND ${ofOthers} AND ${mayGoTo("o", "k.lane", hash)} AND ${holdsBack}`, c.sequence),
+      first(`${inLane} AND CASE WHEN k.lane = '' THEN ${holdsBack} ELSE ${isStop} AND ${isLeft} END`, messageSequence),
+    ].join(" UNION ALL");
+  };
+  const ofMessage = payloadParts("m", c, payloadType);
+  /** The bytes of a candidate: those of a delivery are in the row of its message. */
+  const bytes = hasLists
+    ? `CASE WHEN ${isDelivery("o")} THEN coalesce((${messageOf("o", ofMessage.bytes)}), 0) ELSE ${payload.bytes} END`
+    : payload.bytes;
+
+  /** Columns that a delivery has from its message: @param of the row that has them, and its parts */
+  const carried = (of: string, { columns }: typeof payload) =>
+    [["aggregate_type", `${of}.${c.aggregateType}::text`], ...columns] as const;
+  const own = carried("o", payload);
+  /** Beside a claimed row `o`: what a delivery has from its message. */
+  const besideClaimed = hasLists
+    ? ` LEFT JOIN LATERAL (${messageOf("o", [`m.${c.id} AS id`, ...carried("m", ofMessage).map(([name, value]) => `${value} AS ${name}`)].join(", "))}) m ON ${isDelivery("o")}`
+    : "";
+  /** @param of what of it is written beside it or in a message's row @param messageId its message, if it is a delivery */
+  const columnsOf = (of: readonly (readonly [name: string, value: string])[], messageId: string) =>
+    [
+      ["id", `o.${c.id}`],
+      ["message_id", messageId],
+      [
+        "has_open_condition",
+        hasLists ? `${isDelivery("o")} AND starts_with(o.${c.lastError}, '${CONDITION}')` : "false",
+      ],
+      ["sequence", `o.${c.sequence}::bigint`],
+      ["place", placeOf("o")],
+      ["topic", `o.${c.topic}::text`],
+      ["key", `o.${c.key}::text`],
+      ...of,
+      ["attempt", `o.${c.attempt}`],
+      ["max_attempts", `o.${c.maxAttempts}`],
+      ["created_at", msOf(`o.${c.createdAt}`)],
+      ["destination", labelOf(c, "o")],
+      ["routes", hashOf(c, "o")],
+      ["expires_in_ms", expiresInMs(c.expiresAt, "o")],
+    ] as const;
+  /** The columns of a claimed row `o` that is no delivery, by the names that `claimedRow` reads. */
+  const claimedColumns = columnsOf(own, "NULL::uuid");
+  /** The same of any claimed row, with {@link besideClaimed}. */
+  const anyClaimedColumns = hasLists
+    ? columnsOf(
+        own.map(([name, value]) => [name, `CASE WHEN ${isDelivery("o")} THEN m.${name} ELSE ${value} END`]),
+        "m.id",
+      )
+    : claimedColumns;
 
   return {
     table,
     c,
     payload,
+    bytes,
+    hasLists,
+    isDelivery,
+    isNoDelivery,
+    placeOf,
+    laneOf,
+    mayGoTo,
+    messageOf,
+    besideClaimed,
+    anyClaimedColumns,
     scheduledAtGivenBack,
     unclaimed,
     isDue,
@@ -110,7 +204,8 @@ low_water AS MATERIALIZED (
     aboveLowWater,
     lowWaterOf,
     lowWaterPastParked,
-    stops,
+    stopsOf,
+    carriedNames: own.map(([name]) => name),
     claimedColumns,
   };
 }

@@ -4,8 +4,8 @@ import { MAX_TEXT_BYTES } from "../../../model/rows.ts";
 interface PayloadParts {
   /** Columns of a claimed row: `payload` and `headers` as text, NULL where larger than {@link MAX_TEXT_BYTES}; see `tooLargeOf`. */
   readonly columns: readonly (readonly [name: string, value: string])[];
-  /** The column `bytes` of the candidates. */
-  readonly candidate: string;
+  /** The bytes of a candidate, an expression; 0 for a row that is left out. */
+  readonly bytes: string;
   /** The column `bytes_before` of the free ones among the candidates `c`. @param order of the claim, by columns of both */
   free(order: readonly string[]): string;
 }
@@ -39,7 +39,7 @@ export function payloadParts(
   const bytesOf = (value: string): string => `coalesce(octet_length(${value}::text), 0)`;
   return {
     columns,
-    candidate: `CASE WHEN ${isLeftOut} THEN 0 ELSE ${bytesOf(column)} + greatest(${bytesOf(headers)} - ${LARGE}, 0) END AS bytes`,
+    bytes: `CASE WHEN ${isLeftOut} THEN 0 ELSE ${bytesOf(column)} + greatest(${bytesOf(headers)} - ${LARGE}, 0) END`,
     free: (order) =>
       `sum(c.bytes) OVER (ORDER BY ${order.map((name) => `c.${name}`).join(", ")}) - c.bytes AS bytes_before`,
   };

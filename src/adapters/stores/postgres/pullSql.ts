@@ -80,7 +80,7 @@ WITH busy AS MATERIALIZED (
 ),
 candidates AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${spent} AS spent, ${expired} AS expired,
-    ${payload.candidate}
+    ${payload.bytes} AS bytes
   FROM ${table} i
   WHERE ${available}
     AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (SELECT aggregate_id FROM busy))

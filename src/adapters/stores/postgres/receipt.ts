@@ -1,11 +1,13 @@
 import type { ClientBase } from "pg";
 import { v7 as uuidv7 } from "uuid";
+import { deliveryId } from "../../../model/deliveries.ts";
 import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, NewInboxRow } from "../../../model/rows.ts";
+import { listOfMessage, renderTopic } from "../../../model/topics.ts";
 import type { RelayRules } from "../../../ports/store.ts";
 import type { ReceiptCommands } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
-import { renderHeaders, renderTopic } from "../sql/rendering.ts";
+import { renderHeaders } from "../sql/rendering.ts";
 import { inKeyOrder, type Row, type Values } from "../sql/rows.ts";
 import type { ColumnTypes } from "./columns.ts";
 import type { PostgresPool } from "./pool.ts";
@@ -98,13 +100,27 @@ export function receivedValues(rows: readonly NewInboxRow[]): Values {
   return { ...ownValues(rows), sources: columnOf(rows)(({ source }) => source) };
 }
 
-/** The topics, headers and destinations of their outbox rows. @param rows as above */
-export function renderedValues(rows: readonly NewInboxRow[], { topics, droppedHeaders, route }: RelayRules): Values {
+/**
+ * The topics, headers and destinations of their outbox rows; and the deliveries of those for several destinations: as JSON the
+ * names of a list that the receipt expands, empty if the poller does.
+ *
+ * @param rows as above
+ */
+export function renderedValues(rows: readonly NewInboxRow[], relay: RelayRules): Values {
+  const { topics, droppedHeaders, routing } = relay;
   const rendered = rows.map(({ source, eventType }) => renderTopic(topics[source] ?? [], eventType));
+  const lists = rows.map((row) => listOfMessage(row, relay));
+  const deliveries = rows.flatMap(({ id }, n) =>
+    (lists[n] ?? []).map((destination) => ({ destination, message: id, id: deliveryId(id, destination) })),
+  );
   return {
     topics: textArray(rendered),
     outboxHeaders: columnOf(rows)((row) => JSON.stringify(renderHeaders(row, droppedHeaders))),
-    destinations: textArray(rendered.map((topic) => route?.(topic) ?? null)),
+    destinations: textArray(rendered.map((topic) => routing?.destinationOf(topic) ?? null)),
+    lists: textArray(lists.map((list) => (list?.length === 0 ? "" : list && JSON.stringify(list)) ?? null)),
+    deliveryMessages: uuidArray(deliveries.map(({ message }) => message)),
+    deliveryIds: uuidArray(deliveries.map(({ id }) => id)),
+    deliveryDestinations: textArray(deliveries.map(({ destination }) => destination)),
   };
 }
 

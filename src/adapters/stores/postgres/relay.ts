@@ -1,18 +1,20 @@
 import { v7 as uuidv7 } from "uuid";
 import { EMPTY_TOPIC, EXPIRED, type MessageId, type NewInboxRow } from "../../../model/rows.ts";
+import { listOfMessage, WHITE_SPACE } from "../../../model/topics.ts";
 import type { ClaimRequest, RelayRequest, RelayRules } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import type { InsertRelayed, RelayCommands, Relayed } from "../sql/inbox.ts";
-import { lower } from "../sql/lowWater.ts";
+import { higher, lower } from "../sql/lowWater.ts";
 import type { TableNames } from "../sql/names.ts";
-import { WHITE_SPACE } from "../sql/rendering.ts";
 import { inKeyOrder, type Row, textOf, type Values } from "../sql/rows.ts";
 import type { ColumnTypes } from "./columns.ts";
-import { allWritten, IS_CITUS, isExpired, setBack, uncollated } from "./fragments.ts";
+import { allWritten, IS_CITUS, isExpired, setBack } from "./fragments.ts";
 import { nextFullRead, type PostgresLowWater, writesTo } from "./lowWater.ts";
 import type { OutboxParts } from "./outboxParts.ts";
 import type { PostgresPool } from "./pool.ts";
 import { receivedValues, renderedValues } from "./receipt.ts";
+import { relayedReceiptStatements } from "./relayedReceiptSql.ts";
+import { type Front, LATEST_START, relayOrder } from "./relayOrder.ts";
 import { byIndex, LONGEST_MS, type Statement, statement } from "./statement.ts";
 
 /** The relay on PostgreSQL: one statement per pass. */
@@ -72,7 +74,7 @@ export class PostgresRelay implements RelayCommands<Statement> {
   }
 
   async #insertRelayed(
-    receipt: Statement,
+    receipt: ReturnType<typeof relayedReceiptStatements>,
     rows: readonly NewInboxRow[],
     relay: RelayRules,
     claim: ClaimRequest | undefined,
@@ -80,7 +82,8 @@ export class PostgresRelay implements RelayCommands<Statement> {
     const inOrder = inKeyOrder(rows);
     // Discards what a lost connection has made invalid, before the answer is noted.
     const lowWater = this.#outboxLowWater.bound();
-    const [row, ...claimed] = await this.#pool.run(receipt, {
+    const hasLists = rows.some((row) => listOfMessage(row, relay) !== undefined);
+    const [row, ...claimed] = await this.#pool.run(hasLists ? receipt.ofLists : receipt.plain, {
       rules: rulesOf(relay),
       maxAttempts: relay.maxAttempts,
       from: this.#from,
@@ -90,8 +93,8 @@ export class PostgresRelay implements RelayCommands<Statement> {
       ...(claim ?? NO_CLAIM),
       lowWater,
     });
-    const last = claimed.at(-1)?.sequence;
-    if (last !== undefined) this.#outboxLowWater.saw(String(last));
+    const [first, ...others] = claimed.map(({ sequence }) => String(sequence));
+    if (first !== undefined) this.#outboxLowWater.saw(others.reduce(higher, first));
     const relayed = row?.relayed === null ? "all" : new Set(row?.relayed as readonly MessageId[]);
     return { areAllStored: row?.all_stored === true, relayed, claimed };
   }
@@ -146,11 +149,8 @@ export class PostgresRelay implements RelayCommands<Statement> {
 }
 
 const LOOK_INTERVAL_MS = 1000;
-/** Longer than from one look to the next. */
-const LATEST_START = "now() - interval '2 seconds'";
-
-const rulesOf = ({ topics, ownKeySources, routes }: RelayRules): string =>
-  JSON.stringify({ topics, ownKeySources, routes });
+const rulesOf = ({ topics, ownKeySources, routing }: RelayRules): string =>
+  JSON.stringify({ topics, ownKeySources, routes: routing?.hash });
 
 const NO_CLAIM = { limit: 0, token: null, leaseMs: 0, claimTimeoutMs: 0, heldTokens: [] };
 
@@ -173,26 +173,7 @@ export function relayStatements(names: TableNames, types: ColumnTypes, outboxPar
   const outbox = names.outboxTable;
   const c = names.inbox;
   const o = names.outbox;
-  const waitsForRelay = `i.${c.state} = 'pending' AND i.${c.consumption} = 'push'`;
-  /**
-   * Rows are relayed in the order of `position`, `created_at` and `id`; the position is the later one of `created_at`
-   * and `scheduled_at`. Two fronts have an index each: ordinary rows are due from their receipt on, whatever the clock
-   * shows; rows that have been put off from `scheduled_at` on. An owner's table may allow NULL there, which counts as
-   * ordinary.
-   */
-  const ORDINARY: Front = { is: `(i.${c.scheduledAt} > i.${c.createdAt}) IS NOT TRUE`, position: `i.${c.createdAt}` };
-  const PUT_OFF: Front = { is: `i.${c.scheduledAt} > i.${c.createdAt}`, position: `i.${c.scheduledAt}` };
-  const hasCome = (front: Front, clock: string): string =>
-    front === ORDINARY ? "" : ` AND ${front.position} <= ${clock}`;
-  /**
-   * @param from the parameter with the first position of the relay, in microseconds since 1970; see `waits`. A clock that was
-   *   set back since gives new rows earlier positions: no statement starts later than `waits` may say by its own clock
-   */
-  const waitsIn = ({ is, position }: Front, from: string): string =>
-    `${waitsForRelay} AND ${is} AND ${position} >= least('epoch'::timestamptz + ${from}::bigint * interval '1 microsecond', ${LATEST_START})`;
-  /** The outbox key of an inbox row. @param ownKeySources the sources with keys of their own (jsonb) */
-  const keyOf = (row: string, ownKeySources: string): string =>
-    `CASE WHEN ${ownKeySources} ? ${row}.${c.source} THEN ${uncollated(`${row}.${c.source}`)} || ':' || ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END`;
+  const { waitsForRelay, ORDINARY, PUT_OFF, hasCome, waitsIn, keyOf } = relayOrder(names);
   /**
    * The first rows of a front that are due.
    *
@@ -313,94 +294,8 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   const oldest = (front: Front): string =>
     firstDue(front, "$1", "1", ` AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})`, "1");
 
-  /**
-   * The statement of a receipt that relays what it stores, and claims up to `limit` of it. It does the work of three: one
-   * version of each row is written instead of two or three, and each index is written once.
-   *
-   * The client renders topic and headers: in the statement they cost the database a sixth of all that it does for a message.
-   *
-   * @returns a statement that answers with one row: `all_stored`; and `relayed`, the ids of the rows that were relayed, or
-   *   null for all. The claimed rows follow, in the order of their sequence, with the columns that `claimedRow` reads.
-   */
-  const receipt = ({ lowWaterOf, aboveLowWater, stops, claimedColumns }: OutboxParts): Statement => {
-    const ownKeys = "$9::jsonb -> 'ownKeySources'";
-    const outboxKey = `(${keyOf("s", ownKeys)})::${types.outboxKey}`;
-
-    /**
-     * Keys with an earlier row that waits for the relay. Rows are compared with one time: a clock that is read for each row
-     * would let no index stop at it, and each receipt would read all rows that are scheduled ahead.
-     */
-    const waitingKeys = (front: Front): string => `(
-  SELECT ${keyOf("i", ownKeys)} AS key FROM ${inbox} i
-  WHERE ${waitsIn(front, "$14")}${hasCome(front, "(SELECT at FROM received)")} AND i.${c.source} = ANY ($10::text[]) AND i.${c.aggregateId} IS NOT NULL
-  ORDER BY ${front.position} LIMIT ${MOST_WAITING_KEYS + 1})`;
-    const given = [c.id, c.idempotencyKey, c.aggregateId, c.eventType, c.payload, c.correlationId, c.headers, c.source];
-    const label = o.destination === null || o.routes === null ? "" : `, ${o.destination}, ${o.routes}`;
-
-    /*
-     * A row is born `processed`, with its outbox row; but `pending` if an earlier row of its key waits in this snapshot,
-     * which holds everything that was acknowledged before, or if its topic is empty. `stored` returns what the table holds,
-     * as a relay pass reads it.
-     *
-     * An outbox row is born `processing` if its key waits for nothing in the outbox (`blocked`). Whatever a claim would find
-     * in front of it is in this snapshot too, but for rows of transactions that are still open: these are unacknowledged.
-     *
-     * `all_made` as in the relay.
-     */
-    return byIndex(`inbox.insert, relay and claim(${RECEIPT_PARAMETERS})`, { lockTimeoutMs: LOCK_TIMEOUT_MS })`
-WITH received AS MATERIALIZED (SELECT clock_timestamp() AS at),
-waiting AS MATERIALIZED (SELECT w.key FROM (${waitingKeys(ORDINARY)} UNION ALL ${waitingKeys(PUT_OFF)}) w),
-given AS MATERIALIZED (
-  SELECT r.*, r."its topic" <> '' AND (SELECT count(*) FROM waiting) <= ${String(MOST_WAITING_KEYS)}
-    AND (r.${c.aggregateId} IS NULL OR ${keyOf("r", ownKeys)} NOT IN (SELECT key FROM waiting)) AS "is relayed"
-  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $12::text[], $13::text[], $21::text[])
-    AS r(${given.join(", ")}, "its topic", "its headers", "its destination")
-),
-stored AS (
-  INSERT INTO ${inbox} (${given.join(", ")}, ${c.state}, ${c.consumption}, ${c.processedAt}, ${c.createdAt}, ${c.scheduledAt})
-  SELECT g.${c.id}, g.${c.idempotencyKey}, g.${c.aggregateId}, g.${c.eventType}, g.${c.payload}::${types.inboxPayload}, g.${c.correlationId},
-    g.${c.headers}::${types.inboxHeaders}, g.${c.source}, CASE WHEN g."is relayed" THEN 'processed' ELSE 'pending' END, 'push',
-    CASE WHEN g."is relayed" THEN r.at END, r.at, r.at
-  FROM given g CROSS JOIN received r
-  ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING
-  RETURNING ${c.id}, ${c.aggregateId}, ${c.payload}, ${c.source}, ${c.state}
-),
-lease AS MATERIALIZED (SELECT now() AS began_at, now() + least($17::bigint, $18::bigint) * interval '1 millisecond' AS ends_at),
-blocked AS MATERIALIZED (
-  WITH ${lowWaterOf("$20")}
-  SELECT k.key FROM (SELECT DISTINCT ${uncollated(keyOf("s", ownKeys))}::${types.outboxKey} AS key, g."its destination" AS destination
-    FROM stored s JOIN given g ON g.${c.id} = s.${c.id} WHERE s.${c.aggregateId} IS NOT NULL) k
-  WHERE (SELECT o.${o.sequence} FROM ${outbox} o
-    WHERE o.${o.key} = k.key AND o.${o.key} IS NOT NULL AND o.${o.state} IN ('pending', 'processing')
-      AND ${aboveLowWater("o")} AND ${stops("o", "$19", label === "" ? undefined : "k.destination")}
-    ORDER BY o.${o.sequence} LIMIT 1) IS NOT NULL
-),
-made AS (
-  INSERT INTO ${outbox} AS o (${o.id}, ${o.topic}, ${o.key}, ${o.payload}, ${o.headers}, ${o.maxAttempts},
-    ${o.createdAt}, ${o.scheduledAt}, ${o.updatedAt}, ${o.state}, ${o.claimToken}, ${o.claimedAt}, ${o.leaseExpiresAt}${label})
-  SELECT r.id, r.topic, r.key, r.payload, r.headers, $11::int, t.at, t.at, t.at,
-    CASE WHEN r.is_claimed THEN 'processing' ELSE 'pending' END, CASE WHEN r.is_claimed THEN $16::uuid END,
-    CASE WHEN r.is_claimed THEN l.began_at END, CASE WHEN r.is_claimed THEN l.ends_at END${label === "" ? "" : LABEL}
-  FROM (SELECT s.${c.id} AS id, g."its topic"::${types.outboxTopic} AS topic, ${outboxKey} AS key,
-      s.${c.payload}::${types.outboxPayload} AS payload, g."its headers"::${types.outboxHeaders} AS headers, g."its destination" AS destination,
-      row_number() OVER (ORDER BY s.${c.id}) <= $15::int
-        AND (s.${c.aggregateId} IS NULL OR ${outboxKey} NOT IN (SELECT key FROM blocked)) AS is_claimed
-    FROM stored s JOIN given g ON g.${c.id} = s.${c.id} WHERE ${likely(`s.${c.state} = 'processed'`)}) r
-  CROSS JOIN received t CROSS JOIN lease l
-  ORDER BY r.id
-  RETURNING o.${o.state} AS "made as", ${claimedColumns.map(([name, value]) => `${value} AS ${name}`).join(", ")}
-)
-SELECT (SELECT count(*) FROM stored) = cardinality($1::uuid[]) AS all_stored,
-  CASE WHEN count(*) < cardinality($1::uuid[]) THEN coalesce(array_agg(s.${c.id}::text), '{}') END AS relayed,
-  ${allWritten("count(*)", "(SELECT count(*) FROM made)")} AS all_made, ${claimedColumns.map(([name]) => `NULL AS ${name}`).join(", ")}
-FROM stored s WHERE s.${c.state} = 'processed'
-UNION ALL
-SELECT NULL, NULL, NULL, ${claimedColumns.map(([name]) => `m.${name}`).join(", ")} FROM made m WHERE m."made as" = 'processing'
-ORDER BY sequence NULLS FIRST`;
-  };
-
   return {
-    receipt: outboxParts && receipt(outboxParts),
+    receipt: outboxParts && relayedReceiptStatements(names, types, outboxParts),
     relay: byIndex(`inbox.relay(${RELAY_PARAMETERS})`)(relay(false)),
     relayNamed: byIndex(`inbox.relay of named rows(${RELAY_PARAMETERS}, ids)`)(relay(true)),
     /** The last relayed row, under a new id: its outbox row has the old one. */
@@ -449,30 +344,7 @@ ORDER BY w.position LIMIT 1`,
 SELECT w.source, count(*)::int AS count FROM (
   SELECT i.${c.source} AS source FROM ${inbox} i WHERE ${waitsForRelay} ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int) w
 WHERE w.source <> ALL ($1::text[]) GROUP BY w.source ORDER BY w.source`,
-  } as const satisfies Record<string, Statement | undefined>;
-}
-
-/** Rows that wait for the relay, in an order of their own. */
-interface Front {
-  readonly is: string;
-  /** Of a row `i`. */
-  readonly position: string;
+  } as const satisfies Record<string, Statement | ReturnType<typeof relayedReceiptStatements> | undefined>;
 }
 
 const RELAY_PARAMETERS = "limit, sources, rules, maxAttempts, droppedNames, droppedPrefixes, from";
-
-/** A condition that many rows seem to meet: if the planner expects hardly any row, it joins by nested loops. */
-const likely = (condition: string): string => `coalesce(${condition}, false)`;
-
-/** Of rows that wait for the relay: more of them are a backlog, which the relay moves first. */
-const MOST_WAITING_KEYS = 1000;
-
-/** A receipt does not wait for the outbox table. */
-const LOCK_TIMEOUT_MS = 100;
-
-const RECEIPT_PARAMETERS = `ids, idempotencyKeys, aggregateIds, eventTypes, payloads, correlationIds, headers, sources,
-  rules, relayedSources, maxAttempts, topics, outboxHeaders, from, limit, token,
-  leaseMs, claimTimeoutMs, heldTokens, lowWater, destinations`;
-
-/** The hash of the routes only beside a destination. */
-const LABEL = ", r.destination, CASE WHEN r.destination IS NOT NULL THEN $9::jsonb ->> 'routes' END";

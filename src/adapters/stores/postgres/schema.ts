@@ -125,7 +125,7 @@ async function migrateOnline(pool: PostgresPool, schema: string, log: Log): Prom
       for (const statement of await runOnline(client, script, schema)) {
         log.warn(
           { statement },
-          "a migration could not lock the table, which a transaction has open: run its statement yourself when that has ended",
+          "a migration could not lock the table, which a transaction has open, or needs a column that an earlier migration has left to you: run its statement yourself when that has ended, behind those before it",
         );
       }
     };
@@ -287,6 +287,7 @@ function remedies({ name }: CheckedTable): Remedies {
       return `ALTER TABLE ${name} ${changes.map((change) => `ALTER COLUMN "${column}" ${change}`).join(", ")};`;
     },
     forbidNull: (_, column) => `ALTER TABLE ${name} ALTER COLUMN "${column}" SET NOT NULL;`,
+    allowNull: (column) => `ALTER TABLE ${name} ALTER COLUMN "${column}" DROP NOT NULL;`,
   };
 }
 

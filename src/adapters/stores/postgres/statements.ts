@@ -23,7 +23,6 @@ export function fixedStatements(names: TableNames) {
     history: historyStatements(names),
     journal: journalStatements(names),
     jobs: jobStatements(names),
-    retention: retentionStatements(names),
   };
 }
 
@@ -49,5 +48,6 @@ export function tableStatements(names: TableNames, types: ColumnTypes, mayBeCitu
     operations: operationsStatements(names),
     parked: parkedStatements(names, isNoting),
     replay: replayStatements(names, types, isNoting),
+    retention: retentionStatements(names),
   };
 }

@@ -1,13 +1,21 @@
 import { isRefused } from "../../../model/errors.ts";
 import type { ClaimedRow, ClaimToken, MessageId, Outcome } from "../../../model/rows.ts";
-import type { ClaimRequest, ClaimResult, SettledRows } from "../../../ports/store.ts";
+import type {
+  ClaimRequest,
+  ClaimResult,
+  ExpandResult,
+  Expansion,
+  SettledRows,
+  UnexpandedMessage,
+} from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { entriesOf, type NewEntry, type SqlHistory, type WithHistory } from "./history.ts";
-import type { LowWater } from "./lowWater.ts";
+import { higher, type LowWater } from "./lowWater.ts";
 import { insteadOf } from "./outcomes.ts";
 import { ONE_QUEUE, QueueFronts, REST_FACTOR } from "./queueFronts.ts";
 import { type RefusedRow, Resting } from "./resting.ts";
 import {
+  changeInParts,
   dateOf,
   headersOf,
   idsOf,
@@ -38,7 +46,7 @@ export interface ClaimStatements<S> {
   readonly pastBlocked: ClaimStatement<S>;
   /** The same two without a condition on the destination. */
   readonly oneQueue: { readonly inOrder: ClaimStatement<S>; readonly pastBlocked: ClaimStatement<S> };
-  /** The first pending rows without a destination, those set back below the mark too: their `id`, `sequence`, `topic` and, if known, `is_due`. Undefined for a table without the columns. */
+  /** The first pending rows without a destination, those set back below the mark too: their `id`, `sequence`, `topic`, `is_due` and `has_failed`. Undefined for a table without the columns. */
   readonly unlabelled: S | undefined;
   /** What a claim changes in the rows `ids`, to be rolled back: each is under its own id as the token. */
   readonly trial: S;
@@ -49,6 +57,8 @@ export interface ClaimStatements<S> {
    * position behind the last pending row (`end`). At a fraction of a claim's cost.
    */
   readonly due: S;
+  /** For `OutboxStore.expand` and `messagesToExpand`; undefined for a table without the columns. */
+  readonly lists: ListStatements<S> | undefined;
   /** For `OutboxStore.glance`, by the names of its properties in snake case. */
   readonly glance: S;
   /** `noting` writes the entries of {@link ClaimDialect.entryValues}, too. */
@@ -61,6 +71,17 @@ export interface ClaimStatements<S> {
     readonly underClaim: S;
   };
   readonly dialect: ClaimDialect;
+}
+
+/**
+ * `expand` answers with an `id` for each expanded message, and `noting` adds entries as that of {@link ClaimStatements.settle}.
+ * `toExpand` answers with rows for `claimedRow`.
+ */
+export interface ListStatements<S> {
+  readonly expand: WithHistory<S>;
+  readonly toExpand: S;
+  /** The values of `expand`. */
+  valuesOf(expansions: readonly Expansion[]): Values;
 }
 
 interface ClaimDialect {
@@ -127,6 +148,8 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   #checksRestUntil = 0;
   /** The last claim left rows without a destination. */
   #hasUnlabelled = true;
+  /** When messages that were left are looked for again; monotonic ms. */
+  #lookAgainAt = Number.POSITIVE_INFINITY;
   /** The last claim left rows with a label. */
   #isUnread = false;
   /** The blocked queue that was claimed from last: the others come first. */
@@ -170,6 +193,11 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     const parts: ClaimResult[] = [];
     if (open.size > 0 || labels.labels.length > 0) parts.push(await this.#claimInOrder(request, open, labels));
     else this.#hasUnlabelled = true;
+    if (labels.lists.length > 0) {
+      // They are below the position from which the claim looks for more.
+      this.#hasUnlabelled = true;
+      parts.push({ ...NOTHING, lists: labels.lists });
+    }
     const blocked = this.#nextBlocked(room);
     const left = request.limit - (parts[0]?.rows.length ?? 0);
     if (blocked === undefined || left <= 0) return parts;
@@ -200,10 +228,13 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   }
 
   async #labelsOf({ queues, limit }: ClaimRequest): Promise<Labels> {
-    if (queues === undefined || !this.#hasUnlabelled) return NO_LABELS;
+    const isDue = this.#clock.monotonic() >= this.#lookAgainAt;
+    if (queues === undefined || !(this.#hasUnlabelled || isDue)) return NO_LABELS;
     // Rows with a label may have waited for longer.
     const wanted = this.#isUnread ? Math.ceil(limit / 2) : limit;
-    return (await this.#unlabelled?.look(queues, limit, wanted, this.#mark)) ?? NO_LABELS;
+    const labels = (await this.#unlabelled?.look(queues, limit, wanted, this.#mark)) ?? NO_LABELS;
+    this.#lookAgainAt = labels.isLeft === true ? this.#clock.monotonic() + LOOK_AGAIN_MS : Number.POSITIVE_INFINITY;
+    return labels;
   }
 
   #nextBlocked(room: ReadonlyMap<string, number>): string | undefined {
@@ -233,7 +264,6 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
       labelledIds: labels.map(({ id }) => id),
       labels: labels.map(({ destination }) => destination),
       wanted: labels.map(({ isWanted }) => isWanted),
-      routes: request.queues?.routing.hash ?? "",
       lookedTo: to,
     };
     const { inOrder } = room.has(ONE_QUEUE) ? this.sql.oneQueue : this.sql;
@@ -287,6 +317,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
       ...NOT_LABELLED,
       ...more,
       exceptIds: this.#exceptIds(request),
+      routes: request.queues?.routing.hash ?? null,
       maxBytes,
       token,
       leaseMs: Math.min(leaseMs, claimTimeoutMs),
@@ -301,13 +332,40 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
       return { ...NOT_CLAIMED, refused: await this.#restRefused(chosen, values, error) };
     }
     const scan = this.sql.dialect.scanOf(results);
-    const last = scan.rows.at(-1)?.sequence;
-    if (last !== undefined) this.lowWater.saw(String(last));
+    const [first, ...others] = scan.rows.map(({ sequence }) => String(sequence));
+    if (first !== undefined) this.lowWater.saw(others.reduce(higher, first));
     return scan;
   }
 
+  async expand(expansions: readonly Expansion[]): Promise<ExpandResult> {
+    const { lists, dialect } = this.sql;
+    if (lists === undefined || expansions.length === 0) return { expanded: 0, refused: [] };
+    const { results, refused } = await changeInParts(expansions, async (part) => {
+      const entries = part.flatMap(({ id, skipped }) => skipped.map((each) => skippedEntry(id, each)));
+      const values = lists.valuesOf(part);
+      const noting = entries.length === 0 ? values : { ...values, ...dialect.entryValues(entries) };
+      const run = (statement: S) => this.runner.run(statement, noting);
+      const rows = await (entries.length === 0 ? run(lists.expand.plain) : this.#history.noting(lists.expand, run));
+      return idsOf(rows).filter((id) => id !== null);
+    });
+    const left = [...refused].map(([{ id }, { message }]) => ({ id, source: "", reason: message }));
+    this.#resting.add(left);
+    // They may be below the cursors of their queues.
+    const destinations = new Set(expansions.flatMap(({ deliveries }) => deliveries.map((each) => each.destination)));
+    for (const destination of destinations) this.fronts.of(destination).sweepSoon();
+    this.#isIdle = false;
+    return { expanded: results.flat().length, refused: left };
+  }
+
+  async messagesToExpand(ids: readonly MessageId[]): Promise<readonly UnexpandedMessage[]> {
+    const { lists } = this.sql;
+    if (lists === undefined) return [];
+    const rows = await this.runner.run(lists.toExpand, { ids, maxBytes: MOST_EXPANDED_BYTES });
+    return rows.map((row) => claimedRow(row, "" as ClaimToken));
+  }
+
   #exceptIds({ queues }: Pick<ClaimRequest, "queues">): readonly MessageId[] {
-    return [...this.#resting.ids(), ...(queues?.exceptIds ?? [])];
+    return [...this.#resting.ids(), ...(queues?.exceptIds ?? []), ...(queues?.expansion?.running ?? [])];
   }
 
   async #restRefused(chosen: S, values: Values, failure: unknown): Promise<readonly RefusedRow[]> {
@@ -462,12 +520,21 @@ function merged(parts: readonly ClaimResult[]): ClaimResult {
   const refused = parts.flatMap((part) => part.refused ?? []);
   return {
     rows: parts.flatMap(({ rows }) => rows),
+    lists: parts.flatMap(({ lists = [] }) => lists),
     more: parts.some(({ more }) => more),
     heldBack: parts.reduce((sum, { heldBack }) => sum + heldBack, 0),
     unread: new Set(parts.flatMap(({ unread = [] }) => [...unread])),
     ...(refused.length === 0 ? {} : { refused }),
   };
 }
+
+const skippedEntry = (id: MessageId, { destination, reason }: Expansion["skipped"][number]): NewEntry => ({
+  ...{ id, event: "skipped", destination, reason },
+  ...{ attempt: null, actor: null, code: null, status: null, durationMs: null },
+});
+
+/** Of the messages whose conditions are evaluated at a time. */
+const MOST_EXPANDED_BYTES = 16 * 1024 * 1024;
 
 const NOTHING: ClaimResult = { rows: [], more: false, heldBack: 0 };
 const NOT_CLAIMED: ClaimScan = { rows: [], queues: [], labelled: 0, hasUnlabelled: true };
@@ -478,6 +545,8 @@ const NOT_FOUND = { candidates: 0, heldBack: 0, gap: 0 };
 export function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
   return {
     id: row.id as MessageId,
+    messageId: (row.message_id ?? undefined) as MessageId | undefined,
+    hasOpenCondition: row.has_open_condition === true,
     claimToken: token,
     sequence: row.sequence as string,
     ...routedRow(row),
@@ -498,6 +567,7 @@ const DEFAULT_MAX_ATTEMPTS = 5;
 
 /** Thousands of rows that are not due make an idle check slow: it takes a tenth of the time, but for new rows and retries. */
 const LONGEST_CHECK_REST_MS = 1000;
+const LOOK_AGAIN_MS = 1000;
 const MOST_BUSY = 8;
 const HELD = "another transaction holds the row";
 const NONE_REFUSED: ReadonlyMap<MessageId, string> = new Map();

@@ -1,3 +1,6 @@
+import { deliveryId, destinationsIn } from "../../../model/deliveries.ts";
+import type { StoreError } from "../../../model/errors.ts";
+import type { MessageId } from "../../../model/rows.ts";
 import type {
   FinishedRow,
   ReplayFilter,
@@ -23,8 +26,16 @@ import {
   type Values,
 } from "./rows.ts";
 
-/** `untried` answers `untried`; `move` and `receiveAgain` answer `changed`. */
-export type ReplayStatements<S> = Named<S, "begin" | "page" | "find" | "untried" | "move" | "receiveAgain"> & {
+/**
+ * `untried` answers `untried`; `move`, `add` and `receiveAgain` answer `changed`; `lists` answers `id` and `expanded_to` of
+ * the message rows among some.
+ */
+export type ReplayStatements<S> = Named<
+  S,
+  "begin" | "page" | "find" | "lists" | "untried" | "move" | "receiveAgain"
+> & {
+  /** Undefined for a table that can have no delivery rows. */
+  readonly add: S | undefined;
   readonly dialect: {
     pageOf(results: readonly (readonly Row[])[]): {
       readonly rows: readonly Row[];
@@ -33,6 +44,10 @@ export type ReplayStatements<S> = Named<S, "begin" | "page" | "find" | "untried"
     };
   };
 };
+
+/** What a delivery row has of its message row, as a list of columns. */
+export const copied = (c: TableNames["outbox"], row = ""): string =>
+  [c.topic, c.key, c.maxAttempts].map((column) => `${row}${column}`).join(", ");
 
 /** Replay in a SQL database: short statements that find their rows by index, and so block no other work. */
 export function replayStore<S>(
@@ -55,7 +70,9 @@ export function replayStore<S>(
     },
 
     async find(scope, filter, ids) {
-      return (await runner.run(sql.find, { ...filterValues(scope, filter), ids })).map(finishedRow);
+      const messages = await runner.run(sql.lists, { ids });
+      const all = [...new Set([...ids, ...messages.flatMap(deliveriesOf)])];
+      return (await runner.run(sql.find, { ...filterValues(scope, filter), ids: all })).map(finishedRow);
     },
 
     async move({ finishedUntil }, ids, by, to) {
@@ -65,6 +82,15 @@ export function replayStore<S>(
         ...noteValues(by, to === undefined ? null : `to the destination ${to}`),
       };
       return await countChanged(ids, (part) => runner.run(sql.move, { ...values, ids: part }));
+    },
+
+    async add(ids, to) {
+      const { add } = sql;
+      if (add === undefined) return { changed: 0 };
+      return await countChanged(ids, (part) => {
+        const pairs = part.map((id) => ({ id, delivery: deliveryId(id, to) }));
+        return runner.run(add, { pairs: JSON.stringify(pairs), to });
+      });
     },
 
     async untried(ids) {
@@ -79,14 +105,22 @@ export function replayStore<S>(
 }
 
 function filterValues({ finishedUntil }: ReplayScope, filter: ReplayFilter): Values {
-  const { state = null, topics = null, createdAfter = null, createdBefore = null } = filter;
-  return { finishedUntil, topics, createdAfter, createdBefore, state };
+  const { state = null, topics = null, createdAfter = null, createdBefore = null, add = null } = filter;
+  return { finishedUntil, topics, createdAfter, createdBefore, state, add };
+}
+
+/** The ids of all deliveries of a message row; none of another row. */
+function deliveriesOf({ id, expanded_to }: Row): readonly MessageId[] {
+  return (destinationsIn(expanded_to) ?? []).map((destination) => deliveryId(id as MessageId, destination));
 }
 
 interface BatchStatements<S> {
-  /** The first `limit` rows behind a position, up to another: their `id`, `time` and `tie`. */
+  /** The first `limit` rows behind a position, up to another: their `id`, `time`, `tie` and `expanded_to`. */
   readonly page: S;
-  /** Deletes those of some rows that are still finished, since `untilTime` or before, and that nobody has locked. */
+  /**
+   * Deletes those of some rows that are still finished, since `untilTime` or before, whose `expanded_to` is still `list`,
+   * and that nobody has locked.
+   */
   readonly remove: S;
 }
 
@@ -98,6 +132,8 @@ export interface RetentionStatements<S> {
   /** The newest row of each state with `bound` newer ones. */
   readonly outboxByCount: S;
   readonly batches: Readonly<Record<"sent" | "dead" | "inbox", BatchStatements<S>>>;
+  /** The `id` of each of some outbox rows that exists. */
+  readonly existing: S;
   readonly dialect: {
     readonly firstTime: string;
     /** Most rows of one batch. */
@@ -118,6 +154,23 @@ export function retentionStore<S>(
     return await runner.run(statement, { bound: policy.maxAgeMs });
   }
 
+  /**
+   * Those of some message rows of one list whose deliveries are all gone. None comes back: an addition changes the list, which
+   * the deletion compares.
+   */
+  async function withoutDeliveries(rows: readonly Row[]): Promise<readonly MessageId[]> {
+    const kept = new Set<unknown>();
+    // A list has up to a thousand destinations.
+    for (let n = 0; n < rows.length; n += MESSAGES_ASKED) {
+      const part = rows.slice(n, n + MESSAGES_ASKED);
+      const messageOf = new Map(part.flatMap((row) => deliveriesOf(row).map((id) => [id, row.id] as const)));
+      if (messageOf.size === 0) continue;
+      for (const { id } of await runner.run(sql.existing, { ids: [...messageOf.keys()] }))
+        kept.add(messageOf.get(id as MessageId));
+    }
+    return idsOf(rows).filter((id) => !kept.has(id));
+  }
+
   return {
     async plan(policy) {
       return (await newest(policy)).map((row) => ({
@@ -135,16 +188,26 @@ export function retentionStore<S>(
       const [fromTime, fromTie] = from ?? [sql.dialect.firstTime, FIRST_TIE[table]];
       const [untilTime, untilTie] = until;
       const rows = await runner.run(page, { fromTime, fromTie, untilTime, untilTie, limit: most });
-      const { results, refused } = await changeInParts(idsOf(rows), (ids) => runner.run(remove, { ids, untilTime }));
-      const deleted = results.flatMap(idsOf);
+      const deleted: MessageId[] = [];
+      const refused: StoreError[] = [];
+      // Message rows come last: their deliveries are mostly on the same page.
+      for (const list of new Set([null, ...rows.map(({ expanded_to }) => expanded_to)])) {
+        const ofList = rows.filter(({ expanded_to }) => expanded_to === list);
+        const ids = list === null ? idsOf(ofList) : await withoutDeliveries(ofList);
+        const done = await changeInParts(ids, (part) => runner.run(remove, { ids: part, untilTime, list }));
+        deleted.push(...done.results.flatMap(idsOf));
+        refused.push(...done.refused.values());
+      }
       if (table === "outbox") await history.forget(deleted);
       const last = rows[most - 1];
       const rest = last === undefined ? null : { ...range, from: positionOf(last) };
-      const [first] = refused.values();
-      return { deleted: deleted.length, rest, refused: refused.size, refusal: first?.message };
+      return { deleted: deleted.length, rest, refused: refused.length, refusal: refused[0]?.message };
     },
   };
 }
+
+/** Messages whose deliveries one statement looks up. */
+const MESSAGES_ASKED = 100;
 
 const positionOf = (row: Row): readonly string[] => [row.time as string, row.tie as string];
 
@@ -164,6 +227,8 @@ export interface FinishedRows {
   readonly time: string;
   readonly tie: string;
   readonly tieType: string;
+  /** Set in message rows; null for a table that has none. */
+  readonly expandedTo: string | null;
 }
 
 interface Dialect {
@@ -183,6 +248,7 @@ export function finishedRows(names: TableNames, { text, uuidType }: Dialect) {
     time: names.outbox.updatedAt,
     tie: names.outbox.sequence,
     tieType: "bigint",
+    expandedTo: names.outbox.expandedTo,
   });
   const inbox: FinishedRows = {
     table: names.inboxTable,
@@ -192,6 +258,7 @@ export function finishedRows(names: TableNames, { text, uuidType }: Dialect) {
     time: names.inbox.createdAt,
     tie: names.inbox.id,
     tieType: uuidType,
+    expandedTo: null,
   };
   return { sent: outbox("sent"), dead: outbox("dead"), inbox };
 }

@@ -142,16 +142,16 @@ function isFaultOfTable(error: unknown): error is StoreError {
   return isRefused(error) || (error instanceof StoreError && error.code === "schema");
 }
 
-/** An entry that a settlement adds. */
+/** An entry that a settlement adds, or an expansion. */
 export interface NewEntry {
   readonly id: MessageId;
   readonly event: HistoryEvent;
   readonly attempt: number | null;
-  readonly actor: string;
+  readonly actor: string | null;
   readonly destination: string | null;
   readonly code: string | null;
   readonly status: string | null;
-  readonly durationMs: number;
+  readonly durationMs: number | null;
   readonly reason: string | null;
 }
 

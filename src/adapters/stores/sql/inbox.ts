@@ -1,5 +1,7 @@
 import { isRefused, type StoreError, type StoreErrorCode } from "../../../model/errors.ts";
+import { groupBy } from "../../../model/groups.ts";
 import { type InsertResult, type MessageId, type NewInboxRow, RELAY_DEATHS } from "../../../model/rows.ts";
+import { listOfMessage } from "../../../model/topics.ts";
 import type {
   ClaimRequest,
   InboxStore,
@@ -154,11 +156,15 @@ export class SqlInbox<S> implements InboxStore {
     }
     const { areAllStored, relayed, claimed } = inserted;
     this.#receiptVerdict.passed();
-    const claimedIds = new Set(idsOf(claimed));
+    const claimedOf = groupBy(claimed, (row) => (row.message_id ?? row.id) as MessageId);
     const others = areAllStored ? undefined : await this.insert(rows);
-    const outcomes = rows.map(({ id }, n): InsertResult => {
+    const outcomes = rows.map((row, n): InsertResult => {
+      const { id } = row;
       if (relayed !== "all" && !relayed.has(id)) return others?.[n] ?? { kind: "stored" };
-      return { kind: "stored", relayed: claimedIds.has(id) ? "claimed" : "pending" };
+      const deliveries = listOfMessage(row, relay)?.length;
+      const isClaimed = claimedOf.get(id)?.length === (deliveries ?? 1);
+      const stored = { kind: "stored", relayed: isClaimed ? "claimed" : "pending" } as const;
+      return deliveries === undefined || deliveries === 0 ? stored : { ...stored, isExpanded: true };
     });
     return { outcomes, claimed: claim === undefined ? [] : claimed.map((row) => claimedRow(row, claim.token)) };
   }

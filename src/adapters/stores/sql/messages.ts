@@ -1,3 +1,4 @@
+import { deliveryId, destinationsIn } from "../../../model/deliveries.ts";
 import { StoreError } from "../../../model/errors.ts";
 import { type MessageId, PARKED_UNTIL } from "../../../model/rows.ts";
 import type {
@@ -7,6 +8,7 @@ import type {
   MessageSearch,
   MessageStore,
   OutboxMessage,
+  StoredDelivery,
 } from "../../../ports/messageStore.ts";
 import type { TopicRouting } from "../../../ports/store.ts";
 import {
@@ -23,7 +25,7 @@ import {
 } from "./rows.ts";
 
 /** The statements that find messages. Pages answer a row for each match, and `looked_at` and `last` in one at least. */
-export type MessageStatements<S> = Named<S, "inboxRow" | "outboxRow"> &
+export type MessageStatements<S> = Named<S, "inboxRow" | "outboxRow" | "deliveries"> &
   Named<S, "byIdempotencyKey" | "rowBefore" | "outboxPage" | "inboxPage"> & {
     /** The transaction that wrote itself into a row, and who runs it; undefined if the database does not tell. */
     readonly locks: Named<S, "ofOutbox" | "ofInbox" | "holder"> | undefined;
@@ -48,10 +50,15 @@ export function messageStore<S>(
     async get(id, withPayload) {
       const values = { id, withPayload };
       const [[inbox], [outbox]] = await Promise.all([ofInbox(sql.inboxRow, values), runner.run(sql.outboxRow, values)]);
+      const message = outbox && outboxMessage(outbox);
+      const ids = message?.expandedTo?.map((destination) => deliveryId(message.id, destination)) ?? [];
+      const found = ids.length === 0 ? [] : (await runner.run(sql.deliveries, { ids })).map(storedDelivery);
+      const byId = new Map(found.map((each) => [each.id, each]));
       return {
         now: dateOf(outbox?.now) ?? dateOf(inbox?.now) ?? new Date(),
         inbox: inbox && inboxMessage(inbox),
-        outbox: outbox && outboxMessage(outbox),
+        outbox: message,
+        deliveries: ids.flatMap((each) => byId.get(each) ?? []),
       };
     },
 
@@ -59,8 +66,8 @@ export function messageStore<S>(
       return idsOf(await ofInbox(sql.byIdempotencyKey, { sources, key }));
     },
 
-    async rowBefore(id) {
-      const [row] = await runner.run(sql.rowBefore, { id });
+    async rowBefore(id, destination) {
+      const [row] = await runner.run(sql.rowBefore, { id, destination });
       if (row === undefined) return undefined;
       const { state, isParked, attempt, scheduledAt } = outboxMessage(row);
       return { id: row.id as MessageId, state, isParked, attempt, scheduledAt };
@@ -85,12 +92,14 @@ export function messageStore<S>(
 
     async outboxPage(search, before, limit) {
       const { correlationId, destination } = search;
-      const found = await runner.run(sql.outboxPage, { ...searchValues(search), before, limit });
+      const rowsFound = await runner.run(sql.outboxPage, { ...searchValues(search), before, limit });
       // The statement searches the text of all headers, and knows no routes.
-      const goesTo = (row: Row) => textOf(row.destination) ?? routing?.destinationOf(textOf(row.topic) ?? "");
+      const goesTo = (row: Row) =>
+        textOf(row.destination) ?? (row.expanded_to ? null : routing?.destinationOf(textOf(row.topic) ?? ""));
+      const found = rowsFound.map<Row>((row) => ({ ...row, destination: goesTo(row) }));
       const isMeant = (row: Row) =>
         (correlationId === undefined || correlationOf(row) === correlationId) &&
-        (destination === undefined || goesTo(row) === destination);
+        (destination === undefined || row.destination === destination);
       const { rows, next } = pageOf(found, limit, "outbox");
       const meant = new Set(found.filter(isMeant).map(({ id }) => id));
       return { rows: rows.filter(({ id }) => meant.has(id)), next };
@@ -146,6 +155,9 @@ function foundMessage(row: Row, table: FoundMessage["table"]): FoundMessage {
     topic: textOf(row.topic),
     key: textOf(row.key),
     state: row.state as FoundMessage["state"],
+    destination: textOf(row.destination),
+    expandedTo: destinationsIn(row.expanded_to)?.length ?? null,
+    messageId: textOf(row.message_id) as MessageId | null,
     attempt: numberOf(row.attempt, 0),
     lastError: textOf(row.last_error),
   };
@@ -195,5 +207,12 @@ function outboxMessage(row: Row): OutboxMessage {
     isAhead: state === "pending" && Number(row.is_ahead) === 1,
     maxAttempts: numberOf(row.max_attempts, 0),
     updatedAt: dateOf(row.updated_at),
+    expandedTo: destinationsIn(row.expanded_to) ?? null,
+    messageId: textOf(row.message_id) as MessageId | null,
   };
+}
+
+function storedDelivery(row: Row): StoredDelivery {
+  const { id, destination, state, isParked, attempt, lastError, updatedAt } = outboxMessage(row);
+  return { id, destination, state: isParked ? "parked" : state, attempt, lastError, updatedAt };
 }

@@ -1,7 +1,9 @@
+import { deliveryId, destinationsIn } from "../../../model/deliveries.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import { COUNTERS, type Figures, type MinuteFigures, type OperationsStore } from "../../../ports/operationsStore.ts";
 import {
   dateOf,
+  idsOf,
   LONGEST_NAME,
   type Named,
   numberOf,
@@ -13,17 +15,22 @@ import {
   textOf,
 } from "./rows.ts";
 
-/** `beat` takes the process, and `figures`, a JSON array. It changes rows in the order of their keys. */
+/**
+ * `beat` takes the process, and `figures`, a JSON array. It changes rows in the order of their keys. `partlyDead` answers with
+ * the messages of the deliveries among the rows that died last, `sent` with those of some rows that were sent.
+ */
 export type OperationsStatements<S> = Named<
   S,
   "beat" | "leave" | "processes" | "figures" | "addAudit" | "audit" | "deadRows" | "blockedKeys" | "inboxBacklog"
->;
+> &
+  Named<S, "partlyDead" | "sent">;
 
 /** What operators see of the installation, in a SQL database. */
 export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsStatements<S>): OperationsStore {
   return {
     async beat({ name, version, roles, clockAheadMs = 0, routes, upMs }, counted) {
       const beside = [
+        LISTS,
         ...(clockAheadMs === 0 ? [] : [`${CLOCK_AHEAD}${Math.round(clockAheadMs)}`]),
         ...(routes === undefined ? [] : [`${ROUTES}${routes}`]),
       ];
@@ -35,11 +42,14 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
       };
       const figures = counted.map((each) => ({ ...each, name: storable(each.name, LONGEST_NAME) }));
       const [row] = await runner.run(sql.beat, { ...process, figures: JSON.stringify(figures) });
-      const words = (textOf(row?.all_roles) ?? "").split(" ").filter((word) => word.startsWith(ROUTES));
+      const others = (textOf(row?.all_roles) ?? "").split(",").filter((each) => each !== "");
+      const wordsOf = others.map((each) => each.split(" "));
+      const words = wordsOf.flat().filter((word) => word.startsWith(ROUTES));
       return {
         pollers: numberOf(row?.pollers, 0),
         relays: numberOf(row?.relays, 0),
         routes: [...new Set(words.map((word) => word.slice(ROUTES.length)))],
+        withoutLists: wordsOf.filter((each) => !each.includes(LISTS)).length,
         at: dateOf(row?.at),
       };
     },
@@ -55,7 +65,7 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
         return {
           name: String(row.name),
           version: String(row.version),
-          roles: words.filter((word) => word !== "" && word !== ahead && !word.startsWith(ROUTES)),
+          roles: words.filter((word) => !["", ahead, LISTS].includes(word) && !word.startsWith(ROUTES)),
           clockAheadMs: ahead === undefined ? 0 : Number(ahead.slice(CLOCK_AHEAD.length)),
           startedAt: dateOf(row.started_at),
           seenAt: dateOf(row.seen_at),
@@ -96,6 +106,15 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
       }));
     },
 
+    async partlyDead(limit) {
+      const messages = (await runner.run(sql.partlyDead, { limit })).map((row) =>
+        (destinationsIn(row.expanded_to) ?? []).map((destination) => deliveryId(row.id as MessageId, destination)),
+      );
+      if (messages.length === 0) return 0;
+      const sent = new Set(idsOf(await runner.run(sql.sent, { ids: messages.flat().slice(0, MOST_IDS) })));
+      return messages.filter((deliveries) => deliveries.some((id) => sent.has(id))).length;
+    },
+
     async blockedKeys(limit, behindLimit) {
       return (await runner.run(sql.blockedKeys, { limit, behindLimit })).map((row) => {
         const isParked = Number(row.is_parked) === 1;
@@ -123,8 +142,12 @@ export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsSt
 }
 
 const LONGEST_WORD = 100;
+/** Deliveries of one look: it may miss messages of lists of many destinations. */
+const MOST_IDS = 10_000;
 /** Beside the roles of a process, before a number of ms. */
 const CLOCK_AHEAD = "clock:";
+/** Its version knows messages with several destinations. */
+const LISTS = "lists";
 /** The same before the hash of its routes. */
 const ROUTES = "routes:";
 

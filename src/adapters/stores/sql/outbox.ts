@@ -2,6 +2,7 @@ import type { ClaimToken, MessageId } from "../../../model/rows.ts";
 import {
   type DestinationBacklog,
   type Lease,
+  type ListStore,
   NO_DESTINATION,
   type OutboxBacklog,
   type OutboxGlance,
@@ -33,7 +34,7 @@ export interface OutboxStatements<S> extends ClaimStatements<S> {
 export type LabelStatements<S> = Named<S, "relabel" | "waiting">;
 
 /** The outbox of a SQL database: its claims, the upkeep of their leases, and its backlog. */
-export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implements OutboxStore {
+export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implements OutboxStore, ListStore {
   readonly #routing: TopicRouting | undefined;
 
   /** @param routing for the figures of rows that have no label yet */
@@ -130,19 +131,18 @@ function backlogOf(rows: readonly Row[], routing: TopicRouting | undefined): Out
   const byDestination = new Map<string, DestinationBacklog>();
   for (const row of rows) {
     if (!row.is_destination) continue;
-    const topic = textOf(row.topic);
-    const routed = topic === null ? undefined : routing?.destinationOf(topic);
-    const destination = textOf(row.destination) ?? routed ?? NO_DESTINATION;
-    const before = byDestination.get(destination) ?? EMPTY;
-    const ages = [before.oldestPendingAgeMs, oldestAgeMs(row)].filter((age) => age !== null);
-    byDestination.set(destination, {
-      pending: before.pending + Number(row.pending),
-      due: before.due + Number(row.due),
-      oldestPendingAgeMs: ages.length === 0 ? null : Math.max(...ages),
-      processing: before.processing + Number(row.processing),
-      blockedKeys: before.blockedKeys + Number(row.blocked),
-      parked: before.parked + Number(row.parked_there),
-    });
+    for (const destination of destinationsOf(row, routing)) {
+      const before = byDestination.get(destination) ?? EMPTY;
+      const ages = [before.oldestPendingAgeMs, oldestAgeMs(row)].filter((age) => age !== null);
+      byDestination.set(destination, {
+        pending: before.pending + Number(row.pending),
+        due: before.due + Number(row.due),
+        oldestPendingAgeMs: ages.length === 0 ? null : Math.max(...ages),
+        processing: before.processing + Number(row.processing),
+        blockedKeys: before.blockedKeys + Number(row.blocked),
+        parked: before.parked + Number(row.parked_there),
+      });
+    }
   }
   return {
     pending: Number(first?.all_pending ?? 0),
@@ -151,6 +151,14 @@ function backlogOf(rows: readonly Row[], routing: TopicRouting | undefined): Out
     parked: Number(first?.parked ?? 0),
     byDestination,
   };
+}
+
+/** A message that waits to be expanded counts at each of its destinations. */
+function destinationsOf(row: Row, routing: TopicRouting | undefined): readonly string[] {
+  const destination = textOf(row.destination);
+  const topic = textOf(row.topic);
+  if (destination !== null || topic === null) return [destination ?? NO_DESTINATION];
+  return routing?.listOf?.(topic) ?? [routing?.destinationOf(topic) ?? NO_DESTINATION];
 }
 
 const EMPTY: DestinationBacklog = {

@@ -1,7 +1,7 @@
 import type { Headers, MessageId } from "../../../model/rows.ts";
 import type { RelayRequest } from "../../../ports/store.ts";
 
-/** What the topic and the headers of an outbox row are made of. */
+/** What the headers of an outbox row are made of. */
 export interface ReceivedRow {
   readonly id: MessageId;
   readonly source: string;
@@ -10,24 +10,6 @@ export interface ReceivedRow {
   readonly correlationId: string | null;
   readonly headers: Headers;
 }
-
-/**
- * The topic of a received message.
- *
- * @param pieces the source's topic template around each `{{ eventType }}`
- * @param eventType null counts as an empty text
- * @returns the rendered template without {@link WHITE_SPACE} around it; may be empty
- */
-export function renderTopic(pieces: readonly string[], eventType: string | null): string {
-  const topic = pieces.join(eventType ?? "");
-  let [start, end] = [0, topic.length];
-  while (start < end && WHITE_SPACE.includes(topic.charAt(start))) start += 1;
-  while (start < end && WHITE_SPACE.includes(topic.charAt(end - 1))) end -= 1;
-  return topic.slice(start, end);
-}
-
-/** That of ASCII: what else counts as white space differs between databases, and with their collations. */
-export const WHITE_SPACE = " \t\n\v\f\r";
 
 /**
  * The headers of a received message in the outbox: its own without the dropped ones and without a `content-type` other

@@ -101,6 +101,8 @@ export interface Remedies {
   /** Gives a column its type. @param found as it is now */
   retype(rule: ColumnRule, column: string, found: FoundColumn): string;
   forbidNull(rule: ColumnRule, column: string): string;
+  /** @param found the column */
+  allowNull(column: string, found: FoundColumn | undefined): string;
 }
 
 /** What the check needs from a database, and how the database writes statements that repair a table. */
@@ -138,6 +140,8 @@ export class TableCheck {
   readonly #log: Log;
   /** What the last check did not find. */
   missing: MissingColumns = { inbox: {}, outbox: {} };
+  /** The statement that lets the payload of a delivery be NULL; undefined if it may be. */
+  #payloadRemedy: string | undefined;
 
   /** @param names the plain (not yet quoted) names */
   constructor(dialect: SchemaDialect, names: TableNames, log: Log) {
@@ -155,7 +159,8 @@ export class TableCheck {
       checked.includes("outbox") ? this.#outboxProblems(checked.includes("inbox")) : [],
     ]);
     const ofExpiry = needs.expiry === true ? this.#expiryProblems() : [];
-    const all = [...ofSettings, ...ofTables.flat(), ...ofExpiry];
+    const ofLists = needs.lists === true && checked.includes("outbox") ? this.#listProblems() : [];
+    const all = [...ofSettings, ...ofTables.flat(), ...ofExpiry, ...ofLists];
     if (all.length > 0) throw new ConfigError(all);
     if (!checked.includes("destinations")) return false;
     return destinationsAvailable(await this.#destinationTable(), needs.destinations ?? false, this.#log);
@@ -207,6 +212,18 @@ export class TableCheck {
     });
   }
 
+  #listProblems(): readonly ConfigProblem[] {
+    const remedies = new Set([
+      this.missing.outbox.destination,
+      this.missing.outbox.messageSequence,
+      this.#payloadRemedy,
+    ]);
+    const missing = [...remedies].filter((remedy) => remedy !== undefined);
+    if (missing.length === 0) return [];
+    const message = `the table ${this.table("outbox").name} cannot hold the deliveries of a message with several destinations, and a route has a list of these: run \`svc migrate\`, or\n      ${missing.join("\n      ")}`;
+    return [{ path: "database.columnMapping.outbox.messageSequence", message }];
+  }
+
   #optionalRemedies(table: CheckedTable, found: ReadonlyMap<string, FoundColumn>): Readonly<Record<string, string>> {
     const rules: Readonly<Record<string, ColumnRule>> = this.#dialect.rules[table.which];
     const names: Readonly<Record<string, string | null>> = this.#names[table.which];
@@ -217,8 +234,15 @@ export class TableCheck {
     });
     const missing: Readonly<Record<string, string>> = Object.fromEntries(remedies);
     // Without the hash of the routes every destination would count as pinned: both are used, or none.
-    const pair = ["destination", "routes"].flatMap((key) => missing[key] ?? []).join(" ");
-    return pair === "" ? missing : { ...missing, destination: pair, routes: pair };
+    // Likewise a delivery needs its message.
+    const together = (...keys: readonly string[]): Readonly<Record<string, string>> => {
+      const remedy = keys.flatMap((key) => missing[key] ?? []).join(" ");
+      return remedy === "" ? {} : Object.fromEntries(keys.map((key) => [key, remedy]));
+    };
+    const all = { ...missing, ...together("destination", "routes"), ...together("messageSequence", "expandedTo") };
+    // No statement knows deliveries without their destination.
+    const { destination } = all as Readonly<Record<string, string | undefined>>;
+    return destination === undefined ? all : { messageSequence: destination, expandedTo: destination, ...all };
   }
 
   async #inboxProblems(): Promise<readonly ConfigProblem[]> {
@@ -253,6 +277,9 @@ export class TableCheck {
     const problems = await this.#problems(table, found, unwritten);
     if (problems.length > 0) return problems;
     this.missing = { ...this.missing, outbox: this.#optionalRemedies(table, found) };
+    const { payload } = this.#names.outbox;
+    const isNullable = found.get(payload)?.nullable === true;
+    this.#payloadRemedy = isNullable ? undefined : this.#dialect.remedies(table).allowNull(payload, found.get(payload));
     const { id, sequence, state, key, destination } = this.#names.outbox;
     const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
     this.#checkId(table, id, indexes);

@@ -3,7 +3,6 @@ import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { type CellStatements, cellOfDatabase } from "./cell.ts";
 import { type DestinationStatements, destinationStore } from "./destinations.ts";
-import { type RetentionStatements, retentionStore } from "./finishedRows.ts";
 import type { SqlHistory } from "./history.ts";
 import { type JobStatements, jobStore } from "./jobs.ts";
 import { type JournalStatements, journalStore } from "./journal.ts";
@@ -12,7 +11,10 @@ import type { StatementRunner } from "./rows.ts";
 import type { TableCheck } from "./schema.ts";
 
 /** The parts whose statements depend on an owner's columns. */
-export type Facets = Pick<Store, "inbox" | "outbox" | "pull" | "messages" | "operations" | "parked" | "replay">;
+export type Facets = Pick<
+  Store,
+  "inbox" | "outbox" | "pull" | "messages" | "operations" | "parked" | "replay" | "retention"
+>;
 
 /** What a database brings to its store. */
 interface Database<S> {
@@ -24,7 +26,6 @@ interface Database<S> {
   readonly history: SqlHistory<S>;
   readonly journal: JournalStatements<S>;
   readonly jobs: JobStatements<S>;
-  readonly retention: RetentionStatements<S>;
   /** For the bundled tables. */
   readonly facets: Facets;
   /** For the tables as they are, read after their check. */
@@ -60,7 +61,6 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
     histories: [history],
     journal: journalStore(pool, database.journal),
     jobs: jobStore(pool, database.jobs),
-    retention: retentionStore(pool, database.retention, history),
     schema: {
       migrate,
       checkColumns: async (tables, needs) => {

@@ -1,5 +1,5 @@
 import type { MessageId } from "../../../model/rows.ts";
-import { type ClaimQueues, NO_DESTINATION } from "../../../ports/store.ts";
+import { type ClaimQueues, type ListMessage, NO_DESTINATION } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { higher } from "./lowWater.ts";
 import { type Row, textOf } from "./rows.ts";
@@ -12,10 +12,13 @@ interface Label {
   readonly isWanted: boolean;
 }
 
-/** Rows to label, and the end of the look for them. */
+/** Rows to label, messages of list routes to expand, and the end of the look for them. */
 export interface Labels {
   readonly labels: readonly Label[];
+  readonly lists: readonly ListMessage[];
   readonly to: string | null;
+  /** Messages of lists were left: another look finds them. */
+  readonly isLeft?: boolean;
 }
 
 /** What a look reads: the first rows without a label, not below `from`. */
@@ -34,13 +37,20 @@ interface Look {
   /** Room of each destination that is left. */
   readonly left: Map<string, number>;
   wanted: number;
+  /** By their ids: a look in order may come as far as the one behind a backlog. */
+  readonly lists: Map<MessageId, ListMessage>;
+  /** Most deliveries that are made yet. */
+  deliveries: number;
+  /** Messages of lists that are not due; and whether messages of lists are left. */
+  readonly ahead: Row[];
+  isLeft: boolean;
 }
 
 /** A backlog without labels. */
 interface Backlog {
   /** The position behind the rows that a look has read. */
   readonly to: string;
-  /** The destinations of most of its rows. */
+  /** What most of its rows wait for: destinations, and the expansion of topics. */
   readonly of: ReadonlySet<string>;
   /** Monotonic ms: the next look behind it is due. */
   readonly behindAt: number;
@@ -50,8 +60,8 @@ interface Backlog {
 
 /**
  * The rows that an application has inserted without a destination: a look chooses the label of each row that the next claim
- * takes, or leaves behind with a label. In a backlog the rows of its destinations stay unlabelled until their turn, and
- * looks behind it find those of other destinations.
+ * takes, or leaves behind with a label, and finds messages of lists. In a backlog the rows of its destinations stay unlabelled
+ * until their turn, and looks behind it find those of other destinations.
  */
 export class UnlabelledRows {
   readonly #read: (at: LookedAt, queues: ClaimQueues) => Promise<readonly Row[]>;
@@ -72,7 +82,8 @@ export class UnlabelledRows {
     const backlog = this.#backlog;
     const asked = [...queues.room].filter(([destination]) => destination !== NO_DESTINATION);
     const room = asked.reduce((sum, [, rows]) => sum + rows, 0);
-    const look = { queues, limit, mark, left: new Map(queues.room), wanted: Math.min(wanted, room) };
+    const ofLists = { lists: new Map(), deliveries: MADE_AT_ONCE, ahead: [], isLeft: false };
+    const look = { queues, limit, mark, left: new Map(queues.room), wanted: Math.min(wanted, room), ...ofLists };
     const hasRoom = backlog === undefined || [...backlog.of].some((each) => queues.room.has(each));
     if (backlog !== undefined && !hasRoom) return await this.#lookBehind(backlog, look);
     const hasOthers = asked.some(([destination]) => backlog?.of.has(destination) !== true);
@@ -81,7 +92,7 @@ export class UnlabelledRows {
     const { labels, to } = await this.#lookInOrder(look);
     // The look in order may come as far by now.
     const known = new Set(behind.labels.map(({ id }) => id));
-    return { labels: [...labels.filter(({ id }) => !known.has(id)), ...behind.labels], to };
+    return found(look, [...labels.filter(({ id }) => !known.has(id)), ...behind.labels], to);
   }
 
   /** Others have locked rows of a look: they wait for the next one. @param to the end of that look */
@@ -105,6 +116,11 @@ export class UnlabelledRows {
       // The claim is full: the next look continues here.
       if (look.wanted === 0) break;
       to = positionBehind(row);
+      const list = listOf(row, queues);
+      if (list !== undefined) {
+        for (const waitsFor of takeList(row, list, look)) unlabelled.add(waitsFor);
+        continue;
+      }
       const label = labelOf(row, look);
       const { destination, isWanted } = label;
       // Rows that are not due must not take the place of others.
@@ -115,6 +131,7 @@ export class UnlabelledRows {
       if (isWanted) taken.set(destination, (taken.get(destination) ?? 0) + 1);
       labels.push(label);
     }
+    makeRoom(look, rows.length >= atOnce ? rows.length : 0);
     const isCut = look.wanted === 0 || rows.length >= atOnce;
     this.#looksFar = rows.length >= atOnce && 2 * look.wanted > most;
     const filled = [...taken].filter(([, count]) => 2 * count >= most).map(([destination]) => destination);
@@ -124,7 +141,7 @@ export class UnlabelledRows {
       const behindAt = this.#clock.monotonic() + FIRST_BEHIND_MS;
       this.#backlog ??= { to, of, behindAt, until: Number.POSITIVE_INFINITY };
     }
-    return { labels, to };
+    return found(look, labels, to);
   }
 
   async #lookBehind(backlog: Backlog, look: Look): Promise<Labels> {
@@ -132,15 +149,19 @@ export class UnlabelledRows {
     const atOnce = Math.max(look.limit, LOOKED_AT_ONCE);
     const from = higher(backlog.to, look.mark);
     const rows = await this.#read({ from, limit: atOnce, isFromMark: false }, look.queues);
-    const labels = rows
-      .filter((row) => !backlog.of.has(destinationOf(row, look.queues)))
-      .map((row) => labelOf(row, look));
+    const labels: Label[] = [];
+    for (const row of rows) {
+      const list = listOf(row, look.queues);
+      if (list !== undefined) takeList(row, list, look, backlog.of);
+      else if (!backlog.of.has(destinationOf(row, look.queues))) labels.push(labelOf(row, look));
+    }
+    makeRoom(look, rows.length >= atOnce ? rows.length : 0);
     const endedAt = this.#clock.monotonic();
     const last = rows.at(-1);
     const to = last === undefined ? backlog.to : positionBehind(last);
     const until = rows.length < atOnce ? Math.min(backlog.until, endedAt + BACKLOG_MS) : backlog.until;
     this.#backlog = { ...backlog, to, behindAt: endedAt + BEHIND_COST_FACTOR * (endedAt - startedAt), until };
-    return { labels, to };
+    return found(look, labels, to);
   }
 }
 
@@ -149,6 +170,52 @@ const positionBehind = ({ sequence }: Row): string => String(BigInt(String(seque
 function destinationOf(row: Row, { routing }: ClaimQueues): string {
   const topic = textOf(row.topic);
   return (topic === null ? undefined : routing.destinationOf(topic)) ?? NO_DESTINATION;
+}
+
+function found({ lists, isLeft }: Look, labels: readonly Label[], to: string | null): Labels {
+  return { labels, lists: [...lists.values()], to, isLeft };
+}
+
+/**
+ * Messages of lists that are not due are expanded if they are most of the rows that a look can read: they would hide others.
+ *
+ * @param full rows of the look; 0 if it has read all that there are
+ */
+function makeRoom(look: Look, full: number): void {
+  if (full === 0 || 2 * look.ahead.length < full) return;
+  for (const row of look.ahead) if (row.has_failed !== true) take(row, listOf(row, look.queues) ?? [], look);
+}
+
+function listOf(row: Row, { routing }: ClaimQueues): readonly string[] | undefined {
+  const topic = textOf(row.topic);
+  return topic === null ? undefined : routing.listOf?.(topic);
+}
+
+/**
+ * A message is expanded if it is due and one of its destinations has room. If it has failed, as a row of another route, it
+ * waits for its retry.
+ *
+ * @param others what rows of the backlog in front wait for
+ * @returns what it waits for: the room of its destinations, or the expansion of its topic; nothing if it is taken
+ */
+function takeList(row: Row, list: readonly string[], look: Look, others = NONE): Iterable<string> {
+  const expansion = `${row.topic}\0`;
+  const hasRoom = list.some((destination) => !others.has(destination) && (look.left.get(destination) ?? 0) > 0);
+  if (row.is_due === false) look.ahead.push(row);
+  else if (hasRoom && !others.has(expansion) && take(row, list, look)) return NONE;
+  look.isLeft = true;
+  return row.is_due === false ? NONE : hasRoom ? [expansion] : list;
+}
+
+/** @returns false if the expansion of its topic is full, or that of this look */
+function take(row: Row, list: readonly string[], look: Look): boolean {
+  const id = row.id as MessageId;
+  if (look.lists.has(id)) return true;
+  if (look.deliveries <= 0 || look.queues.expansion?.isFull(String(row.topic)) === true) return false;
+  for (const destination of list) look.left.set(destination, (look.left.get(destination) ?? 0) - 1);
+  look.deliveries -= list.length;
+  look.lists.set(id, { id, topic: String(row.topic) });
+  return true;
 }
 
 /** Reduces what is left by a row that is wanted. */
@@ -164,7 +231,9 @@ function labelOf(row: Row, look: Look): Label {
 }
 
 const NONE: ReadonlySet<string> = new Set();
-export const NO_LABELS: Labels = { labels: [], to: null };
+export const NO_LABELS: Labels = { labels: [], lists: [], to: null };
+/** Deliveries that a look has made, by the rows of its last message more: a message may have a thousand. */
+const MADE_AT_ONCE = 500;
 /** In some 40 ms, and below the locks at which SQL Server takes the table: a destination may have a million rows in front. */
 const LOOKED_AT_ONCE = 4000;
 /** Looks behind a backlog take a fifth of the time at most. */

@@ -4,12 +4,12 @@ import type { TableNames } from "../sql/names.ts";
 import { storedOutcome } from "../sql/outcomes.ts";
 import { idsOf } from "../sql/rows.ts";
 import {
+  asBit,
   BATCH,
   BEGIN,
   BY_ID,
   COLLATED,
   COMMIT,
-  expiresInMs,
   hasCome,
   NAMED_IDS,
   NOW,
@@ -18,7 +18,6 @@ import {
   placeFrom,
   placeNames,
   placeTypes,
-  routedColumns,
   setBack,
   TO_CHANGE,
   TO_READ,
@@ -26,28 +25,19 @@ import {
   textOf,
 } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
+import { listStatements } from "./listSql.ts";
+import type { OutboxParts } from "./outboxParts.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** Conditions and expressions that the statements on the outbox share. @param names already quoted */
-export function outboxParts(names: TableNames) {
-  const table = names.outboxTable;
-  const c = names.outbox;
-  const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
-  /**
-   * `scheduled_at` of a claimed row that goes back unattempted: never ahead of its new `updated_at`, or later rows of
-   * its key would overtake it.
-   */
-  const scheduledAtGivenBack = `CASE WHEN o.${c.scheduledAt} > @now THEN @now ELSE o.${c.scheduledAt} END`;
-  const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
-  return { table, c, unclaimed, scheduledAtGivenBack, isDue };
-}
-
 /** The statements that claim outbox rows, and close the claims with their outcomes. */
-export function claimStatements(
-  names: TableNames,
-  { table, c, unclaimed, scheduledAtGivenBack, isDue }: ReturnType<typeof outboxParts>,
-): ClaimStatements<Statement> {
+export function claimStatements(names: TableNames, parts: OutboxParts): ClaimStatements<Statement> {
+  const { table, c, unclaimed, scheduledAtGivenBack, isDue, goesTo } = parts;
+  const { hasLists, isDelivery, isNoDelivery, placeOf, stopping, joinMessage, anyBytes, anyClaimedColumns } = parts;
+  const claimParameters = hasLists ? `${CLAIM_PARAMETERS}, routes text` : CLAIM_PARAMETERS;
+  const inOrderParameters = `${CLAIM_PARAMETERS}, routes text, ${IN_ORDER_PARAMETERS}`;
   const hasQueues = c.destination !== null && c.routes !== null;
+  const lane = hasLists ? `, CASE WHEN ${isDelivery("o")} THEN CONCAT(o.${c.destination}, N'.') ${COLLATED} END` : "";
+  const oneByOne = hasLists ? `\n${ONE_BY_ONE}` : "";
 
   /**
    * For a pending row that is not a candidate: it is not scheduled ahead, so the later rows of its key wait for it. It
@@ -62,9 +52,6 @@ export function claimStatements(
         AND (f.${c.scheduledAt} <= f.${c.createdAt} OR f.${c.scheduledAt} <= f.${c.updatedAt})) THEN 1
       ELSE 0 END = 1`;
 
-  /** Letter for letter, whatever the collation; the dot keeps spaces at the end. NULL counts as empty. */
-  const goesTo = (row: string, destination: string): string =>
-    `CONCAT(${row}.${c.destination}, N'.') = CONCAT(${destination}, N'.') ${COLLATED}`;
   /** A further condition: the rows of a queue. @param destination undefined if no destination counts */
   const inQueue = (destination: string | undefined): string =>
     destination === undefined
@@ -73,14 +60,15 @@ export function claimStatements(
   const isAccepted = `NOT EXISTS (SELECT 1 FROM @except x WHERE x.id = o.${c.id})`;
 
   /**
-   * Whether this process holds a row in flight: then it stops only rows that go elsewhere.
+   * Whether this process holds a row in flight: then it stops only rows that go elsewhere, or are in another lane.
    *
+   * @param isOneLane a condition; empty if it does not count
    * @param destination of the later rows; undefined if it does not count
    */
-  const isHeld = (row: string, destination?: string): string =>
+  const isHeld = (row: string, isOneLane: string, destination?: string): string =>
     `EXISTS (SELECT 1 FROM @held h WHERE h.token = ${row}.${c.claimToken}${
       destination === undefined ? "" : ` AND ${goesTo(row, destination)}`
-    })`;
+    }${andIf(isOneLane)})`;
 
   /** @param row with the `destination` of a row that `is_new` */
   const labelBy = (row: string): string =>
@@ -94,11 +82,12 @@ export function claimStatements(
    * - positions: due rows of the queues in order, except those that another claim has locked; and rows to label
    *   (`is_new`).
    * - candidates: those that could be locked as rows: the scan may lock the index entry alone. `run` is the first
-   *   candidate of the row's key: keys are compared only in the table, under its collation.
+   *   candidate of the row's key and lane: keys are compared only in the table, under its collation.
    *
    * The stops are read after the candidates and skip nothing: a row that another replica claims or settles is waited
    * for, or read as it was before (READ_COMMITTED_SNAPSHOT), still unfinished. Everything the scan saw was committed
-   * before, and so was every earlier row of a replay, which moves rows in the order of their sequence. Should two
+   * before, and so was every earlier row of a replay, which moves rows in the order of their sequence. Deliveries are
+   * read last: a message that is expanded meanwhile was found before, or its deliveries are. Should two
    * claims choose the same rows, the second one changes fewer rows than it chose, and rolls back.
    *
    * Payloads are counted in UTF-16 code units, mostly the bytes of JSON. Answers are read after the commit: no lock
@@ -109,6 +98,31 @@ export function claimStatements(
     isOneQueue: boolean,
     { declarations = "", positions, labelling = "", answer }: Choice,
   ): ClaimStatement<Statement> => {
+    const goesThere = isOneQueue
+      ? `(${isNoDelivery("r")} OR ${goesTo("o", `r.${c.destination}`)})`
+      : goesTo("o", "k.destination");
+    const stops = stopping("o", "r", goesThere)
+      .map(
+        (kind) => `
+INSERT INTO @stops (run, destination, place)
+SELECT k.run, k.destination, s.place
+FROM (
+  SELECT n.run, MIN(COALESCE(n.destination, N'')) AS destination, MAX(n.place) AS last FROM @candidates n
+  WHERE n.run IS NOT NULL GROUP BY n.run, CONCAT(n.destination, N'.')
+) k
+JOIN ${table} r ON r.${c.sequence} = k.run
+CROSS APPLY (
+  SELECT TOP (1) o.${kind.place} AS place
+  FROM ${table} o
+  WHERE o.${c.key} = r.${c.key} AND o.${c.key} IS NOT NULL AND o.${c.state} IN (N'pending', N'processing')${kind.which}
+    AND o.${kind.place} < k.last
+    AND (o.${c.state} = N'processing' OR ${holdsBack("o", "@lookedAt")})
+    AND NOT (o.${c.state} = N'processing' AND ${isHeld("o", kind.isOneLane, isOneQueue ? undefined : "k.destination")})
+    AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.sequence = o.${c.sequence}${andIf(kind.isOneLane)})
+  ORDER BY o.${kind.place}
+) s;`,
+      )
+      .join("");
     const choice = `
 ${BATCH}
 ${NOW}
@@ -116,43 +130,30 @@ DECLARE @held TABLE (token uniqueidentifier NOT NULL);
 DECLARE @except TABLE (id uniqueidentifier NOT NULL PRIMARY KEY);
 DECLARE @positions TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, destination ${NAME} NULL, is_new bit NOT NULL);
 DECLARE @candidates TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, destination ${NAME} NULL, is_new bit NOT NULL,
-  bytes bigint NOT NULL, run bigint NULL, PRIMARY KEY (sequence, id));
-DECLARE @stops TABLE (run bigint NOT NULL PRIMARY KEY, sequence bigint NOT NULL);
+  bytes bigint NOT NULL, run bigint NULL, place bigint NOT NULL, PRIMARY KEY (sequence, id));
+DECLARE @stops TABLE (run bigint NOT NULL, destination ${NAME} NOT NULL, place bigint NOT NULL);
 DECLARE @free TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, destination ${NAME} NULL, is_new bit NOT NULL,
   bytes_before bigint NOT NULL, PRIMARY KEY (sequence, id));
 INSERT INTO @held (token) SELECT h.token FROM OPENJSON(@heldTokens) WITH (token uniqueidentifier '$') h;
 INSERT INTO @except (id) SELECT DISTINCT x.id FROM OPENJSON(@exceptIds) WITH (id uniqueidentifier '$') x;${declarations}
 BEGIN TRANSACTION;${positions}
-INSERT INTO @candidates (sequence, id, destination, is_new, bytes, run)
-SELECT o.${c.sequence}, o.${c.id}, p.destination, p.is_new, COALESCE(DATALENGTH(o.${c.payload}) / DATALENGTH(N'x'), 0),
-  CASE WHEN o.${c.key} IS NOT NULL THEN MIN(o.${c.sequence}) OVER (PARTITION BY o.${c.key}) END
-FROM @positions p JOIN ${table} o ${BY_ID.take} ON o.${c.sequence} = p.sequence AND o.${c.id} = p.id
-WHERE ${isDue}${isOneQueue ? "" : ` AND (p.is_new = 1 OR ${goesTo("o", "p.destination")})`};
-DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
-INSERT INTO @stops (run, sequence)
-SELECT k.run, MIN(s.sequence)
-FROM (
-  SELECT n.run, MIN(COALESCE(n.destination, N'')) AS destination, MAX(n.sequence) AS last FROM @candidates n
-  WHERE n.run IS NOT NULL GROUP BY n.run, CONCAT(n.destination, N'.')
-) k
-JOIN ${table} r ON r.${c.sequence} = k.run
-CROSS APPLY (
-  SELECT TOP (1) o.${c.sequence} AS sequence
-  FROM ${table} o
-  WHERE o.${c.key} = r.${c.key} AND o.${c.key} IS NOT NULL AND o.${c.state} IN (N'pending', N'processing')
-    AND o.${c.sequence} < k.last
-    AND (o.${c.state} = N'processing' OR ${holdsBack("o", "@lookedAt")})
-    AND NOT (o.${c.state} = N'processing' AND ${isHeld("o", isOneQueue ? undefined : "k.destination")})
-    AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.sequence = o.${c.sequence})
-  ORDER BY o.${c.sequence}
-) s
-GROUP BY k.run;
+INSERT INTO @candidates (sequence, id, destination, is_new, bytes, run, place)
+SELECT o.${c.sequence}, o.${c.id}, p.destination, p.is_new, ${anyBytes},
+  CASE WHEN o.${c.key} IS NOT NULL THEN MIN(o.${c.sequence}) OVER (PARTITION BY o.${c.key}${lane}) END, ${placeOf("o")}
+FROM @positions p JOIN ${table} o ${BY_ID.take} ON o.${c.sequence} = p.sequence AND o.${c.id} = p.id${joinMessage}
+WHERE ${isDue}${isOneQueue ? "" : ` AND (p.is_new = 1 OR ${goesTo("o", "p.destination")})`}${oneByOne};
+DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();${stops}
 INSERT INTO @free (sequence, id, destination, is_new, bytes_before)
-SELECT n.sequence, n.id, n.destination, n.is_new, SUM(n.bytes) OVER (ORDER BY n.sequence, n.id ROWS UNBOUNDED PRECEDING) - n.bytes
-FROM @candidates n LEFT JOIN @stops s ON s.run = n.run
-WHERE s.sequence IS NULL OR n.sequence < s.sequence;`;
+SELECT n.sequence, n.id, n.destination, n.is_new, SUM(n.bytes) OVER (ORDER BY n.place, n.sequence, n.id ROWS UNBOUNDED PRECEDING) - n.bytes
+FROM @candidates n LEFT JOIN (
+  SELECT b.run, MIN(b.place) AS place
+  FROM @stops s JOIN @candidates b ON b.run = s.run AND CONCAT(b.destination, N'.') = CONCAT(s.destination, N'.')
+  WHERE b.place >= s.place GROUP BY b.run
+) w ON w.run = n.run
+WHERE w.place IS NULL OR n.place < w.place
+${READ_ONCE};`;
     return {
-      chosen: statement(`outbox.rows chosen by a claim${of}(${ofChoice(parameters)})`)`${choice}
+      chosen: statement(`outbox.rows chosen by a claim${of}(${ofChoice(parameters, hasLists)})`)`${choice}
 ROLLBACK TRANSACTION;
 SELECT f.id FROM @free f WHERE f.bytes_before < @maxBytes${labelling === "" ? "" : " UNION SELECT u.id FROM @unlabelled u"};`,
       claim: statement(`outbox.claim${of}(${parameters})`)`${choice}
@@ -185,12 +186,10 @@ IF (SELECT COUNT(*) FROM @claimed) < (SELECT COUNT(*) FROM @free WHERE bytes_bef
 IF @lost = 1 ROLLBACK TRANSACTION; ELSE COMMIT TRANSACTION;
 SELECT q.queue, q.candidates, q.held_back, q.gap FROM @queues q;
 SELECT ${answer}, @lost AS lost;
-SELECT o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic, ${routedColumns(c, "o")}, o.${c.key} AS [key],
-  o.${c.aggregateType} AS aggregate_type, o.${c.payload} AS payload, o.${c.headers} AS headers, o.${c.attempt} AS attempt,
-  o.${c.maxAttempts} AS max_attempts, o.${c.createdAt} AS created_at, ${expiresInMs(c.expiresAt, "o")} AS expires_in_ms
-FROM @claimed n JOIN ${table} o ${BY_ID.read} ON o.${c.sequence} = n.sequence AND o.${c.id} = n.id
+SELECT ${anyClaimedColumns}
+FROM @claimed n JOIN ${table} o ${BY_ID.read} ON o.${c.sequence} = n.sequence AND o.${c.id} = n.id${joinMessage}
 WHERE o.${c.claimToken} = @token
-ORDER BY o.${c.sequence};`,
+ORDER BY ${hasLists ? `${placeOf("o")}, ` : ""}o.${c.sequence}${oneByOne};`,
     };
   };
 
@@ -199,7 +198,7 @@ ORDER BY o.${c.sequence};`,
    * `@labels` and `@wanted`: rows to label by the routes of the hash `@routes`, and whether each is claimed if it can be.
    */
   const inOrderByQueue = (): ClaimStatement<Statement> =>
-    claim(["", IN_ORDER_PARAMETERS], false, {
+    claim(["", inOrderParameters], false, {
       declarations: `
 DECLARE @pending nvarchar(20) = N'pending';
 DECLARE @asked TABLE (turn int NOT NULL PRIMARY KEY, destination ${NAME} NOT NULL, room int NOT NULL);
@@ -241,7 +240,7 @@ WHERE u.destination IS NOT NULL AND NOT EXISTS (SELECT 1 FROM @claimed n WHERE n
   (SELECT COUNT(*) FROM @unlabelled) AS labelled`,
     });
 
-  const inOrderOfAll = claim([" of all", CLAIM_PARAMETERS], true, {
+  const inOrderOfAll = claim([" of all", claimParameters], true, {
     positions: `
 INSERT INTO @positions (sequence, id, destination, is_new)
 SELECT TOP (@limit) o.${c.sequence}, o.${c.id}, N'', 0
@@ -260,16 +259,20 @@ ORDER BY o.${c.sequence};`,
    */
   const pastBlocked = (destination?: string): ClaimStatement<Statement> => {
     const elsewhere = destination === undefined ? "" : `WHEN NOT ${goesTo("b", destination)} THEN 1\n      `;
-    const isFree = `NOT EXISTS (SELECT 1 FROM (
+    const isFree = stopping("b", "o", goesTo("b", `o.${c.destination}`))
+      .map(
+        (kind) => `NOT EXISTS (SELECT 1 FROM (
     SELECT TOP (1) CASE WHEN b.${c.state} = N'processing' THEN 1
-      ${elsewhere}WHEN b.${c.attempt} > 0 THEN CASE WHEN b.${c.scheduledAt} > @now THEN 1 ELSE 0 END
-      WHEN b.${c.sequence} < @from THEN 1 ELSE 0 END AS is_blocked
+      ${kind.isOneLane === "" ? "" : `WHEN NOT (${kind.isOneLane}) THEN 1\n      `}${elsewhere}WHEN b.${c.attempt} > 0 THEN CASE WHEN b.${c.scheduledAt} > @now THEN 1 ELSE 0 END
+      WHEN b.${c.sequence} < @from OR b.${c.sequence} > o.${c.sequence} THEN 1 ELSE 0 END AS is_blocked
     FROM ${table} b ${TO_READ}
-    WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN (N'pending', N'processing') AND b.${c.sequence} < o.${c.sequence}
-      AND (b.${c.state} = N'processing' AND NOT ${isHeld("b", destination)}
+    WHERE b.${c.key} = o.${c.key} AND b.${c.key} IS NOT NULL AND b.${c.state} IN (N'pending', N'processing')${kind.which} AND b.${kind.place} < ${placeOf("o")}
+      AND (b.${c.state} = N'processing' AND NOT ${isHeld("b", kind.isOneLane, destination)}
         OR b.${c.state} = N'pending' AND ${holdsBack("b", "@now", `f ${TO_READ}`)})
-    ORDER BY b.${c.sequence}
-  ) k WHERE k.is_blocked = 1)`;
+    ORDER BY b.${kind.place}
+  ) k WHERE k.is_blocked = 1)`,
+      )
+      .join("\n  AND ");
     const isWaiting = `o.${c.state} = N'pending'${inQueue(destination)}`;
     const scan = (into: string, where: string, order: string): string => `
 INSERT INTO ${into} (sequence, id, destination, is_new)
@@ -281,8 +284,8 @@ ORDER BY o.${order};`;
     const waiting = `FROM ${table} o ${TO_READ} WHERE ${isWaiting}`;
     const isOneQueue = destination === undefined;
     const signed = isOneQueue
-      ? ([" of all past blocked keys", CLAIM_PARAMETERS] as const)
-      : ([" past blocked keys", `${CLAIM_PARAMETERS}, destination text`] as const);
+      ? ([" of all past blocked keys", claimParameters] as const)
+      : ([" past blocked keys", `${claimParameters}, destination text`] as const);
     return claim(signed, isOneQueue, {
       positions: `
 DECLARE @end bigint;
@@ -342,7 +345,10 @@ SELECT id FROM @closed;`;
 
     unlabelled: hasQueues
       ? statement("outbox.unlabelled rows(from bigint, limit int, exceptIds list)")`
-SELECT TOP (@limit) o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic FROM ${table} o ${TO_READ}
+${NOW}
+SELECT TOP (@limit) o.${c.id} AS id, o.${c.sequence} AS sequence, o.${c.topic} AS topic,
+  ${asBit(hasCome(`o.${c.scheduledAt}`))} AS is_due, ${asBit(`o.${c.attempt} > 0`)} AS has_failed
+FROM ${table} o ${TO_READ}
 WHERE o.${c.state} = N'pending' AND o.${c.destination} IS NULL AND o.${c.sequence} >= @from
   AND NOT EXISTS (SELECT 1 FROM OPENJSON(@exceptIds) WITH (id uniqueidentifier '$') x WHERE x.id = o.${c.id})
 ORDER BY o.${c.sequence};`
@@ -396,6 +402,8 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue}
       ),
     },
 
+    lists: listStatements(names, parts),
+
     dialect: {
       scanOf([queues = [], answers = [], rows = []]) {
         const [answer] = answers;
@@ -438,23 +446,26 @@ interface Choice {
 /** Parameters of every claim. */
 const CLAIM_PARAMETERS =
   "from bigint, limit int, maxBytes bigint, token uuid, leaseMs ms, heldTokens list, exceptIds list";
-const IN_ORDER_PARAMETERS = `${CLAIM_PARAMETERS}, destinations list, rooms list, labelledIds list, labels list, routes text, wanted list, lookedTo bigint`;
+const IN_ORDER_PARAMETERS =
+  "destinations list, rooms list, labelledIds list, labels list, wanted list, lookedTo bigint";
 
 /** Without the parameters that only the change of the rows needs. */
-const ofChoice = (parameters: string): string =>
+const ofChoice = (parameters: string, hasLists: boolean): string =>
   parameters
     .split(", ")
-    .filter((each) => !/^(token|leaseMs|routes|lookedTo) /.test(each))
+    .filter((each) => !/^(token|leaseMs|lookedTo) /.test(each) && (hasLists || !each.startsWith("routes ")))
     .join(", ");
 
 /** The type of a destination. */
 const NAME = `nvarchar(4000) ${COLLATED}`;
 
-/** Each of the lists that are joined is parsed once, however long they are. */
+/** Each of the lists or tables that are joined is read once, however long they are. */
 const READ_ONCE = "OPTION (HASH JOIN)";
 
 /** Rows of a blocked front that one claim reads. */
 const STRETCH = 5000;
+
+const andIf = (condition: string): string => (condition === "" ? "" : ` AND ${condition}`);
 
 function positionOf(value: unknown): string | undefined {
   return value === null || value === undefined ? undefined : String(value);

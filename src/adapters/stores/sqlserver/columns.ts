@@ -91,6 +91,8 @@ export const OUTBOX_RULES = {
   destination: { ...text("nvarchar(400)", `${COLLATED} NULL`), isOptional: true },
   routes: { ...text("nvarchar(16)", `${COLLATED} NULL`), isOptional: true, leastLength: ROUTES_HASH_LENGTH },
   expiresAt: { ...time, isOptional: true },
+  messageSequence: { accepted: ["bigint"], type: "bigint", definition: "bigint NULL", isOptional: true },
+  expandedTo: { ...text("nvarchar(max)", "NULL"), isOptional: true },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
 
 /** Times of the destinations are computed with, in UTC. */

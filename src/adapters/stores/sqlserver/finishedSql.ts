@@ -1,5 +1,7 @@
+import { CONDITION } from "../../../model/rows.ts";
 import {
   COUNT_TIMEOUT_MS,
+  copied,
   type FinishedRows,
   finishedRows,
   type ReplayStatements,
@@ -12,6 +14,7 @@ import {
   BY_ID,
   COLLATED,
   COMMIT,
+  listOf,
   NAMED_IDS,
   NOW,
   ONE_BY_ONE,
@@ -32,7 +35,8 @@ export function replayStatements(names: TableNames, isNoting: boolean): ReplaySt
   const columns = `o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, ${routedColumns(c, "o")}, o.${c.key} AS [key],
   o.${c.state} AS state, o.${c.attempt} AS attempt, o.${c.createdAt} AS created_at, LEFT(o.${c.lastError}, 200) AS last_error`;
 
-  const filterParameters = "finishedUntil text, topics list, createdAfter text, createdBefore text, state text";
+  const filterParameters =
+    "finishedUntil text, topics list, createdAfter text, createdBefore text, state text, add text";
 
   /** Null means any. */
   const filter = `DECLARE @until datetimeoffset(7) = ${timeOf("@finishedUntil")};
@@ -41,8 +45,13 @@ DECLARE @before datetimeoffset(7) = ${timeOf("@createdBefore")};
 DECLARE @wanted TABLE (topic nvarchar(max) ${COLLATED});
 INSERT INTO @wanted (topic) SELECT t.topic FROM OPENJSON(@topics) WITH (topic nvarchar(max) ${COLLATED} '$') t;`;
 
+  const list = listOf(c, "o");
+  /** Of a message row: it has not been expanded to a destination. */
+  const lacks = (destination: string): string => `${list} IS NOT NULL AND NOT EXISTS (
+    SELECT * FROM OPENJSON(${list}) WITH (name nvarchar(400) ${COLLATED} '$') l WHERE l.name = ${destination})`;
+
   /** Topics are compared letter for letter, whatever the collation; the dot keeps spaces at the end. */
-  const matches = `o.${c.updatedAt} <= @until
+  const matches = `(@add IS NOT NULL AND ${lacks("@add")} OR @add IS NULL AND ${list} IS NULL AND o.${c.updatedAt} <= @until)
   AND (@topics IS NULL OR EXISTS (
     SELECT * FROM @wanted w WHERE CONCAT(w.topic, N'.') = CONCAT(o.${c.topic}, N'.') ${COLLATED}))
   AND (@after IS NULL OR o.${c.createdAt} > @after)
@@ -51,6 +60,10 @@ INSERT INTO @wanted (topic) SELECT t.topic FROM OPENJSON(@topics) WITH (topic nv
 
   const noted = isNoting ? ", by longText, note longText" : "";
   // An operator wants it delivered although it has expired.
+  const openCondition =
+    c.messageSequence === null
+      ? "NULL"
+      : `CASE WHEN o.${c.messageSequence} IS NOT NULL AND o.${c.lastError} LIKE N'${CONDITION}%' THEN o.${c.lastError} END`;
   const renewed = c.expiresAt === null ? "" : `, ${c.expiresAt} = NULL`;
   const rerouted =
     c.destination === null || c.routes === null
@@ -106,14 +119,48 @@ DECLARE @until datetimeoffset(7) = ${timeOf("@finishedUntil")};
 ${NAMED_IDS}
 ${isNoting ? BEGIN : ""}
 UPDATE o
-SET ${c.state} = N'pending', ${c.attempt} = 0, ${c.scheduledAt} = @now, ${c.updatedAt} = @now, ${c.lastError} = NULL,
+SET ${c.state} = N'pending', ${c.attempt} = 0, ${c.scheduledAt} = @now, ${c.updatedAt} = @now, ${c.lastError} = ${openCondition},
   ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL${rerouted}${renewed}
 OUTPUT inserted.${c.id} INTO @changed (id)
 FROM @named n JOIN ${table} o ${BY_ID.change} ON o.${c.id} = n.id
-WHERE ${finished} AND o.${c.updatedAt} <= @until
+WHERE ${finished} AND o.${c.updatedAt} <= @until AND ${list} IS NULL
 ${ONE_BY_ONE};
 ${isNoting ? `${noteAction(names, "replayed", "@note")}\n${COMMIT}` : ""}
 SELECT COUNT(*) AS changed FROM @changed;`,
+
+    lists: statement("replay.lists of messages(ids list)")`${BATCH}
+${NAMED_IDS}
+SELECT o.${c.id} AS id, ${list} AS expanded_to
+FROM @named n JOIN ${table} o ${BY_ID.read} ON o.${c.id} = n.id
+WHERE ${list} IS NOT NULL
+${ONE_BY_ONE};`,
+
+    /** See PostgreSQL's. */
+    add:
+      c.messageSequence === null || c.expandedTo === null || c.destination === null
+        ? undefined
+        : statement("replay.add(pairs longText, to text)")`${BATCH}
+${NOW}
+DECLARE @named TABLE (id uniqueidentifier NOT NULL PRIMARY KEY, delivery uniqueidentifier NOT NULL);
+INSERT INTO @named (id, delivery)
+SELECT n.id, n.delivery FROM OPENJSON(@pairs) WITH (id uniqueidentifier '$.id', delivery uniqueidentifier '$.delivery') n;
+DECLARE @changed TABLE (id uniqueidentifier NOT NULL);
+${BEGIN}
+UPDATE o
+SET ${c.expandedTo} = JSON_MODIFY(${list}, N'append $', @to), ${c.updatedAt} = @now
+OUTPUT inserted.${c.id} INTO @changed (id)
+FROM @named n JOIN ${table} o ${BY_ID.change} ON o.${c.id} = n.id
+WHERE ${finished} AND ${lacks("@to")}
+${ONE_BY_ONE};
+INSERT INTO ${table} (${c.id}, ${c.messageSequence}, ${c.destination}, ${copied(c)}, ${c.payload}, ${c.headers}, ${c.scheduledAt}, ${c.createdAt})
+SELECT n.delivery, o.${c.sequence}, @to, ${copied(c, "o.")}, NULL, NULL, @now, o.${c.createdAt}
+FROM @changed r JOIN @named n ON n.id = r.id JOIN ${table} o ${BY_ID.read} ON o.${c.id} = n.id
+WHERE NOT EXISTS (SELECT * FROM ${table} d ${BY_ID.read} WHERE d.${c.id} = n.delivery)
+ORDER BY o.${c.sequence}
+${ONE_BY_ONE};
+DECLARE @made int = @@ROWCOUNT;
+${COMMIT}
+SELECT @made AS changed;`,
 
     untried: statement("replay.untried(ids list)")`${BATCH}
 ${NAMED_IDS}
@@ -163,6 +210,10 @@ ${newestPastKept("N'dead'", dead)};`,
 ${newestTooOld("NULL", inbox)};`,
 
     batches: { sent: batches("sent", sent), dead: batches("dead", dead), inbox: batches("inbox", inbox) },
+    existing: statement("retention.existing deliveries(ids list)")`${BATCH}
+${NAMED_IDS}
+SELECT n.id FROM @named n JOIN ${sent.table} r ${BY_ID.read} ON r.${sent.id} = n.id
+${ONE_BY_ONE};`,
 
     dialect: {
       firstTime: "0001-01-01T00:00:00Z",
@@ -179,15 +230,15 @@ function batches(of: string, rows: FinishedRows) {
       `retention.page of ${of} rows(fromTime text, fromTie text, untilTime text, untilTie text, limit int)`,
     )`DECLARE @after datetimeoffset(7) = ${timeOf("@fromTime")}, @after_tie ${tieType} = CONVERT(${tieType}, @fromTie);
 DECLARE @last datetimeoffset(7) = ${timeOf("@untilTime")}, @last_tie ${tieType} = CONVERT(${tieType}, @untilTie);
-SELECT TOP (@limit) r.${rows.id} AS id, ${timeText(`r.${rows.time}`)} AS time, CONVERT(nvarchar(36), r.${rows.tie}) AS tie
+SELECT TOP (@limit) r.${rows.id} AS id, ${timeText(`r.${rows.time}`)} AS time, CONVERT(nvarchar(36), r.${rows.tie}) AS tie, ${listOf(rows, "r")} AS expanded_to
 FROM ${rows.table} r ${TO_READ}
 WHERE r.${rows.state} IN ${rows.states}
   AND r.${rows.time} >= @after AND (r.${rows.time} > @after OR r.${rows.tie} > @after_tie)
   AND r.${rows.time} <= @last AND (r.${rows.time} < @last OR r.${rows.tie} <= @last_tie)
 ORDER BY r.${rows.time}, r.${rows.tie};`,
 
-    /** Skips a row that a replay or another replica has locked. A replayed row has a later time. */
-    remove: statement(`retention.delete ${of} rows(ids list, untilTime text)`)`${BATCH}
+    /** See PostgreSQL's. */
+    remove: statement(`retention.delete ${of} rows(ids list, untilTime text, list longText)`)`${BATCH}
 DECLARE @last datetimeoffset(7) = ${timeOf("@untilTime")};
 ${NAMED_IDS}
 DECLARE @gone TABLE (id uniqueidentifier NOT NULL);
@@ -195,6 +246,7 @@ DELETE r
 OUTPUT deleted.${rows.id} INTO @gone (id)
 FROM @named n JOIN ${rows.table} r ${BY_ID.take} ON r.${rows.id} = n.id
 WHERE r.${rows.state} IN ${rows.states} AND r.${rows.time} <= @last
+  AND COALESCE(${listOf(rows, "r")}, N'') = COALESCE(@list, N'') ${COLLATED}
 ${ONE_BY_ONE};
 SELECT id FROM @gone;`,
   };

@@ -1,4 +1,5 @@
 import { PARKED_UNTIL } from "../../../model/rows.ts";
+import { listParts } from "../sql/lists.ts";
 import type { SetBack, TableNames } from "../sql/names.ts";
 
 /**
@@ -27,6 +28,9 @@ export const NOW = "DECLARE @now datetimeoffset(7) = SYSUTCDATETIME();";
  */
 export const hasCome = (time: string, clock = "@now"): string => `(${time} IS NULL OR ${time} <= ${clock})`;
 
+/** A condition as a value that the driver reads as a boolean. */
+export const asBit = (condition: string): string => `CONVERT(bit, CASE WHEN ${condition} THEN 1 ELSE 0 END)`;
+
 /** The ids of `@ids`, a JSON array. The table's key makes all statements lock the rows in one order. */
 export const NAMED_IDS = `DECLARE @named TABLE (id uniqueidentifier NOT NULL PRIMARY KEY);
 INSERT INTO @named (id) SELECT DISTINCT n.id FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n;`;
@@ -40,12 +44,14 @@ INSERT INTO @named (id) SELECT DISTINCT n.id FROM OPENJSON(@ids) WITH (id unique
  * - hold: the same, but waits for them.
  * - change: for the target of an update whose rows are locked already, or may be waited for.
  * - read: locks nothing.
+ * - look: the same, and skips rows that another one has locked.
  */
 export const BY_ID = {
   take: "WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)",
   hold: "WITH (UPDLOCK, ROWLOCK, FORCESEEK)",
   change: "WITH (ROWLOCK, FORCESEEK)",
   read: "WITH (FORCESEEK)",
+  look: "WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK)",
 } as const;
 
 /**
@@ -145,6 +151,20 @@ export function hashOf({ routes }: TableNames["outbox"], row: string): string {
 /** Both, by the names that `routedRow` reads. */
 export const routedColumns = (c: TableNames["outbox"], row: string): string =>
   `${labelOf(c, row)} AS destination, ${hashOf(c, row)} AS routes`;
+
+/** An expression for the destinations of a message row; NULL for any other row. */
+export function listOf({ expandedTo }: Pick<TableNames["outbox"], "expandedTo">, row: string): string {
+  return expandedTo === null ? "CONVERT(nvarchar(max), NULL)" : `${row}.${expandedTo}`;
+}
+
+/** Parts for the messages of lists. */
+export const listsOf = (names: TableNames) =>
+  listParts(names, {
+    word: (text) => `N'${text}'`,
+    hasNoDestination: `${labelOf(names.outbox, "o")} IS NULL`,
+    goesTo: (destination) => `o.${names.outbox.destination} = ${destination} ${COLLATED}`,
+    one: (column, where) => `(SELECT TOP (1) ${column} FROM ${names.outboxTable} m ${TO_READ} WHERE ${where})`,
+  });
 
 /** A condition: the row has expired. @param expiresAt the column; null where the table has none */
 export const isExpired = (expiresAt: string | null, row: string): string =>

@@ -1,7 +1,7 @@
 import type { Log } from "../../../ports/runtime.ts";
 import type { Store, TopicRouting } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { replayStore } from "../sql/finishedRows.ts";
+import { replayStore, retentionStore } from "../sql/finishedRows.ts";
 import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
 import { NO_LOW_WATER } from "../sql/lowWater.ts";
@@ -59,6 +59,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
       operations: operationsStore(pool, operationsStatements(names)),
       parked: parkedStore(pool, parkedStatements(names, history.isAvailable)),
       replay: replayStore(pool, replayStatements(names, history.isAvailable), check.missing.outbox.destination),
+      retention: retentionStore(pool, retentionStatements(names), history),
     };
   };
   const database = {
@@ -70,7 +71,6 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
     history,
     journal: journalStatements(all),
     jobs: jobStatements(all),
-    retention: retentionStatements(all),
     facets: facets(),
     checkedFacets: async () => facets(),
     check,

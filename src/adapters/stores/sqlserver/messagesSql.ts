@@ -1,6 +1,19 @@
 import type { MessageStatements } from "../sql/messages.ts";
 import type { TableNames } from "../sql/names.ts";
-import { BATCH, COLLATED, hasCome, labelOf, NOW, routedColumns, TO_READ, timeOf, timeText } from "./fragments.ts";
+import {
+  BATCH,
+  BY_ID,
+  COLLATED,
+  hasCome,
+  labelOf,
+  listsOf,
+  NOW,
+  ONE_BY_ONE,
+  routedColumns,
+  TO_READ,
+  timeOf,
+  timeText,
+} from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /**
@@ -10,10 +23,11 @@ import { type Statement, statement } from "./statement.ts";
  */
 export function messageStatements(names: TableNames): MessageStatements<Statement> {
   const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
+  const { hasLists, carried, columns, placed, inOrder } = listsOf(names);
   const outboxColumns = `o.${o.id} AS id, CONVERT(nvarchar(20), o.${o.sequence}) AS sequence, o.${o.topic} AS topic, ${routedColumns(o, "o")}, o.${o.key} AS [key],
   o.${o.state} AS state, o.${o.attempt} AS attempt, o.${o.maxAttempts} AS max_attempts,
   CASE WHEN o.${o.scheduledAt} > SYSUTCDATETIME() THEN 1 ELSE 0 END AS is_ahead, o.${o.claimToken} AS claim_token,
-  o.${o.lastError} AS last_error, o.${o.headers} AS headers, o.${o.createdAt} AS created_at, o.${o.updatedAt} AS updated_at,
+  o.${o.lastError} AS last_error, ${carried(o.headers)} AS headers, ${columns}, o.${o.createdAt} AS created_at, o.${o.updatedAt} AS updated_at,
   o.${o.scheduledAt} AS scheduled_at, o.${o.claimedAt} AS claimed_at, o.${o.leaseExpiresAt} AS lease_expires_at`;
   const inboxColumns = `i.${i.id} AS id, i.${i.source} AS source, i.${i.idempotencyKey} AS idempotency_key, i.${i.aggregateId} AS aggregate_id,
   i.${i.eventType} AS event_type, i.${i.state} AS state, i.${i.consumption} AS consumption, i.${i.correlationId} AS correlation_id,
@@ -26,6 +40,11 @@ export function messageStatements(names: TableNames): MessageStatements<Statemen
   const isWithin = (created: string): string =>
     `(@createdAfter IS NULL OR ${created} > ${timeOf("@createdAfter")}) AND (@createdBefore IS NULL OR ${created} < ${timeOf("@createdBefore")})`;
 
+  const before = inOrder("r", "<", "r.[key]", "@destination").map(
+    ({ where, place }) => `SELECT f.* FROM (
+    SELECT TOP (1) ${outboxColumns}, ${place} AS place FROM ${outbox} o ${TO_READ} WHERE ${where}
+      AND (o.${o.state} = N'processing' OR o.${o.attempt} > 0 OR ${hasCome(`o.${o.scheduledAt}`)}) ORDER BY ${place}) f`,
+  );
   const newestOf = (states: string): string => `SELECT n.id, n.sequence FROM (
     SELECT TOP (@limit) o.${o.id} AS id, o.${o.sequence} AS sequence FROM ${outbox} o ${TO_READ}
     WHERE o.${o.state} IN (${states}) AND (@before IS NULL OR o.${o.sequence} < @before) ORDER BY o.${o.sequence} DESC) n`;
@@ -38,18 +57,21 @@ export function messageStatements(names: TableNames): MessageStatements<Statemen
     inboxRow: statement("messages.inbox row(id uuid, withPayload bit)")`${NOW}
 SELECT @now AS now, ${inboxColumns}, CASE WHEN @withPayload = 1 THEN i.${i.payload} END AS payload FROM ${inbox} i WHERE i.${i.id} = @id;`,
     outboxRow: statement("messages.outbox row(id uuid, withPayload bit)")`${NOW}
-SELECT @now AS now, ${outboxColumns}, CASE WHEN @withPayload = 1 THEN o.${o.payload} END AS payload FROM ${outbox} o WHERE o.${o.id} = @id;`,
+SELECT @now AS now, ${outboxColumns}, CASE WHEN @withPayload = 1 THEN ${carried(o.payload)} END AS payload FROM ${outbox} o WHERE o.${o.id} = @id;`,
+    deliveries: statement("messages.deliveries(ids list)")`
+SELECT o.${o.id} AS id, ${labelOf(o, "o")} AS destination, o.${o.state} AS state, o.${o.attempt} AS attempt, o.${o.lastError} AS last_error,
+  o.${o.scheduledAt} AS scheduled_at, o.${o.updatedAt} AS updated_at
+FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n JOIN ${outbox} o ${BY_ID.look} ON o.${o.id} = n.id
+${ONE_BY_ONE};`,
 
     byIdempotencyKey: statement("messages.by idempotency key(sources list, key text)")`
 SELECT i.${i.id} AS id
 FROM OPENJSON(@sources) WITH (name nvarchar(400) ${COLLATED} '$') s JOIN ${inbox} i ON i.${i.source} = s.name ${COLLATED} AND i.${i.idempotencyKey} = @key;`,
 
-    rowBefore: statement("messages.row before(id uuid)")`${NOW}
-SELECT TOP (1) ${outboxColumns}
-FROM ${outbox} r JOIN ${outbox} o ${TO_READ} ON o.${o.key} = r.${o.key} AND o.${o.sequence} < r.${o.sequence}
-WHERE r.${o.id} = @id AND o.${o.key} IS NOT NULL AND o.${o.state} IN (N'pending', N'processing')
-  AND (o.${o.state} = N'processing' OR o.${o.attempt} > 0 OR ${hasCome(`o.${o.scheduledAt}`)})
-ORDER BY o.${o.sequence};`,
+    rowBefore: statement(`messages.row before(id uuid${hasLists ? ", destination text" : ""})`)`${NOW}
+SELECT TOP (1) b.* FROM (SELECT r.${o.key} AS [key], ${placed("r")} FROM ${outbox} r WHERE r.${o.id} = @id) r CROSS APPLY (
+  ${before.join("\n  UNION ALL ")}
+) b ORDER BY b.place;`,
 
     locks: undefined,
 
@@ -69,7 +91,7 @@ LEFT JOIN (
   FROM @page p JOIN ${outbox} o ${TO_READ} ON o.${o.id} = p.id
   WHERE ${is(`o.${o.key}`, "@key")} AND ${is(`o.${o.topic}`, "@topic")}
     AND (@destination IS NULL OR COALESCE(${labelOf(o, "o")}, @destination) = @destination ${COLLATED})
-    AND (@quotedCorrelationId IS NULL OR CHARINDEX(@quotedCorrelationId, o.${o.headers} ${COLLATED}) > 0)
+    AND (@quotedCorrelationId IS NULL OR CHARINDEX(@quotedCorrelationId, (${carried(o.headers)}) ${COLLATED}) > 0)
     AND (@state IS NULL OR o.${o.state} = @state) AND ${isWithin(`o.${o.createdAt}`)}
 ) m ON 1 = 1 ORDER BY m.place DESC;`,
 

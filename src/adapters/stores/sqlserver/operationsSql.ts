@@ -1,7 +1,19 @@
 import { COUNTERS } from "../../../ports/operationsStore.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { OperationsStatements } from "../sql/operations.ts";
-import { BATCH, BEGIN, COLLATED, COMMIT, NOW, PARKED_AT, routedColumns, TO_READ } from "./fragments.ts";
+import {
+  BATCH,
+  BEGIN,
+  BY_ID,
+  COLLATED,
+  COMMIT,
+  listsOf,
+  NOW,
+  ONE_BY_ONE,
+  PARKED_AT,
+  routedColumns,
+  TO_READ,
+} from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** Every statement for operators. Rows of other processes that are too old are deleted, unless somebody holds them. */
@@ -13,8 +25,12 @@ export function operationsStatements(names: TableNames): OperationsStatements<St
   const minute = (time: string): string =>
     `DATEADD(second, -DATEPART(second, ${time}), CONVERT(datetimeoffset(0), CONVERT(nvarchar(19), ${time}, 126) + N'+00:00', 127))`;
   const OLD = "WITH (READPAST, ROWLOCK, UPDLOCK)";
+  const { ofMessage, placed, inOrder } = listsOf(names);
+  const behind = inOrder("b", ">", "b.[key]", "b.destination").map(
+    ({ where, place }) => `SELECT ${place} AS place FROM ${outbox} o ${TO_READ} WHERE ${where}`,
+  );
   const blocked = (which: string): string => `SELECT t.* FROM (
-  SELECT TOP (@limit) o.${o.id} AS id, o.${o.sequence} AS sequence, o.${o.key} AS [key], o.${o.topic} AS topic, ${routedColumns(o, "o")}, o.${o.attempt} AS attempt,
+  SELECT TOP (@limit) o.${o.id} AS id, ${placed("o")}, o.${o.key} AS [key], o.${o.topic} AS topic, ${routedColumns(o, "o")}, o.${o.attempt} AS attempt,
     o.${o.scheduledAt} AS scheduled_at, LEFT(o.${o.lastError}, 300) AS last_error
   FROM ${outbox} o ${TO_READ}
   WHERE o.${o.state} = N'pending' AND o.${o.attempt} > 0 AND o.${o.key} IS NOT NULL AND ${which} ORDER BY o.${o.scheduledAt}) t`;
@@ -47,7 +63,7 @@ MERGE INTO ${figures} WITH (HOLDLOCK) AS f USING @counted AS c ON f.minute = c.m
 WHEN MATCHED THEN UPDATE SET ${each((counter) => `${counter} = f.${counter} + c.${counter}`)}
 WHEN NOT MATCHED THEN INSERT (minute, kind, name, ${each((counter) => counter)}) VALUES (c.minute, c.kind, c.name, ${each((counter) => `c.${counter}`)});
 ${COMMIT}
-SELECT ${["poller", "relay"].map((role) => `COUNT(CASE WHEN N' ' + p.roles + N' ' LIKE N'% ${role} %' THEN 1 END) AS ${role}s`).join(", ")}, STRING_AGG(CONVERT(nvarchar(max), p.roles), N' ') AS all_roles, @now AS at
+SELECT ${["poller", "relay"].map((role) => `COUNT(CASE WHEN N' ' + p.roles + N' ' LIKE N'% ${role} %' THEN 1 END) AS ${role}s`).join(", ")}, STRING_AGG(CONVERT(nvarchar(max), p.roles), N',') AS all_roles, @now AS at
 FROM ${process} p WHERE p.seen_at > DATEADD(minute, -1, @now) AND p.name <> @name;`,
 
     leave: statement("operations.leave(name text)", options)`DELETE FROM ${process} WHERE name = @name;`,
@@ -73,10 +89,18 @@ FROM ${audit} a WHERE @before IS NULL OR a.id < @before ORDER BY a.id DESC;`,
 SELECT TOP (@limit) o.${o.id} AS id, o.${o.topic} AS topic, ${routedColumns(o, "o")}, o.${o.updatedAt} AS updated_at, LEFT(o.${o.lastError}, 300) AS last_error
 FROM ${outbox} o ${TO_READ} WHERE o.${o.state} = N'dead' ORDER BY o.${o.updatedAt} DESC, o.${o.sequence} DESC;`,
 
+    partlyDead: statement("operations.messages of dead deliveries(limit int)", options)`
+SELECT DISTINCT d.id, d.expanded_to FROM (
+  SELECT TOP (@limit) ${ofMessage(o.id)} AS id, ${ofMessage(o.expandedTo)} AS expanded_to
+  FROM ${outbox} o ${TO_READ} WHERE o.${o.state} = N'dead' ORDER BY o.${o.updatedAt} DESC, o.${o.sequence} DESC) d
+WHERE d.expanded_to IS NOT NULL;`,
+    sent: statement("operations.sent rows(ids list)", options)`
+SELECT o.${o.id} AS id FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n JOIN ${outbox} o ${BY_ID.look} ON o.${o.id} = n.id AND o.${o.state} = N'sent'
+${ONE_BY_ONE};`,
+
     blockedKeys: statement("operations.blocked keys(limit int, behindLimit int)", options)`${NOW}
 SELECT b.id, b.[key], b.topic, b.destination, b.routes, b.attempt, CASE WHEN b.scheduled_at = ${PARKED_AT} THEN 1 ELSE 0 END AS is_parked, b.scheduled_at, b.last_error,
-  (SELECT COUNT(*) FROM (SELECT TOP (@behindLimit) r.${o.sequence} AS sequence FROM ${outbox} r ${TO_READ}
-    WHERE r.${o.key} = b.[key] AND r.${o.key} IS NOT NULL AND r.${o.state} IN (N'pending', N'processing') AND r.${o.sequence} > b.sequence) behind) AS rows_behind
+  (SELECT COUNT(*) FROM (SELECT TOP (@behindLimit) u.place FROM (${behind.join(" UNION ALL ")}) u) behind) AS rows_behind
 FROM (${blocked(`o.${o.scheduledAt} > @now AND o.${o.scheduledAt} < ${PARKED_AT}`)} UNION ALL ${blocked(`o.${o.scheduledAt} = ${PARKED_AT}`)}) b;`,
 
     inboxBacklog: statement("operations.inbox backlog(pullSources list, limit int)", options)`${NOW}

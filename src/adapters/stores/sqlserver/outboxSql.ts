@@ -1,6 +1,6 @@
 import type { TableNames } from "../sql/names.ts";
 import type { LabelStatements, OutboxStatements } from "../sql/outbox.ts";
-import { claimStatements, outboxParts } from "./claimSql.ts";
+import { claimStatements } from "./claimSql.ts";
 import {
   BATCH,
   BY_ID,
@@ -13,6 +13,7 @@ import {
   PARKED_AT,
   TO_READ,
 } from "./fragments.ts";
+import { outboxParts } from "./outboxParts.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /**

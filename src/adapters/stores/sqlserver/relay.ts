@@ -1,9 +1,10 @@
 import { v7 as uuidv7 } from "uuid";
 import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../model/rows.ts";
+import { renderTopic } from "../../../model/topics.ts";
 import type { RelayRequest } from "../../../ports/store.ts";
 import type { RelayCommands, Relayed } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
-import { type ReceivedRow, renderHeaders, renderTopic } from "../sql/rendering.ts";
+import { type ReceivedRow, renderHeaders } from "../sql/rendering.ts";
 import { headersOf, type Row, signature, type Values } from "../sql/rows.ts";
 import {
   BATCH,

@@ -135,6 +135,9 @@ function remedies({ which, name }: CheckedTable): Remedies {
       return `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type} ${found.nullable ? "NULL" : "NOT NULL"};`;
     },
     forbidNull: ({ type }, column) => `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type} NOT NULL;`,
+    allowNull(column, { type = "nvarchar", length = null } = { type: "nvarchar", nullable: false, length: null }) {
+      return `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type}${TEXTS.test(type) ? `(${length ?? "max"})` : ""} NULL;`;
+    },
   };
 }
 

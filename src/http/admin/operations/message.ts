@@ -11,7 +11,7 @@ export const ID = "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f";
 export const REASON = "POST https://billing.example/hook was answered 503: not today";
 
 const EVENTS = [
-  ...["received", "duplicate", "created", "relayed", "died in the inbox"],
+  ...["received", "duplicate", "created", "relayed", "died in the inbox", "expanded", "skipped"],
   ...["sent", "retry", "park", "dead", "replayed", "retried", "discarded"],
 ];
 
@@ -30,6 +30,15 @@ const EVENT = schema.openObject(
   },
   ["at", "event", "text"],
 );
+
+const DELIVERY = schema.object({
+  id: [UUID, "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f"],
+  destination: [TEXT_OR_NULL, "billing"],
+  state: [{ enum: ["pending", "processing", "sent", "dead", "parked"] }, "sent"],
+  attempt: [schema.integer("Failed attempts."), 0],
+  lastError: TEXT_OR_NULL,
+  updatedAt: [TIME_OR_NULL, AT],
+});
 
 const RECEIVED = { at: AT, event: "received", text: "received from orders, idempotency key order-17" };
 
@@ -52,6 +61,13 @@ const TIMELINE = schema.fromCells(
     topic: [TEXT_OR_NULL, "orders.created"],
     key: [TEXT_OR_NULL, "order-17"],
     destination: [schema.nullable("string", "By the routes of this process."), "billing"],
+    messageId: schema.nullable("string", "Of a delivery of a list: its message."),
+    expandedTo: schema.nullable("array", {
+      items: TEXT,
+      description: "Of a message that was expanded: its destinations.",
+    }),
+    deliveries: [schema.list(DELIVERY, "Of a message that was expanded; without deleted ones."), []],
+    summary: schema.nullable("string", "What became of them, such as `2 of 3 delivered, 1 dead`."),
     attempts: [schema.integer("Failed attempts."), 1],
     maxAttempts: [schema.nullable("integer"), 5],
     lastError: [TEXT_OR_NULL, REASON],

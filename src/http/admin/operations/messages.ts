@@ -18,6 +18,12 @@ const FOUND_MESSAGE = schema.inCell({
   topic: [schema.nullable("string", "The topic, or the event type of an inbox row."), "orders.created"],
   key: [schema.nullable("string", "The key, or the aggregate id of an inbox row."), "order-17"],
   state: [{ enum: MESSAGE_STATES }, "dead"],
+  destination: [schema.nullable("string", "Of an outbox row, by the routes."), "billing"],
+  expandedTo: schema.nullable(
+    "integer",
+    "Of a message of a list: the number of its destinations once it was expanded.",
+  ),
+  messageId: schema.nullable("string", "Of a delivery of a list: its message."),
   attempt: [schema.integer("Failed attempts."), 5],
   lastError: [schema.nullable("string", "Its beginning; null where `admin.redactPayloadPaths` hides fields."), REASON],
 });

@@ -15,8 +15,8 @@ import { type Admin, CALLER, InvalidRequest, Refusal } from "../operation.ts";
 
 /** `POST /admin/replay` of the specification, which answers when the replay has ended. */
 export function replayNow({ operation, guardBody, destinations, replay, run }: Admin) {
-  const { inbox, destination, toDestination, ...filters } = replayFields(destinations.names);
-  const fields = { inbox, ...filters, destination, toDestination, by: CALLER };
+  const { inbox, destination, toDestination, add, ...filters } = replayFields(destinations.names);
+  const fields = { inbox, ...filters, destination, toDestination, add, by: CALLER };
   const ofFilter = {
     inbox,
     ...filters,
@@ -32,7 +32,8 @@ export function replayNow({ operation, guardBody, destinations, replay, run }: A
         "Moves matching outbox rows from `sent` or `dead` back to `pending`, with `attempt` 0 and due now; other rows stay " +
         "as they are, and each row keeps its `id`. Rows that finish after the request arrived are not included. Rows move " +
         "in batches: those moved before an error stay moved, and the same request may be sent again. With `inbox` dead inbox " +
-        "rows pass the filter, attributes and transform of their source again, the oldest 50,000 of the matching ones.",
+        "rows pass the filter, attributes and transform of their source again, the oldest 50,000 of the matching ones. With `add` rows stay, and each " +
+        "matching message that never went to that destination gets a delivery there.",
       body: {
         fields,
         schema: {
@@ -42,6 +43,7 @@ export function replayNow({ operation, guardBody, destinations, replay, run }: A
               properties: {
                 destination: { enum: names },
                 toDestination: toDestination.schema,
+                add: add.schema,
                 by: CALLER.schema,
               },
             },
@@ -75,7 +77,7 @@ export function replayNow({ operation, guardBody, destinations, replay, run }: A
 
 const RESULT = schema.named(
   "ReplayResult",
-  schema.changeResult({ moved: [schema.count("Rows that are `pending` again."), 42] }),
+  schema.changeResult({ moved: [schema.count("Rows that are `pending` again, or deliveries that were added."), 42] }),
 );
 
 export const HOUR = {
@@ -119,6 +121,11 @@ export function replayFields(names: readonly string[]) {
       destinationName(names),
       "Where they are delivered from now on; by default where they went before. No filter.",
     ),
+    add: field.text(
+      destinationName(names),
+      "A destination of the list of their route, to which matching messages are delivered that never went there; goes " +
+        "with `ids`, the topics and the instants. No filter.",
+    ),
   };
 }
 
@@ -129,7 +136,7 @@ export function requireFit(request: Parameters<typeof misfit>[0]): void {
 }
 
 const NULL = { type: "null" };
-const OF_BOTH = ["state", "ids", "createdAfter", "createdBefore"] satisfies readonly (keyof ReplayRequest)[];
+const OF_ALL = ["ids", "createdAfter", "createdBefore"] satisfies readonly (keyof ReplayRequest)[];
 const someOf = (names: readonly string[], fitting: Readonly<Record<string, object>>, required: readonly string[]) =>
   names.map((name) => ({
     required: [...required, name],
@@ -143,15 +150,31 @@ const someOf = (names: readonly string[], fitting: Readonly<Record<string, objec
  */
 export const someFilter = (inInbox: Readonly<Record<string, object>> = {}) => [
   ...someOf(
-    [...OF_BOTH, "topic", "topics", "destination", "reason"],
-    { inbox: { enum: [false, null] }, source: NULL },
+    [...OF_ALL, "topic", "topics", "state", "destination", "reason"],
+    { inbox: { enum: [false, null] }, source: NULL, add: NULL },
     [],
   ),
   ...someOf(
-    [...OF_BOTH, "source"],
+    [...OF_ALL, "topic", "topics"],
+    {
+      ...{ inbox: { enum: [false, null] }, source: NULL, state: NULL },
+      ...{ destination: NULL, reason: NULL, toDestination: NULL },
+    },
+    ["add"],
+  ),
+  ...someOf(
+    [...OF_ALL, "state", "source"],
     {
       ...{ ...inInbox, inbox: { const: true }, state: { enum: ["dead", null] } },
-      ...{ topic: NULL, topics: NULL, destination: NULL, reason: NULL, toDestination: NULL, perSecond: NULL },
+      ...{
+        topic: NULL,
+        topics: NULL,
+        destination: NULL,
+        reason: NULL,
+        toDestination: NULL,
+        add: NULL,
+        perSecond: NULL,
+      },
     },
     ["inbox", ...Object.keys(inInbox)],
   ),

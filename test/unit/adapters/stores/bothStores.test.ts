@@ -75,16 +75,17 @@ describe.each(FACETS)("%s", (port, file, of) => {
 test("the statements of both stores have the same files, but for what only one database needs", () => {
   const only: Readonly<Record<keyof typeof STORES, readonly string[]>> = {
     // Low-water marks against old transactions, indexes that are made while others write, all statements in one list to
-    // check them for Citus, LISTEN and NOTIFY, and connections that stores share.
+    // check them for Citus, LISTEN and NOTIFY, connections that stores share, and receipts that relay.
     postgres: [
       "connections.ts",
       "engine.ts",
       "lowWater.ts",
       "onlineMigration.ts",
-      "outboxParts.ts",
       "payloadParts.ts",
       "pipeline.ts",
       "questions.ts",
+      "relayOrder.ts",
+      "relayedReceiptSql.ts",
       "session.ts",
       "statements.ts",
       "turns.ts",

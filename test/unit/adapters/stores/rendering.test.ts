@@ -1,6 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
-import { type ReceivedRow, renderHeaders, renderTopic } from "../../../../src/adapters/stores/sql/rendering.ts";
+import { type ReceivedRow, renderHeaders } from "../../../../src/adapters/stores/sql/rendering.ts";
 import type { Headers, MessageId } from "../../../../src/model/rows.ts";
+import { renderTopic } from "../../../../src/model/topics.ts";
 
 const ADDED = { "x-correlation-id": "c", "x-inbox-id": "i", "x-source": "orders", "x-idempotency-key": "k" };
 

@@ -24,6 +24,8 @@ const blocked = (queue: string) => [{ queue, candidates: 9, held_back: 9, gap: 0
 
 /** Enough of an answer for a method to go on to its next statement, or why it fails. */
 const ANSWERS: Readonly<Record<string, readonly Record<string, unknown>[][] | StoreError>> = {
+  "messages.outbox row": [[{ id: ID, state: "sent", expanded_to: '["billing"]' }]],
+  "operations.messages of dead deliveries": [[{ id: ID, expanded_to: '["billing"]' }]],
   "outbox.due": [[{ answer: 1 }]],
   "outbox.unlabelled rows": [[{ id: ID, sequence: "1", topic: "orders" }]],
   "outbox.claim": [blocked("billing"), [{ has_unlabelled: 1, lost: false }], []],
@@ -52,7 +54,7 @@ afterAll(() => {
 
 /** Every method, with values that differ from one `variant` to the other. */
 async function useEverything(
-  { inbox, outbox, history, messages, parked, pull, replay, retention, destinations, schema }: Store,
+  { inbox, outbox, history, messages, operations, parked, pull, replay, retention, destinations, schema }: Store,
   variant: number,
 ): Promise<void> {
   const text = `it's [${variant}] "${"x".repeat(variant)}"`;
@@ -78,13 +80,18 @@ async function useEverything(
 
   const lease = { leaseMs: 1000.5 * variant, claimTimeoutMs: 2000 * variant };
   const claims = { ...lease, limit: variant, maxBytes: 2 ** 33 * variant, token: TOKEN, heldTokens: [TOKEN] };
-  const routing = { destinationOf: () => (variant === 1 ? undefined : text), hash: text };
+  const routing = { destinationOf: () => (variant === 1 ? undefined : text), listOf: () => undefined, hash: text };
   const queues = { room: new Map([["billing", 1]]), exceptIds: variant === 1 ? [] : [ID], routing };
   // The second claims are those past a blocked front; one fails.
   for (const which of [{}, {}]) await outbox.claim({ ...claims, ...which });
   for (const which of [{ queues }, { queues }]) {
     await expect(outbox.claim({ ...claims, ...which })).rejects.toBe(REFUSAL);
   }
+  const delivery = { destination: text, isDead: variant === 1, reason: variant === 1 ? null : text };
+  for (const skipped of [[], [{ destination: text, reason: text }]]) {
+    await outbox.expand([{ id: ID, deliveries: [delivery], skipped }]);
+  }
+  await outbox.messagesToExpand([ID]);
   await outbox.renew([TOKEN], lease);
   const settled = { id: ID, claimToken: TOKEN };
   await outbox.settle([
@@ -134,9 +141,10 @@ async function useEverything(
   await history.since("7", variant);
   await history.deleteOrphans(variant);
 
+  await operations.partlyDead(variant);
   await messages.get(ID, variant === 1);
   await messages.byIdempotencyKey([text], text);
-  await messages.rowBefore(ID);
+  await messages.rowBefore(ID, variant === 1 ? null : text);
   const search = variant === 1 ? {} : { key: text, topic: text, destination: text, correlationId: text };
   await messages.outboxPage(search, variant === 1 ? null : "7", variant);
   const received = { ...search, source: text, isUnrelayed: variant === 1, pullSources: [text] };

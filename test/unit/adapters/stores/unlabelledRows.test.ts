@@ -49,3 +49,27 @@ test("rows behind a backlog are read for the other destinations that have room",
   await look(500);
   expect(reads.length).toBeGreaterThan(2);
 });
+
+test("a message of a list that both looks find, behind a backlog and in order, is there once", async () => {
+  const clock = new ManualClock(0);
+  const rows = new UnlabelledRows(clock, async ({ from, limit }) =>
+    Array.from({ length: Math.min(limit, 600 - Number(from)) }, (_, n) => {
+      const id = `${Number(from) + n}`;
+      return { id, sequence: id, topic: id === "550" ? "list" : "a", is_due: true };
+    }),
+  );
+  const queues = {
+    room: new Map(["a", "b", NO_DESTINATION].map((each) => [each, 500])),
+    routing: {
+      hash: "",
+      destinationOf: (topic: string) => (topic === "a" ? topic : undefined),
+      listOf: (topic: string) => (topic === "list" ? ["a", "b"] : undefined),
+    },
+  };
+  const lists = [];
+  for (const from of ["0", "100"]) {
+    clock.advance(1000);
+    lists.push((await rows.look(queues, 500, 500, from)).lists);
+  }
+  expect(lists).toEqual([[], [{ id: "550", topic: "list" }]]);
+});

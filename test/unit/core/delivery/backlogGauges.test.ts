@@ -33,6 +33,7 @@ function setup(backlog: () => Promise<typeof BACKLOG> = async () => BACKLOG, hel
       },
     },
     operations: { figures: async () => [FIGURES] },
+    lists: { partlyDead: async (limit) => limit + 2 },
     gates: {
       showRecent: (recent) => shown.push(Object.fromEntries(recent)),
       isHeld: (destination) => held.includes(destination),
@@ -59,6 +60,7 @@ describe("the backlog gauges", () => {
       ...["outboxPending(7)", "outboxOldestPendingAge(2)", "blockedKeys(1)", "parkedRows(3)"],
       ...["destinationBacklog(billing, 5, 2)", "destinationDue(billing, 4)"],
       ...["destinationBacklog(audit, 0, 0)", "destinationDue(audit, 0)"],
+      "partlyDeadMessages(1002)",
     ]);
   });
 

@@ -26,6 +26,7 @@ describe("a delivery that succeeds", () => {
     expect(published).toEqual([
       {
         id: CLAIM.id,
+        deliveryId: CLAIM.id,
         topic: "orders.created",
         key: "k1",
         body: '{ "id": 1.0 }',

@@ -5,6 +5,7 @@ import {
   type TransformStage,
 } from "../../../../src/core/delivery/deliver.ts";
 import { createRetryPolicy } from "../../../../src/core/delivery/failure.ts";
+import { compileRouting } from "../../../../src/core/delivery/routing.ts";
 import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
 import type { ClaimedRow, ClaimToken, MessageId } from "../../../../src/model/rows.ts";
 import type { OutboundMessage } from "../../../../src/ports/destination.ts";
@@ -59,10 +60,12 @@ export function setup(
     clock.advance(500);
     await options.publish?.(message, signal);
   };
+  const routes = [{ ...ROUTE, ...options.route }, ...(options.routes ?? [])];
   const delivery = createDelivery({
     history: options.history ?? "off",
     replica: "replica-1",
-    routes: [{ ...ROUTE, ...options.route }, ...(options.routes ?? [])],
+    routes,
+    routing: compileRouting(routes),
     targets: new Map<string, DeliveryTarget>([
       ...Object.entries(options.targets ?? {}),
       [

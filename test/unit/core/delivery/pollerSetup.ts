@@ -5,7 +5,7 @@ import type { ClaimedRow, ClaimToken, Outcome } from "../../../../src/model/rows
 import { delivered, gatesOf } from "../../../support/gates.ts";
 import { settle as turns } from "../../../support/manualTime.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../../support/recorders.ts";
-import { ScriptedOutbox } from "../../../support/scriptedOutbox.ts";
+import { NO_LISTS, ScriptedOutbox } from "../../../support/scriptedOutbox.ts";
 
 type Deliver = (row: ClaimedRow, signal: AbortSignal) => Promise<Outcome>;
 
@@ -36,9 +36,10 @@ export function setup(deliver: Deliver, options: Setup = {}) {
     store,
     delivery: {
       destinationOf,
-      routing: { destinationOf: () => undefined, hash: "" },
+      routing: { destinationOf: () => undefined, listOf: () => undefined, hash: "" },
       deliver: async (row, signal) => delivered(await deliver(row, signal)),
     },
+    expansion: NO_LISTS,
     gates: gatesOf({ clock }),
     newToken: () => randomUUID() as ClaimToken,
     batchSize: 100,

@@ -50,10 +50,24 @@ describe("the hash of routes", () => {
     const { destinationOf } = compileRouting([route("orders.*", "orders")]);
     expect(["orders.paid", "bills"].map(destinationOf)).toEqual(["orders", undefined]);
   });
+
+  test("comes with the list of a topic, which has no destination, and is another for another list", () => {
+    const list = (...names: readonly string[]) => ({
+      topicPattern: "orders.*",
+      destinations: names.map((name) => ({ name })),
+    });
+    const { destinationOf, listOf } = compileRouting([list("billing", "audit"), route("**", "rest")]);
+    expect(["orders.paid", "bills"].map(destinationOf)).toEqual([undefined, "rest"]);
+    expect(["orders.paid", "bills"].map((topic) => listOf?.(topic))).toEqual([["billing", "audit"], undefined]);
+    const hashes = [list("billing", "audit"), list("audit", "billing"), route("orders.*", "billing")].map(
+      (each) => compileRouting([each]).hash,
+    );
+    expect(new Set(hashes).size).toBe(3);
+  });
 });
 
 test("a row goes to the destination that it has, unless that is a label of other routes that is unknown here", () => {
-  const find = compileDestinationOf(compileRoutes([route("orders.*", "orders")]), new Set(["orders", "shop"]));
+  const find = compileDestinationOf(compileRouting([route("orders.*", "orders")]), new Set(["orders", "shop"]));
   const of = (topic: string | null, destination: string | null, isPinned = false) =>
     find({ topic, destination, isPinned });
   expect([of("orders.paid", null), of("bills", null), of(null, null)]).toEqual(["orders", undefined, undefined]);

@@ -43,7 +43,7 @@ function setup(rows: readonly InboxMessage[], source: Partial<SourceOptions> = {
     messages: {
       async get(id) {
         const inbox = rows.find((row) => row.id === id);
-        return { now: new Date(0), inbox, outbox: undefined, cell: "b" };
+        return { now: new Date(0), inbox, outbox: undefined, deliveries: [], cell: "b" };
       },
       async inboxPage({ source }, before, limit) {
         pages.push(before);
@@ -54,7 +54,7 @@ function setup(rows: readonly InboxMessage[], source: Partial<SourceOptions> = {
           rows: page.map((row) => ({
             ...row,
             table: "inbox",
-            position: "",
+            ...{ position: "", destination: null, expandedTo: null, messageId: null },
             topic: row.eventType,
             key: row.aggregateId,
           })),

@@ -9,6 +9,7 @@ import { ManualClock } from "../../../support/recorders.ts";
 function setup({
   figures = [] as readonly MinuteFigures[],
   destinationOf = ({ topic }: RoutedRow) => topic ?? undefined,
+  listOf = (_topic: string): readonly string[] | undefined => undefined,
   parkedRows = [] as readonly ParkedRow[],
 } = {}) {
   const asked: Record<string, number> = {};
@@ -55,6 +56,7 @@ function setup({
       destinations: {},
       sources: figures.length === 0 ? {} : { orders: { consumption: "push" } },
       destinationOf,
+      listOf,
       isRelayEnabled: true,
     },
     clock: new ManualClock(),
@@ -100,6 +102,12 @@ describe("the overview", () => {
     const { overview } = setup({ destinationOf: ({ topic }) => (topic === "orders" ? undefined : "billing") });
     const { unrouted } = await overview.read(60);
     expect(unrouted).toEqual({ dead: 667, parked: 0, lastDiedAt: new Date(1_000_000), topics: ["orders"] });
+  });
+
+  test("has no rows of a list that died before they were expanded", async () => {
+    const listOf = (topic: string) => (topic === "orders" ? ["billing", "audit"] : undefined);
+    const { overview } = setup({ destinationOf: () => undefined, listOf });
+    expect((await overview.read(60)).unrouted).toMatchObject({ dead: 1333, topics: ["bills"] });
   });
 });
 

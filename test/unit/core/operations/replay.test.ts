@@ -6,6 +6,7 @@ import {
   type ReplayOptions,
 } from "../../../../src/core/operations/replay.ts";
 import { NO_FILTER } from "../../../../src/core/operations/replayRequest.ts";
+import { deliveryId } from "../../../../src/model/deliveries.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import type { MessageId } from "../../../../src/model/rows.ts";
 import type { FinishedRow, ReplayFilter, ReplayScope, ReplayStore } from "../../../../src/ports/finishedRows.ts";
@@ -67,6 +68,12 @@ class MemoryReplayStore implements Omit<ReplayStore, "receiveAgain"> {
     return { changed: ids.length };
   }
 
+  async add(ids: readonly MessageId[], to: string) {
+    this.#called(`add ${to}`);
+    this.moves.push(ids);
+    return { changed: ids.length };
+  }
+
   async untried(ids: readonly MessageId[]): Promise<number> {
     this.#called(`untried ${ids.length}`);
     return this.untriedAnswers.shift() ?? 0;
@@ -110,6 +117,7 @@ function setup(rows: readonly FinishedRow[], overrides: Partial<ReplayOptions> =
     inbox: {} as never,
     store,
     destinationOf: ({ topic, destination }) => destination ?? (topic?.startsWith("orders") ? "billing" : undefined),
+    listOf: () => undefined,
     onMoved: () => {
       wakes += 1;
     },
@@ -473,6 +481,22 @@ describe("a replay whose database fails", () => {
 
     expect(waits).toEqual([]);
   });
+});
+
+test("an addition is paced by its deliveries, and counts these", async () => {
+  const asked: (readonly MessageId[])[] = [];
+  const { store, replay, wakes } = setup(rowsOf(15), { listOf: () => ["billing", "fraud"] });
+  store.untried = async (ids) => {
+    asked.push(ids);
+    return 0;
+  };
+
+  expect(await replay.run({ topic: "orders", add: "fraud" }, "alice", never)).toEqual({ moved: 15 });
+
+  expect(store.calls).toEqual(["begin", "page", "add fraud", "page", "add fraud"]);
+  expect(store.filters[0]).toMatchObject({ add: "fraud", topics: ["orders"] });
+  expect(asked).toEqual([rowsOf(10).map(({ id }) => deliveryId(id, "fraud"))]);
+  expect(wakes()).toBe(2);
 });
 
 describe("a preview", () => {

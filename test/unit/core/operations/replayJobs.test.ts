@@ -72,9 +72,11 @@ function setup(rows: readonly FinishedRow[], filter = '{"topic":"orders"}') {
         moved.push(...ids);
         return { changed: ids.length };
       },
+      add: async () => ({ changed: 0 }),
       untried: async () => 0,
     },
     destinationOf: () => undefined,
+    listOf: () => undefined,
     onMoved: () => {},
     redact: (text) => text,
     audit: recordingAudit().audit,

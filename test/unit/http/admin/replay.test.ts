@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { type Replay, ReplayInterruptedError } from "../../../../src/core/operations/replay.ts";
+import { NotInListError, type Replay, ReplayInterruptedError } from "../../../../src/core/operations/replay.ts";
 import type { ReplayRequest } from "../../../../src/core/operations/replayRequest.ts";
 import { adminRoutes } from "../../../../src/http/admin/routes.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
@@ -96,6 +96,14 @@ describe("POST /admin/replay", () => {
       "the service stops",
       new ReplayInterruptedError(5, new StoppingError()),
       error(503, "Service is shutting down", { moved: 5 }),
+    ],
+    [
+      "a topic has no such list",
+      new ReplayInterruptedError(3, new NotInListError("a", "shop")),
+      error(
+        400,
+        'Invalid request: the topic "a" has no route with a list of destinations that names "shop": add it to that list, or choose other topics; the replay ended early, after 3 rows were moved',
+      ),
     ],
     ["there is a bug", new ReplayInterruptedError(1, new Error("a bug")), error(500, "Internal error")],
     ["there is another bug", new Error("a bug"), error(500, "Internal error")],

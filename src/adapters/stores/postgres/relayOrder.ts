@@ -1,0 +1,38 @@
+import type { TableNames } from "../sql/names.ts";
+import { uncollated } from "./fragments.ts";
+
+/** The order in which rows of the inbox are relayed, as conditions and expressions on a row `i`. */
+export function relayOrder(names: TableNames) {
+  const c = names.inbox;
+  const waitsForRelay = `i.${c.state} = 'pending' AND i.${c.consumption} = 'push'`;
+  /**
+   * Rows are relayed in the order of `position`, `created_at` and `id`; the position is the later one of `created_at`
+   * and `scheduled_at`. Two fronts have an index each: ordinary rows are due from their receipt on, whatever the clock
+   * shows; rows that have been put off from `scheduled_at` on. An owner's table may allow NULL there, which counts as
+   * ordinary.
+   */
+  const ORDINARY: Front = { is: `(i.${c.scheduledAt} > i.${c.createdAt}) IS NOT TRUE`, position: `i.${c.createdAt}` };
+  const PUT_OFF: Front = { is: `i.${c.scheduledAt} > i.${c.createdAt}`, position: `i.${c.scheduledAt}` };
+  const hasCome = (front: Front, clock: string): string =>
+    front === ORDINARY ? "" : ` AND ${front.position} <= ${clock}`;
+  /**
+   * @param from the parameter with the first position of the relay, in microseconds since 1970; see `waits`. A clock that was
+   *   set back since gives new rows earlier positions: no statement starts later than `waits` may say by its own clock
+   */
+  const waitsIn = ({ is, position }: Front, from: string): string =>
+    `${waitsForRelay} AND ${is} AND ${position} >= least('epoch'::timestamptz + ${from}::bigint * interval '1 microsecond', ${LATEST_START})`;
+  /** The outbox key of an inbox row. @param ownKeySources the sources with keys of their own (jsonb) */
+  const keyOf = (row: string, ownKeySources: string): string =>
+    `CASE WHEN ${ownKeySources} ? ${row}.${c.source} THEN ${uncollated(`${row}.${c.source}`)} || ':' || ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END`;
+  return { waitsForRelay, ORDINARY, PUT_OFF, hasCome, waitsIn, keyOf };
+}
+
+/** Rows that wait for the relay, in an order of their own. */
+export interface Front {
+  readonly is: string;
+  /** Of a row `i`. */
+  readonly position: string;
+}
+
+/** Longer than from one look to the next. */
+export const LATEST_START = "now() - interval '2 seconds'";
