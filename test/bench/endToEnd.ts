@@ -71,18 +71,33 @@ export async function endToEnd(environment: Environment): Promise<Figure[]> {
 
 /** A service with every role, which receives and delivers for a second. */
 async function startService(environment: Environment): Promise<Worker> {
+  return await startReceipts(environment, (port) => destinationsAt(port, ["receiver"]), 1);
+}
+
+/** The destinations of these names, all of one receiver, and a route to them: a list if there are several. */
+export function destinationsAt(port: number, names: readonly string[]): Readonly<Record<string, object>> {
+  const to = names.length === 1 ? { destination: names[0] } : { destinations: names };
+  return {
+    destinations: Object.fromEntries(names.map((name) => [name, { baseUrl: `http://127.0.0.1:${port}` }])),
+    routes: [{ topicPattern: "**", ...to }],
+  };
+}
+
+/** The same for other destinations. @param deliveries of a message @param connections of the sender */
+export async function startReceipts(
+  environment: Environment,
+  sections: (port: number) => Readonly<Record<string, object>>,
+  deliveries: number,
+  connections = 128,
+): Promise<Worker> {
   const receiver = await environment.program("receiver.js", []);
-  const service = await environment.svc([], {
-    OUTBOX_BATCHSIZE: 500,
-    OUTBOX_CONCURRENCY: 64,
-    INBOX_RELAY_BATCHSIZE: 500,
-    DESTINATIONS_RECEIVER_BASEURL: `http://127.0.0.1:${receiver.port}`,
-  });
-  const sender = await environment.program("sender.js", [service.port, "/inbox/bench", 128, 500]);
+  const settings = { OUTBOX_BATCHSIZE: 500, OUTBOX_CONCURRENCY: 64, INBOX_RELAY_BATCHSIZE: 500 };
+  const service = await environment.svc([], settings, sections(receiver.port));
+  const sender = await environment.program("sender.js", [service.port, "/inbox/bench", connections, 500]);
   const sendFor = async (ms: number) => {
     const before = await receivedBy(receiver);
     const accepted = await acceptedIn(sender, ms);
-    await until(async () => (await receivedBy(receiver)) - before >= accepted);
+    await until(async () => (await receivedBy(receiver)) - before >= accepted * deliveries);
     await untilSettled(environment);
     return accepted;
   };

@@ -4,6 +4,8 @@ import { captureLatency } from "./capture.ts";
 import { cells } from "./cells.ts";
 import { endToEnd } from "./endToEnd.ts";
 import { openEnvironment } from "./environment.ts";
+import { fanOut } from "./fanOut.ts";
+import { fanOutOutage } from "./fanOutOutage.ts";
 import { fleet, SETTINGS_OF_FLEET } from "./fleet.ts";
 import { hangingCell } from "./hangingCell.ts";
 import { history } from "./history.ts";
@@ -29,6 +31,8 @@ const SCENARIOS = {
   receiptSlowCommits,
   receiptBatches,
   endToEnd,
+  fanOut,
+  fanOutOutage,
   claimCost,
   relayCost,
   drainToBrokers,

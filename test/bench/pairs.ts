@@ -23,22 +23,35 @@ const PAIRS = Number(process.env.BENCH_PAIRS ?? 8);
 /** A checkout with its own `dist`; by default this one, which shows the spread of two identical builds. */
 const AGAINST = process.env.BENCH_AGAINST;
 
+type Start = (environment: Environment) => Promise<Worker>;
+
+/** What a message is compared with. */
+interface Base {
+  /** In the figures. */
+  readonly name: string;
+  readonly start: Start;
+  readonly checkout: string | undefined;
+  /** The largest ratios that meet the target. */
+  readonly most: { readonly us: number; readonly log: number };
+}
+
 /**
- * Compares what a message costs with this build and with the one of `BENCH_AGAINST`: `BENCH_PAIRS` times in turn, each with
- * a database and a service of its own. Prints each pair.
+ * Compares what a message costs with this build and with the one of `BENCH_AGAINST`, or with other work: `BENCH_PAIRS` times
+ * in turn, each with a database and a service of its own. Prints each pair.
  *
  * @param start starts the service, which idles between its turns
  */
 export async function costInPairs(
   name: string,
-  start: (environment: Environment) => Promise<Worker>,
+  start: Start,
+  against: Base = { name: AGAINST ?? "the same build", start, checkout: AGAINST, most: { us: 1.05, log: 1.04 } },
 ): Promise<Figure[]> {
-  const environments = [await openEnvironment({}, AGAINST), await openEnvironment()] as const;
+  const environments = [await openEnvironment({}, against.checkout), await openEnvironment()] as const;
   const [base, own] = environments;
   const services: Program[] = [];
   try {
     const builds = [
-      { environment: base, worker: await start(base) },
+      { environment: base, worker: await against.start(base) },
       { environment: own, worker: await start(own) },
     ] as const;
     services.push(...builds.map(({ worker }) => worker.service));
@@ -63,13 +76,15 @@ export async function costInPairs(
         `${name}, processor time a message`,
         value(({ us }) => sumOf(us)),
         "us",
-        1.05,
+        against.name,
+        against.most.us,
       ),
       figure(
         `${name}, log a message`,
         value(({ logBytes }) => logBytes),
         "bytes",
-        1.04,
+        against.name,
+        against.most.log,
       ),
     ];
   } finally {
@@ -95,9 +110,9 @@ function figure(
   name: string,
   { own, base, ratio }: { readonly own: number; readonly base: number; readonly ratio: number },
   unit: string,
+  against: string,
   most: number,
 ): Figure {
-  const against = AGAINST === undefined ? "the same build" : AGAINST;
   return {
     name,
     value: `${Math.round(own)} ${unit}`,
