@@ -52,6 +52,8 @@ export function checkDestinations(config: DeclaredConfig, names: readonly string
 const TARGET_KEYS = ["transform", "routingKeyTemplate", "routingKeyMissingFieldDefault", "onExhausted"] as const;
 
 function checkRoute(base: KeyPath, route: DeclaredConfig["routes"][number], names: readonly string[], rules: Rules) {
+  // What was refused may be anything.
+  if (typeof route !== "object" || route === null) return;
   const { destination, destinations } = route;
   rules.when(base, ["destination", "destinations"], (report) => {
     if (destination !== undefined && destinations !== undefined)
@@ -60,7 +62,7 @@ function checkRoute(base: KeyPath, route: DeclaredConfig["routes"][number], name
       report.error("destination", "is required: name a destination, or list several under destinations");
   });
   checkName(base, "destination", destination, names, rules);
-  if (destinations === undefined) return;
+  if (!Array.isArray(destinations)) return;
   for (const key of TARGET_KEYS) {
     if (route[key] === undefined) continue;
     rules.when(base, [key], (report) => report.error(key, "does not go with destinations: move it into their entries"));
@@ -68,7 +70,6 @@ function checkRoute(base: KeyPath, route: DeclaredConfig["routes"][number], name
   const seen = new Set<string>();
   for (const [n, entry] of destinations.entries()) {
     const at = [...base, "destinations", n];
-    // An entry that was refused may be anything.
     const name = entry?.name;
     checkName(at, "name", name, names, rules);
     if (seen.has(name))

@@ -40,7 +40,6 @@ function receipt(names: TableNames, types: ColumnTypes, parts: OutboxParts, ofLi
   const given = [c.id, c.idempotencyKey, c.aggregateId, c.eventType, c.payload, c.correlationId, c.headers, c.source];
   const hasLabel = o.destination !== null && o.routes !== null;
   const label = hasLabel ? `, ${o.destination}, ${o.routes}` : "";
-
   const name = ofLists
     ? `inbox.insert, relay, expand and claim(${RECEIPT_PARAMETERS}, ${LIST_PARAMETERS})`
     : `inbox.insert, relay and claim(${RECEIPT_PARAMETERS})`;
