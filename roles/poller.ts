@@ -74,6 +74,7 @@ export async function pollerRole(
     mayExpand: () => knowLists(fleet, clock.monotonic() - startedAt),
     onEnd: () => watch.wake(),
     wait: sleep,
+    clock,
     redact,
     metrics,
     log,

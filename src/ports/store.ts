@@ -246,9 +246,11 @@ export interface ClaimQueues {
   readonly exceptIds?: readonly MessageId[] | undefined;
   /** How this process labels a row without a destination. */
   readonly routing: TopicRouting;
-  /** Claims do not find messages on which the expansion works, or for whose topic it is full. */
-  readonly expansion?: { readonly running: readonly MessageId[]; isFull(topic: string): boolean } | undefined;
+  /** Claims do not find messages on which the expansion works, or for whose topic it is full; they look behind stuck ones. */
+  readonly expansion?: { readonly running: readonly MessageId[]; stateOf(topic: string): ExpansionState } | undefined;
 }
+
+export type ExpansionState = "open" | "full" | "stuck";
 
 /** The routes of a process. */
 export interface TopicRouting {

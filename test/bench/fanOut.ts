@@ -38,8 +38,8 @@ const WORK = [
     name: "rows of an application",
     start: (count: number) => (environment: Environment) => startPoller(environment, count),
     bounds: [
-      [3, { us: 3, log: 1.9 }],
-      [10, { us: 10, log: 5.5 }],
+      [3, { us: 4.5, log: 1.9 }],
+      [10, { us: 12, log: 5.5 }],
     ],
   },
 ] as const;

@@ -107,4 +107,4 @@ export class ScriptedOutbox implements OutboxStore {
 }
 
 /** The expansion of a poller without messages for several destinations. */
-export const NO_LISTS = { running: [], isFull: () => false, begin: () => {}, ended: async () => {} };
+export const NO_LISTS = { running: [], stateOf: () => "open" as const, begin: () => {}, ended: async () => {} };

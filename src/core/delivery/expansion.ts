@@ -3,7 +3,15 @@ import { groupBy } from "../../model/groups.ts";
 import { CONDITION, type MessageId } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
-import type { Expansion, ListMessage, ListStore, NewDelivery, UnexpandedMessage } from "../../ports/store.ts";
+import type {
+  Expansion,
+  ExpansionState,
+  ListMessage,
+  ListStore,
+  NewDelivery,
+  UnexpandedMessage,
+} from "../../ports/store.ts";
+import type { Clock } from "../../time/clock.ts";
 import type { Redact } from "../redaction/redact.ts";
 
 /** The condition of an entry of a list: `when`. */
@@ -34,6 +42,7 @@ interface ExpansionOptions {
   readonly onEnd: () => void;
   /** Waits before messages that are left are tried again, in ms. */
   readonly wait: (ms: number) => Promise<void>;
+  readonly clock: Pick<Clock, "monotonic">;
   readonly redact: Redact;
   readonly metrics: Metrics;
   readonly log: Log;
@@ -46,7 +55,7 @@ interface ExpansionOptions {
 export class MessageExpansion {
   readonly #options: ExpansionOptions;
   /** Messages that are being expanded, by the list of their route. */
-  readonly #lists = new Map<readonly ListEntry[], Set<MessageId>>();
+  readonly #lists = new Map<readonly ListEntry[], Running>();
   #ended: Promise<unknown> = Promise.resolve();
   #hasWarned = false;
 
@@ -59,15 +68,17 @@ export class MessageExpansion {
   }
 
   /** Whether messages of a topic wait for others of their list, or for replicas that know no lists. */
-  isFull(topic: string): boolean {
-    const { listOf, mayExpand, log } = this.#options;
+  readonly stateOf = (topic: string): ExpansionState => {
+    const { listOf, mayExpand, clock, log } = this.#options;
     const list = listOf(topic);
-    if (list === undefined) return true;
+    if (list === undefined) return "stuck";
     const isOpen = mayExpand();
     if (!isOpen && !this.#hasWarned) log.warn({}, WAITS);
     this.#hasWarned = !isOpen;
-    return !isOpen || this.#runningOf(list).size >= MOST_OF_A_LIST;
-  }
+    const running = this.#runningOf(list);
+    if (isOpen && running.size < MOST_OF_A_LIST) return "open";
+    return isOpen && clock.monotonic() - running.begunAt < STUCK_MS ? "full" : "stuck";
+  };
 
   /** Begins to expand messages. Never rejects. */
   begin(messages: readonly ListMessage[]): void {
@@ -80,15 +91,16 @@ export class MessageExpansion {
     }
   }
 
-  #runningOf(list: readonly ListEntry[]): Set<MessageId> {
-    const running = this.#lists.get(list) ?? new Set();
+  #runningOf(list: readonly ListEntry[]): Running {
+    const running = this.#lists.get(list) ?? new Running();
     this.#lists.set(list, running);
     return running;
   }
 
   /** Never rejects. */
-  async #run(messages: readonly ListMessage[], list: readonly ListEntry[], running: Set<MessageId>): Promise<void> {
-    const { wait, log, onEnd } = this.#options;
+  async #run(messages: readonly ListMessage[], list: readonly ListEntry[], running: Running): Promise<void> {
+    const { wait, clock, log, onEnd } = this.#options;
+    running.begunAt = clock.monotonic();
     for (const { id } of messages) running.add(id);
     try {
       // The others are held by a transaction, or another replica has expanded them.
@@ -159,8 +171,14 @@ export class MessageExpansion {
 
 const deliveryTo = (destination: string): NewDelivery => ({ destination, isDead: false, reason: null });
 
+/** Messages of a list that are being expanded, and when the last ones began; monotonic ms. */
+class Running extends Set<MessageId> {
+  begunAt = 0;
+}
+
 /** More of its messages wait in the database. */
 const MOST_OF_A_LIST = 100;
+const STUCK_MS = 1000;
 const REST_MS = 1000;
 const WAITS =
   "messages for several destinations wait: a replica of a version that knows no lists is alive. Stop it; killed ones count for a minute";

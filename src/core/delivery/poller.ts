@@ -16,7 +16,7 @@ import { type HeldRow, KeyQueues, laneOf, type QueuedRow, Releases } from "./key
 export interface PollerOptions {
   readonly store: OutboxStore;
   readonly delivery: Delivery;
-  readonly expansion: Pick<MessageExpansion, "running" | "isFull" | "begin" | "ended">;
+  readonly expansion: Pick<MessageExpansion, "running" | "stateOf" | "begin" | "ended">;
   readonly newToken: () => ClaimToken;
   /** Called when a claim that was held up may be made: time for the next pass. */
   readonly onMayClaim: () => void;

@@ -67,6 +67,7 @@ export class SimulatedReplica {
         mayExpand: () => true,
         onEnd: () => this.#watch.wake(),
         wait: (ms) => this.wait(ms),
+        clock,
         redact: (text) => text,
         metrics: silentMetrics,
         log: silentLog,

@@ -354,6 +354,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     const destinations = new Set(expansions.flatMap(({ deliveries }) => deliveries.map((each) => each.destination)));
     for (const destination of destinations) this.fronts.of(destination).sweepSoon();
     this.#isIdle = false;
+    this.#hasUnlabelled = true;
     return { expanded: results.flat().length, refused: left };
   }
 

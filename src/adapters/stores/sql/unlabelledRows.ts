@@ -115,8 +115,9 @@ export class UnlabelledRows {
     for (const row of rows) {
       // The claim is full: the next look continues here.
       if (look.wanted === 0) break;
-      to = positionBehind(row);
       const list = listOf(row, queues);
+      if (list !== undefined && look.deliveries <= 0) break;
+      to = positionBehind(row);
       if (list !== undefined) {
         for (const waitsFor of takeList(row, list, look)) unlabelled.add(waitsFor);
         continue;
@@ -132,7 +133,7 @@ export class UnlabelledRows {
       labels.push(label);
     }
     makeRoom(look, rows.length >= atOnce ? rows.length : 0);
-    const isCut = look.wanted === 0 || rows.length >= atOnce;
+    const isCut = look.wanted === 0 || look.deliveries <= 0 || rows.length >= atOnce;
     this.#looksFar = rows.length >= atOnce && 2 * look.wanted > most;
     const filled = [...taken].filter(([, count]) => 2 * count >= most).map(([destination]) => destination);
     const of = new Set([...unlabelled, ...filled]);
@@ -200,22 +201,23 @@ function listOf(row: Row, { routing }: ClaimQueues): readonly string[] | undefin
  */
 function takeList(row: Row, list: readonly string[], look: Look, others = NONE): Iterable<string> {
   const expansion = `${row.topic}\0`;
+  const isStuck = others.has(expansion) || look.queues.expansion?.stateOf(String(row.topic)) === "stuck";
   const hasRoom = list.some((destination) => !others.has(destination) && (look.left.get(destination) ?? 0) > 0);
   if (row.is_due === false) look.ahead.push(row);
-  else if (hasRoom && !others.has(expansion) && take(row, list, look)) return NONE;
+  else if (hasRoom && !isStuck) return take(row, list, look);
   look.isLeft = true;
-  return row.is_due === false ? NONE : hasRoom ? [expansion] : list;
+  return row.is_due === false ? NONE : isStuck ? [expansion] : list;
 }
 
-/** @returns false if the expansion of its topic is full, or that of this look */
-function take(row: Row, list: readonly string[], look: Look): boolean {
+/** The end of the expansion that is full makes another look. */
+function take(row: Row, list: readonly string[], look: Look): Iterable<string> {
   const id = row.id as MessageId;
-  if (look.lists.has(id)) return true;
-  if (look.deliveries <= 0 || look.queues.expansion?.isFull(String(row.topic)) === true) return false;
+  const { stateOf = () => "open" } = look.queues.expansion ?? {};
+  if (look.lists.has(id) || look.deliveries <= 0 || stateOf(String(row.topic)) !== "open") return NONE;
   for (const destination of list) look.left.set(destination, (look.left.get(destination) ?? 0) - 1);
   look.deliveries -= list.length;
   look.lists.set(id, { id, topic: String(row.topic) });
-  return true;
+  return NONE;
 }
 
 /** Reduces what is left by a row that is wanted. */
