@@ -56,7 +56,7 @@ export class MessageExpansion {
   readonly #options: ExpansionOptions;
   /** Messages that are being expanded, by the list of their route. */
   readonly #lists = new Map<readonly ListEntry[], Running>();
-  #ended: Promise<unknown> = Promise.resolve();
+  #ended: Promise<void> = Promise.resolve();
   #hasWarned = false;
 
   constructor(options: ExpansionOptions) {
@@ -87,7 +87,9 @@ export class MessageExpansion {
       const running = this.#runningOf(list);
       const found = part.filter(({ id }) => !running.has(id));
       if (found.length === 0) continue;
-      this.#ended = Promise.all([this.#ended, this.#run(found, list, running)]);
+      const before = this.#ended;
+      // Without the results, which would add up.
+      this.#ended = this.#run(found, list, running).then(() => before);
     }
   }
 
