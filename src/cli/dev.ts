@@ -156,9 +156,9 @@ routes:
 
 /** The path of the configuration's JSON Schema from `directory`. */
 function schemaPath(directory: string): string {
-  const file = path.join("docs", "config.schema.json");
+  const file = path.join("dist", "config.schema.json");
   const folder = folderWith(file);
-  return folder === undefined ? "docs/config.schema.json" : path.relative(directory, path.join(folder, file));
+  return folder === undefined ? file : path.relative(directory, path.join(folder, file));
 }
 
 /**
