@@ -117,10 +117,10 @@ describe("what its commands build", () => {
 
   test("is the program, its migrations, and what it depends on", () => {
     expect(readdirSync(app).toSorted()).toEqual(["LICENSE", "dist", "migrations", "node_modules", "package.json"]);
-    expect(readdirSync(path.join(app, "dist")).toSorted()).toEqual(["console", "roles", "src"]);
+    expect(readdirSync(path.join(app, "dist")).toSorted()).toEqual(["config.schema.json", "console", "roles", "src"]);
     expect(
       readdirSync(path.join(app, "dist"), { recursive: true }).filter(
-        (file) => !/(\.js|\/[^.]+|^[^.]+|^console\/[^/]+\.(html|css))$/.test(String(file)),
+        (file) => !/(\.js|\/[^.]+|^[^.]+|^config\.schema\.json|^console\/[^/]+\.(html|css))$/.test(String(file)),
       ),
     ).toEqual([]);
   });

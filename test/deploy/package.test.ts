@@ -46,6 +46,7 @@ describe("the package", () => {
       .map((file) => `dist/${file.replace(/\.ts$/, ".js")}`);
     const expected = [
       ...program,
+      "dist/config.schema.json",
       ...files("migrations"),
       ...files("docs"),
       // npm takes every README along.

@@ -268,16 +268,20 @@ describe("with a bearer token in a file", () => {
   test("an answer that lasts ends when the token is replaced", async () => {
     const events = await open(service, { method: "GET", target: "/admin/events", headers: bearer(token.old) });
     const claim = { method: "POST", target: "/pull/orders/claim", body: '{"waitMs":60000}' };
-    const [all, poll] = [text(events), ask(service, { ...claim, headers: bearer(token.old) })];
+    const poll = ask(service, { ...claim, headers: bearer(token.old) });
+    let received = "";
+    events.setEncoding("utf8").on("data", (chunk) => (received += chunk));
+    const ended = once(events, "close");
+    await eventually(() => expect(received).toContain("event: overview"));
     writeFileSync(`${file}.tmp`, token.new);
     renameSync(`${file}.tmp`, file);
     const list = { method: "GET", target: "/admin/destinations", headers: bearer(token.new) };
     await eventually(async () => expect((await ask(service, list)).status).toBe(200));
 
-    expect(await all).toContain("event: overview");
+    await ended;
     expect((await service.post({ id: "o-1", type: "created" })).status).toBe(202);
-    const ended = await poll;
-    expect([ended.status, JSON.parse(ended.text)]).toMatchObject([200, { claimToken: null, messages: [] }]);
+    const polled = await poll;
+    expect([polled.status, JSON.parse(polled.text)]).toMatchObject([200, { claimToken: null, messages: [] }]);
     const next = await ask(service, { ...claim, headers: bearer(token.new) });
     expect(JSON.parse(next.text)).toMatchObject({ messages: [{ idempotencyKey: "o-1" }] });
   });
