@@ -122,7 +122,7 @@ async function bareParts(environment: Environment, receiver: Program) {
   const count = 20_000;
   const server = await environment.program("serverWithoutDatabase.js", []);
   const sender = await environment.program("sender.js", [server.port, "/inbox/bench", 128, 500]);
-  const client = await environment.program("bareProducer.js", ["http", `http://127.0.0.1:${receiver.port}`, "/"]);
+  const client = await environment.program("bareProducer.js", [`http://127.0.0.1:${receiver.port}`]);
   const spent = () => processorSpent(environment, { sender, server, client, receiver });
   const rounds: { readonly ms: number; readonly us: Readonly<Record<string, number>> }[] = [];
   // The first round warms up.
@@ -170,7 +170,7 @@ async function bareStatements(environment: Environment, count: number): Promise<
 }
 
 /** A received message of 1 kB, of one of 500 aggregates. */
-export function inboxRow(n: number): NewInboxRow {
+function inboxRow(n: number): NewInboxRow {
   const id = uuidv7() as MessageId;
   return {
     id,
@@ -190,7 +190,7 @@ export function inboxRow(n: number): NewInboxRow {
 const BATCH = 500;
 
 /** What a relay pass is told, but for its limit. */
-export const RELAY = {
+const RELAY = {
   topics: { bench: ["bench"] },
   maxAttempts: 5,
   droppedHeaders: { names: ["host"], prefixes: ["proxy-"] },

@@ -23,10 +23,6 @@ import { silentLog } from "../support/recorders.ts";
 
 /** A database, and programs of this repository, for the benchmarks. Everything that was started is ended by `close`. */
 export interface Environment {
-  /** For files; removed by `close`. */
-  readonly directory: string;
-  /** Process id of the database server, the parent of its sessions. */
-  readonly serverPid: number;
   readonly sql: pg.Client;
   /** `postgres://` URL of the database, with the password. */
   readonly url: string;
@@ -41,8 +37,6 @@ export interface Environment {
     settings: Readonly<Record<string, string | number>>,
     sections?: Readonly<Record<string, object>>,
   ): Promise<Program>;
-  /** Writes a configuration as that of `svc`. @returns its path */
-  configuration(sections?: Readonly<Record<string, object>>, port?: number): Promise<string>;
   /** Starts another program of this folder, or one by its full path, and waits for its first line: a port, or 0. */
   program(file: string, args: readonly (string | number)[]): Promise<Program>;
   close(): Promise<void>;
@@ -65,23 +59,21 @@ const BUILD = path.resolve(HERE, "../..");
 const IMAGE_OPTION = "--max-semi-space-size=32";
 
 /**
- * @param settings of the PostgreSQL server; durable as installed (`fsync` on) unless they say otherwise
+ * A PostgreSQL server with its default settings, durable (`fsync` on).
+ *
  * @param checkout whose build runs as `svc`, with its own tables; this one by default. `store` fits the tables of this one
  */
-export async function openEnvironment(
-  settings: Readonly<Record<string, string>> = {},
-  checkout?: string,
-): Promise<Environment> {
+export async function openEnvironment(checkout?: string): Promise<Environment> {
   const svc = path.join(checkout === undefined ? BUILD : path.join(checkout, "dist"), "roles/svc.js");
   const directory = await mkdtemp(path.join(tmpdir(), "svc-bench-"));
   // As root the server runs as another user, who has to pass through.
   await chmod(directory, 0o711);
-  const server = await startEmbeddedPostgres({ dataDirectory: path.join(directory, "postgres"), settings });
+  const server = await startEmbeddedPostgres({ dataDirectory: path.join(directory, "postgres") });
   const sql = new pg.Client({ connectionString: server.url() });
   await sql.connect();
   const store = openStore(server);
   const programs: Program[] = [];
-  const configuration: Environment["configuration"] = async (sections = {}, port = 8080) => {
+  const configuration = async (sections: Readonly<Record<string, object>> = {}, port = 8080) => {
     const file = path.join(directory, `svc-${port}.yml`);
     await writeFile(file, JSON.stringify({ ...svcConfig(server, port), ...sections }));
     return file;
@@ -93,12 +85,9 @@ export async function openEnvironment(
     await promisify(execFile)(process.execPath, [svc, "migrate", "--config", await configuration()]);
   }
   return {
-    directory,
-    serverPid: server.pid,
     url: server.url(),
     sql,
     store,
-    configuration,
     async svc(roles, overrides, sections) {
       const port = await freePort();
       const config = await configuration(sections, port);

@@ -46,7 +46,7 @@ export async function costInPairs(
   start: Start,
   against: Base = { name: AGAINST ?? "the same build", start, checkout: AGAINST, most: { us: 1.05, log: 1.04 } },
 ): Promise<Figure[]> {
-  const environments = [await openEnvironment({}, against.checkout), await openEnvironment()] as const;
+  const environments = [await openEnvironment(against.checkout), await openEnvironment()] as const;
   const [base, own] = environments;
   const services: Program[] = [];
   try {

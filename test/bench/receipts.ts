@@ -1,5 +1,4 @@
 import { acceptedIn } from "./accepted.ts";
-import { inboxRow } from "./endToEnd.ts";
 import type { Environment } from "./environment.ts";
 import { vacuum } from "./outbox.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
@@ -30,43 +29,6 @@ export async function receipt(environment: Environment): Promise<Figure[]> {
       ratio,
       target: ">= 0.6",
       met: ratio >= 0.6,
-    },
-  ];
-}
-
-/**
- * (b) HTTP receipt where a commit waits 5 ms for its disk or its standby: `commit_delay` lets it wait as long, and as there one wait serves all
- * who commit meanwhile. Against one insert after the other, of half of the connections each.
- */
-export async function receiptSlowCommits(environment: Environment): Promise<Figure[]> {
-  const { sql, store } = environment;
-  const [commitMs, connections, seconds, rounds] = [5, 64, 2, 5];
-  await sql.query(`ALTER DATABASE postgres SET commit_delay = ${commitMs * 1000}`);
-  await sql.query("ALTER DATABASE postgres SET commit_siblings = 0");
-  const svc = await environment.svc(["ingest"], {});
-  const sender = await environment.program("sender.js", [svc.port, "/inbox/bench", connections, 500]);
-  // The environment's own pool is older than the settings.
-  await sql.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'svc-bench'");
-  let next = 0;
-  const rows = () => Array.from({ length: connections / 2 }, () => inboxRow(next++));
-  const oneByOne = async (): Promise<number> => {
-    const endsAt = performance.now() + seconds * 1000;
-    let stored = 0;
-    while (performance.now() < endsAt) stored += (await store.inbox.insert(rows())).length;
-    return stored / seconds;
-  };
-  const received = async () => (await acceptedIn(sender, seconds * 1000)) / seconds;
-  const { value, baseline, ratio } = await inTurns(environment, rounds, received, oneByOne);
-  await sender.stop();
-  await svc.stop();
-  return [
-    {
-      name: `(b) HTTP receipt, ${connections} connections, 1 kB, commits of ${commitMs} ms`,
-      value: rate(value),
-      baseline: `${rate(baseline)} one insert of ${connections / 2} after the other`,
-      ratio,
-      target: ">= 1",
-      met: ratio >= 1,
     },
   ];
 }

@@ -3,11 +3,10 @@ import { createInterface } from "node:readline";
 
 /**
  * The cheapest receiver there can be, as a process of its own: answers every request on a keep-alive connection with 204 as soon
- * as its last byte is in, or as many ms later as its argument says. It parses nothing but `content-length`. Prints its port, then the number of requests so far for each input line.
+ * as its last byte is in. It parses nothing but `content-length`. Prints its port, then the number of requests so far for each input line.
  */
 const ANSWER = Buffer.from("HTTP/1.1 204 No Content\r\n\r\n");
 const END_OF_HEAD = Buffer.from("\r\n\r\n");
-const [delayMs = 0] = process.argv.slice(2).map(Number);
 let received = 0;
 
 const server = createServer((socket) => {
@@ -24,8 +23,7 @@ const server = createServer((socket) => {
       if (pending.length < total) return;
       pending = pending.subarray(total);
       received += 1;
-      if (delayMs === 0) socket.write(ANSWER);
-      else setTimeout(() => socket.write(ANSWER), delayMs);
+      socket.write(ANSWER);
     }
   });
   socket.on("error", () => socket.destroy());

@@ -66,7 +66,7 @@ export async function replicas(environment: Environment): Promise<readonly Figur
 export async function hotKey(environment: Environment): Promise<readonly Figure[]> {
   const rows = 5000;
   const receiver = await environment.program("receiver.js", []);
-  const client = await environment.program("bareProducer.js", ["http", `http://127.0.0.1:${receiver.port}`, "/"]);
+  const client = await environment.program("bareProducer.js", [`http://127.0.0.1:${receiver.port}`]);
   const svc = await environment.svc(["poller"], {
     ...BUSY_POLLER,
     DESTINATIONS_RECEIVER_BASEURL: `http://127.0.0.1:${receiver.port}`,

@@ -1,6 +1,4 @@
-import { BODY } from "./body.ts";
-import { RELAY } from "./endToEnd.ts";
-import { type Environment, until } from "./environment.ts";
+import type { Environment } from "./environment.ts";
 import { BUSY_POLLER, fillOutbox, rawLoop, steadyMean, timeDrain, vacuum } from "./outbox.ts";
 import { costInPairs, type Worker } from "./pairs.ts";
 import { type Figure, median, perSecond, rate } from "./report.ts";
@@ -104,44 +102,6 @@ export async function claimCost(environment: Environment): Promise<Figure[]> {
   return [
     await compare("(e) claim of 100 with 1,000,000 rows waiting", 1_000_000, 0, 1),
     await compare("(e) claim of 100 behind 100,000 rows of one blocked key", 30_000, 100_000, 3),
-  ];
-}
-
-/** (e) The same of a relay pass. */
-export async function relayCost(environment: Environment): Promise<Figure[]> {
-  const { sql, store } = environment;
-  const cost = async (rows: number): Promise<number> => {
-    await sql.query("TRUNCATE inbox, outbox");
-    await sql.query(
-      `INSERT INTO inbox (source, idempotency_key, aggregate_id, payload, headers, created_at, scheduled_at)
-       SELECT 'bench', n::text, 'key-' || n % 500, $1, '{"content-type":"application/json","host":"localhost"}', t, t
-       FROM generate_series(1, $2) n, LATERAL (SELECT now() - ($2::int - n) * interval '1 ms' AS t) AS time`,
-      [BODY, rows],
-    );
-    await vacuum(environment);
-    const ms: number[] = [];
-    // Rows that are set back in time lie below the store's mark, until it looks at everything again.
-    await until(async () => (await store.inbox.relay({ ...RELAY, limit: CLAIM })).relayed === CLAIM);
-    for (let pass = 0; pass < 9; pass += 1) {
-      const startedAt = performance.now();
-      const { relayed } = await store.inbox.relay({ ...RELAY, limit: CLAIM });
-      ms.push(performance.now() - startedAt);
-      if (relayed !== CLAIM) throw new Error(`relayed ${relayed} rows instead of ${CLAIM}`);
-    }
-    return median(ms);
-  };
-  const pairs: { ms: number; base: number }[] = [];
-  for (let round = 0; round < ROUNDS; round += 1) pairs.push({ base: await cost(1000), ms: await cost(100_000) });
-  const ratio = median(pairs.map(({ ms, base }) => ms / base));
-  return [
-    {
-      name: "(e) relay of 100 with 100,000 rows waiting",
-      value: `${median(pairs.map(({ ms }) => ms)).toFixed(2)} ms`,
-      baseline: `${median(pairs.map(({ base }) => base)).toFixed(2)} ms with 1,000 rows waiting`,
-      ratio,
-      target: "<= 1.5",
-      met: ratio <= 1.5,
-    },
   ];
 }
 

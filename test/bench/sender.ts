@@ -4,21 +4,18 @@ import { createInterface } from "node:readline";
 
 /**
  * A closed-loop sender as a process of its own: each of its keep-alive connections posts the next message, by default of 1 kB, when the last one is
- * answered. Arguments: port, path, connections, keys (how many, or their names with commas between them), bytes of padding. Prints 0; then for an input line `ms` sends for that long and prints the number of
+ * answered. Arguments: port, path, connections, keys, bytes of padding. Prints 0; then for an input line `ms` sends for that long and prints the number of
  * 2xx answers and of others.
  */
-const [port = 0, , connections = 64, , paddingBytes = 900] = process.argv.slice(2).map(Number);
-const [, path = "/", , keyNames = "500"] = process.argv.slice(2);
-const keys = /^\d+$/.test(keyNames)
-  ? Array.from({ length: Number(keyNames) }, (_, n) => `key-${n}`)
-  : keyNames.split(",");
+const [port = 0, , connections = 64, keys = 500, paddingBytes = 900] = process.argv.slice(2).map(Number);
+const path = process.argv[3] ?? "/";
 const padding = "x".repeat(paddingBytes);
 const run = randomUUID();
 let sent = 0;
 
 function request(): string {
   sent += 1;
-  const body = `{"id":"${run}-${sent}","key":"${keys[sent % keys.length]}","padding":"${padding}"}`;
+  const body = `{"id":"${run}-${sent}","key":"key-${sent % keys}","padding":"${padding}"}`;
   return `POST ${path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
 }
 
