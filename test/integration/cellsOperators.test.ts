@@ -274,6 +274,27 @@ describe("what operators see of two cells", () => {
     });
   });
 
+  test("has the dead rows and the journals of both, newest first", async () => {
+    await withCells(async ({ a, b, store }) => {
+      const row = inboxRow();
+      await b.store.inbox.insert([row]);
+      const noted = { source: "orders", correlationId: "c-1", replica: "host-1" } as const;
+      const entry = (ageMs: number) => ({ ...noted, outcome: "filtered", idempotencyKey: `${ageMs}`, ageMs }) as const;
+      const duplicate = { ...noted, outcome: "duplicate", idempotencyKey: row.idempotencyKey, ageMs: 0 } as const;
+      await a.store.journal.add([entry(3000), entry(1000)]);
+      await b.store.journal.add([entry(2000), duplicate]);
+      const found = await store.journal.find({ outcome: "filtered", correlationId: "c-1" }, 2);
+      expect(found.map(({ idempotencyKey, cell }) => `${idempotencyKey} ${cell}`)).toEqual(["1000 a", "2000 b"]);
+      const duplicates = await store.journal.duplicatesOf(row.id, 10);
+      expect(duplicates).toMatchObject({ count: 1, entries: [{ messageId: row.id, cell: "b" }] });
+
+      const [older, newer] = [await a.insertOutbox([{}]), await b.insertOutbox([{}])];
+      await a.finishOutbox(older, { state: "dead", finishedMsAgo: 2000 });
+      await b.finishOutbox(newer, { state: "dead", finishedMsAgo: 1000 });
+      expect(idsOf(await store.operations.deadRows(10))).toEqual([...newer, ...older]);
+    });
+  });
+
   test("is what happens in both, as it happens", async () => {
     await withCells(async ({ a, b, store }) => {
       const [first] = await a.insertOutbox([{}]);
