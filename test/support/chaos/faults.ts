@@ -2,21 +2,11 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type pg from "pg";
 import type { TcpProxy } from "../tcpProxy.ts";
 import { within } from "../within.ts";
-import { type Fleet, SOURCE } from "./fleet.ts";
-import { HOSTILE_TOPIC, INSERT_HOSTILE, itemsOf, sendHostile } from "./hostileTransforms.ts";
-import { garbage, halfClosed, oneByteChunks, pipelined, unfinishedBodies } from "./httpAttacks.ts";
+import type { Fleet } from "./fleet.ts";
 import { unmigrate } from "./migrations.ts";
 import type { MomentaryFault, PlannedFault } from "./plan.ts";
 import type { Replica } from "./replica.ts";
-import {
-  beginLocked,
-  doToTable,
-  indexBuild,
-  LOCK_NOT_AVAILABLE,
-  rowLocks,
-  type TableFault,
-  tableLock,
-} from "./tableFaults.ts";
+import { beginLocked, doToTable, LOCK_NOT_AVAILABLE, rowLocks, type TableFault, tableLock } from "./tableFaults.ts";
 import type { Timeline } from "./timeline.ts";
 
 /** Requests 5 s, deliveries 10 s, the pool 3 s, and the grace of each phase. */
@@ -32,16 +22,7 @@ const SECONDS = 1000;
 const SESSION_ENDED = /^57P0/;
 
 /** What more than one fault at a time would make senseless: another one is left out while one of these is under way. */
-type Place =
-  | Replica
-  | TcpProxy
-  | "database"
-  | "clock"
-  | "tables"
-  | "broker"
-  | "operator"
-  | "receiver"
-  | `port ${number}`;
+type Place = Replica | TcpProxy | "database" | "clock" | "tables" | "broker" | "operator" | "receiver";
 
 /** Carries out drawn faults. Each resolves when the fault is lifted. */
 export class Faults {
@@ -52,8 +33,6 @@ export class Faults {
   readonly counts = new Map<string, number>();
   /** Kinds that were left out for want of the means. */
   readonly impossible = new Set<string>();
-  /** What was seen of the service while faults were inflicted, and must not be. */
-  readonly wrong: string[] = [];
 
   constructor(fleet: Fleet, timeline: Timeline) {
     this.#fleet = fleet;
@@ -96,7 +75,6 @@ export class Faults {
     if (kind === "clock") return this.#fleet.database.clock && "clock";
     if (ON_DATABASE.has(kind)) return "database";
     if (ON_TABLES.has(kind)) return "tables";
-    if (ON_PORT.has(kind)) return `port ${index}`;
     const replica = this.#fleet.replicas[role][index];
     return ON_WAY.has(kind) ? replica?.proxy : replica;
   }
@@ -104,9 +82,7 @@ export class Faults {
   /** @returns false when it came to nothing */
   // biome-ignore lint/suspicious/noConfusingVoidType: most faults cannot come to nothing
   #carryOut(fault: PlannedFault): Promise<boolean | void> {
-    // Senders know the ports of the role ingest.
-    const role = ON_PORT.has(fault.kind) ? "ingest" : fault.role;
-    const replica = this.#fleet.replicas[role][fault.index] as Replica;
+    const replica = this.#fleet.replicas[fault.role][fault.index] as Replica;
     switch (fault.kind) {
       case "kill":
         return this.#kill(replica, fault);
@@ -128,15 +104,6 @@ export class Faults {
         return this.#pause(fault);
       case "outage":
         return this.#outage(fault);
-      case "chunks":
-      case "unfinished":
-      case "garbage":
-      case "pipelined":
-        return this.#attack(replica, fault.kind, fault);
-      case "half-closed":
-        return this.#halfClosed(replica, fault);
-      case "transforms":
-        return this.#transforms(replica, fault);
       case "migrate":
         return this.#migrate();
       case "restore":
@@ -149,8 +116,6 @@ export class Faults {
         return this.#table(tableLock(fault.share, fault.lengthMs / 10));
       case "rows":
         return this.#table(rowLocks(fault.share, ROWS_HELD_MS + fault.lengthMs / 10));
-      case "index":
-        return this.#table(indexBuild(fault.share, fault.lengthMs / 10));
       case "cut":
       case "held":
       case "slowed":
@@ -387,39 +352,6 @@ export class Faults {
     return isDone;
   }
 
-  /** Excuses nothing: what other senders have was acknowledged, or they send it again. */
-  async #attack(replica: Replica, kind: keyof typeof ATTACKS, { share, lengthMs }: PlannedFault): Promise<void> {
-    const lift = this.#timeline.begin(
-      `${kind} (${Math.round(share * 100)} %) at the port of ${replica.name}`,
-      "nothing",
-    );
-    await ATTACKS[kind]({ port: replica.port, source: SOURCE, share, lengthMs });
-    lift();
-  }
-
-  async #halfClosed(replica: Replica, { share, lengthMs }: PlannedFault): Promise<boolean> {
-    const { name } = replica;
-    if (!(await replica.isReady())) return false;
-    const from = Date.now();
-    const lift = this.#timeline.begin(`half-closed senders at the port of ${name}`, "nothing");
-    const unanswered = await halfClosed({ port: replica.port, source: SOURCE, share, lengthMs });
-    lift();
-    // One that is told to stop answers nobody new.
-    const isTheSame = replica.name === name && !replica.busy;
-    if (unanswered > 0 && isTheSame && !this.#timeline.disturbed(name, from, Date.now(), false)) {
-      this.wrong.push(`${unanswered} senders that closed their side behind a request got no answer from ${name}`);
-    }
-    return true;
-  }
-
-  async #transforms(replica: Replica, { lengthMs, share }: PlannedFault): Promise<void> {
-    const lift = this.#timeline.begin(`hostile payloads for ${replica.name} for ${lengthMs / SECONDS} s`, "nothing");
-    // Applications can write such payloads as well, and then it is a poller that transforms them.
-    await this.#fleet.database.query(INSERT_HOSTILE, [HOSTILE_TOPIC, itemsOf(share)]).catch(() => {});
-    await sendHostile(replica, lengthMs, share);
-    lift();
-  }
-
   async #way(replica: Replica, kind: "cut" | "held" | "slowed", { lengthMs, delayMs }: PlannedFault): Promise<void> {
     const how = kind === "slowed" ? `slowed by ${delayMs} ms a chunk` : kind;
     // Whoever is killed meanwhile has the same way to the database as its successor.
@@ -458,16 +390,7 @@ function clockStep(drawn: number): number {
   return Math.sign(drawn - 0.55) * Math.round(1 + 49 * far ** 3) || 1;
 }
 
-const ATTACKS = { chunks: oneByteChunks, unfinished: unfinishedBodies, garbage, pipelined };
-const ON_TABLES: ReadonlySet<MomentaryFault> = new Set(["lock", "rows", "index"]);
-const ON_PORT: ReadonlySet<MomentaryFault> = new Set([
-  "chunks",
-  "unfinished",
-  "garbage",
-  "pipelined",
-  "half-closed",
-  "transforms",
-]);
+const ON_TABLES: ReadonlySet<MomentaryFault> = new Set(["lock", "rows"]);
 const ON_WAY: ReadonlySet<MomentaryFault> = new Set(["cut", "held", "slowed"]);
 
 /** $1 share of the service's connections, drawn by the server. */

@@ -5,7 +5,6 @@ import type { ConfigTree, Services } from "../service.ts";
 import { APPLICATION_SCHEMA } from "./applications.ts";
 import { REPLICA_HEADER } from "./arrivals.ts";
 import { Database } from "./database.ts";
-import { HOSTILE_SOURCE, HOSTILE_TOPIC, HOSTILE_TRANSFORM, ORDINARY_TRANSFORM } from "./hostileTransforms.ts";
 import { JOURNAL_SCHEMA } from "./journal.ts";
 import { LIST_ROUTES } from "./lists.ts";
 import { PARKING_TOPIC, UNWANTED_TOPIC } from "./operator.ts";
@@ -23,6 +22,8 @@ export const CONCURRENCY = 8;
 export const SOURCE = "orders";
 export const TRANSFORMED_SOURCE = "transformed";
 const POOL_SIZE = 4;
+/** A transform of ordinary messages. */
+const ORDINARY_TRANSFORM: ConfigTree = { expression: '$merge([$, {"transformed": true}])', timeoutMs: 5000 };
 /** The last replica of each role has a clock that is hours ahead, then hours behind, and jumps from one to the other. */
 const WRONG_CLOCK = `${3 * 3600 * 1000},4000`;
 
@@ -84,7 +85,6 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
     sources: {
       [SOURCE]: source(SOURCE),
       [TRANSFORMED_SOURCE]: { ...source(TRANSFORMED_SOURCE), transform: ORDINARY_TRANSFORM },
-      [HOSTILE_SOURCE]: { ...source(HOSTILE_SOURCE), transform: HOSTILE_TRANSFORM },
     },
     destinations: Object.fromEntries(
       Object.entries(destinations).map(([each, tree]) => [each, { ...tree, headers: { [REPLICA_HEADER]: replica } }]),
@@ -94,7 +94,6 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
       ...LIST_ROUTES,
       { topicPattern: PARKING_TOPIC, transform: ORDINARY_TRANSFORM, ...transformedGoes },
       ...("parking" in destinations ? [{ topicPattern: UNWANTED_TOPIC, ...transformedGoes }] : []),
-      { topicPattern: HOSTILE_TOPIC, destination: "http", transform: HOSTILE_TRANSFORM },
     ],
     admin: { enabled: true, auth: { type: "bearer", token: ADMIN_TOKEN } },
     // No row dies of a run, and a key whose delivery failed goes on soon.

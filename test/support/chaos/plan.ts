@@ -31,8 +31,6 @@ const WEIGHTS = {
   lock: 3,
   /** A client holds a share of the unfinished rows of the outbox for 0.6 to 1.4 s: longer than an outcome waits for one. */
   rows: 3,
-  /** An index is made on a table without CONCURRENTLY, in a transaction that stays open for up to 0.8 s, and dropped again. */
-  index: 2,
   /** The indexes of the last migrations are dropped, and `svc migrate` makes them again. */
   migrate: 2,
   /** PostgreSQL is stopped for a copy of its data, and put back to that copy after `lengthMs`. */
@@ -45,18 +43,6 @@ const WEIGHTS = {
   pause: 2,
   /** The HTTP receiver refuses everything for `lengthMs`: its breaker opens. */
   outage: 2,
-  /** Bodies in chunks of one byte, to a replica. */
-  chunks: 1,
-  /** Hundreds of bodies of a megabyte that never end, to a replica, for `lengthMs`. */
-  unfinished: 1,
-  /** What is not HTTP, to a replica. */
-  garbage: 1,
-  /** Thousands of requests on one connection to a replica. */
-  pipelined: 1,
-  /** Senders that close their side behind the request. */
-  "half-closed": 1,
-  /** Payloads that burn time and memory in the transforms of a replica, for `lengthMs`. */
-  transforms: 2,
 } as const;
 
 export type MomentaryFault = keyof typeof WEIGHTS;
@@ -136,7 +122,7 @@ export function planEachOnce({
     lengthMs: lengthOf(kind, leaseMs, random()),
     pauseMs: between(0, 500),
     delayMs: between(5, 250),
-    share: (ONEROUS.has(kind) ? 0.2 : 1) * (0.1 + 0.9 * random()),
+    share: 0.1 + 0.9 * random(),
     waits: true,
   }));
   return faults.filter(({ kind }) => isSelected(kind));
@@ -149,8 +135,6 @@ function lengthOf(kind: MomentaryFault, leaseMs: number, drawn: number): number 
 }
 
 const BEGUN_WITHIN = 0.6;
-/** What keeps processors busy for as long as there is more of it. */
-const ONEROUS: ReadonlySet<MomentaryFault> = new Set(["chunks", "unfinished", "pipelined", "transforms"]);
 
 function drawKind(kinds: readonly MomentaryFault[], drawn: number): MomentaryFault {
   let left = drawn * kinds.reduce((sum, kind) => sum + WEIGHTS[kind], 0);

@@ -12,7 +12,6 @@ import { Faults } from "./faults.ts";
 import { CONCURRENCY, type Fleet, LEASE_MS, SOURCE, startBroker, startFleet, TRANSFORMED_SOURCE } from "./fleet.ts";
 import { journalByKey } from "./journal.ts";
 import { LIST_DESTINATIONS, ListHistory } from "./lists.ts";
-import { MemoryWatch } from "./memory.ts";
 import { decideOnParked, PARKS_REFUSED } from "./operator.ts";
 import { MOMENTARY, type PlannedFault, planEachOnce, planFaults } from "./plan.ts";
 import { POISON_PREFIX, poison, UNFINISHED } from "./poison.ts";
@@ -38,8 +37,6 @@ export interface RunResult {
   readonly acknowledged: number;
   readonly repeated: number;
   readonly claims: number;
-  /** Of any process, in MiB. */
-  readonly mostMemory: number;
   /** From the acknowledgement of a message to its first arrival, at most, in ms. */
   readonly longestMs: number;
   /** Parked rows that the operator retried and discarded. */
@@ -135,8 +132,6 @@ async function run(
   await allReady(fleet);
 
   timeline.start();
-  const memory = new MemoryWatch(fleet.all);
-  services.defer(() => memory.stop());
   const failed = new AbortController();
   const faults = new Faults(fleet, timeline);
   const to = fleet.replicas.ingest;
@@ -184,7 +179,6 @@ async function run(
     (error: Error) => [error.message],
   );
   timeline.note("the deliveries have ended");
-  memory.stop();
   const stuck = await unfinished();
   const ends = await within(
     STOPS_WITHIN_MS,
@@ -210,8 +204,6 @@ async function run(
     ...(await wrongInbox(fleet, history, timeline)),
     ...stuck.map(({ state, kind, rows }) => `${rows} rows of the outbox are ${state} for good (${kind})`),
     ...notReady,
-    ...memory.wrong(),
-    ...faults.wrong,
     ...ends.flatMap(({ code, signal }, n) =>
       code === 0 ? [] : [`${fleet.all[n]?.name} ended with ${signal ?? code} when it was stopped at the end`],
     ),
@@ -225,7 +217,6 @@ async function run(
     acknowledged: history.acknowledgedCount,
     repeated,
     claims,
-    mostMemory: memory.most,
     longestMs: history.longestMs,
     parked: { retried, discarded },
     faults: faults.counts,

@@ -7,14 +7,10 @@ export interface TableFault {
   readonly what: string;
   readonly begin: readonly string[];
   readonly heldMs: number;
-  /** Afterwards, each by itself. */
-  readonly cleanUp: readonly string[];
 }
 
 const TABLES = ["outbox", "inbox"] as const;
 const MODES = ["SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE"] as const;
-/** An index that an operator might add, on each table. */
-const INDEXED = { outbox: "topic", inbox: "event_type" } as const;
 
 /**
  * A lock on a table.
@@ -27,7 +23,6 @@ export function tableLock(drawn: number, heldMs: number): TableFault {
     what: `${table} locked IN ${mode} MODE for ${Math.round(heldMs)} ms`,
     begin: [`LOCK TABLE ${table} IN ${mode} MODE`],
     heldMs,
-    cleanUp: [],
   };
 }
 
@@ -43,30 +38,8 @@ export function rowLocks(share: number, heldMs: number): TableFault {
       `SELECT FROM outbox WHERE state IN ('pending', 'processing') AND random() < ${share} FOR UPDATE SKIP LOCKED`,
     ],
     heldMs,
-    cleanUp: [],
   };
 }
-
-/**
- * An index that is made without CONCURRENTLY, in a transaction that does other things as well, and dropped again.
- *
- * @param drawn in (0, 1]: which table
- */
-export function indexBuild(drawn: number, heldMs: number): TableFault {
-  const table = drawnFrom(TABLES, drawn);
-  return {
-    what: `index made on ${table}, committed after ${Math.round(heldMs)} ms`,
-    // What ended the session of an earlier one may have left its index.
-    begin: [DROP_INDEX, `CREATE INDEX made_by_an_operator ON ${table} (${INDEXED[table]})`],
-    heldMs,
-    cleanUp: [DROP_INDEX],
-  };
-}
-
-const DROP_INDEX = "DROP INDEX IF EXISTS made_by_an_operator";
-
-/** What has waited for the lock goes on by then, and does not wait for the next one at once. */
-const CLEANED_UP_AFTER_MS = 500;
 
 /** How long a statement may wait for its lock, while everybody else waits behind it, and how often it is tried. */
 const LOCK_TIMEOUT_MS = 300;
@@ -100,11 +73,6 @@ export async function doToTable(database: { connect(): Promise<pg.Client> }, fau
     await beginLocked(client, fault.begin);
     await sleep(fault.heldMs);
     await client.query("COMMIT");
-    if (fault.cleanUp.length > 0) await sleep(CLEANED_UP_AFTER_MS);
-    if (fault.cleanUp.length > 0) {
-      await beginLocked(client, fault.cleanUp);
-      await client.query("COMMIT");
-    }
   } finally {
     await client.end().catch(() => {});
   }
