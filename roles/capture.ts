@@ -1,10 +1,12 @@
+import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import path from "node:path";
+import type { Config } from "../src/config/types.ts";
 import { Capture } from "../src/core/capture/capture.ts";
-import type { ChangeLog } from "../src/ports/capture.ts";
-import { captureState } from "../src/runtime/captureState.ts";
+import { parsedJson } from "../src/model/text.ts";
+import type { ChangeLog, PositionStore } from "../src/ports/capture.ts";
 import { APPLICATION_NAME } from "../src/setup/stores.ts";
 import { Backoff, type BackoffRange } from "../src/time/backoff.ts";
 import { systemTimer } from "../src/time/clock.ts";
-import { sleep } from "../src/time/wait.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 
 /**
@@ -17,12 +19,9 @@ export async function captureRole(context: RoleContext): Promise<RoleParts & { p
   const { pollIntervalMs, capture: settings } = config.outbox;
   const capture = new Capture({
     changes: await changeLog(context),
-    state: captureState({ directory: settings.stateDirectory, identity: settings.identity, log }),
-    onInsert: () => wakes.poller(),
-    // The poller's present wait may be wrong now.
-    onChange: () => wakes.poller(),
+    positions: positionFile(settings),
+    wake: () => wakes.poller(),
     backoff: new Backoff(Math.random, BACKOFF),
-    wait: sleep,
     timer: systemTimer,
     clock,
     metrics,
@@ -41,6 +40,28 @@ export async function captureRole(context: RoleContext): Promise<RoleParts & { p
 /** Delivery does not depend on it. */
 const BACKOFF: BackoffRange = { firstMs: 500, longestMs: 30_000 };
 
+/** The last position, in `<identity>.json` of the state directory. */
+function positionFile({ stateDirectory, identity }: Config["outbox"]["capture"]): PositionStore {
+  const file = path.join(stateDirectory, `${identity}.json`);
+  return {
+    async read() {
+      await mkdir(stateDirectory, { recursive: true });
+      const text = await readFile(file, "utf8").catch((error: NodeJS.ErrnoException) => {
+        if (error.code === "ENOENT") return "";
+        throw error;
+      });
+      const { position } = Object(parsedJson(text)) as { readonly position?: unknown };
+      return typeof position === "string" ? position : null;
+    },
+    async save(position) {
+      const text = `${JSON.stringify({ position, savedAt: new Date().toISOString() })}\n`;
+      // A process that is killed meanwhile leaves the former file whole.
+      await writeFile(`${file}.tmp`, text, { mode: 0o600 });
+      await rename(`${file}.tmp`, file);
+    },
+  };
+}
+
 /** The change log of the configured database. Loads only its own driver. */
 async function changeLog({ config, clock, metrics, log }: RoleContext): Promise<ChangeLog> {
   const { database } = config;
@@ -54,21 +75,22 @@ async function changeLog({ config, clock, metrics, log }: RoleContext): Promise<
     applicationName: target.applicationName ?? APPLICATION_NAME,
   };
   const table = database.outboxTableName;
+  const idColumn = database.columnMapping.outbox.id;
   if (target.type === "postgresql") {
     const { endpointsOf } = await import("../src/adapters/stores/postgres/endpoints.ts");
-    const { postgresLogical } = await import("../src/adapters/capture/postgres-logical/index.ts");
+    const { postgresLogical } = await import("../src/adapters/capture/postgresLogical.ts");
     const hosts = [{ host: hostname, port: connection.port ?? POSTGRES_PORT }];
     return postgresLogical({
       server: { ...common, endpoints: endpointsOf({ ...target, hosts }) },
-      names: { schema, table, idColumn: database.columnMapping.outbox.id, publication, slot },
+      names: { schema, table, idColumn, publication, slot },
       clock,
       metrics,
       log,
     });
   }
-  const { sqlServerCdc } = await import("../src/adapters/capture/sqlserver-cdc/index.ts");
+  const { sqlServerCdc } = await import("../src/adapters/capture/sqlServerCdc.ts");
   const { port, encrypt, trustServerCertificate } = connection;
-  return sqlServerCdc({
+  const server = {
     ...common,
     host: hostname,
     port,
@@ -78,11 +100,8 @@ async function changeLog({ config, clock, metrics, log }: RoleContext): Promise<
     hostNameInCertificate: target.hostNameInCertificate,
     multiSubnetFailover: target.multiSubnetFailover,
     connectionTimeoutMs: database.connectionTimeoutMs,
-    table: { schema, name: table, idColumn: database.columnMapping.outbox.id },
-    clock,
-    log,
-    wait: sleep,
-  });
+  };
+  return sqlServerCdc({ server, table: { schema, name: table, idColumn }, clock, log });
 }
 
 const POSTGRES_PORT = 5432;

@@ -27,31 +27,17 @@ export interface ChangeLog {
    * Follows the log over one connection. Resolves when `signal` aborts, with the connection closed. Called again after
    * a failure. No event comes after its end.
    *
-   * @param from the position saved last; null for none. One that the log does not have is logged as a warning and does
-   *   not fail
+   * @param from the position reached last; null for none. A log without it begins at the present
    * @throws Error with the problem, what to do and the statement that fixes it, without credentials
    */
   follow(from: LogPosition | null, events: LogEvents, signal: AbortSignal): Promise<void>;
 }
 
 /** Stores the position of a capture between two runs (`outbox.capture.stateDirectory`). */
-export interface CaptureState {
-  /**
-   * Takes the state of an identity for this process alone, until `close`.
-   *
-   * @param onLost called once if the ownership is lost: another process may have taken it
-   * @throws Error that says that another process owns it, or why the directory cannot be used, and what to do
-   */
-  open(onLost: (error: Error) => void): Promise<OwnedState>;
-}
-
-export interface OwnedState {
-  /** Saved by the last owner; null when there is none. */
-  readonly position: LogPosition | null;
-  /** Replaces the saved position. @throws Error that names the file */
+export interface PositionStore {
+  /** @returns null when there is none, or none that can be read @throws Error when the directory cannot be used */
+  read(): Promise<LogPosition | null>;
   save(position: LogPosition): Promise<void>;
-  /** Releases the ownership. Does not throw. */
-  close(): Promise<void>;
 }
 
 /** Whether a server still has the log of a replication slot (`wal_status` of "pg_replication_slots"). */

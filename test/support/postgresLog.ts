@@ -1,5 +1,5 @@
 import { expect } from "@jest/globals";
-import { type PostgresLogicalOptions, postgresLogical } from "../../src/adapters/capture/postgres-logical/index.ts";
+import { type PostgresLogicalOptions, postgresLogical } from "../../src/adapters/capture/postgresLogical.ts";
 import { Secret } from "../../src/model/secret.ts";
 import type { LogPosition } from "../../src/ports/capture.ts";
 import { systemClock } from "../../src/time/clock.ts";

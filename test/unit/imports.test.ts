@@ -81,13 +81,13 @@ function sharesBroker(own: string, target: string): boolean {
   return broker.endsWith(".ts") || own.split("/")[1] === broker;
 }
 
-/** How the store and the capture of a database reach its servers. */
+/** A capture reaches its database as the store does. */
 function sharesDatabase(own: string, target: string): boolean {
   const databases: Readonly<Record<string, string>> = {
-    "capture/postgres-logical": "postgres",
-    "capture/sqlserver-cdc": "sqlserver",
+    "capture/postgresLogical.ts": "postgres",
+    "capture/sqlServerCdc.ts": "sqlserver",
   };
-  return target === `src/adapters/stores/${databases[own]}/endpoints.ts`;
+  return target.startsWith(`src/adapters/stores/${databases[own]}/`);
 }
 
 /** Why a file may not import another; undefined when it may. */
@@ -100,7 +100,7 @@ function violation(file: string, target: string): string | undefined {
     const [own, other] = [adapterOf(file), adapterOf(target)];
     if (own === other || (other === "stores/sql" && own.startsWith("stores/"))) return undefined;
     if (sharesBroker(own, target) || sharesDatabase(own, target)) return undefined;
-    return "an adapter imports no other adapter (stores may import adapters/stores/sql, a broker's source and destination its folder in adapters/brokers, a database's capture the endpoints.ts of its store)";
+    return "an adapter imports no other adapter (stores may import adapters/stores/sql, a broker's source and destination its folder in adapters/brokers, a database's capture its store)";
   }
   if (from === to) return undefined;
   if (from === "console" && file !== CONSOLE_TYPES) return `of the console only ${CONSOLE_TYPES} imports the service`;
@@ -183,7 +183,7 @@ describe("the rules", () => {
     ["src/http/a.ts", "../../roles/wire.ts"],
     ["src/adapters/stores/postgres/a.ts", "../sqlserver/index.ts"],
     ["src/adapters/brokers/kafka/a.ts", "../nats/connection.ts"],
-    ["src/adapters/capture/sqlserver-cdc/a.ts", "../../stores/sqlserver/pool.ts"],
+    ["src/adapters/capture/sqlServerCdc.ts", "../stores/postgres/pool.ts"],
     ["src/config/a.ts", "../adapters/destinations/http/index.ts"],
     ["src/adapters/kinds.ts", "./destinations/http/index.ts"],
     ["src/surprise/a.ts", "../model/rows.ts"],

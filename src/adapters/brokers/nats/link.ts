@@ -216,7 +216,7 @@ const TRANSPORT = { factory: () => new TrackedTransport(), dnsResolveFn: nodeRes
  *
  * @returns the connection, and a function that destroys the sockets of the attempt, later ones included
  */
-export function connectTracked(options: ConnectionOptions): {
+function connectTracked(options: ConnectionOptions): {
   readonly outcome: Promise<NatsConnection>;
   readonly destroy: () => void;
 } {

@@ -27,10 +27,15 @@ export interface PoolOptions extends Endpoint {
   readonly poolSize: number;
 }
 
-/** The driver's configuration for the store. @param options from the JDBC URL and the keys of `database` */
+/** The driver's configuration. @param options from the JDBC URL and the keys of `database` */
 export function poolConfig(options: PoolOptions): sql.config {
+  const { port, instance, hostNameInCertificate: serverName } = options;
   return {
-    ...serverConfig(options),
+    server: options.host,
+    ...(port === undefined ? {} : { port }),
+    database: options.database,
+    user: options.username,
+    password: options.password.reveal(),
     connectionTimeout: Math.min(options.connectionTimeoutMs, options.loginTimeoutMs),
     pool: {
       min: 0,
@@ -38,26 +43,14 @@ export function poolConfig(options: PoolOptions): sql.config {
       acquireTimeoutMillis: options.connectionTimeoutMs,
       idleTimeoutMillis: 60_000,
     },
-  };
-}
-
-/** The driver's configuration of any connection, but for times and pool. */
-export function serverConfig(endpoint: Endpoint): sql.config {
-  const { port, instance, hostNameInCertificate: serverName } = endpoint;
-  return {
-    server: endpoint.host,
-    ...(port === undefined ? {} : { port }),
-    database: endpoint.database,
-    user: endpoint.username,
-    password: endpoint.password.reveal(),
     options: {
       ...(port === undefined && instance !== undefined ? { instanceName: instance } : {}),
-      encrypt: endpoint.encrypt as boolean,
-      trustServerCertificate: endpoint.trustServerCertificate,
+      encrypt: options.encrypt as boolean,
+      trustServerCertificate: options.trustServerCertificate,
       // For the certificate's check; an address is not a name (RFC 6066, section 3).
       ...(serverName === undefined || isIP(serverName) !== 0 ? {} : { serverName }),
-      multiSubnetFailover: endpoint.multiSubnetFailover,
-      appName: endpoint.applicationName,
+      multiSubnetFailover: options.multiSubnetFailover,
+      appName: options.applicationName,
       useUTC: true,
       // As PostgreSQL writes them, and as the process compares them.
       lowerCaseGuids: true,

@@ -1,269 +1,251 @@
 import { describe, expect, test } from "@jest/globals";
+import { Capture } from "../../../../src/core/capture/capture.ts";
+import type { LogEvents } from "../../../../src/ports/capture.ts";
 import { Backoff } from "../../../../src/time/backoff.ts";
-import { never, setUpCapture } from "./captureSetup.ts";
+import { manualTime } from "../../../support/manualTime.ts";
+import { recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 
-const aborted = AbortSignal.abort(new Error("the time to stop is over"));
+/** One call of `follow`, which lasts until the test ends it or, unless it is deaf, its signal aborts. */
+interface Follow {
+  readonly from: string | null;
+  readonly events: LogEvents;
+  readonly signal: AbortSignal;
+  end(error?: Error): void;
+}
+
+/** A capture over a scripted log and stored position, in time that moves by hand. */
+function setUp({ retryMs = 100, saved = null as string | null, isDeaf = false } = {}) {
+  const time = manualTime(0);
+  const follows: Follow[] = [];
+  const saves: string[] = [];
+  const wakesAt: number[] = [];
+  const faults: { read?: Error; save?: Error } = {};
+  const { metrics, calls } = recordingMetrics();
+  const { log, lines } = recordingLog();
+  const capture = new Capture({
+    changes: {
+      follow: (from, events, signal) =>
+        new Promise((resolve, reject) => {
+          follows.push({ from, events, signal, end: (error) => (error === undefined ? resolve() : reject(error)) });
+          if (!isDeaf) signal.addEventListener("abort", () => resolve());
+        }),
+    },
+    positions: {
+      async read() {
+        if (faults.read !== undefined) throw faults.read;
+        return saved;
+      },
+      async save(position) {
+        if (faults.save !== undefined) throw faults.save;
+        saves.push(position);
+      },
+    },
+    wake: () => wakesAt.push(time.clock.now()),
+    backoff: new Backoff(() => 0, { firstMs: retryMs, longestMs: 100_000 }),
+    timer: time.timer,
+    clock: time.clock,
+    metrics,
+    log,
+  });
+  const last = () => follows.at(-1) as Follow;
+  /** Starts it and brings it to its first connection, with all wakes of that behind it. */
+  const connect = async () => {
+    await capture.start();
+    await time.advance(0);
+    last().events.following();
+    await time.advance(1000);
+    wakesAt.length = 0;
+  };
+  /** Ends the present connection with a failure. */
+  const fail = async (reason: string) => {
+    last().end(new Error(reason));
+    await time.advance(0);
+  };
+  return { time, follows, saves, faults, calls, lines, wakesAt, capture, last, connect, fail };
+}
+
+const never = new AbortController().signal;
 
 describe("following the log", () => {
-  test("begins at the saved position", async () => {
-    const { capture, changes, state, time } = setUpCapture();
-    state.position = "0/10";
-    await capture.start();
-    await time.advance(0);
-
-    expect(state.opened).toBe(1);
-    expect(changes.follows.map(({ from }) => from)).toEqual(["0/10"]);
-    await capture.stop(never);
-  });
-
-  test("starts once, and returns before the state is open", async () => {
-    const { capture, state, changes, time } = setUpCapture();
-    state.openGate = new Promise(() => {});
-    await capture.start();
-    await capture.start();
-    await time.advance(0);
-
-    expect(state.opened).toBe(1);
-    expect(changes.follows).toEqual([]);
-    await capture.stop(aborted);
-  });
-
-  test("captures from the connection to its end, and tells each change once", async () => {
-    const { capture, changes, seen, time, lines } = setUpCapture();
-    await capture.start();
-    await time.advance(0);
-    expect(capture.capturing).toBe(false);
-
-    changes.last.events.following();
-    changes.last.events.following();
-    expect(capture.capturing).toBe(true);
-    expect(lines).toEqual([{ level: "info", message: "change capture follows the database's log", fields: {} }]);
-
-    changes.last.end(new Error("cut"));
-    await time.advance(0);
-    expect(capture.capturing).toBe(false);
-    expect(seen.changes).toEqual([true, false]);
-    await capture.stop(never);
-    expect(seen.changes).toEqual([true, false]);
-  });
-
-  test("goes on after a failure, from the position reached, with the state still open", async () => {
-    const { capture, changes, state, time, connect, fail } = setUpCapture();
+  test("begins at the saved position, and goes on after a failure from the one reached", async () => {
+    const { capture, follows, time, last, connect, fail } = setUp({ saved: "0/10" });
     await connect();
-    changes.last.events.reached("0/20");
+    await capture.start();
+    last().events.reached("0/20");
     await fail("cut");
     await time.advance(99);
-    expect(changes.follows).toHaveLength(1);
+    expect(follows).toHaveLength(1);
     await time.advance(1);
-
-    expect(changes.follows.map(({ from }) => from)).toEqual([null, "0/20"]);
-    expect(state.opened).toBe(1);
-    expect(state.closed).toBe(0);
+    expect(follows.map(({ from }) => from)).toEqual(["0/10", "0/20"]);
     await capture.stop(never);
   });
 
-  test("tries the state again when it cannot be opened", async () => {
-    const { capture, changes, state, time, lines } = setUpCapture();
-    state.openFault = new Error("owned by process 12");
+  test("waits for a state directory that can be used", async () => {
+    const { capture, follows, faults, lines, time } = setUp();
+    faults.read = new Error("EACCES: permission denied");
     await capture.start();
     await time.advance(0);
-    await expect(capture.check()).rejects.toThrow("owned by process 12");
-    expect(lines[0]).toMatchObject({ level: "warn", fields: { reason: "owned by process 12", retryMs: 100 } });
-
-    state.openFault = undefined;
+    await expect(capture.check()).rejects.toThrow("EACCES: permission denied");
+    expect(lines).toMatchObject([{ level: "warn", fields: { reason: "EACCES: permission denied", retryMs: 100 } }]);
+    delete faults.read;
     await time.advance(100);
-    expect(changes.follows).toHaveLength(1);
+    expect(follows).toHaveLength(1);
     await capture.stop(never);
   });
-});
 
-describe("failures in a row", () => {
-  test("wait longer and longer; a connection that held begins a new row", async () => {
-    const { capture, changes, seen, time, connect, fail } = setUpCapture();
+  test("is retried after longer and longer waits; a connection that held begins anew", async () => {
+    const { capture, lines, time, last, connect, fail } = setUp();
     await connect();
-    await time.advance(10_000);
     for (const reason of ["a", "b", "c"]) {
       await fail(reason);
       await time.advance(1000);
     }
-    expect(seen.backoffs).toEqual([1, 2, 3]);
-
-    changes.last.events.following();
+    last().events.following();
     await time.advance(10_000);
     await fail("d");
-    expect(seen.backoffs).toEqual([1, 2, 3, 1]);
+    expect(lines.flatMap(({ fields }) => fields.retryMs ?? [])).toEqual([100, 200, 400, 100]);
     await capture.stop(never);
   });
 
-  test("are one warning until the reason changes", async () => {
-    const { capture, changes, time, lines, connect, fail } = setUpCapture({
-      backoff: new Backoff(() => 0, { firstMs: 60_000, longestMs: 60_000 }),
-    });
+  test("warns once for a reason, until it follows again", async () => {
+    const { capture, lines, time, last, connect, fail } = setUp({ retryMs: 60_000 });
     await connect();
-    lines.length = 0;
     for (const reason of ["connection refused", "connection refused", "slot lost"]) {
       await fail(reason);
-      await time.advance(60_000);
+      await time.advance(100_000);
     }
-    expect(lines.map(({ level, fields }) => [level, fields.reason])).toEqual([
+    last().events.following();
+    await fail("slot lost");
+    expect(lines.map(({ level, message, fields }) => [level, fields.reason ?? message])).toEqual([
+      ["info", "change capture follows the database's log"],
       ["warn", "connection refused"],
       ["debug", "connection refused"],
       ["warn", "slot lost"],
+      ["info", "change capture follows the database's log again"],
+      ["warn", "slot lost"],
     ]);
-    expect(lines[0]).toEqual({
+    expect(lines[1]).toEqual({
       level: "warn",
       message: "change capture does not follow the database's log; delivery goes on by polling",
       fields: { reason: "connection refused", failures: 1, retryMs: 60_000 },
     });
-
-    changes.last.events.following();
-    expect(lines.at(-1)).toEqual({
-      level: "info",
-      message: "change capture follows the database's log again",
-      fields: {},
-    });
-    await fail("slot lost");
-    expect(lines.at(-1)?.level).toBe("warn");
-    await capture.stop(never);
-  });
-});
-
-describe("a lost ownership", () => {
-  test("ends the connection, saves nothing more, and is tried again", async () => {
-    const { capture, changes, state, seen, time, lines, connect } = setUpCapture();
-    await connect();
-    changes.last.events.reached("0/20");
-    await time.advance(0);
-    changes.last.events.reached("0/21");
-    state.position = "0/30";
-    state.lose(new Error("taken over by process 7"));
-    await time.advance(0);
-
-    expect(changes.last.signal.aborted).toBe(true);
-    expect(seen.changes).toEqual([true, false]);
-    expect([state.closed, state.saved]).toEqual([1, ["0/20"]]);
-    expect(lines.at(-1)).toMatchObject({ level: "warn", fields: { reason: "taken over by process 7" } });
-    await expect(capture.check()).rejects.toThrow("taken over by process 7");
-
-    await time.advance(100);
-    expect(state.opened).toBe(2);
-    expect(changes.last.from).toBe("0/30");
-    await time.advance(10_000);
-    expect(state.saved).toEqual(["0/20"]);
-    await capture.stop(never);
-    expect(state.closed).toBe(2);
-  });
-
-  test("between two connections is found before the next one", async () => {
-    const { capture, changes, state, time, connect, fail } = setUpCapture();
-    await connect();
-    await fail("cut");
-    state.lose(new Error("taken over"));
-    await time.advance(100);
-    expect(changes.follows).toHaveLength(1);
-    expect(state.closed).toBe(1);
-    await time.advance(200);
-    expect(state.opened).toBe(2);
-    expect(changes.follows).toHaveLength(2);
     await capture.stop(never);
   });
 });
 
 describe("wakes", () => {
-  test("come at each connection: rows may have been missed before it", async () => {
-    const { capture, changes, seen, time, connect, fail } = setUpCapture();
+  test("come at each event, and 20 and 250 ms after it: the rows come into sight after their commit", async () => {
+    const { capture, time, wakesAt, last, connect } = setUp();
     await connect();
+    const from = time.clock.now();
+    last().events.inserted(from);
+    await time.advance(10);
+    last().events.inserted(from);
+    await time.advance(1000);
+    expect(wakesAt.map((at) => at - from)).toEqual([0, 10, 20, 40, 250, 500]);
+    expect(time.pending()).toEqual([]);
+    await capture.stop(never);
+  });
+
+  test("come at each connection and at its end: rows may have been missed, and the poller's wait changes", async () => {
+    const { capture, time, wakesAt, last, connect, fail } = setUp();
+    await connect();
+    expect(capture.capturing).toBe(true);
     await fail("cut");
+    expect(capture.capturing).toBe(false);
     await time.advance(100);
-    expect(seen.wakes).toBe(0);
-    changes.last.events.following();
-    await time.advance(0);
-    expect(seen.wakes).toBe(1);
+    expect(wakesAt).toHaveLength(1);
+    last().events.following();
+    expect(wakesAt).toHaveLength(2);
     await capture.stop(never);
   });
 
   test("are measured by the age of the commit, which is never negative", async () => {
-    const { capture, changes, calls, time, connect } = setUpCapture();
+    const { capture, calls, time, last, connect } = setUp();
     await connect();
-    const now = time.clock.now();
-    changes.last.events.inserted(now - 1500);
-    changes.last.events.inserted(now + 200);
+    last().events.inserted(time.clock.now() - 1500);
+    last().events.inserted(time.clock.now() + 200);
     expect(calls).toEqual(["captureLag(1.5)", "captureLag(0)"]);
     await capture.stop(never);
   });
 });
 
-describe("the health check", () => {
-  test("says what is wrong at each time, and decides no readiness", async () => {
-    const { capture, changes, time, fail } = setUpCapture();
-    expect([capture.name, capture.decidesReadiness]).toEqual(["outbox-capture", false]);
-    await expect(capture.check()).rejects.toThrow("has not been started");
-    await capture.start();
-    await time.advance(0);
-    await expect(capture.check()).rejects.toThrow("has not connected yet");
-    changes.last.events.following();
-    await capture.check();
-    await fail("wal_level is replica");
-    await expect(capture.check()).rejects.toThrow("wal_level is replica");
+describe("the position", () => {
+  test("is saved at most once in five seconds while it moves, and at the stop", async () => {
+    const { capture, saves, time, last, connect } = setUp();
+    await connect();
+    for (let second = 1; second <= 12; second += 1) {
+      last().events.reached(`0/${second}`);
+      await time.advance(1000);
+    }
+    expect(saves).toEqual(["0/1", "0/6", "0/11"]);
     await capture.stop(never);
-    await expect(capture.check()).rejects.toThrow("was stopped");
+    expect(saves).toEqual(["0/1", "0/6", "0/11", "0/12"]);
+  });
+
+  test("that cannot be saved is a warning; capture continues", async () => {
+    const { capture, saves, faults, lines, time, last, connect } = setUp();
+    await connect();
+    faults.save = new Error("ENOSPC: no space left");
+    last().events.reached("0/2");
+    await time.advance(5000);
+    await capture.check();
+    expect(lines.at(-1)).toMatchObject({ level: "warn", fields: { reason: "ENOSPC: no space left" } });
+    delete faults.save;
+    last().events.reached("0/3");
+    await capture.stop(never);
+    expect(saves.at(-1)).toBe("0/3");
   });
 });
 
+test("the health check says what is wrong at each time, and decides no readiness", async () => {
+  const { capture, time, last, fail } = setUp();
+  expect([capture.name, capture.decidesReadiness]).toEqual(["outbox-capture", false]);
+  await expect(capture.check()).rejects.toThrow("has not been started");
+  await capture.start();
+  await time.advance(0);
+  await expect(capture.check()).rejects.toThrow("has not connected yet");
+  last().events.following();
+  await capture.check();
+  await fail("wal_level is replica");
+  await expect(capture.check()).rejects.toThrow("wal_level is replica");
+  await capture.stop(never);
+  await expect(capture.check()).rejects.toThrow("was stopped");
+});
+
 describe("a stop", () => {
-  test("ends the connection, saves the last position and gives the state up", async () => {
-    const { capture, changes, state, seen, time, connect } = setUpCapture();
+  test("ends the connection and saves the last position", async () => {
+    const { capture, saves, follows, time, wakesAt, last, connect } = setUp();
     await connect();
-    const { last } = changes;
-    last.signal.addEventListener("abort", () => last.events.reached("0/21"));
-    last.events.reached("0/20");
-    last.events.inserted(0);
+    const { signal, events } = last();
+    signal.addEventListener("abort", () => events.reached("0/21"));
+    events.reached("0/20");
+    events.inserted(0);
     await Promise.all([capture.stop(never), capture.stop(never)]);
-    expect([state.saved, state.closed]).toEqual([["0/20", "0/21"], 1]);
+    expect([saves[0], saves.at(-1)]).toEqual(["0/20", "0/21"]);
     expect(time.pending()).toEqual([]);
     await time.advance(60_000);
-    expect(seen.wakes).toBe(0);
-    expect(changes.follows).toHaveLength(1);
+    expect([wakesAt.length, follows.length]).toEqual([1, 1]);
   });
 
-  test("waits for the connection to end, until the cutoff", async () => {
-    const { capture, changes, state, seen, calls, time, connect } = setUpCapture();
+  test("waits for the connection to end, until the cutoff; nothing counts after that", async () => {
+    const { capture, saves, calls, time, last, connect } = setUp({ isDeaf: true });
     await connect();
-    changes.deaf = true;
-    changes.last.events.reached("0/20");
+    last().events.reached("0/20");
     const cutoff = new AbortController();
-    let stopped = false;
+    let isStopped = false;
     const stop = capture.stop(cutoff.signal).then(() => {
-      stopped = true;
+      isStopped = true;
     });
     await time.advance(60_000);
-    expect(stopped).toBe(false);
+    expect(isStopped).toBe(false);
     cutoff.abort(new Error("the time to stop is over"));
     await stop;
-    expect([state.saved.at(-1), state.closed, capture.capturing]).toEqual(["0/20", 1, false]);
-    expect(seen.changes).toEqual([true, false]);
-
-    changes.last.events.following();
-    changes.last.events.inserted(0);
-    changes.last.events.reached("0/30");
-    changes.last.end();
+    expect([saves.at(-1), capture.capturing]).toEqual(["0/20", false]);
+    last().events.following();
+    last().events.inserted(0);
+    last().end();
     await time.advance(60_000);
-    expect([state.saved.at(-1), capture.capturing, calls]).toEqual(["0/20", false, []]);
-    expect(changes.follows).toHaveLength(1);
-  });
-
-  test("while the state opens gives it up again", async () => {
-    const { capture, changes, state, time } = setUpCapture();
-    let opened = () => {};
-    state.openGate = new Promise((resolve) => {
-      opened = resolve;
-    });
-    await capture.start();
-    await time.advance(0);
-    const stop = capture.stop(never);
-    opened();
-    await stop;
-    expect([state.closed, state.saved]).toEqual([1, []]);
-    expect(changes.follows).toEqual([]);
+    expect([capture.capturing, calls]).toEqual([false, []]);
   });
 });
