@@ -11,22 +11,10 @@ import { ROOT, read } from "../support/repository.ts";
 const run = promisify(execFile);
 
 const DESTINATION = {
-  "schema.ts": `/** Keys of a stub destination. */
-export const stubDestinationSchema = {
-  type: "object",
-  description: "Delivers to a stub.",
-  required: ["stubHost", "mailbox"],
-  properties: {
-    stubHost: { type: "string", syntax: "notBlank", description: "Host of the stub." },
-    mailbox: { type: "string", syntax: "address", description: "Mailbox: a name or an address template." },
-    mailboxFrom: { type: "string", enum: ["topic", "key"], description: "Row column that holds the mailbox." },
-  },
-} as const;
-`,
   "index.ts": `import type { Infer } from "../../../model/schema.ts";
 import type { Destination } from "../../../ports/destination.ts";
 import type { DestinationTools } from "../../../ports/kinds.ts";
-import type { stubDestinationSchema } from "./schema.ts";
+import type { stubDestinationSchema } from "./kind.ts";
 
 /** A stub that writes deliveries to the log. */
 export function createStubDestination(config: Infer<typeof stubDestinationSchema>, tools: DestinationTools): Destination {
@@ -39,7 +27,18 @@ export function createStubDestination(config: Infer<typeof stubDestinationSchema
 }
 `,
   "kind.ts": `import { destinationKind } from "../../../ports/kinds.ts";
-import { stubDestinationSchema } from "./schema.ts";
+
+/** Keys of a stub destination. */
+export const stubDestinationSchema = {
+  type: "object",
+  description: "Delivers to a stub.",
+  required: ["stubHost", "mailbox"],
+  properties: {
+    stubHost: { type: "string", syntax: "notBlank", description: "Host of the stub." },
+    mailbox: { type: "string", syntax: "address", description: "Mailbox: a name or an address template." },
+    mailboxFrom: { type: "string", enum: ["topic", "key"], description: "Row column that holds the mailbox." },
+  },
+} as const;
 
 /** A stub destination. */
 export const stubDestination = destinationKind({
@@ -61,17 +60,6 @@ export const stubDestination = destinationKind({
 };
 
 const SOURCE = {
-  "schema.ts": `/** Keys of a stub source. */
-export const stubSourceSchema = {
-  type: "object",
-  description: "Reads from a stub.",
-  required: ["stubQueue"],
-  properties: {
-    stubQueue: { type: "string", syntax: "notBlank", description: "Queue to read." },
-    eventTypeFromHeader: { type: "boolean", default: false, description: "Every publisher sets the event type header." },
-  },
-} as const;
-`,
   "index.ts": `import type { Source } from "../../../ports/source.ts";
 import type { SourceTools } from "../../../ports/kinds.ts";
 
@@ -81,7 +69,17 @@ export function createStubSource({ name }: SourceTools): Source {
 }
 `,
   "kind.ts": `import { sourceKind } from "../../../ports/kinds.ts";
-import { stubSourceSchema } from "./schema.ts";
+
+/** Keys of a stub source. */
+const stubSourceSchema = {
+  type: "object",
+  description: "Reads from a stub.",
+  required: ["stubQueue"],
+  properties: {
+    stubQueue: { type: "string", syntax: "notBlank", description: "Queue to read." },
+    eventTypeFromHeader: { type: "boolean", default: false, description: "Every publisher sets the event type header." },
+  },
+} as const;
 
 /** A stub source. */
 export const stubSource = sourceKind({

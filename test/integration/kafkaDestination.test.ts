@@ -1,6 +1,6 @@
 import { afterEach, beforeAll, describe, expect, test } from "@jest/globals";
 import { createKafkaDestination } from "../../src/adapters/destinations/kafka/index.ts";
-import type { KafkaDestinationConfig } from "../../src/adapters/destinations/kafka/schema.ts";
+import type { KafkaDestinationConfig } from "../../src/adapters/destinations/kafka/kind.ts";
 import type { PublishError } from "../../src/model/errors.ts";
 import type { Destination, OutboundMessage } from "../../src/ports/destination.ts";
 import { message } from "../conformance/destination.ts";

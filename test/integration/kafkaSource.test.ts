@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "@jest/globals";
 import type { Admin, Kafka, Message } from "kafkajs";
 import { createKafkaSource } from "../../src/adapters/sources/kafka/index.ts";
-import type { KafkaSourceConfig } from "../../src/adapters/sources/kafka/schema.ts";
+import type { KafkaSourceConfig } from "../../src/adapters/sources/kafka/kind.ts";
 import type { Intake, Source } from "../../src/ports/source.ts";
 import { describeWith, produceCompressed, unique } from "../support/brokers/index.ts";
 import { brokerTools } from "../support/brokerTools.ts";

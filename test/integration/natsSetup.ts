@@ -1,8 +1,8 @@
 import { type ConnectionOptions, connect, type JetStreamManager, type NatsConnection } from "nats";
 import { createNatsDestination } from "../../src/adapters/destinations/nats/index.ts";
-import type { NatsDestinationConfig } from "../../src/adapters/destinations/nats/schema.ts";
+import type { NatsDestinationConfig } from "../../src/adapters/destinations/nats/kind.ts";
 import { createNatsSource } from "../../src/adapters/sources/nats/index.ts";
-import type { NatsSourceConfig } from "../../src/adapters/sources/nats/schema.ts";
+import type { NatsSourceConfig } from "../../src/adapters/sources/nats/kind.ts";
 import type { PublishError } from "../../src/model/errors.ts";
 import type { Destination, OutboundMessage } from "../../src/ports/destination.ts";
 import type { Intake, Source } from "../../src/ports/source.ts";

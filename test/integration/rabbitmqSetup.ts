@@ -1,9 +1,9 @@
 import { afterEach, beforeEach } from "@jest/globals";
 import type { GetMessage } from "amqplib";
 import { createRabbitmqDestination } from "../../src/adapters/destinations/rabbitmq/index.ts";
-import type { RabbitmqDestinationConfig } from "../../src/adapters/destinations/rabbitmq/schema.ts";
+import type { RabbitmqDestinationConfig } from "../../src/adapters/destinations/rabbitmq/kind.ts";
 import { createRabbitmqSource } from "../../src/adapters/sources/rabbitmq/index.ts";
-import type { RabbitmqSourceConfig } from "../../src/adapters/sources/rabbitmq/schema.ts";
+import type { RabbitmqSourceConfig } from "../../src/adapters/sources/rabbitmq/kind.ts";
 import { PublishError } from "../../src/model/errors.ts";
 import type { Destination } from "../../src/ports/destination.ts";
 import type { Log } from "../../src/ports/runtime.ts";

@@ -1,6 +1,6 @@
 import { test } from "@jest/globals";
 import fc from "fast-check";
-import { requestUrl } from "../../src/adapters/destinations/http/schema.ts";
+import { requestUrl } from "../../src/adapters/destinations/http/kind.ts";
 import { compilePath, messageFields } from "../../src/core/delivery/template.ts";
 import { PublishError } from "../../src/model/errors.ts";
 import { PARSER_RUNS, settings } from "./settings.ts";

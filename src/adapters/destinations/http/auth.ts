@@ -7,7 +7,7 @@ import type { Clock } from "../../../time/clock.ts";
 import { TimeoutError, withTimeout } from "../../../time/wait.ts";
 import type { Credentials } from "./delivery.ts";
 import { httpError, publishErrorOf, retryAfterMs } from "./errors.ts";
-import type { HttpDestinationAuth } from "./schema.ts";
+import type { HttpDestinationAuth } from "./kind.ts";
 import type { RequestHeader } from "./signing.ts";
 import type { Transport } from "./transport.ts";
 

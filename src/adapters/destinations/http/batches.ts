@@ -5,7 +5,7 @@ import { parsedJson } from "../../../model/text.ts";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
 import { type Channel, Delivery, isSuccess } from "./delivery.ts";
 import { httpError, statusCode } from "./errors.ts";
-import type { HttpBatch } from "./schema.ts";
+import type { HttpBatch } from "./kind.ts";
 
 /**
  * Collects publishes that run at the same time into requests (`destinations.<name>.batch`). Each publish still ends by

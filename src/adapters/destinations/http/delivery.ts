@@ -8,7 +8,7 @@ import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { InFlight, type InFlightMember } from "../../brokers/pendingPublish.ts";
 import { httpError, publishErrorOf, retryAfterMs, statusCode } from "./errors.ts";
-import { type HttpDestinationConfig, requestUrl } from "./schema.ts";
+import { type HttpDestinationConfig, requestUrl } from "./kind.ts";
 import type { RequestHeader, Signer } from "./signing.ts";
 
 /** What requests authenticate with. */

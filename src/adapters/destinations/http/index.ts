@@ -5,7 +5,7 @@ import { createCredentials } from "./auth.ts";
 import { Batches } from "./batches.ts";
 import { type Channel, HttpDestination, SweptInFlight, targetOf } from "./delivery.ts";
 import type { Lookup } from "./guard.ts";
-import { type HttpDestinationConfig, requestUrl } from "./schema.ts";
+import { type HttpDestinationConfig, requestUrl } from "./kind.ts";
 import { createSigner } from "./signing.ts";
 import { createTransport } from "./transport.ts";
 

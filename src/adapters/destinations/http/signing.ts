@@ -3,7 +3,7 @@ import { madeOf } from "../../../model/secret.ts";
 import type { OutboundMessage } from "../../../ports/destination.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
-import type { HttpSigning } from "./schema.ts";
+import type { HttpSigning } from "./kind.ts";
 
 /** A header that the destination itself sets. */
 export interface RequestHeader {

@@ -8,7 +8,7 @@ import type { SecretMasker } from "../../../ports/runtime.ts";
 import { keptConnection } from "./delivery.ts";
 import { httpError, publishErrorOf } from "./errors.ts";
 import { type AddressPolicy, guardedConnector, type Lookup } from "./guard.ts";
-import type { HttpDestinationConfig } from "./schema.ts";
+import type { HttpDestinationConfig } from "./kind.ts";
 
 /** Connections to the servers of an HTTP destination: direct or by a proxy, with its TLS settings. */
 export interface Transport {

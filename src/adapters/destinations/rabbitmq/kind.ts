@@ -1,6 +1,37 @@
+import { boolean, type Infer, text } from "../../../model/schema.ts";
 import { destinationKind } from "../../../ports/kinds.ts";
-import { checkAmqpUri } from "../../brokers/rabbitmq/uri.ts";
-import { rabbitmqDestinationSchema } from "./schema.ts";
+import { amqpUri, checkAmqpUri } from "../../brokers/rabbitmq/uri.ts";
+import { addressColumn, addressTemplate } from "../../brokers/schema.ts";
+
+/** Keys of an AMQP destination (spec, "AMQP destination"). */
+const rabbitmqDestinationSchema = {
+  type: "object",
+  description: "Declares or checks the exchange, publishes with the mandatory flag and waits for the confirm.",
+  required: ["url", "exchange"],
+  properties: {
+    url: amqpUri,
+    exchange: addressTemplate("Exchange"),
+    exchangeFrom: addressColumn("exchange"),
+    exchangeType: text("Type with which the exchange is declared.", {
+      enum: ["topic", "direct", "fanout"],
+      default: "topic",
+    }),
+    declareExchange: boolean(
+      "Declare the exchange. `false`: only check that it exists, whatever its type, arguments and durability; needs no right to configure it.",
+      { default: true },
+    ),
+    routingKeyTemplate: text("Routing key when the matched route sets none.", {
+      syntax: "routingKey",
+      default: "{{ topic }}",
+    }),
+    deliveryMode: text("Whether the broker keeps messages on disk.", {
+      enum: ["persistent", "transient"],
+      default: "persistent",
+    }),
+  },
+} as const;
+
+export type RabbitmqDestinationConfig = Infer<typeof rabbitmqDestinationSchema>;
 
 /** A RabbitMQ destination (spec, "AMQP destination"). */
 export const rabbitmqDestination = destinationKind({

@@ -1,6 +1,33 @@
+import { boolean, type Infer, integer, text } from "../../../model/schema.ts";
 import { sourceKind } from "../../../ports/kinds.ts";
-import { checkKafka } from "../../brokers/kafka/schema.ts";
-import { kafkaSourceSchema } from "./schema.ts";
+import { bootstrapServers, checkKafka, kafkaSecurityKeys } from "../../brokers/kafka/schema.ts";
+
+/** Keys of a Kafka source (spec, "Log-broker source"). */
+const kafkaSourceSchema = {
+  type: "object",
+  description:
+    "Consumes topics; commits offsets after the inbox commit. Replicas with the same `groupId` share partitions.",
+  required: ["bootstrapServers", "topics", "groupId"],
+  properties: {
+    bootstrapServers,
+    topics: {
+      type: "array",
+      items: { type: "string", syntax: "notBlank" },
+      minItems: 1,
+      description: "Topics to consume.",
+    },
+    groupId: text("Consumer group.", { syntax: "notBlank" }),
+    autoOffsetReset: text("Where a group begins a topic without an offset of its own.", {
+      enum: ["earliest", "latest"],
+      default: "earliest",
+    }),
+    maxPollRecords: integer("Most records handled at a time.", { minimum: 1, default: 100 }),
+    eventTypeFromHeader: boolean("Every publisher sets the event type header.", { default: false }),
+    ...kafkaSecurityKeys,
+  },
+} as const;
+
+export type KafkaSourceConfig = Infer<typeof kafkaSourceSchema>;
 
 const RECORD_KEY = { property: "recordKey", text: "record key" } as const;
 

@@ -10,7 +10,7 @@ import {
 } from "nats";
 import { errorText } from "../../../model/errors.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
-import type { NatsSourceConfig } from "./schema.ts";
+import type { NatsSourceConfig } from "./kind.ts";
 
 /** A durable consumer on the server. */
 export interface BoundConsumer {

@@ -1,14 +1,14 @@
+import { createInbox, type Msg, type Subscription } from "nats";
 import { errorText, StoppingError } from "../../../model/errors.ts";
 import { REFUSED_RETRY_MS, type SourceTools } from "../../../ports/kinds.ts";
 import type { Source } from "../../../ports/source.ts";
 import { Backoff } from "../../../time/backoff.ts";
 import { atMost, pause, untilAborted } from "../../../time/wait.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
-import { NatsDialer, type NatsLink } from "../../brokers/nats/link.ts";
-import { type Delivery, FetchBuffer, redeliverLost } from "./buffer.ts";
+import { NatsDialer, type NatsLink, statusOf } from "../../brokers/nats/link.ts";
+import { brokerMessageOf, type Delivery, FetchBuffer, redeliverLost } from "./buffer.ts";
 import { type BoundConsumer, bindConsumer } from "./consumer.ts";
-import type { NatsSourceConfig } from "./schema.ts";
-import { Session } from "./session.ts";
+import type { NatsSourceConfig } from "./kind.ts";
 
 const CONNECT_TIMEOUT_MS = 5000;
 /** Longest wait for the server at each step of a graceful stop. */
@@ -186,5 +186,208 @@ class NatsSource implements Source {
     const text = "the durable consumer has other settings than the service would give it";
     if (differences.length > 0) log.warn({ ...place, differences: differences.join("; ") }, text);
     log.info({ ...place, server, recalled }, "the NATS source consumes");
+  }
+}
+
+/** Answers to a delivery (NATS ADR-15). */
+const ACKNOWLEDGED = "+ACK";
+const NOT_TAKEN = "-NAK";
+const IN_PROGRESS = "+WPI";
+
+/** Longest time that the server keeps a request open. */
+const MAX_EXPIRES_MS = 30_000;
+const HEARTBEAT_MS = 10_000;
+/** The server may be silent for this many heartbeats. */
+const MAX_SILENT_HEARTBEATS = 2.5;
+/** A delivery is renewed three times per acknowledgement wait, so that a late renewal does no harm. */
+const RENEWALS_PER_WAIT = 3;
+const MIN_RENEWAL_MS = 10;
+/** Shorter than a stop waits for messages to be given back. */
+const FORGET_TIMEOUT_MS = 1000;
+
+/** Status messages of the server (NATS ADR-37). */
+const HEARTBEAT = 100;
+const NO_MESSAGES = 404;
+const REQUEST_EXPIRED = 408;
+const NO_RESPONDERS = 503;
+
+/**
+ * Reads from the bound consumer into the buffer over one connection, and acknowledges. It requests messages, one
+ * request at a time. A request stays open until its batch is full or it expires, and the server sends each message at
+ * once: an idle source costs one heartbeat every ten seconds.
+ */
+class Session {
+  /** Resolves with the reason when the session can no longer read. */
+  readonly failed: Promise<string>;
+  readonly #link: NatsLink;
+  readonly #config: NatsSourceConfig;
+  readonly #buffer: FetchBuffer;
+  readonly #onServed: () => void;
+  readonly #batch: number;
+  readonly #inbox = createInbox();
+  readonly #subscription: Subscription;
+  readonly #subject: string;
+  readonly #request: string;
+  readonly #heartbeatMs: number;
+  readonly #watch: NodeJS.Timeout;
+  readonly #renewal: NodeJS.Timeout;
+  #fail: (reason: string) => void = () => {};
+  /** Messages requested that have not arrived. */
+  #outstanding = 0;
+  #heardAt = performance.now();
+  #ended = false;
+
+  /** @param onServed called on each sign that the server works */
+  constructor(
+    link: NatsLink,
+    config: NatsSourceConfig,
+    { maxBatch, maxExpiresMs, ackWaitMs }: BoundConsumer,
+    buffer: FetchBuffer,
+    onServed: () => void,
+  ) {
+    const expiresMs = Math.min(MAX_EXPIRES_MS, maxExpiresMs);
+    this.#link = link;
+    this.#config = config;
+    this.#buffer = buffer;
+    this.#onServed = onServed;
+    this.#batch = maxBatch;
+    this.#heartbeatMs = Math.min(HEARTBEAT_MS, Math.floor(expiresMs / 2));
+    this.#subject = `$JS.API.CONSUMER.MSG.NEXT.${config.stream}.${config.durable}`;
+    this.#request = JSON.stringify({
+      batch: maxBatch,
+      expires: expiresMs * 1_000_000,
+      idle_heartbeat: this.#heartbeatMs * 1_000_000,
+    });
+    const failed = new Promise<string>((resolve) => {
+      this.#fail = resolve;
+    });
+    this.failed = Promise.race([failed, link.ended]);
+    this.#subscription = link.connection.subscribe(this.#inbox, {
+      callback: (error, message) => {
+        if (error === null) this.#received(message);
+        else this.#fail(`the user may not receive messages: permit subscriptions to _INBOX.> (${errorText(error)})`);
+      },
+    });
+    link.onViolation(({ operation, subject }) => {
+      if (operation === "publish") this.#fail(`the user may not publish to ${subject}: grant it in the permissions`);
+    });
+    this.#watch = setInterval(() => this.#listen(), this.#heartbeatMs);
+    const renewalMs = Math.max(MIN_RENEWAL_MS, Math.floor(ackWaitMs / RENEWALS_PER_WAIT));
+    this.#renewal = setInterval(() => this.#answer(buffer.all, IN_PROGRESS), renewalMs);
+    this.more();
+  }
+
+  /** Requests the next batch once the last one has arrived and there is room. Call it when there is new room. */
+  more(): void {
+    if (this.#ended || this.#outstanding > 0 || !this.#buffer.hasRoom) return;
+    try {
+      this.#link.connection.publish(this.#subject, this.#request, { reply: this.#inbox });
+      this.#outstanding = this.#batch;
+      this.#heardAt = performance.now();
+    } catch (error) {
+      this.#fail(this.#link.lost ?? `messages could not be requested: ${errorText(error)}`);
+    }
+  }
+
+  /** @returns those that could not be acknowledged, because the connection has ended */
+  acknowledge(deliveries: readonly Delivery[]): readonly Delivery[] {
+    return this.#answer(deliveries, ACKNOWLEDGED);
+  }
+
+  /** Makes the server redeliver messages after a delay; after the end of a connection it does so anyway. */
+  postpone(deliveries: readonly Delivery[], delayMs: number): void {
+    this.#answer(deliveries, `${NOT_TAKEN} ${JSON.stringify({ delay: delayMs * 1_000_000 })}`);
+  }
+
+  /** Stops requesting at once. Messages already requested still arrive. */
+  end(): void {
+    this.#ended = true;
+    clearInterval(this.#watch);
+  }
+
+  /** Stops reading; resolves when all messages in flight have arrived, or never if the server hangs. */
+  async drain(): Promise<void> {
+    this.end();
+    await Promise.race([this.#subscription.drain(), this.#link.ended]);
+  }
+
+  /**
+   * Gives waiting messages back, so that another replica gets them at once; resolves when the server has every answer.
+   */
+  async giveBack(): Promise<void> {
+    const waiting = this.#buffer.release();
+    if (waiting.length > 0) await this.#forgetRequest();
+    this.#answer(waiting, NOT_TAKEN);
+    await this.#link.flush();
+  }
+
+  async close(): Promise<void> {
+    clearInterval(this.#renewal);
+    this.end();
+    await this.#link.close();
+  }
+
+  /**
+   * Makes the server forget a request that may still be open: it would route the first message given back to that
+   * request, find no listener, and queue the message after the others; NATS 2.9 then also delivers the last one twice.
+   * A consumer info request makes the server remove such requests.
+   */
+  async #forgetRequest(): Promise<void> {
+    const { stream, durable } = this.#config;
+    const manager = await this.#link.connection.jetstreamManager({ checkAPI: false, timeout: FORGET_TIMEOUT_MS });
+    // Without an answer the messages are given back anyway, perhaps out of order.
+    await manager.consumers.info(stream, durable).catch(() => {});
+  }
+
+  #answer(deliveries: readonly Delivery[], answer: string): readonly Delivery[] {
+    return deliveries.filter(({ acknowledgeTo }) => {
+      try {
+        this.#link.connection.publish(acknowledgeTo, answer);
+        return false;
+      } catch {
+        return true;
+      }
+    });
+  }
+
+  #received(message: Msg): void {
+    this.#heardAt = performance.now();
+    if (message.subject === this.#inbox) {
+      this.#status(statusOf(message));
+      return;
+    }
+    this.#outstanding = Math.max(0, this.#outstanding - 1);
+    this.#onServed();
+    this.#buffer.add({
+      acknowledgeTo: message.reply ?? "",
+      message: brokerMessageOf(message, this.#config.idempotencyFrom),
+    });
+    this.more();
+  }
+
+  #status({ code, description }: { readonly code: number; readonly description: string }): void {
+    switch (code) {
+      case HEARTBEAT:
+        this.#onServed();
+        return;
+      case NO_MESSAGES:
+      case REQUEST_EXPIRED:
+        this.#onServed();
+        this.#outstanding = 0;
+        this.more();
+        return;
+      case NO_RESPONDERS:
+        this.#fail("the consumer, the stream or JetStream is gone");
+        return;
+      default:
+        this.#fail(`the server ended the request for messages: ${description} (status ${code})`);
+    }
+  }
+
+  #listen(): void {
+    const silentMs = performance.now() - this.#heardAt;
+    if (this.#outstanding > 0 && silentMs > MAX_SILENT_HEARTBEATS * this.#heartbeatMs) {
+      this.#fail(`the consumer has sent neither a message nor a heartbeat for ${Math.round(silentMs)} ms`);
+    }
   }
 }

@@ -1,6 +1,29 @@
+import { boolean, type Infer, integer, ms, text } from "../../../model/schema.ts";
 import { sourceKind } from "../../../ports/kinds.ts";
-import { checkNats } from "../../brokers/nats/schema.ts";
-import { natsSourceSchema } from "./schema.ts";
+import { checkNats, natsLoginKeys, servers } from "../../brokers/nats/schema.ts";
+
+/** Keys of a NATS source (spec, "Subject-broker source"). */
+const natsSourceSchema = {
+  type: "object",
+  description: "Reads an existing stream through a durable consumer.",
+  required: ["servers", "stream", "durable"],
+  properties: {
+    servers,
+    stream: text("Stream to read.", { syntax: "notBlank" }),
+    durable: text("Durable consumer; replicas with the same name share the work.", { syntax: "notBlank" }),
+    filterSubject: text("Subject to read; none reads every subject."),
+    ackWaitMs: ms("Wait before an unacknowledged message is delivered again.", { minimum: 0, default: 30000 }),
+    batchSize: integer("Most messages per fetch.", { minimum: 1, default: 100 }),
+    eventTypeFromHeader: boolean("Every publisher sets the event type header.", { default: false }),
+    idempotencyFrom: text(
+      "Idempotency key of a message without another one. `body`: a digest, so equal bodies are one message; `sequence`: its position in the stream.",
+      { enum: ["body", "sequence"], default: "body" },
+    ),
+    ...natsLoginKeys,
+  },
+} as const;
+
+export type NatsSourceConfig = Infer<typeof natsSourceSchema>;
 
 /** A NATS source (spec, "Subject-broker source"). */
 export const natsSource = sourceKind({

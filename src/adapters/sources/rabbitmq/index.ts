@@ -1,13 +1,16 @@
-import { StoppingError } from "../../../model/errors.ts";
+import { createHash } from "node:crypto";
+import type { Channel, ConsumeMessage } from "amqplib";
+import { errorText, StoppingError } from "../../../model/errors.ts";
 import { REFUSED_RETRY_MS, type SourceTools } from "../../../ports/kinds.ts";
-import type { Source } from "../../../ports/source.ts";
+import type { BrokerMessage, Intake, Source } from "../../../ports/source.ts";
 import { Backoff } from "../../../time/backoff.ts";
 import { pause, untilAborted } from "../../../time/wait.ts";
-import { type AmqpConnection, openConnection } from "../../brokers/rabbitmq/connection.ts";
-import { faultOf, RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
+import { headerText } from "../../brokers/headerText.ts";
+import { type AmqpConnection, CLOSE_TIMEOUT_MS, openConnection } from "../../brokers/rabbitmq/connection.ts";
+import { faultCode, faultOf, RabbitmqFault, reasonOf } from "../../brokers/rabbitmq/fault.ts";
+import { timeOf, type UndecodableProperties } from "../../brokers/rabbitmq/properties.ts";
 import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";
-import { Consumption } from "./consumption.ts";
-import type { RabbitmqSourceConfig } from "./schema.ts";
+import type { RabbitmqSourceConfig } from "./kind.ts";
 
 /** After consuming for this long the next fault is retried after the shortest wait, in ms. */
 const STEADY_MS = 5000;
@@ -123,4 +126,337 @@ function eitherAborts(one: AbortSignal, other: AbortSignal): Promise<void> {
       else signal.addEventListener("abort", end, { once: true, signal: heard.signal });
     }
   });
+}
+
+/**
+ * Consumes one queue on one connection. Messages that arrive during a `take` are taken together by the next one and
+ * acknowledged together; the broker sends at most `prefetchCount` ahead of the acknowledgements. What the inbox table
+ * refuses stays unacknowledged and is retried, while other messages continue.
+ */
+class Consumption {
+  readonly #connection: AmqpConnection;
+  readonly #config: RabbitmqSourceConfig;
+  readonly #intake: Intake;
+  readonly #retryMs: number;
+  readonly #over = new AbortController();
+  /** Aborts to stop a `take` from waiting for its database. */
+  readonly #stopping = new AbortController();
+  #channel: Channel | null = null;
+  #consumerTag: string | null = null;
+  #arrived: ConsumeMessage[] = [];
+  /** Messages that the inbox table refused: unacknowledged, to be retried. */
+  #refused: ConsumeMessage[] = [];
+  /** Runs from the first refusal until the retry. */
+  #retry: NodeJS.Timeout | undefined;
+  #retryIsDue = false;
+  #isRenewing = false;
+  #taking: Promise<void> | null = null;
+  #isFinishing = false;
+  #hasAcknowledged = false;
+
+  /** @param retryMs wait before refused messages are retried */
+  constructor(connection: AmqpConnection, config: RabbitmqSourceConfig, intake: Intake, retryMs: number) {
+    this.#connection = connection;
+    this.#config = config;
+    this.#intake = intake;
+    this.#retryMs = retryMs;
+  }
+
+  /** Aborts when nothing can be taken or acknowledged any more; its reason is the fault. */
+  get over(): AbortSignal {
+    return this.#over.signal;
+  }
+
+  get isConsuming(): boolean {
+    return this.#consumerTag !== null && !this.#isFinishing && !this.over.aborted;
+  }
+
+  /** Whether anything was taken and acknowledged. */
+  get hasAcknowledged(): boolean {
+    return this.#hasAcknowledged;
+  }
+
+  /**
+   * Starts to consume.
+   *
+   * @param asksForStream whether the queue may still be a stream
+   * @throws RabbitmqFault with why the queue cannot be consumed
+   */
+  async open(asksForStream: boolean): Promise<void> {
+    const { queueName, prefetchCount, declareQueue } = this.#config;
+    const { ended } = this.#connection;
+    ended.addEventListener("abort", () => this.abort(ended.reason), { once: true });
+    let step: Step = "prepared";
+    try {
+      const channel = await this.#connection.createChannel();
+      let fault: unknown = null;
+      channel.on("error", (error) => {
+        fault = error;
+      });
+      // The cause of the close arrives a moment later.
+      channel.on("close", () => queueMicrotask(() => this.abort(this.#fault(step, fault))));
+      this.#channel = channel;
+      await channel.prefetch(prefetchCount);
+      if (asksForStream && (await isStream(this.#connection, queueName))) throw this.#streamFault();
+      step = "declared";
+      if (declareQueue) await channel.assertQueue(queueName, { durable: true });
+      step = "consumed";
+      await this.#consume(channel);
+    } catch (error) {
+      throw this.#fault(step, error);
+    }
+  }
+
+  /** Ends at once: takes nothing more and does not acknowledge a running `take`. */
+  abort(reason: unknown): void {
+    clearTimeout(this.#retry);
+    this.#over.abort(reason);
+    this.#stopping.abort(reason);
+  }
+
+  /**
+   * Takes nothing more, waits for a running `take` and acknowledges it; unacknowledged messages return to the queue
+   * with the channel.
+   */
+  async finish(): Promise<void> {
+    this.#isFinishing = true;
+    clearTimeout(this.#retry);
+    this.#stopping.abort(new StoppingError());
+    const channel = this.#channel;
+    // Other consumers of the queue get all later messages. The close below, or the end of the connection, settles this
+    // call.
+    if (this.#consumerTag !== null && !this.over.aborted) channel?.cancel(this.#consumerTag).catch(() => {});
+    await this.#taking;
+    if (channel !== null && !this.over.aborted) {
+      // After the acknowledgements on the same channel, so that the broker has them first.
+      const closed = channel.close().catch(() => {});
+      await Promise.race([closed, pause(CLOSE_TIMEOUT_MS, this.over)]);
+    }
+    this.abort(new RabbitmqFault("closed", "the consumption has ended"));
+  }
+
+  async #consume(channel: Channel): Promise<void> {
+    const { consumerTag } = await channel.consume(this.#config.queueName, (message) => this.#deliver(message));
+    this.#consumerTag = consumerTag;
+  }
+
+  #deliver(message: ConsumeMessage | null): void {
+    if (message === null) {
+      this.abort(this.#cancelled());
+      return;
+    }
+    this.#arrived.push(message);
+    this.#takeSoon();
+  }
+
+  #takeSoon(): void {
+    this.#taking ??= this.#takeAll().finally(() => {
+      this.#taking = null;
+    });
+  }
+
+  async #takeAll(): Promise<void> {
+    // Messages of the same packet are taken together.
+    await Promise.resolve();
+    while ((this.#arrived.length > 0 || this.#retryIsDue) && !this.#isFinishing && !this.over.aborted) {
+      const batch = this.#nextBatch();
+      const messages = batch.map(brokerMessageOf);
+      try {
+        const refused = new Set(await this.#intake.take(messages, this.#stopping.signal));
+        this.#keep(batch.filter((_, n) => refused.has(messages[n] as BrokerMessage)));
+        this.#acknowledge(batch.filter((_, n) => !refused.has(messages[n] as BrokerMessage)));
+      } catch (error) {
+        // They return to the queue with the channel.
+        if (this.#isFinishing) return;
+        this.abort(new RabbitmqFault("other", `the messages could not be taken: ${errorText(error)}`));
+      }
+    }
+  }
+
+  /** New messages, and the refused ones when their retry is due, in the order of their delivery tags. */
+  #nextBatch(): readonly ConsumeMessage[] {
+    const arrived = this.#arrived;
+    this.#arrived = [];
+    if (!this.#retryIsDue) return arrived;
+    this.#retryIsDue = false;
+    this.#retry = undefined;
+    return [...this.#refused.splice(0), ...arrived];
+  }
+
+  /**
+   * Acknowledges messages: up to the last of them at once, since delivery tags are ordered, unless earlier messages
+   * must stay unacknowledged.
+   */
+  #acknowledge(messages: readonly ConsumeMessage[]): void {
+    const last = messages.at(-1);
+    if (last === undefined || this.over.aborted) return;
+    const firstKept = Math.min(...this.#refused.map(({ fields }) => fields.deliveryTag));
+    if (last.fields.deliveryTag < firstKept) this.#channel?.ack(last, true);
+    else for (const message of messages) this.#channel?.ack(message);
+    this.#hasAcknowledged = true;
+  }
+
+  /** Keeps refused messages unacknowledged, to retry them. */
+  #keep(refused: readonly ConsumeMessage[]): void {
+    this.#refused.push(...refused);
+    if (refused.length === 0 || this.over.aborted || this.#isFinishing) return;
+    this.#retry ??= setTimeout(() => {
+      this.#retryIsDue = true;
+      this.#takeSoon();
+    }, this.#retryMs);
+    const ofConsumer = this.#refused.filter(({ fields }) => fields.consumerTag === this.#consumerTag).length;
+    if (2 * ofConsumer >= this.#config.prefetchCount && this.#hasRoom()) void this.#renewConsumer();
+  }
+
+  #hasRoom(): boolean {
+    const bytes = this.#refused.reduce((sum, { content }) => sum + content.length, 0);
+    return this.#refused.length < MAX_REFUSED && bytes < MAX_REFUSED_BYTES;
+  }
+
+  /** Refused messages use up the consumer's prefetch and would stop reading: a new consumer has its own. */
+  async #renewConsumer(): Promise<void> {
+    const [channel, consumerTag] = [this.#channel, this.#consumerTag];
+    if (this.#isRenewing || channel === null || consumerTag === null) return;
+    this.#isRenewing = true;
+    try {
+      await channel.cancel(consumerTag);
+      if (!this.#isFinishing) await this.#consume(channel);
+    } catch (error) {
+      if (!this.#isFinishing) this.abort(this.#fault("consumed", error));
+    } finally {
+      this.#isRenewing = false;
+    }
+  }
+
+  #cancelled(): RabbitmqFault {
+    return new RabbitmqFault(
+      "not_found",
+      `RabbitMQ cancelled the consumer of ${this.#where()}: the queue was deleted, or the node that holds it went away`,
+    );
+  }
+
+  #streamFault(): RabbitmqFault {
+    return new RabbitmqFault(
+      "precondition_failed",
+      `${this.#where()} is a stream, which does not remember how far a consumer has read: what is published while svc is away would be lost. ` +
+        "Bind a classic or quorum queue to the same exchange and name it in queueName",
+    );
+  }
+
+  #fault(step: Step, error: unknown): RabbitmqFault {
+    if (error instanceof RabbitmqFault) return error;
+    const { ended } = this.#connection;
+    if (ended.aborted) return faultOf("the connection ended", ended.reason);
+    const code = faultCode(error);
+    const said = error === null ? "the channel was closed" : reasonOf(error);
+    return new RabbitmqFault(code, `${this.#what(step, code)}: ${said}`);
+  }
+
+  /** What went wrong and what to do about it; the broker's own words follow. */
+  #what(step: Step, code: string): string {
+    const where = this.#where();
+    const user = JSON.stringify(this.#connection.target.user);
+    const permission = step === "declared" ? "configure" : "read";
+    if (code === "not_found")
+      return `${where} does not exist: create it, or set declareQueue to true to have it declared`;
+    if (code === "locked" || (code === "access_refused" && step === "consumed"))
+      return `${where} cannot be consumed: it must not be exclusive to another consumer, and the user ${user} needs the permission to read it`;
+    if (code === "access_refused")
+      return `${where} cannot be ${step}: give the user ${user} the permission to ${permission} it`;
+    if (code === "precondition_failed" && step === "declared")
+      return `${where} exists with other properties than durable alone: set declareQueue to false to consume it as it is`;
+    return `${where} cannot be ${step} any further`;
+  }
+
+  #where(): string {
+    return `the queue ${JSON.stringify(this.#config.queueName)} of ${this.#connection.target.name}`;
+  }
+}
+
+/** Most refused messages kept at a time: beyond them reading stops at the prefetch. */
+const MAX_REFUSED = 1000;
+const MAX_REFUSED_BYTES = 16 * 1024 * 1024;
+
+/** The current step with the queue, for errors. */
+type Step = "prepared" | "declared" | "consumed";
+
+/**
+ * Whether a queue is a RabbitMQ stream. AMQP 0-9-1 has no query for it, so this asks for a consumer that no broker
+ * grants: a stream refuses one without a prefetch count, any other queue refuses the argument `x-stream-offset`. The
+ * refusal closes the channel, so it uses its own.
+ *
+ * @returns false also for any other answer: consuming the queue will show what is wrong
+ */
+async function isStream(connection: AmqpConnection, queueName: string): Promise<boolean> {
+  try {
+    const channel = await connection.createChannel();
+    channel.on("error", () => {});
+    await channel.prefetch(0);
+    await channel.consume(queueName, () => {}, { arguments: { "x-stream-offset": "next" } });
+    // A broker that grants it has no streams. Deliveries return to the queue with the channel.
+    await channel.close();
+    return false;
+  } catch (error) {
+    return /prefetch count is not set/i.test(errorText(error));
+  }
+}
+
+/** AMQP properties that become headers with these names, unless the message already has them. */
+const PROPERTY_HEADERS = {
+  "content-type": "contentType",
+  "content-encoding": "contentEncoding",
+  type: "type",
+  "app-id": "appId",
+  "reply-to": "replyTo",
+} as const;
+
+/**
+ * Converts a delivery for the intake. Header tables and lists (such as `x-death`) become JSON, times ISO 8601, decimals
+ * decimal text; the properties `content-type`, `content-encoding`, `type`, `app-id`, `reply-to` and `timestamp` become
+ * headers unless the message has them.
+ */
+export function brokerMessageOf({ content, fields, properties }: ConsumeMessage): BrokerMessage {
+  const { undecodable } = properties as Partial<UndecodableProperties>;
+  const headers: [string, string][] = [];
+  const names = new Set<string>();
+  const add = (name: string, value: unknown) => {
+    const text = headerText(value);
+    if (text !== null) headers.push([name, text]);
+  };
+  for (const [name, value] of Object.entries(properties.headers ?? {})) {
+    names.add(name.toLowerCase());
+    add(name, value);
+  }
+  for (const [name, property] of Object.entries(PROPERTY_HEADERS))
+    if (!names.has(name)) add(name, properties[property]);
+  const { timestamp } = properties;
+  if (!names.has("timestamp") && typeof timestamp === "number") add("timestamp", timeOf(timestamp));
+  return {
+    body: content,
+    headers: Object.fromEntries(headers),
+    origin: {
+      "x-amqp-exchange": fields.exchange || null,
+      "x-amqp-routing-key": fields.routingKey || null,
+      "x-amqp-type": textOf(properties.type) ?? null,
+      "x-amqp-app-id": textOf(properties.appId) ?? null,
+      "x-amqp-priority": headerText(properties.priority),
+      "x-amqp-properties": undecodable?.bytes.toString("base64") ?? null,
+    },
+    undecodable:
+      undecodable &&
+      `the AMQP properties cannot be read: ${undecodable.reason}; x-amqp-properties holds their bytes in base64`,
+    messageId: undecodable === undefined ? textOf(properties.messageId) : digestOf(undecodable.bytes, content),
+    correlationId: textOf(properties.correlationId),
+    publishedAt: typeof timestamp === "number" ? timestamp * 1000 : undefined,
+  };
+}
+
+/** Tells messages with unread properties apart: two with the same body are two dead rows. */
+function digestOf(...parts: readonly Buffer[]): string {
+  return `sha256:${parts.reduce((hash, part) => hash.update(part), createHash("sha256")).digest("hex")}`;
+}
+
+/** An empty text counts as unset. */
+function textOf(value: unknown): string | undefined {
+  return typeof value === "string" && value !== "" ? value : undefined;
 }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import { Webhook } from "standardwebhooks";
-import type { HttpDestinationConfig } from "../../../../../src/adapters/destinations/http/schema.ts";
+import type { HttpDestinationConfig } from "../../../../../src/adapters/destinations/http/kind.ts";
 import { PublishError } from "../../../../../src/model/errors.ts";
 import { Secret } from "../../../../../src/model/secret.ts";
 import { startBlackHole } from "../../../../support/blackHole.ts";

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import type { HttpDestinationEnvironment } from "../../../../../src/adapters/destinations/http/index.ts";
-import type { HttpDestinationAuth } from "../../../../../src/adapters/destinations/http/schema.ts";
+import type { HttpDestinationAuth } from "../../../../../src/adapters/destinations/http/kind.ts";
 import { errorText, StoppingError } from "../../../../../src/model/errors.ts";
 import { Secret } from "../../../../../src/model/secret.ts";
 import { startBlackHole } from "../../../../support/blackHole.ts";

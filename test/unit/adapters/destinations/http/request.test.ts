@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { headerValue } from "../../../../../src/adapters/destinations/http/auth.ts";
 import { requestHeaders } from "../../../../../src/adapters/destinations/http/delivery.ts";
-import { requestUrl } from "../../../../../src/adapters/destinations/http/schema.ts";
+import { requestUrl } from "../../../../../src/adapters/destinations/http/kind.ts";
 
 describe("request headers", () => {
   test("keep the names as they are", () => {

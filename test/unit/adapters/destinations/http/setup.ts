@@ -4,7 +4,7 @@ import {
   createHttpDestination,
   type HttpDestinationEnvironment,
 } from "../../../../../src/adapters/destinations/http/index.ts";
-import type { HttpDestinationConfig } from "../../../../../src/adapters/destinations/http/schema.ts";
+import type { HttpDestinationConfig } from "../../../../../src/adapters/destinations/http/kind.ts";
 import { KnownSecrets } from "../../../../../src/core/redaction/redact.ts";
 import type { PublishError } from "../../../../../src/model/errors.ts";
 import type { Destination, OutboundMessage } from "../../../../../src/ports/destination.ts";

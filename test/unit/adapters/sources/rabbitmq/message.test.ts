@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import type { ConsumeMessage } from "amqplib";
-import { brokerMessageOf } from "../../../../../src/adapters/sources/rabbitmq/message.ts";
+import { brokerMessageOf } from "../../../../../src/adapters/sources/rabbitmq/index.ts";
 
 describe("a delivery", () => {
   test("keeps its body, message id and correlation id", () => {
