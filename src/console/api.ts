@@ -2,17 +2,6 @@ import type { SessionInfo } from "./types.ts";
 
 /** Requests to the service that served the page. Addresses are relative, so that a path prefix of a proxy is kept. */
 
-/** An answer that is not a success; the message tells a person what to do. */
-class ApiError extends Error {
-  override readonly name = "ApiError";
-  readonly status: number;
-
-  constructor(status: number, message: string) {
-    super(message);
-    this.status = status;
-  }
-}
-
 let csrfToken: string | null = null;
 let onSignedOut: () => void = () => {};
 
@@ -26,47 +15,32 @@ export function whenSignedOut(handler: () => void): void {
   onSignedOut = handler;
 }
 
-interface RequestOptions {
-  /** Sent by the page itself: it does not keep the session alive. */
-  readonly isBackground?: boolean;
-  readonly headers?: Readonly<Record<string, string>>;
+/**
+ * @param isBackground the page reads by itself: that does not keep the session alive
+ * @throws Error whose message tells a person what to do
+ */
+export function get<T>(path: string, isBackground = false): Promise<T> {
+  return request<T>("GET", path, undefined, isBackground ? { "X-Background": "1" } : {});
 }
 
-/** @throws ApiError */
-export function get<T>(path: string, options?: RequestOptions): Promise<T> {
-  return request<T>("GET", path, undefined, options);
+/** @param body a text is sent as it is. @throws Error as of {@link get} */
+export function post<T>(path: string, body: object | string = {}, headers: HeadersSent = {}): Promise<T> {
+  const token = csrfToken === null ? {} : { "X-CSRF-Token": csrfToken };
+  const text = typeof body === "string" ? body : JSON.stringify(body);
+  return request<T>("POST", path, text, { "Content-Type": "application/json", ...token, ...headers });
 }
 
-/** @throws ApiError */
-export function post<T>(path: string, body: object = {}, options?: RequestOptions): Promise<T> {
-  return request<T>("POST", path, JSON.stringify(body), options);
-}
+type HeadersSent = Readonly<Record<string, string>>;
 
-/** Sends a body as it is. @throws ApiError */
-export async function request<T>(
-  method: "GET" | "POST",
-  path: string,
-  body?: string,
-  { isBackground = false, headers = {} }: RequestOptions = {},
-): Promise<T> {
-  const answer = await fetch(path, {
-    method,
-    ...(body === undefined ? {} : { body }),
-    headers: {
-      ...(body === undefined ? {} : { "Content-Type": "application/json" }),
-      ...(csrfToken === null || method === "GET" ? {} : { "X-CSRF-Token": csrfToken }),
-      ...(isBackground ? { "X-Background": "1" } : {}),
-      ...headers,
-    },
-    cache: "no-store",
-    credentials: "same-origin",
-  }).catch(() => {
-    throw new ApiError(0, "The service does not answer. Check that it runs and that this machine reaches it.");
+async function request<T>(method: string, path: string, body: string | undefined, headers: HeadersSent): Promise<T> {
+  const init = { method, headers, ...(body !== undefined && { body }) };
+  const answer = await fetch(path, { ...init, cache: "no-store", credentials: "same-origin" }).catch(() => {
+    throw new Error("The service does not answer. Check that it runs and that this machine reaches it.");
   });
   const text = await answer.text();
   if (answer.ok) return JSON.parse(text) as T;
   if (answer.status === 401 && !path.startsWith("console/")) onSignedOut();
-  throw new ApiError(answer.status, advice(answer.status, errorOf(text)));
+  throw new Error(advice(answer.status, errorOf(text)));
 }
 
 /** The answer's own words. A proxy may have answered with a page instead of JSON. */
@@ -80,7 +54,6 @@ function errorOf(text: string): string {
 }
 
 function advice(status: number, error: string): string {
-  if (status === 401) return error === "" ? "The session has ended: sign in again." : error;
   if (status === 404 && error === "Not found")
     return "This process does not serve that route: is it of the same version?";
   if (status === 500 && error === "Storage failed") {
@@ -90,12 +63,9 @@ function advice(status: number, error: string): string {
   return `The answer was ${status}. A proxy in front of the service may have sent it: see its log.`;
 }
 
-/** Adds the parameters that are not empty to a path. */
-export function withQuery(path: string, query: Readonly<Record<string, string | number | null | undefined>>): string {
-  const parameters = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) {
-    if (value !== undefined && value !== null && value !== "") parameters.set(name, String(value));
-  }
-  const text = parameters.toString();
+/** A path with the parameters that are not empty. */
+export function withQuery(path: string, query: Readonly<Record<string, string | number | undefined>>): string {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
+  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
   return text === "" ? path : `${path}?${text}`;
 }

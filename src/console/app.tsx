@@ -1,11 +1,10 @@
+import type { ComponentChild } from "preact";
 import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
 import { get, post, useSession, whenSignedOut } from "./api.ts";
 import { LiveProvider, useLive } from "./live.tsx";
-import { AuditPage } from "./pages/audit.tsx";
-import { BlockedKeysPage } from "./pages/blocked.tsx";
-import { ConfigPage } from "./pages/config.tsx";
 import { DestinationsPage } from "./pages/destinations.tsx";
 import { FailuresPage } from "./pages/failures.tsx";
+import { AuditPage, BlockedKeysPage, ConfigPage } from "./pages/lists.tsx";
 import { MessageTimelinePage } from "./pages/message.tsx";
 import { MessagesPage } from "./pages/messages.tsx";
 import { OverviewPage } from "./pages/overview.tsx";
@@ -13,9 +12,8 @@ import { PlaygroundPage } from "./pages/playground.tsx";
 import { ReplaysPage } from "./pages/replays.tsx";
 import { SignInPage } from "./pages/signIn.tsx";
 import { link, type Place, usePlace } from "./router.ts";
-import { SessionContext } from "./session.ts";
 import type { SessionInfo } from "./types.ts";
-import { AnnouncerContext, ErrorNote, PageTitle, Time } from "./ui.tsx";
+import { ErrorNote, PageTitle, PersonContext, Time } from "./ui.tsx";
 
 /** Signs in first where that is needed, then shows the page that the address names. */
 export function App() {
@@ -23,16 +21,11 @@ export function App() {
   const [error, setError] = useState<string | undefined>();
   const take = useCallback((next: SessionInfo) => {
     useSession(next);
+    setError(undefined);
     setSession(next);
   }, []);
   const load = useCallback(() => {
-    get<SessionInfo>("console/session").then(
-      (next) => {
-        setError(undefined);
-        take(next);
-      },
-      (failure: Error) => setError(failure.message),
-    );
+    get<SessionInfo>("console/session").then(take, (failure: Error) => setError(failure.message));
   }, [take]);
   useEffect(() => {
     whenSignedOut(load);
@@ -42,49 +35,57 @@ export function App() {
     return (
       <main>
         <ErrorNote>{error}</ErrorNote>
-        {error === undefined ? (
-          <p class="quiet">Loading…</p>
-        ) : (
-          <button type="button" onClick={load}>
-            Try again
-          </button>
-        )}
+        <button type="button" onClick={load}>
+          {error === undefined ? "Loading…" : "Try again"}
+        </button>
       </main>
     );
   }
   if (!session.isSignedIn) return <SignInPage session={session} onSignedIn={take} />;
   return (
-    <SessionContext.Provider value={session}>
-      <LiveProvider>
-        <Frame session={session} onSession={take} />
-      </LiveProvider>
-    </SessionContext.Provider>
+    <LiveProvider>
+      <Frame session={session} onSession={take} />
+    </LiveProvider>
   );
 }
 
-const PAGES = [
-  ["", "Overview"],
-  ["destinations", "Destinations"],
-  ["messages", "Messages"],
-  ["failures", "Failures"],
-  ["blocked", "Blocked keys"],
-  ["replays", "Replays"],
-  ["playground", "Playground"],
-  ["config", "Configuration"],
-  ["audit", "Audit log"],
-] as const;
+type Page = readonly [title: string, show: (id: string | undefined, place: Place) => ComponentChild];
+
+const PAGES: Readonly<Record<string, Page>> = {
+  "": ["Overview", () => <OverviewPage />],
+  destinations: ["Destinations", (id) => <DestinationsPage key={id} name={id} />],
+  messages: [
+    "Messages",
+    (id, place) => (id ? <MessageTimelinePage key={id} id={id} /> : <MessagesPage place={place} />),
+  ],
+  failures: ["Failures", (_, place) => <FailuresPage place={place} />],
+  blocked: ["Blocked keys", () => <BlockedKeysPage />],
+  replays: ["Replays", (_, place) => <ReplaysPage place={place} />],
+  playground: ["Playground", (_, place) => <PlaygroundPage place={place} />],
+  config: ["Configuration", () => <ConfigPage />],
+  audit: ["Audit log", () => <AuditPage />],
+};
+
+function NoPage() {
+  return (
+    <>
+      <PageTitle>No such page</PageTitle>
+      <a href={link([""])}>Go to the overview.</a>
+    </>
+  );
+}
 
 interface FrameProps {
   readonly session: SessionInfo;
   readonly onSession: (session: SessionInfo) => void;
 }
 
-function Frame({ session, onSession }: FrameProps) {
+function Frame({ session: { by, method }, onSession }: FrameProps) {
   const place = usePlace();
   const [notice, setNotice] = useState("");
   const [isMenuOpen, setMenuOpen] = useState(false);
-  const announcer = useMemo(() => ({ announce: setNotice }), []);
-  const [page = ""] = place.path;
+  const person = useMemo(() => ({ by, announce: setNotice }), [by]);
+  const [page = "", id] = place.path;
   // Both belong to the page that was left.
   useEffect(() => {
     setMenuOpen(false);
@@ -94,12 +95,12 @@ function Frame({ session, onSession }: FrameProps) {
     post<SessionInfo>("console/sign-out").then(onSession, (failure: Error) => setNotice(failure.message));
   };
   return (
-    <AnnouncerContext.Provider value={announcer}>
+    <PersonContext.Provider value={person}>
       <button type="button" class="skip" onClick={() => document.querySelector<HTMLElement>("h1")?.focus()}>
         Skip to content
       </button>
       <header>
-        <span class="brand">svc console</span>
+        <strong>svc console</strong>
         <button
           type="button"
           class="menu"
@@ -110,30 +111,28 @@ function Frame({ session, onSession }: FrameProps) {
           Menu
         </button>
         <nav id="pages" aria-label="Console" class={isMenuOpen ? "open" : undefined}>
-          {PAGES.map(([path, title]) => (
+          {Object.entries(PAGES).map(([path, [title]]) => (
             <a key={path} href={link([path])} aria-current={path === page ? "page" : undefined}>
               {title}
             </a>
           ))}
         </nav>
-        <div class="who">
-          <LiveState />
-          {session.by === null ? null : <span class="quiet name">{session.by}</span>}
-          {session.method === "none" ? null : (
-            <button type="button" onClick={signOut}>
-              Sign out
-            </button>
-          )}
-        </div>
+        <LiveState />
+        <span class="quiet">{by}</span>
+        {method === "none" ? null : (
+          <button type="button" onClick={signOut}>
+            Sign out
+          </button>
+        )}
       </header>
       <main>
         <div role="status" class={notice === "" ? "unseen" : "note good"}>
           {notice}
         </div>
         <MissingCells />
-        <Page place={place} />
+        {PAGES[page]?.[1](id, place) ?? <NoPage />}
       </main>
-    </AnnouncerContext.Provider>
+    </PersonContext.Provider>
   );
 }
 
@@ -153,45 +152,17 @@ function MissingCells() {
   );
 }
 
+const STATES = {
+  live: ["Live", "good"],
+  connecting: ["Connecting…", "warn"],
+  unavailable: ["Database away", "bad"],
+} as const;
+
 function LiveState() {
-  const { state } = useLive();
-  const texts = { live: "Live", connecting: "Connecting…", unavailable: "Database away" } as const;
+  const [text, tone] = STATES[useLive().state];
   return (
-    <span class={`live ${state}`} role="status">
-      {texts[state]}
+    <span class={`badge ${tone}`} role="status">
+      {text}
     </span>
   );
-}
-
-function Page({ place }: { readonly place: Place }) {
-  const [page = "", id] = place.path;
-  switch (page) {
-    case "":
-      return <OverviewPage />;
-    case "destinations":
-      return <DestinationsPage key={id} name={id} />;
-    case "messages":
-      return id === undefined ? <MessagesPage place={place} /> : <MessageTimelinePage key={id} id={id} />;
-    case "failures":
-      return <FailuresPage place={place} />;
-    case "blocked":
-      return <BlockedKeysPage />;
-    case "replays":
-      return <ReplaysPage place={place} />;
-    case "playground":
-      return <PlaygroundPage place={place} />;
-    case "config":
-      return <ConfigPage />;
-    case "audit":
-      return <AuditPage />;
-    default:
-      return (
-        <>
-          <PageTitle>No such page</PageTitle>
-          <p>
-            <a href={link([""])}>Go to the overview.</a>
-          </p>
-        </>
-      );
-  }
 }

@@ -18,6 +18,14 @@ export const useLive = (): Live => useContext(LiveContext);
 
 const RECONNECT_MS = 5000;
 
+/** Names to choose from. */
+export type Options = readonly (readonly [value: string, text: string])[];
+
+/** The destinations, or the sources, as they came with the overview. */
+export function useNames(of: "destinations" | "sources"): Options {
+  return (useLive().overview?.[of] ?? []).map(({ name }) => [name, name] as const);
+}
+
 /** Follows the events while it is rendered. */
 export function LiveProvider({ children }: { readonly children: ComponentChildren }) {
   const [live, setLive] = useState<Live>({ overview: undefined, state: "connecting", beat: 0 });
@@ -38,7 +46,7 @@ export function LiveProvider({ children }: { readonly children: ComponentChildre
         // The browser connects again by itself, except after an answer that is not 200.
         if (source.readyState !== EventSource.CLOSED) return;
         // A session that has ended shows in this request, and leads to the page for signing in.
-        void get("admin/config", { isBackground: true }).catch(() => {});
+        void get("admin/config", true).catch(() => {});
         retry = setTimeout(connect, RECONNECT_MS);
       });
     };

@@ -1,10 +1,9 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { get } from "./api.ts";
 
-interface Resource<T> {
+export interface Resource<T> {
   readonly data: T | undefined;
   readonly error: string | undefined;
-  readonly isLoading: boolean;
   readonly reload: () => void;
 }
 
@@ -12,29 +11,24 @@ interface Resource<T> {
  * Reads a path again whenever it changes, and in the background with each beat. The last data stays while new data
  * loads.
  *
- * @param path undefined reads nothing
  * @param beat of the live events; a constant reads once
  */
-export function useResource<T>(path: string | undefined, beat = 0): Resource<T> {
+export function useResource<T>(path: string, beat = 0): Resource<T> {
   const [loaded, setLoaded] = useState<{ path: string; data: T } | undefined>();
   const [error, setError] = useState<string | undefined>();
-  const [isLoading, setLoading] = useState(path !== undefined);
   // An answer that comes after a newer request is dropped.
   const newest = useRef(0);
   const load = useCallback(
     async (isBackground: boolean) => {
-      if (path === undefined) return;
       const turn = ++newest.current;
-      if (!isBackground) setLoading(true);
       try {
-        const data = await get<T>(path, { isBackground });
+        const data = await get<T>(path, isBackground);
         if (turn !== newest.current) return;
         setLoaded({ path, data });
         setError(undefined);
       } catch (failure) {
         if (turn === newest.current) setError((failure as Error).message);
       }
-      if (turn === newest.current) setLoading(false);
     },
     [path],
   );
@@ -48,7 +42,6 @@ export function useResource<T>(path: string | undefined, beat = 0): Resource<T> 
   return {
     data: loaded?.path === path ? loaded?.data : undefined,
     error,
-    isLoading,
     reload: () => void load(false),
   };
 }

@@ -1,4 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
+import { withQuery } from "./api.ts";
 
 /** The page is in the fragment of the address, such as `#/messages?state=dead`: the server serves one page. */
 
@@ -34,11 +35,7 @@ export function usePlace(): Place {
 
 /** The address of a page. */
 export function link(path: readonly string[], query: Readonly<Record<string, string | undefined>> = {}): string {
-  const parameters = new URLSearchParams();
-  for (const [name, value] of Object.entries(query))
-    if (value !== undefined && value !== "") parameters.set(name, value);
-  const text = parameters.toString();
-  return `#/${path.map(encodeURIComponent).join("/")}${text === "" ? "" : `?${text}`}`;
+  return withQuery(`#/${path.map(encodeURIComponent).join("/")}`, query);
 }
 
 export function go(address: string): void {

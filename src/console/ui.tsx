@@ -1,20 +1,33 @@
 import { type ComponentChildren, createContext } from "preact";
 import { useContext, useEffect, useId, useRef, useState } from "preact/hooks";
+import { post } from "./api.ts";
 import { ago, UNKNOWN } from "./format.ts";
+import type { Options } from "./live.tsx";
+import { type Resource, useResource } from "./resource.ts";
 import { link } from "./router.ts";
 
 /** The parts that pages are made of. Texts of the service are children, and so never markup. */
 
-interface Announcer {
+interface Person {
+  /** The name given at sign-in, for the audit log. */
+  readonly by: string | null;
   /** Shows a result and has screen readers say it. */
   readonly announce: (text: string) => void;
 }
 
-export const AnnouncerContext = createContext<Announcer>({ announce: () => {} });
-export const useAnnouncer = (): Announcer => useContext(AnnouncerContext);
+export const PersonContext = createContext<Person>({ by: null, announce: () => {} });
 
-/** The heading of a page gets the focus after navigation, so that keyboard and screen reader go on from there. */
-export function PageTitle({ children, aside }: { readonly children: string; readonly aside?: ComponentChildren }) {
+/** Makes changes in the name of the person at the page, and says what came of them. */
+export function useChange() {
+  const { by, announce } = useContext(PersonContext);
+  return async <T,>(path: string, body: object, done: string | ((answer: T) => string)): Promise<void> => {
+    const answer = await post<T>(path, { ...body, ...(by !== null && { by }) });
+    announce(typeof done === "string" ? done : done(answer));
+  };
+}
+
+/** The heading of a page gets the focus after navigation, so that keyboard and screen reader continue there. */
+export function PageTitle({ children, about }: { readonly children: string; readonly about?: string }) {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     document.title = `${children} – svc console`;
@@ -22,12 +35,12 @@ export function PageTitle({ children, aside }: { readonly children: string; read
     window.scrollTo(0, 0);
   }, [children]);
   return (
-    <div class="title">
+    <>
       <h1 tabIndex={-1} ref={heading}>
         {children}
       </h1>
-      {aside}
-    </div>
+      <p class="quiet">{about}</p>
+    </>
   );
 }
 
@@ -44,47 +57,46 @@ export function Section({ title, children }: { readonly title: string; readonly 
 export function ErrorNote({ children }: { readonly children: string | undefined }) {
   if (children === undefined) return null;
   return (
-    <p class="note error" role="alert">
+    <p class="note bad" role="alert">
       <strong>Error.</strong> {children}
     </p>
   );
 }
 
-/** The state of what a page loads; nothing once there is data. */
-export function Loading({ resource }: { readonly resource: { error: string | undefined; data: unknown } }) {
-  if (resource.error !== undefined) return <ErrorNote>{resource.error}</ErrorNote>;
-  return resource.data === undefined ? <p class="quiet">Loading…</p> : null;
+interface LoadedProps<T> {
+  readonly resource: Resource<T>;
+  readonly children: (data: T) => ComponentChildren;
+}
+
+/** What a page loads, or why it is not there. */
+export function Loaded<T>({ resource: { data, error }, children }: LoadedProps<T>) {
+  return (
+    <>
+      <ErrorNote>{error}</ErrorNote>
+      {data !== undefined ? children(data) : error === undefined ? <p class="quiet">Loading…</p> : null}
+    </>
+  );
 }
 
 const TONES: Readonly<Record<string, string>> = {
-  ...{ sent: "good", processed: "good", done: "good", running: "info", ok: "good", active: "good", closed: "good" },
+  ...{ sent: "good", processed: "good", done: "good", ok: "good", active: "good", closed: "good" },
   ...{ dead: "bad", failed: "bad", failing: "bad", locked: "bad", open: "bad", broken: "bad", breaker_open: "bad" },
-  ...{
-    parked: "warn",
-    paused: "warn",
-    slow: "warn",
-    degraded: "warn",
-    retry: "warn",
-    half_open: "warn",
-    interrupted: "warn",
-    cancelled: "warn",
-  },
-  ...{ processing: "info", pending: "info" },
+  ...{ parked: "warn", paused: "warn", slow: "warn", degraded: "warn", retry: "warn", half_open: "warn" },
+  ...{ interrupted: "warn", cancelled: "warn", processing: "info", pending: "info", running: "info" },
 };
 
 /** A state, in words and by colour. */
 export function Badge({ children }: { readonly children: string }) {
-  return <span class={`badge ${TONES[children] ?? "plain"}`}>{children.replaceAll("_", " ")}</span>;
+  return <span class={`badge ${TONES[children] ?? ""}`}>{children.replaceAll("_", " ")}</span>;
+}
+
+interface TimeProps {
+  readonly at: string | null | undefined;
+  readonly isRelative?: boolean;
 }
 
 /** A time in UTC, as logs and `svc trace` have it; the tooltip has the time here. */
-export function Time({
-  at,
-  isRelative = false,
-}: {
-  readonly at: string | null | undefined;
-  readonly isRelative?: boolean;
-}) {
+export function Time({ at, isRelative = false }: TimeProps) {
   if (at === null || at === undefined) return <span>{UNKNOWN}</span>;
   return (
     <time dateTime={at} title={isRelative ? at : new Date(at).toString()}>
@@ -92,6 +104,8 @@ export function Time({
     </time>
   );
 }
+
+export const UUID = /^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
 
 export function MessageLink({ id, isShort = true }: { readonly id: string; readonly isShort?: boolean }) {
   return (
@@ -104,48 +118,49 @@ export function MessageLink({ id, isShort = true }: { readonly id: string; reado
 export interface Column<T> {
   readonly title: string;
   readonly cell: (row: T) => ComponentChildren;
-  readonly isNumber?: boolean;
-  readonly isWide?: boolean;
+  readonly is?: "number" | "wide";
 }
+
+export const LAST_ERROR: Column<{ readonly lastError?: string | null }> = {
+  ...{ title: "Last error", is: "wide" },
+  cell: ({ lastError }) => <span class="reason">{lastError ?? UNKNOWN}</span>,
+};
 
 /** The column for the cell that has a row; none without cells. */
 export function cellColumn<T extends { readonly cell?: string | undefined }>(rows: readonly T[]): readonly Column<T>[] {
-  return rows.some(({ cell }) => cell !== undefined) ? [{ title: "Cell", cell: ({ cell }) => cell ?? UNKNOWN }] : [];
+  return rows.some(({ cell }) => cell !== undefined) ? [{ title: "Cell", cell: ({ cell }) => cell }] : [];
 }
-
-/** Whether the window is a phone's; as in style.css. */
-export const isNarrow = (): boolean => matchMedia("(max-width: 48rem)").matches;
 
 interface TableProps<T> {
   readonly caption: string;
   readonly rows: readonly T[];
   readonly columns: readonly Column<T>[];
-  readonly keyOf: (row: T) => string;
   /** What is shown instead of an empty table. */
-  readonly empty: string;
+  readonly empty?: string;
 }
 
 /** A table; on a narrow screen each row becomes a list of its cells. */
-export function Table<T>({ caption, rows, columns, keyOf, empty }: TableProps<T>) {
+export function Table<T>({ caption, rows, columns, empty = "" }: TableProps<T>) {
   if (rows.length === 0) return <p class="quiet">{empty}</p>;
   return (
     <table>
       <caption class="unseen">{caption}</caption>
       <thead>
         <tr>
-          {columns.map(({ title, isNumber }) => (
-            <th key={title} scope="col" class={isNumber ? "number" : undefined}>
+          {columns.map(({ title, is }) => (
+            <th key={title} scope="col" class={is}>
               {title}
             </th>
           ))}
         </tr>
       </thead>
       <tbody>
-        {rows.map((row) => (
-          <tr key={keyOf(row)}>
-            {columns.map(({ title, cell, isNumber, isWide }) => (
-              <td key={title} data-label={title} class={isNumber ? "number" : isWide ? "wide" : undefined}>
-                <div>{cell(row)}</div>
+        {rows.map((row, n) => (
+          // A row of the newest data may be drawn in the place of any other one.
+          <tr key={n}>
+            {columns.map(({ title, cell, is }) => (
+              <td key={title} data-label={title} class={is}>
+                <div>{cell(row) ?? UNKNOWN}</div>
               </td>
             ))}
           </tr>
@@ -155,21 +170,53 @@ export function Table<T>({ caption, rows, columns, keyOf, empty }: TableProps<T>
   );
 }
 
-interface FieldProps {
-  readonly label: string;
-  readonly hint?: string;
-  readonly children: (id: string, hintId: string | undefined) => ComponentChildren;
+interface PagesProps<T> {
+  /** The address of the first page. */
+  readonly of: (cursor: string | undefined) => string;
+  readonly beat: number;
+  readonly children: (data: T, page: number) => ComponentChildren;
 }
 
-/** A labelled input. */
-export function Field({ label, hint, children }: FieldProps) {
+/** A list in pages, newest first. The first one shows what comes; an older one stays unchanged. */
+export function Pages<T extends { readonly cursor: string | null }>({ of, beat, children }: PagesProps<T>) {
+  const [cursors, setCursors] = useState<readonly string[]>([]);
+  const resource = useResource<T>(of(cursors.at(-1)), cursors.length === 0 ? beat : 0);
+  const next = resource.data?.cursor ?? null;
+  return (
+    <>
+      <Loaded resource={resource}>{(data) => children(data, cursors.length + 1)}</Loaded>
+      <nav class="actions" aria-label="Pages">
+        <button type="button" disabled={cursors.length === 0} onClick={() => setCursors(cursors.slice(0, -1))}>
+          Newer
+        </button>
+        <button type="button" disabled={next === null} onClick={() => next !== null && setCursors([...cursors, next])}>
+          Older
+        </button>
+        <span class="quiet">Page {cursors.length + 1}</span>
+      </nav>
+    </>
+  );
+}
+
+interface FieldProps {
+  readonly label: string;
+  readonly value: string;
+  readonly onValue: (value: string) => void;
+  readonly hint?: string;
+}
+
+interface ControlProps extends Pick<FieldProps, "label" | "hint"> {
+  readonly children: (own: { readonly id: string; readonly "aria-describedby"?: string }) => ComponentChildren;
+}
+
+function Labelled({ label, hint, children }: ControlProps) {
   const id = useId();
-  const hintId = hint === undefined ? undefined : `${id}-hint`;
+  const hintId = `${id}-hint`;
   return (
     <div class="field">
       <label for={id}>{label}</label>
-      {children(id, hintId)}
-      {hint === undefined ? null : (
+      {children(hint === undefined ? { id } : { id, "aria-describedby": hintId })}
+      {hint && (
         <small id={hintId} class="quiet">
           {hint}
         </small>
@@ -178,11 +225,7 @@ export function Field({ label, hint, children }: FieldProps) {
   );
 }
 
-interface TextFieldProps {
-  readonly label: string;
-  readonly value: string;
-  readonly onValue: (value: string) => void;
-  readonly hint?: string;
+interface TextFieldProps extends FieldProps {
   readonly type?: "text" | "password" | "number" | "datetime-local" | "search";
   readonly isRequired?: boolean;
   readonly placeholder?: string;
@@ -190,48 +233,48 @@ interface TextFieldProps {
 }
 
 export function TextField(props: TextFieldProps) {
-  const { label, value, onValue, hint, type = "text", isRequired = false, placeholder, autoComplete = "off" } = props;
+  const { value, onValue, type = "text", isRequired = false, placeholder, autoComplete = "off" } = props;
   return (
-    <Field label={label} {...(hint === undefined ? {} : { hint })}>
-      {(id, hintId) => (
+    <Labelled {...props}>
+      {(own) => (
         // The type is one of several, whose attributes the types of Preact keep apart.
         <input
-          {...{ type: type as "text" }}
-          id={id}
+          {...{ ...own, type: type as "text", required: isRequired, value, placeholder, autoComplete }}
           step={type === "datetime-local" ? 1 : undefined}
-          value={value}
-          required={isRequired}
-          placeholder={placeholder}
-          autoComplete={autoComplete}
           spellcheck={false}
-          aria-describedby={hintId}
           onInput={(event) => onValue(event.currentTarget.value)}
         />
       )}
-    </Field>
+    </Labelled>
   );
 }
 
-interface ChoiceProps {
-  readonly label: string;
-  readonly value: string;
-  readonly onValue: (value: string) => void;
-  readonly options: readonly (readonly [value: string, text: string])[];
+export function Area(props: FieldProps) {
+  return (
+    <Labelled {...props}>
+      {(own) => (
+        <textarea
+          {...{ ...own, value: props.value, rows: 9, class: "mono", spellcheck: false }}
+          onInput={(event) => props.onValue(event.currentTarget.value)}
+        />
+      )}
+    </Labelled>
+  );
 }
 
-export function Choice({ label, value, onValue, options }: ChoiceProps) {
+export function Choice({ options, ...props }: FieldProps & { readonly options: Options }) {
   return (
-    <Field label={label}>
-      {(id) => (
-        <select id={id} value={value} onChange={(event) => onValue(event.currentTarget.value)}>
+    <Labelled {...props}>
+      {(own) => (
+        <select {...own} value={props.value} onChange={(event) => props.onValue(event.currentTarget.value)}>
           {options.map(([each, text]) => (
-            <option key={each} value={each} selected={each === value}>
+            <option key={each} value={each} selected={each === props.value}>
               {text}
             </option>
           ))}
         </select>
       )}
-    </Field>
+    </Labelled>
   );
 }
 
@@ -249,30 +292,17 @@ interface DialogProps {
 export function Dialog({ title, action, isDanger = false, onConfirm, onClose, children }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const titleId = useId();
-  const [error, setError] = useState<string | undefined>();
-  const [isBusy, setBusy] = useState(false);
+  const { error, isBusy, attempt } = useAttempt();
   useEffect(() => {
     dialog.current?.showModal();
   }, []);
-  const confirm = async (): Promise<void> => {
-    setBusy(true);
-    try {
-      await onConfirm();
-      dialog.current?.close();
-    } catch (failure) {
-      setError((failure as Error).message);
-      setBusy(false);
-    }
-  };
+  const confirm = attempt(async () => {
+    await onConfirm();
+    dialog.current?.close();
+  });
   return (
     <dialog ref={dialog} aria-labelledby={titleId} onClose={onClose}>
-      <form
-        class="dialog-form"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void confirm();
-        }}
-      >
+      <form onSubmit={confirm}>
         <h2 id={titleId}>{title}</h2>
         {children}
         <ErrorNote>{error}</ErrorNote>
@@ -289,14 +319,30 @@ export function Dialog({ title, action, isDanger = false, onConfirm, onClose, ch
   );
 }
 
+/** Work that somebody asks for: whether it runs, and how it failed last. */
+export function useAttempt() {
+  const [error, setError] = useState<string | undefined>();
+  const [isBusy, setBusy] = useState(false);
+  const run = async (work: () => Promise<unknown>): Promise<void> => {
+    setBusy(true);
+    setError(undefined);
+    await work().catch((failure: Error) => setError(failure.message));
+    setBusy(false);
+  };
+  /** The handler of a form or a button. */
+  const attempt = (work: () => Promise<unknown>) => (event?: Event) => {
+    event?.preventDefault();
+    void run(work);
+  };
+  return { error, isBusy, attempt };
+}
+
+type Fact = readonly [name: string, value: ComponentChildren];
+
 /** Facts as names and values; those without a value are left out. */
-export function Facts({
-  entries,
-}: {
-  readonly entries: readonly (readonly [name: string, value: ComponentChildren])[];
-}) {
+export function Facts({ entries }: { readonly entries: readonly Fact[] }) {
   return (
-    <dl class="facts">
+    <dl class="grid">
       {entries
         .filter(([, value]) => value !== null && value !== undefined && value !== "")
         .map(([name, value]) => (

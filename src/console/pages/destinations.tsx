@@ -1,24 +1,18 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { post } from "../api.ts";
 import { count, duration } from "../format.ts";
 import { useLive } from "../live.tsx";
 import { useResource } from "../resource.ts";
 import { link } from "../router.ts";
-import { useCaller } from "../session.ts";
 import type { Destination } from "../types.ts";
-import { Badge, Dialog, Facts, Loading, PageTitle, Section, Table, TextField, Time, useAnnouncer } from "../ui.tsx";
+import { Badge, Dialog, Facts, Loaded, PageTitle, Section, Table, TextField, Time, useChange } from "../ui.tsx";
 import { DestinationChart, Problems } from "./overview.tsx";
-
-type Asked = Pick<Destination, "name" | "pause">;
 
 /** The destinations, with pause and resume. @param name of one, whose page it is; undefined for the list */
 export function DestinationsPage({ name }: { readonly name: string | undefined }) {
   const { beat } = useLive();
   const resource = useResource<{ destinations: readonly Destination[] }>("admin/destinations", beat);
-  const [asked, setAsked] = useState<Asked | undefined>();
-  const { destinations } = resource.data ?? {};
-  const one = destinations?.find((each) => each.name === name);
+  const [asked, setAsked] = useState<Destination | undefined>();
   const change = (each: Destination) => {
     const verb = each.pause === null ? "Pause" : "Resume";
     return (
@@ -27,41 +21,41 @@ export function DestinationsPage({ name }: { readonly name: string | undefined }
       </button>
     );
   };
-  const Change = asked?.pause === null ? PauseDialog : ResumeDialog;
+  const one = resource.data?.destinations.find((each) => each.name === name);
   return (
     <>
       <PageTitle>{name === undefined ? "Destinations" : "Destination"}</PageTitle>
-      <Loading resource={resource} />
-      {destinations === undefined ? null : name === undefined ? (
-        <Table
-          caption="Destinations"
-          rows={destinations}
-          keyOf={(each) => each.name}
-          empty="The configuration has no destination."
-          columns={[
-            {
-              title: "Name",
-              cell: (each) => <a href={link(["destinations", each.name])}>{each.name}</a>,
-              isWide: true,
-            },
-            { title: "State", cell: (each) => <State destination={each} />, isWide: true },
-            { title: "Waiting", cell: ({ backlog }) => count(backlog), isNumber: true },
-            { title: "Oldest", cell: ({ oldestAgeMs }) => duration(oldestAgeMs), isNumber: true },
-            { title: "Parked", cell: ({ parked }) => count(parked), isNumber: true },
-            { title: "Limit", cell: limitOf, isNumber: true },
-            { title: "Last success", cell: ({ lastSuccessAt }) => <Time at={lastSuccessAt} isRelative /> },
-            { title: "Last failure", cell: ({ lastFailureAt }) => <Time at={lastFailureAt} isRelative /> },
-            { title: "Action", cell: change },
-          ]}
-        />
-      ) : one === undefined ? (
-        <p>The configuration has no destination {name}.</p>
-      ) : (
-        <OneDestination destination={one}>{change(one)}</OneDestination>
-      )}
-      {asked === undefined ? null : (
-        <Change name={asked.name} onDone={resource.reload} onClose={() => setAsked(undefined)} />
-      )}
+      <Loaded resource={resource}>
+        {({ destinations }) =>
+          name === undefined ? (
+            <Table
+              caption="Destinations"
+              rows={destinations}
+              empty="The configuration has no destination."
+              columns={[
+                {
+                  title: "Name",
+                  is: "wide",
+                  cell: (each) => <a href={link(["destinations", each.name])}>{each.name}</a>,
+                },
+                { title: "State", is: "wide", cell: (each) => <State destination={each} /> },
+                { title: "Waiting", cell: ({ backlog }) => count(backlog), is: "number" },
+                { title: "Oldest", cell: ({ oldestAgeMs }) => duration(oldestAgeMs), is: "number" },
+                { title: "Parked", cell: ({ parked }) => count(parked), is: "number" },
+                { title: "Limit", cell: limitOf, is: "number" },
+                { title: "Last success", cell: ({ lastSuccessAt }) => <Time at={lastSuccessAt} isRelative /> },
+                { title: "Last failure", cell: ({ lastFailureAt }) => <Time at={lastFailureAt} isRelative /> },
+                { title: "Action", cell: change },
+              ]}
+            />
+          ) : one === undefined ? (
+            <p>The configuration has no destination {name}.</p>
+          ) : (
+            <OneDestination destination={one}>{change(one)}</OneDestination>
+          )
+        }
+      </Loaded>
+      {asked && <PauseDialog of={asked} onDone={resource.reload} onClose={() => setAsked(undefined)} />}
     </>
   );
 }
@@ -69,20 +63,19 @@ export function DestinationsPage({ name }: { readonly name: string | undefined }
 const limitOf = ({ rate }: Destination): string =>
   rate === null ? "none" : `${count(rate.taken)} of ${count(rate.perSecond)}/s`;
 
-function OneDestination({
-  destination,
-  children,
-}: {
+interface OneProps {
   readonly destination: Destination;
   readonly children: ComponentChildren;
-}) {
+}
+
+function OneDestination({ destination, children }: OneProps) {
   const { name, recent } = destination;
   const { overview } = useLive();
   const counted = overview?.destinations.find((each) => each.name === name);
   const figures = recent && `${count(recent.sent)} sent, ${count(recent.failed)} failed, ${count(recent.dead)} dead`;
   return (
     <>
-      <p class="wrap">{name}</p>
+      <p>{name}</p>
       <Problems of={(overview?.problems ?? []).filter((each) => each.destination === name)} />
       <div class="actions">
         {children}
@@ -110,7 +103,7 @@ function OneDestination({
           ]}
         />
       </Section>
-      {counted === undefined || overview === undefined ? null : (
+      {counted && overview && (
         <Section title="Last hour">
           <DestinationChart destination={counted} at={overview.at} />
         </Section>
@@ -123,18 +116,13 @@ function State({ destination: { state, pause, breaker } }: { readonly destinatio
   return (
     <>
       <Badge>{state}</Badge>
-      {pause === null ? null : (
+      {pause && (
         <div class="quiet">
           by {pause.by}: {pause.reason}
-          {pause.until === null ? null : (
-            <>
-              {" "}
-              until <Time at={pause.until} />
-            </>
-          )}
+          {pause.until && ` until ${pause.until}`}
         </div>
       )}
-      {breaker === null ? null : (
+      {breaker && (
         <div class="quiet">
           {breaker.reason ?? "failures"}; next probe in {duration(breaker.nextProbeMs)}
         </div>
@@ -143,49 +131,41 @@ function State({ destination: { state, pause, breaker } }: { readonly destinatio
   );
 }
 
-interface ChangeProps {
-  readonly name: string;
+interface PauseProps {
+  readonly of: Destination;
   readonly onDone: () => void;
   readonly onClose: () => void;
 }
 
-function PauseDialog({ name, onDone, onClose }: ChangeProps) {
+/** Pauses a destination, or resumes a paused one. */
+function PauseDialog({ of: { name, pause }, onDone, onClose }: PauseProps) {
   const [reason, setReason] = useState("");
-  const [duration, setDuration] = useState("");
-  const caller = useCaller();
-  const { announce } = useAnnouncer();
-  const pause = async (): Promise<void> => {
-    const body = { reason, ...(duration === "" ? {} : { for: duration }), ...caller };
-    await post(`admin/destinations/${encodeURIComponent(name)}/pause`, body);
-    announce(`${name} is paused.`);
+  const [time, setTime] = useState("");
+  const change = useChange();
+  const address = `admin/destinations/${encodeURIComponent(name)}`;
+  const verb = pause === null ? "Pause" : "Resume";
+  const confirm = async (): Promise<void> => {
+    if (pause !== null) await change(`${address}/resume`, {}, `${name} is resumed.`);
+    else await change(`${address}/pause`, { reason, for: time || null }, `${name} is paused.`);
     onDone();
   };
   return (
-    <Dialog title={`Pause ${name}?`} action="Pause" onConfirm={pause} onClose={onClose}>
-      <p>No replica delivers to it; its rows wait.</p>
-      <TextField label="Reason" value={reason} onValue={setReason} isRequired hint="Everybody sees it." />
-      <TextField
-        label="For"
-        value={duration}
-        onValue={setDuration}
-        placeholder="2h"
-        hint="30s, 15m, 2h or 1d. Empty: until somebody resumes it."
-      />
-    </Dialog>
-  );
-}
-
-function ResumeDialog({ name, onDone, onClose }: ChangeProps) {
-  const caller = useCaller();
-  const { announce } = useAnnouncer();
-  const resume = async (): Promise<void> => {
-    await post(`admin/destinations/${encodeURIComponent(name)}/resume`, caller);
-    announce(`${name} is resumed.`);
-    onDone();
-  };
-  return (
-    <Dialog title={`Resume ${name}?`} action="Resume" onConfirm={resume} onClose={onClose}>
-      <p>The rows that wait for it are delivered, in order per key.</p>
+    <Dialog title={`${verb} ${name}?`} action={verb} onConfirm={confirm} onClose={onClose}>
+      {pause !== null ? (
+        <p>The rows that wait for it are delivered, in order per key.</p>
+      ) : (
+        <>
+          <p>No replica delivers to it; its rows wait.</p>
+          <TextField label="Reason" value={reason} onValue={setReason} isRequired hint="Everybody sees it." />
+          <TextField
+            label="For"
+            value={time}
+            onValue={setTime}
+            placeholder="2h"
+            hint="30s, 15m, 2h or 1d. Empty: until somebody resumes it."
+          />
+        </>
+      )}
     </Dialog>
   );
 }

@@ -1,12 +1,11 @@
 import { useState } from "preact/hooks";
-import { post, withQuery } from "../api.ts";
+import { withQuery } from "../api.ts";
 import { count, plural } from "../format.ts";
-import { useLive } from "../live.tsx";
+import { useLive, useNames } from "../live.tsx";
 import { useResource } from "../resource.ts";
 import { go, link, type Place } from "../router.ts";
-import { useCaller } from "../session.ts";
 import type { FailureGroup, Failures } from "../types.ts";
-import { Badge, Choice, Dialog, Loading, MessageLink, PageTitle, TextField, Time, useAnnouncer } from "../ui.tsx";
+import { Badge, Choice, Dialog, Loaded, MessageLink, PageTitle, TextField, Time, useChange } from "../ui.tsx";
 import { NO_DESTINATION } from "./replays.tsx";
 
 const VERBS = { retry: "Retry", discard: "Discard" } as const;
@@ -20,17 +19,16 @@ interface Asked {
 
 /** Dead and parked rows, grouped by reason. */
 export function FailuresPage({ place }: { readonly place: Place }) {
-  const { beat, overview } = useLive();
+  const { beat } = useLive();
   const filter = { state: place.query.get("state") ?? "", destination: place.query.get("destination") ?? "" };
   const resource = useResource<Failures>(withQuery("admin/failures", filter), beat);
   const [asked, setAsked] = useState<Asked | undefined>();
   const show = (change: Partial<typeof filter>): void => go(link(["failures"], { ...filter, ...change }));
-  const names = (overview?.destinations ?? []).map(({ name }) => [name, name] as const);
-  const { data } = resource;
+  const names = useNames("destinations");
   return (
     <>
       <PageTitle>Failures</PageTitle>
-      <div class="filters">
+      <div class="grid">
         <Choice
           label="State"
           value={filter.state}
@@ -47,7 +45,7 @@ export function FailuresPage({ place }: { readonly place: Place }) {
           onValue={(destination) => show({ destination })}
           options={[["", "any"], ...names]}
         />
-        <div class="actions many">
+        <div class="actions">
           <button type="button" onClick={() => setAsked({ change: "retry" })}>
             Retry all parked…
           </button>
@@ -56,24 +54,23 @@ export function FailuresPage({ place }: { readonly place: Place }) {
           </button>
         </div>
       </div>
-      <Loading resource={resource} />
-      {data === undefined ? null : (
-        <>
-          <p class="quiet">
-            {plural(data.groups.length, "reason")} in {plural(data.rowsRead, "row")}
-            {data.isComplete ? "." : ": the newest rows only."}
-          </p>
-          <ul class="groups">
-            {data.groups.map((group) => (
-              <Group key={`${group.state} ${group.destination} ${group.reason}`} group={group} onAsk={setAsked} />
-            ))}
-          </ul>
-          {data.groups.length === 0 ? <p>No row is dead or parked.</p> : null}
-        </>
-      )}
-      {asked === undefined ? null : (
-        <ParkedDialog asked={asked} onDone={resource.reload} onClose={() => setAsked(undefined)} />
-      )}
+      <Loaded resource={resource}>
+        {({ groups, rowsRead, isComplete }) => (
+          <>
+            <p class="quiet">
+              {plural(groups.length, "reason")} in {plural(rowsRead, "row")}
+              {isComplete ? "." : ": the newest rows only."}
+            </p>
+            <ul class="groups">
+              {groups.map((group) => (
+                <Group key={`${group.state} ${group.destination} ${group.reason}`} group={group} onAsk={setAsked} />
+              ))}
+            </ul>
+            {groups.length === 0 ? <p>No row is dead or parked.</p> : null}
+          </>
+        )}
+      </Loaded>
+      {asked && <ParkedDialog asked={asked} onDone={resource.reload} onClose={() => setAsked(undefined)} />}
     </>
   );
 }
@@ -143,18 +140,15 @@ interface ParkedDialogProps {
 function ParkedDialog({ asked: { change, rows }, onDone, onClose }: ParkedDialogProps) {
   const [reason, setReason] = useState("");
   const [topic, setTopic] = useState("");
-  const caller = useCaller();
-  const { announce } = useAnnouncer();
+  const make = useChange();
   const run = async (): Promise<void> => {
     const which = rows?.which ?? (topic === "" ? { all: true } : { topic });
-    const more = change === "discard" ? { reason } : {};
-    const { changed, refusal } = await post<{ changed: number; refusal?: string }>(`admin/parked/${change}`, {
-      ...which,
-      ...more,
-      ...caller,
-    });
-    const held = refusal === undefined ? "" : ` Others are unchanged: ${refusal}`;
-    announce(`${plural(changed, "row")} ${change === "retry" ? "due now" : "discarded"}.${held}`);
+    await make<{ changed: number; refusal?: string }>(
+      `admin/parked/${change}`,
+      { ...which, ...(change === "discard" && { reason }) },
+      ({ changed, refusal }) =>
+        `${plural(changed, "row")} ${change === "retry" ? "due now" : "discarded"}.${refusal === undefined ? "" : ` Others are unchanged: ${refusal}`}`,
+    );
     onDone();
   };
   const verb = VERBS[change];

@@ -1,24 +1,23 @@
 import { useState } from "preact/hooks";
-import { post } from "../api.ts";
-import { duration, indentJson, plural, UNKNOWN } from "../format.ts";
+import { duration, indentJson, plural } from "../format.ts";
 import { useLive } from "../live.tsx";
 import { useResource } from "../resource.ts";
 import { link } from "../router.ts";
-import { useCaller } from "../session.ts";
 import type { Message, TimelineEvent } from "../types.ts";
 import {
   Badge,
   type Column,
   Dialog,
   Facts,
-  Loading,
+  LAST_ERROR,
+  Loaded,
   MessageLink,
   PageTitle,
   Section,
   Table,
   TextField,
   Time,
-  useAnnouncer,
+  useChange,
 } from "../ui.tsx";
 import { ToDestination } from "./replays.tsx";
 
@@ -29,9 +28,8 @@ export function MessageTimelinePage({ id }: { readonly id: string }) {
   return (
     <>
       <PageTitle>Message</PageTitle>
-      <p class="mono wrap">{id}</p>
-      <Loading resource={resource} />
-      {resource.data === undefined ? null : <MessageBody message={resource.data} onChanged={resource.reload} />}
+      <p class="mono">{id}</p>
+      <Loaded resource={resource}>{(message) => <MessageBody message={message} onChanged={resource.reload} />}</Loaded>
     </>
   );
 }
@@ -43,7 +41,7 @@ function MessageBody({ message, onChanged }: { readonly message: Message; readon
       <Actions message={message} onChanged={onChanged} />
       {waits.length === 0 ? null : (
         <Section title="Why it waits">
-          <ul class="waits">
+          <ul>
             {waits.map(({ code, text }) => (
               <li key={code + text}>
                 <Badge>{code}</Badge> {text}
@@ -93,7 +91,6 @@ function MessageBody({ message, onChanged }: { readonly message: Message; readon
           <Table
             caption="Deliveries, in the order of the list"
             rows={deliveries}
-            keyOf={(delivery) => delivery.id}
             empty="None is left."
             columns={DELIVERIES}
           />
@@ -126,12 +123,12 @@ function MessageBody({ message, onChanged }: { readonly message: Message; readon
 }
 
 const DELIVERIES: readonly Column<Message["deliveries"][number]>[] = [
-  { title: "Destination", cell: ({ destination }) => destination ?? UNKNOWN },
+  { title: "Destination", cell: ({ destination }) => destination },
   { title: "State", cell: ({ state }) => <Badge>{state}</Badge> },
-  { title: "Failed", cell: ({ attempt }) => attempt, isNumber: true },
+  { title: "Failed", cell: ({ attempt }) => attempt, is: "number" },
   { title: "Since", cell: ({ updatedAt }) => <Time at={updatedAt} /> },
   { title: "Delivery", cell: ({ id }) => <MessageLink id={id} /> },
-  { title: "Last error", cell: ({ lastError }) => <span class="reason">{lastError ?? UNKNOWN}</span>, isWide: true },
+  LAST_ERROR,
 ];
 
 const TONES: Readonly<Record<string, string>> = {
@@ -164,8 +161,7 @@ type Action = "retry" | "discard" | "replay";
 function actionsOf({ state, topic }: Message): readonly Action[] {
   // The row is in the inbox alone.
   if (topic === null) return state === "dead" ? ["replay"] : [];
-  if (state === "parked") return ["retry", "discard"];
-  if (state === "pending") return ["retry", "discard"];
+  if (state === "parked" || state === "pending") return ["retry", "discard"];
   return state === "sent" || state === "dead" ? ["replay"] : [];
 }
 
@@ -176,21 +172,24 @@ const DONE: Readonly<Record<Action, string>> = {
   replay: "The message is delivered again.",
 };
 
+function effectOf(action: Action, { topic, expandedTo }: Message): string {
+  if (action === "retry") return "It is delivered at once, with all its attempts. Later rows of its key follow.";
+  if (action === "discard") return "It becomes dead and is not delivered. The next rows of its key are.";
+  if (topic === null) return "It passes the filter, attributes and transform of its source again, under the same id.";
+  const what = expandedTo === null ? "It is" : "Its finished deliveries are";
+  return `${what} delivered again under the same id, before later rows of its key.`;
+}
+
 function Actions({ message, onChanged }: { readonly message: Message; readonly onChanged: () => void }) {
   const [asked, setAsked] = useState<Action | undefined>();
   const [reason, setReason] = useState("");
   const [to, setTo] = useState("");
-  const caller = useCaller();
-  const { announce } = useAnnouncer();
+  const change = useChange();
   const actions = actionsOf(message);
   if (actions.length === 0) return null;
   const run = async (action: Action): Promise<void> => {
-    const more = action === "discard" ? { reason } : action === "replay" && to !== "" ? { toDestination: to } : {};
-    await post(`admin/messages/${message.id}/${action}`, {
-      ...more,
-      ...caller,
-    });
-    announce(DONE[action]);
+    const more = action === "discard" ? { reason } : action === "replay" ? { toDestination: to || null } : {};
+    await change(`admin/messages/${message.id}/${action}`, more, DONE[action]);
     onChanged();
   };
   return (
@@ -205,7 +204,7 @@ function Actions({ message, onChanged }: { readonly message: Message; readonly o
           {NAMES[action]}
         </button>
       ))}
-      {asked === undefined ? null : (
+      {asked && (
         <Dialog
           title={`${NAMES[asked]}: this message?`}
           action={NAMES[asked]}
@@ -213,27 +212,11 @@ function Actions({ message, onChanged }: { readonly message: Message; readonly o
           onConfirm={() => run(asked)}
           onClose={() => setAsked(undefined)}
         >
-          {asked === "retry" ? (
-            <p>It is delivered at once, with all its attempts. Later rows of its key follow.</p>
-          ) : null}
+          <p>{effectOf(asked, message)}</p>
           {asked === "discard" ? (
-            <>
-              <p>It becomes dead and is not delivered. The next rows of its key are.</p>
-              <TextField label="Reason" value={reason} onValue={setReason} isRequired hint="Kept with the message." />
-            </>
+            <TextField label="Reason" value={reason} onValue={setReason} isRequired hint="Kept with the message." />
           ) : null}
-          {asked === "replay" && message.topic === null ? (
-            <p>It passes the filter, attributes and transform of its source again, under the same id.</p>
-          ) : null}
-          {asked === "replay" && message.topic !== null ? (
-            <>
-              <p>
-                {message.expandedTo === null ? "It is" : "Its finished deliveries are"} delivered again under the same
-                id, before later rows of its key.
-              </p>
-              <ToDestination value={to} onValue={setTo} />
-            </>
-          ) : null}
+          {asked === "replay" && message.topic !== null ? <ToDestination value={to} onValue={setTo} /> : null}
         </Dialog>
       )}
     </div>

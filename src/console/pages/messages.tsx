@@ -1,8 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { withQuery } from "../api.ts";
 import { count, instantOf, UNKNOWN } from "../format.ts";
-import { useLive } from "../live.tsx";
-import { useResource } from "../resource.ts";
+import { type Options, useLive, useNames } from "../live.tsx";
 import { go, link, type Place } from "../router.ts";
 import type { FoundMessage, MessagePage } from "../types.ts";
 import {
@@ -10,19 +9,18 @@ import {
   Choice,
   type Column,
   cellColumn,
-  isNarrow,
-  Loading,
+  LAST_ERROR,
   MessageLink,
+  Pages,
   PageTitle,
   Section,
   Table,
   TextField,
   Time,
+  UUID,
 } from "../ui.tsx";
 
-const FILTERS = [
-  ...(["text", "key", "source", "topic", "destination", "state", "createdAfter", "createdBefore"] as const),
-];
+const FILTERS = ["text", "key", "source", "topic", "destination", "state", "createdAfter", "createdBefore"] as const;
 type Filter = Readonly<Record<(typeof FILTERS)[number], string>>;
 
 const STATES = [
@@ -30,17 +28,19 @@ const STATES = [
   ...["pending", "processing", "sent", "processed", "dead"].map((state) => [state, state] as const),
 ] as const;
 
-const UUID = /^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
-
 /** Of a page. */
-const MANY = 50;
+const MOST = 50;
+/** Of a page in a narrow window, as in style.css. */
 const FEW = 15;
 
 /** Messages, newest first, with search, filters and pages. The filters are in the address. */
 export function MessagesPage({ place }: { readonly place: Place }) {
   const values = FILTERS.map((name) => [name, place.query.get(name) ?? ""] as const);
   const filter = Object.fromEntries(values) as Filter;
-  const address = withQuery("admin/messages", { ...filter, limit: isNarrow() ? FEW : MANY });
+  const address = withQuery("admin/messages", {
+    ...filter,
+    limit: matchMedia("(max-width: 48rem)").matches ? FEW : MOST,
+  });
   return (
     <>
       <PageTitle>Messages</PageTitle>
@@ -52,7 +52,6 @@ export function MessagesPage({ place }: { readonly place: Place }) {
 
 function Search({ filter }: { readonly filter: Filter }) {
   const [own, setOwn] = useState<Filter>(filter);
-  const { overview } = useLive();
   const set = (name: keyof Filter) => (value: string) => setOwn((before) => ({ ...before, [name]: value }));
   const submit = (event: Event): void => {
     event.preventDefault();
@@ -60,11 +59,10 @@ function Search({ filter }: { readonly filter: Filter }) {
     go(UUID.test(text) ? link(["messages", text]) : link(["messages"], { ...own, text }));
   };
   const isMoreSet = [own.key, own.source, own.topic, own.createdAfter, own.createdBefore].some((value) => value !== "");
-  const destinations = (overview?.destinations ?? []).map(({ name }) => [name, name] as const);
-  const sources = (overview?.sources ?? []).map(({ name }) => [name, name] as const);
+  const [destinations, sources] = [useNames("destinations"), useNames("sources")];
   return (
     <search>
-      <form class="filters" onSubmit={submit}>
+      <form class="grid" onSubmit={submit}>
         <TextField
           label="Find"
           type="search"
@@ -89,7 +87,7 @@ function Search({ filter }: { readonly filter: Filter }) {
         </div>
         <details open={isMoreSet}>
           <summary>More filters</summary>
-          <div class="more">
+          <div class="grid">
             <Choice label="Source" value={own.source} onValue={set("source")} options={known(sources, own.source)} />
             <TextField label="Key" value={own.key} onValue={set("key")} />
             <TextField label="Topic" value={own.topic} onValue={set("topic")} />
@@ -102,76 +100,54 @@ function Search({ filter }: { readonly filter: Filter }) {
   );
 }
 
-const known = (
-  names: readonly (readonly [string, string])[],
-  value: string,
-): readonly (readonly [string, string])[] => [
+const known = (names: Options, value: string): Options => [
   ["", "any"],
   ...names,
   ...(value === "" || names.some(([name]) => name === value) ? [] : [[value, value] as const]),
 ];
 
-function TimeField(props: {
+interface TimeFieldProps {
   readonly label: string;
   readonly value: string;
   readonly onValue: (value: string) => void;
-}) {
-  const { label, value, onValue } = props;
-  return (
-    <TextField
-      label={label}
-      type="datetime-local"
-      value={value.slice(0, 19)}
-      onValue={(entered) => onValue(instantOf(entered) ?? "")}
-    />
-  );
+}
+
+function TimeField({ label, value, onValue }: TimeFieldProps) {
+  const props = { label, type: "datetime-local", value: value.slice(0, 19) } as const;
+  return <TextField {...props} onValue={(entered) => onValue(instantOf(entered) ?? "")} />;
 }
 
 function Results({ address }: { readonly address: string }) {
-  /** The cursors of the pages so far; the first page has none. */
-  const [cursors, setCursors] = useState<readonly string[]>([]);
-  const cursor = cursors.at(-1);
   const { beat } = useLive();
-  const path = cursor === undefined ? address : withParameter(address, "cursor", cursor);
-  // The newest page shows what comes; an older one stays as it is read.
-  const resource = useResource<MessagePage>(path, cursor === undefined ? beat : 0);
-  const { data } = resource;
-  const [seen, setSeen] = useState("");
-  useEffect(() => {
-    if (data !== undefined) setSeen(`${count(data.messages.length)} messages on page ${cursors.length + 1}`);
-  }, [data, cursors.length]);
+  const of = (cursor: string | undefined) => (cursor ? `${address}&cursor=${encodeURIComponent(cursor)}` : address);
   return (
-    <>
-      <p class="unseen" role="status">
-        {seen}
-      </p>
-      <Loading resource={resource} />
-      {data === undefined ? null : (
+    <Pages<MessagePage> of={of} beat={beat}>
+      {(data, page) => (
         <>
+          <Seen>{`${count(data.messages.length)} messages on page ${page}`}</Seen>
           <Table
             caption="Messages, newest first"
             rows={data.messages}
-            keyOf={({ id, table }) => table + id}
-            empty={emptyText(data)}
+            empty={data.cursor === null ? "No message matches." : NONE_YET}
             columns={[...COLUMNS.slice(0, 2), ...cellColumn(data.messages), ...COLUMNS.slice(2)]}
           />
           <Filtered rows={data.filtered ?? []} />
-          <nav class="actions" aria-label="Pages">
-            <button type="button" disabled={cursors.length === 0} onClick={() => setCursors(cursors.slice(0, -1))}>
-              Newer
-            </button>
-            <button
-              type="button"
-              disabled={data.cursor === null}
-              onClick={() => data.cursor !== null && setCursors([...cursors, data.cursor])}
-            >
-              {data.messages.length === 0 && data.cursor !== null ? "Search on" : "Older"}
-            </button>
-            <span class="quiet">Page {cursors.length + 1}</span>
-          </nav>
         </>
       )}
-    </>
+    </Pages>
+  );
+}
+
+const NONE_YET = "None of the rows that were read so far matches. Go on to older ones.";
+
+/** For screen readers: a text that comes after its place is there is read. */
+function Seen({ children }: { readonly children: string }) {
+  const [seen, setSeen] = useState("");
+  useEffect(() => setSeen(children), [children]);
+  return (
+    <p class="unseen" role="status">
+      {seen}
+    </p>
   );
 }
 
@@ -183,39 +159,28 @@ function Filtered({ rows }: { readonly rows: NonNullable<MessagePage["filtered"]
       <Table
         caption="Messages that a filter dropped, newest first"
         rows={rows}
-        keyOf={({ at, source, idempotencyKey }) => `${at} ${source} ${idempotencyKey}`}
-        empty=""
         columns={[
           { title: "Received", cell: ({ at }) => <Time at={at} /> },
           { title: "Source", cell: ({ source }) => source },
-          { title: "Idempotency key", cell: ({ idempotencyKey }) => idempotencyKey ?? UNKNOWN, isWide: true },
-          { title: "Correlation id", cell: ({ correlationId }) => correlationId ?? UNKNOWN, isWide: true },
+          { title: "Idempotency key", is: "wide", cell: ({ idempotencyKey }) => idempotencyKey },
+          { title: "Correlation id", is: "wide", cell: ({ correlationId }) => correlationId },
         ]}
       />
     </Section>
   );
 }
 
-function emptyText({ cursor }: MessagePage): string {
-  if (cursor === null) return "No message matches.";
-  return "None of the rows that were read so far matches. Search on to read older ones.";
-}
-
-function withParameter(path: string, name: string, value: string): string {
-  return `${path}${path.includes("?") ? "&" : "?"}${name}=${encodeURIComponent(value)}`;
-}
-
 const COLUMNS: readonly Column<FoundMessage>[] = [
   { title: "Created", cell: ({ createdAt }) => <Time at={createdAt} /> },
   { title: "Message", cell: ({ id }) => <MessageLink id={id} /> },
-  { title: "Topic", cell: ({ topic }) => topic ?? UNKNOWN, isWide: true },
-  { title: "Key", cell: ({ key }) => key ?? UNKNOWN, isWide: true },
+  { title: "Topic", is: "wide", cell: ({ topic }) => topic },
+  { title: "Key", is: "wide", cell: ({ key }) => key },
   {
     title: "Destination",
     cell: ({ destination, expandedTo }) =>
       expandedTo === null ? (destination ?? UNKNOWN) : `expanded to ${count(expandedTo)}`,
   },
   { title: "State", cell: ({ state }) => <Badge>{state}</Badge> },
-  { title: "Failed", cell: ({ attempt }) => count(attempt), isNumber: true },
-  { title: "Last error", cell: ({ lastError }) => <span class="reason">{lastError ?? UNKNOWN}</span>, isWide: true },
+  { title: "Failed", cell: ({ attempt }) => count(attempt), is: "number" },
+  LAST_ERROR,
 ];

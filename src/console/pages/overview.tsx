@@ -1,4 +1,3 @@
-import { Chart } from "../chart.tsx";
 import { count, duration, plural, UNKNOWN } from "../format.ts";
 import { useLive } from "../live.tsx";
 import { link } from "../router.ts";
@@ -26,7 +25,7 @@ function OverviewBody({ overview }: { readonly overview: Overview }) {
   return (
     <>
       <Problems of={overview.problems} />
-      <ul class="tiles">
+      <ul class="grid">
         <Tile name="Waiting" value={count(outbox?.pending)} href={link(["messages"], { state: "pending" })} />
         <Tile name="Oldest" value={duration(outbox?.oldestAgeMs)} />
         <Tile name="Blocked keys" value={count(outbox?.blockedKeys)} href={link(["blocked"])} />
@@ -35,7 +34,7 @@ function OverviewBody({ overview }: { readonly overview: Overview }) {
         <Tile name="Replicas" value={count(replicas?.length)} />
       </ul>
       <Section title="Destinations">
-        <div class="cards">
+        <div class="grid large">
           {destinations.map((each) => (
             <DestinationCard key={each.name} destination={each} at={overview.at} />
           ))}
@@ -49,7 +48,7 @@ function OverviewBody({ overview }: { readonly overview: Overview }) {
         {destinations.length === 0 ? <p class="quiet">The configuration has no destination.</p> : null}
       </Section>
       <Section title="Sources">
-        <div class="cards">
+        <div class="grid large">
           {sources.map((each) => (
             <SourceCard key={each.name} source={each} at={overview.at} />
           ))}
@@ -61,13 +60,11 @@ function OverviewBody({ overview }: { readonly overview: Overview }) {
           <Table
             caption="Cells of the installation"
             rows={overview.cells}
-            keyOf={({ name }) => name}
-            empty=""
             columns={[
               { title: "Cell", cell: ({ name }) => name },
               { title: "State", cell: ({ awaySince }) => <Badge>{awaySince === null ? "ok" : "away"}</Badge> },
               { title: "Away since", cell: ({ awaySince }) => <Time at={awaySince} /> },
-              { title: "Reason", cell: ({ reason }) => reason ?? UNKNOWN, isWide: true },
+              { title: "Reason", is: "wide", cell: ({ reason }) => reason },
             ]}
           />
         </Section>
@@ -81,7 +78,7 @@ function OverviewBody({ overview }: { readonly overview: Overview }) {
       </Section>
       {outbox === null ? null : (
         <p class="quiet">
-          Counted at <Time at={outbox.asOf} />, by destination at <Time at={outbox.destinationsAsOf} />.
+          Counted at <Time at={outbox.asOf} />.
         </p>
       )}
     </>
@@ -104,36 +101,12 @@ export function Problems({ of }: { readonly of: Overview["problems"] }) {
 
 function Tile({ name, value, href }: { readonly name: string; readonly value: string; readonly href?: string }) {
   return (
-    <li class="tile">
-      <span class="name">{href === undefined ? name : <a href={href}>{name}</a>}</span>
+    <li class="card">
+      <span class="quiet">{href === undefined ? name : <a href={href}>{name}</a>}</span>
       <span class="value">{value}</span>
     </li>
   );
 }
-
-/** The newest minute may still be counted, so the one before is the last whole one. */
-function lastMinute<T extends object>(minutes: readonly T[], field: keyof T): number {
-  const minute = minutes.at(-2) ?? minutes.at(-1);
-  return minute === undefined ? 0 : Number(minute[field]);
-}
-
-const MINUTE_MS = 60_000;
-
-/** The 60 minutes up to an instant; those in which nothing was counted are `none`. */
-function wholeHour<T extends { readonly at: string }>(
-  minutes: readonly T[],
-  at: string,
-  none: Omit<T, "at">,
-): readonly T[] {
-  const counted = new Map(minutes.map((each) => [Date.parse(each.at), each]));
-  const last = Math.floor(Date.parse(at) / MINUTE_MS) * MINUTE_MS;
-  return Array.from({ length: 60 }, (_, n) => {
-    const minute = last - (59 - n) * MINUTE_MS;
-    return counted.get(minute) ?? ({ ...none, at: new Date(minute).toISOString() } as T);
-  });
-}
-
-const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
 
 function DestinationCard({ destination, at }: { readonly destination: DestinationOverview; readonly at: string }) {
   const { name, state, backlog, oldestAgeMs, dead, parked, blockedKeys } = destination;
@@ -142,7 +115,7 @@ function DestinationCard({ destination, at }: { readonly destination: Destinatio
       <h3>
         <a href={link(["destinations", name])}>{name}</a> <Badge>{state}</Badge>
       </h3>
-      <p class="figures">
+      <p class="figures quiet">
         <span>{count(backlog)} waiting</span>
         <span>oldest {duration(oldestAgeMs)}</span>
         <span>{count(parked)} parked</span>
@@ -154,61 +127,108 @@ function DestinationCard({ destination, at }: { readonly destination: Destinatio
   );
 }
 
-/** Its deliveries of the last hour. */
-export function DestinationChart({
-  destination,
-  at,
-}: {
+interface DestinationChartProps {
   readonly destination: DestinationOverview;
   readonly at: string;
-}) {
-  const { name } = destination;
-  if (destination.minutes === null) return <p class="quiet">No figures: the table of the figures is missing.</p>;
-  const minutes = wholeHour(destination.minutes, at, { sent: 0, failed: 0, dead: 0 });
-  const sent = minutes.map((each) => each.sent);
-  const failed = minutes.map((each) => each.failed + each.dead);
-  return (
-    <Chart
-      label={`${name}, last hour: ${plural(sum(sent), "delivery", "deliveries")}, ${plural(sum(failed), "failed attempt")}. Last minute: ${lastMinute(minutes, "sent")} sent.`}
-      times={minutes.map(({ at }) => at)}
-      series={[
-        { name: "sent a minute", color: "--series-1", values: sent },
-        { name: "failed", color: "--series-2", dash: [4, 3], values: failed },
-      ]}
-    />
-  );
+}
+
+/** Its deliveries of the last hour. */
+export function DestinationChart({ destination: { name, minutes }, at }: DestinationChartProps) {
+  const words = (sent: number, failed: number) =>
+    `${plural(sent, "delivery", "deliveries")}, ${plural(failed, "failed attempt")}`;
+  const lines: Lines<"sent" | "failed" | "dead"> = [
+    ["sent a minute", "info", ["sent"]],
+    ["failed", "bad", ["failed", "dead"]],
+  ];
+  return <Chart name={name} minutes={minutes} at={at} lines={lines} words={words} last="sent" />;
 }
 
 function SourceCard({ source, at }: { readonly source: SourceOverview; readonly at: string }) {
-  const { name, consumption, pending, oldestAgeMs } = source;
-  const none = { received: 0, duplicate: 0, filtered: 0, dead: 0, refused: 0 };
-  const minutes = wholeHour(source.minutes ?? [], at, none);
-  const received = minutes.map((each) => each.received);
-  const duplicate = minutes.map((each) => each.duplicate + each.filtered);
-  const refused = minutes.map((each) => each.refused);
+  const { name, consumption, pending, oldestAgeMs, minutes } = source;
+  const words = (received: number, duplicate: number, refused: number) =>
+    `${plural(received, "message")} received, ${count(duplicate)} duplicate or filtered, ${count(refused)} refused`;
+  const lines: Lines<"received" | "duplicate" | "filtered" | "refused"> = [
+    ["received a minute", "info", ["received"]],
+    ["duplicate or filtered", "warn", ["duplicate", "filtered"]],
+    ["refused", "bad", ["refused"]],
+  ];
   return (
     <article class="card" aria-label={`Source ${name}`}>
       <h3>
         {name} <Badge>{consumption}</Badge>
       </h3>
-      <p class="figures">
+      <p class="figures quiet">
         <span>{count(pending)} in the inbox</span>
         <span>oldest {duration(oldestAgeMs)}</span>
       </p>
-      {source.minutes === null ? (
-        <p class="quiet">No figures: the table of the figures is missing.</p>
-      ) : (
-        <Chart
-          label={`${name}, last hour: ${plural(sum(received), "message")} received, ${count(sum(duplicate))} duplicate or filtered, ${count(sum(refused))} refused. Last minute: ${lastMinute(minutes, "received")} received.`}
-          times={minutes.map(({ at }) => at)}
-          series={[
-            { name: "received a minute", color: "--series-1", values: received },
-            { name: "duplicate or filtered", color: "--series-3", dash: [2, 3], values: duplicate },
-            { name: "refused", color: "--series-2", dash: [4, 3], values: refused },
-          ]}
-        />
-      )}
+      <Chart name={name} minutes={minutes} at={at} lines={lines} words={words} last="received" />
     </article>
+  );
+}
+
+/** Of each line its name, tone and counters. */
+type Lines<C extends string> = readonly (readonly [name: string, tone: string, counters: readonly C[]])[];
+
+interface ChartProps<C extends string> {
+  readonly name: string;
+  readonly minutes: readonly ({ readonly at: string } & Readonly<Record<C, number>>)[] | null;
+  readonly at: string;
+  readonly lines: Lines<C>;
+  /** What it shows, from the sum of each line: a screen reader gets nothing else. */
+  readonly words: (...sums: readonly [number, number, number]) => string;
+  readonly last: string;
+}
+
+const MINUTE_MS = 60_000;
+const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+/** The 60 minutes up to an instant; a minute without figures counts as 0. */
+function Chart<C extends string>({ name, minutes, at, lines, words, last }: ChartProps<C>) {
+  if (minutes === null) return <p class="quiet">No figures: the table of the figures is missing.</p>;
+  const counted = new Map(minutes.map((each) => [Date.parse(each.at), each]));
+  const end = Math.floor(Date.parse(at) / MINUTE_MS) * MINUTE_MS;
+  const times = Array.from({ length: 60 }, (_, n) => end - (59 - n) * MINUTE_MS);
+  const series = lines.map(([title, tone, counters]) => {
+    const values = times.map((time) => counters.reduce((sum, each) => sum + (counted.get(time)?.[each] ?? 0), 0));
+    return { title, tone, values, sum: values.reduce((total, value) => total + value, 0) };
+  });
+  const highest = Math.max(1, ...series.flatMap(({ values }) => values));
+  const [first = 0, second = 0, third = 0] = series.map(({ sum }) => sum);
+  // The newest minute is still counted: the one before is the last whole one.
+  const whole = series[0]?.values.at(-2) ?? 0;
+  const clock = (time: number | undefined) => new Date(time ?? 0).toISOString().slice(11, 16);
+  return (
+    <figure class="chart">
+      <span class="quiet" aria-hidden="true">
+        {SHORT.format(highest)}
+      </span>
+      <svg
+        role="img"
+        aria-label={`${name}, last hour: ${words(first, second, third)}. Last minute: ${count(whole)} ${last}.`}
+        viewBox="0 0 59 100"
+        preserveAspectRatio="none"
+      >
+        {series.map(({ title, tone, values }) => (
+          <polyline
+            key={title}
+            class={tone}
+            points={values.map((value, n) => `${n},${100 - (100 * value) / highest}`).join(" ")}
+          />
+        ))}
+      </svg>
+      <figcaption>
+        <span>{clock(times[0])}</span>
+        {series.map(({ title, tone }) => (
+          <span key={title}>
+            <svg width="20" height="8" aria-hidden="true">
+              <line class={tone} x1="0" y1="4" x2="20" y2="4" />
+            </svg>{" "}
+            {title}
+          </span>
+        ))}
+        <span>{clock(times.at(-1))}</span>
+      </figcaption>
+    </figure>
   );
 }
 
@@ -217,7 +237,6 @@ function Replicas({ replicas }: { readonly replicas: readonly Replica[] }) {
     <Table
       caption="Processes that are alive"
       rows={replicas}
-      keyOf={({ name }) => name}
       empty="No process has reported within the last minute."
       columns={[
         { title: "Name", cell: ({ name }) => <span class="mono">{name}</span> },

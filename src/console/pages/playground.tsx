@@ -1,9 +1,9 @@
 import { useEffect, useState } from "preact/hooks";
-import { get, request } from "../api.ts";
+import { get, post } from "../api.ts";
 import { indentJson } from "../format.ts";
 import type { Place } from "../router.ts";
 import type { Message } from "../types.ts";
-import { ErrorNote, Field, PageTitle, Section, TextField } from "../ui.tsx";
+import { Area, ErrorNote, PageTitle, Section, TextField, useAttempt } from "../ui.tsx";
 
 const SAMPLE = '{\n  "id": 7,\n  "lines": [{ "price": 2 }, { "price": 3 }]\n}';
 
@@ -16,59 +16,39 @@ export function PlaygroundPage({ place }: { readonly place: Place }) {
   const [topic, setTopic] = useState("");
   const [source, setSource] = useState("");
   const [result, setResult] = useState<string | undefined>();
-  const [error, setError] = useState<string | undefined>();
-
-  const attempt = async (work: () => Promise<void>): Promise<void> => {
-    setError(undefined);
-    try {
-      await work();
-    } catch (failure) {
-      setResult(undefined);
-      setError((failure as Error).message);
-    }
-  };
-  const load = (wanted: string): Promise<void> =>
+  const { error, attempt } = useAttempt();
+  const load = (wanted: string) =>
     attempt(async () => {
+      setResult(undefined);
       const message = await get<Message>(`admin/messages/${encodeURIComponent(wanted.trim())}`);
       if (message.payload === undefined) throw new Error("Payloads are not shown: set admin.showPayloads to true.");
       if (message.payload === null) throw new Error("The payload of this message is hidden.");
       setPayload(indentJson(message.payload));
       setTopic(message.topic ?? "");
       setSource(message.source ?? "");
-      setResult(undefined);
     });
   // Loads once for each message of the address.
   useEffect(() => {
-    if (messageId !== "") void load(messageId);
+    if (messageId !== "") load(messageId)();
   }, [messageId]);
-  const run = (): Promise<void> =>
-    attempt(async () => {
-      try {
-        JSON.parse(payload);
-      } catch {
-        throw new Error("The payload is not JSON: correct it, then run again.");
-      }
-      // The payload goes as it is: parsing it would change long numbers.
-      const more = { ...(topic === "" ? {} : { mockTopic: topic }), ...(source === "" ? {} : { mockSource: source }) };
-      const head = JSON.stringify({ expression, ...more }).slice(0, -1);
-      const answer = await request<{ result: unknown }>(
-        "POST",
-        "admin/transform/test",
-        `${head},"payload":${payload}}`,
-      );
-      setResult(JSON.stringify(answer.result, null, 2) ?? "nothing");
-    });
+  const run = attempt(async () => {
+    setResult(undefined);
+    try {
+      JSON.parse(payload);
+    } catch {
+      throw new Error("The payload is not JSON: correct it, then run again.");
+    }
+    // The payload goes as it is: parsing it would change long numbers.
+    const head = JSON.stringify({ expression, mockTopic: topic || null, mockSource: source || null }).slice(0, -1);
+    const answer = await post<{ result: unknown }>("admin/transform/test", `${head},"payload":${payload}}`);
+    setResult(JSON.stringify(answer.result, null, 2) ?? "nothing");
+  });
   return (
     <>
-      <PageTitle>Transform playground</PageTitle>
-      <p class="quiet">Runs a JSONata expression as a transform would. Nothing is sent or written.</p>
-      <form
-        class="filters wide"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void load(id);
-        }}
-      >
+      <PageTitle about="Runs a JSONata expression as a transform would. Nothing is sent or written.">
+        Transform playground
+      </PageTitle>
+      <form class="grid" onSubmit={load(id)}>
         <TextField
           label="Message id"
           value={id}
@@ -80,17 +60,12 @@ export function PlaygroundPage({ place }: { readonly place: Place }) {
           <button type="submit">Load payload</button>
         </div>
       </form>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          void run();
-        }}
-      >
-        <div class="columns">
+      <form onSubmit={run}>
+        <div class="grid large">
           <Area label="Expression" value={expression} onValue={setExpression} />
           <Area label="Payload (JSON)" value={payload} onValue={setPayload} />
         </div>
-        <div class="filters">
+        <div class="grid">
           <TextField label="Topic" value={topic} onValue={setTopic} hint="$topic in the expression" />
           <TextField label="Source" value={source} onValue={setSource} hint="$source in the expression" />
           <div class="actions">
@@ -107,23 +82,5 @@ export function PlaygroundPage({ place }: { readonly place: Place }) {
         </div>
       </Section>
     </>
-  );
-}
-
-function Area(props: { readonly label: string; readonly value: string; readonly onValue: (value: string) => void }) {
-  const { label, value, onValue } = props;
-  return (
-    <Field label={label}>
-      {(id) => (
-        <textarea
-          id={id}
-          class="mono"
-          rows={9}
-          spellcheck={false}
-          value={value}
-          onInput={(event) => onValue(event.currentTarget.value)}
-        />
-      )}
-    </Field>
   );
 }

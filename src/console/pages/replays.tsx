@@ -1,10 +1,9 @@
 import { useState } from "preact/hooks";
 import { post } from "../api.ts";
-import { count, instantOf, plural, UNKNOWN } from "../format.ts";
-import { useLive } from "../live.tsx";
+import { count, instantOf, plural } from "../format.ts";
+import { useLive, useNames } from "../live.tsx";
 import { useResource } from "../resource.ts";
 import { go, link, type Place } from "../router.ts";
-import { useCaller } from "../session.ts";
 import type { DryRun, ReplayFilter, ReplayJob } from "../types.ts";
 import {
   Badge,
@@ -12,14 +11,15 @@ import {
   cellColumn,
   Dialog,
   ErrorNote,
-  Loading,
+  Loaded,
   MessageLink,
   PageTitle,
   Section,
   Table,
   TextField,
   Time,
-  useAnnouncer,
+  useAttempt,
+  useChange,
 } from "../ui.tsx";
 
 /** Replays: first a dry run, then a job with progress. */
@@ -33,17 +33,18 @@ export function ReplaysPage({ place }: { readonly place: Place }) {
         <NewReplay key={place.query.toString()} query={place.query} onStarted={resource.reload} />
       </Section>
       <Section title="Jobs">
-        <Loading resource={resource} />
-        {resource.data === undefined ? null : (
-          <>
-            <ul class="groups">
-              {resource.data.jobs.map((job) => (
-                <Job key={job.id} job={job} onChanged={resource.reload} />
-              ))}
-            </ul>
-            {resource.data.jobs.length === 0 ? <p class="quiet">No replay was started yet.</p> : null}
-          </>
-        )}
+        <Loaded resource={resource}>
+          {({ jobs }) => (
+            <>
+              <ul class="groups">
+                {jobs.map((job) => (
+                  <Job key={job.id} job={job} onChanged={resource.reload} />
+                ))}
+              </ul>
+              {jobs.length === 0 ? <p class="quiet">No replay was started yet.</p> : null}
+            </>
+          )}
+        </Loaded>
       </Section>
     </>
   );
@@ -65,32 +66,22 @@ function NewReplay({ query, onStarted }: { readonly query: URLSearchParams; read
     createdBefore: "",
   });
   const [found, setFound] = useState<Found | undefined>();
-  const [error, setError] = useState<string | undefined>();
-  const [isBusy, setBusy] = useState(false);
+  const { error, isBusy, attempt } = useAttempt();
   const [isAsking, setAsking] = useState(false);
-  const { overview } = useLive();
+  const names = useNames("destinations");
   const set = (name: keyof typeof fields) => (value: string) => {
     setFields((before) => ({ ...before, [name]: value }));
     // A dry run counts for the filter that it was made with.
     setFound(undefined);
   };
-  const dryRun = async (event: Event): Promise<void> => {
-    event.preventDefault();
-    setBusy(true);
-    setError(undefined);
+  const dryRun = attempt(async () => {
+    setFound(undefined);
     const filter = filterOf(fields);
-    try {
-      setFound({ filter, run: await post<DryRun>("admin/replays", { ...filter, dryRun: true }) });
-    } catch (failure) {
-      setFound(undefined);
-      setError((failure as Error).message);
-    }
-    setBusy(false);
-  };
-  const names = (overview?.destinations ?? []).map(({ name }) => [name, name] as const);
+    setFound({ filter, run: await post<DryRun>("admin/replays", { ...filter, dryRun: true }) });
+  });
   return (
     <>
-      <form class="filters wide" onSubmit={(event) => void dryRun(event)}>
+      <form class="grid" onSubmit={dryRun}>
         <Choice
           label="State"
           value={fields.state}
@@ -157,18 +148,17 @@ function NewReplay({ query, onStarted }: { readonly query: URLSearchParams; read
 export const NO_DESTINATION = "\0";
 
 function filterOf(fields: Readonly<Record<string, string>>): ReplayFilter {
-  const { state = "", destination = "", reason = "", topic = "", ids = "" } = fields;
-  const { createdAfter = "", createdBefore = "" } = fields;
+  const { state, destination, reason, topic, ids = "", createdAfter = "", createdBefore = "" } = fields;
   const named = ids.split(/[\s,]+/).filter((id) => id !== "");
   const [after, before] = [instantOf(createdAfter), instantOf(createdBefore)];
   return {
-    ...(state === "" ? {} : { state }),
-    ...(destination === "" ? {} : { destination: destination === NO_DESTINATION ? null : destination }),
-    ...(reason === "" ? {} : { reason }),
-    ...(topic === "" ? {} : { topic }),
-    ...(named.length === 0 ? {} : { ids: named }),
-    ...(after === undefined ? {} : { createdAfter: after }),
-    ...(before === undefined ? {} : { createdBefore: before }),
+    ...(state && { state }),
+    ...(destination && { destination: destination === NO_DESTINATION ? null : destination }),
+    ...(reason && { reason }),
+    ...(topic && { topic }),
+    ...(named.length > 0 && { ids: named }),
+    ...(after && { createdAfter: after }),
+    ...(before && { createdBefore: before }),
   };
 }
 
@@ -185,27 +175,23 @@ function DryRunResult({ run }: { readonly run: DryRun }) {
       <Table
         caption="The rows by reason, topic and destination"
         rows={run.groups}
-        keyOf={(group) => JSON.stringify(group)}
-        empty=""
         columns={[
-          { title: "Rows", cell: (group) => count(group.count), isNumber: true },
+          { title: "Rows", cell: (group) => count(group.count), is: "number" },
           { title: "Destination", cell: ({ destination }) => destination ?? "none" },
-          { title: "Topic", cell: ({ topic }) => topic ?? UNKNOWN, isWide: true },
-          { title: "Reason", cell: ({ reason }) => reason ?? UNKNOWN, isWide: true },
+          { title: "Topic", is: "wide", cell: ({ topic }) => topic },
+          { title: "Reason", is: "wide", cell: ({ reason }) => reason },
         ]}
       />
       {run.count === 0 ? null : <p>Such as:</p>}
       <Table
         caption="Sample of the rows"
         rows={run.sample}
-        keyOf={({ id }) => id ?? ""}
-        empty=""
         columns={[
           { title: "Created", cell: ({ createdAt }) => <Time at={createdAt} /> },
           { title: "Message", cell: ({ id = "" }) => <MessageLink id={id} /> },
           ...cellColumn(run.sample),
-          { title: "Topic", cell: ({ topic }) => topic ?? UNKNOWN, isWide: true },
-          { title: "Key", cell: ({ key }) => key ?? UNKNOWN, isWide: true },
+          { title: "Topic", is: "wide", cell: ({ topic }) => topic },
+          { title: "Key", is: "wide", cell: ({ key }) => key },
           { title: "State", cell: ({ state = "" }) => <Badge>{state}</Badge> },
         ]}
       />
@@ -215,9 +201,8 @@ function DryRunResult({ run }: { readonly run: DryRun }) {
 
 /** Where replayed rows go. */
 export function ToDestination(field: { readonly value: string; readonly onValue: (value: string) => void }) {
-  const { overview } = useLive();
-  const names = (overview?.destinations ?? []).map(({ name }) => [name, name] as const);
-  return <Choice label="Deliver to" {...field} options={[["", "where they went before"], ...names]} />;
+  const options = [["", "where they went before"] as const, ...useNames("destinations")];
+  return <Choice label="Deliver to" {...field} options={options} />;
 }
 
 interface StartDialogProps {
@@ -229,12 +214,10 @@ interface StartDialogProps {
 function StartDialog({ found: { filter, run }, onClose, onStarted }: StartDialogProps) {
   const [perSecond, setPerSecond] = useState("100");
   const [to, setTo] = useState("");
-  const caller = useCaller();
-  const { announce } = useAnnouncer();
+  const change = useChange();
   const start = async (): Promise<void> => {
-    const cap = perSecond === "" ? {} : { perSecond: Number(perSecond) };
-    await post("admin/replays", { ...filter, ...cap, ...(to === "" ? {} : { toDestination: to }), ...caller });
-    announce("The replay has started.");
+    const how = { perSecond: perSecond === "" ? null : Number(perSecond), toDestination: to || null };
+    await change("admin/replays", { ...filter, ...how }, "The replay has started.");
     onStarted();
   };
   return (
@@ -262,19 +245,14 @@ function StartDialog({ found: { filter, run }, onClose, onStarted }: StartDialog
 
 function Job({ job, onChanged }: { readonly job: ReplayJob; readonly onChanged: () => void }) {
   const { id, state, by, createdAt, updatedAt, filter, perSecond, total, moved, lastError } = job;
-  const [error, setError] = useState<string | undefined>();
-  const { announce } = useAnnouncer();
-  const caller = useCaller();
-  const change = async (action: "cancel" | "resume"): Promise<void> => {
-    try {
-      await post(`admin/replays/${encodeURIComponent(id)}/${action}`, caller);
-      setError(undefined);
-      announce(action === "cancel" ? "The replay is cancelled." : "The replay goes on.");
+  const { error, attempt } = useAttempt();
+  const make = useChange();
+  const change = (action: "cancel" | "resume") =>
+    attempt(async () => {
+      const done = action === "cancel" ? "The replay is cancelled." : "The replay goes on.";
+      await make(`admin/replays/${encodeURIComponent(id)}/${action}`, {}, done);
       onChanged();
-    } catch (failure) {
-      setError((failure as Error).message);
-    }
-  };
+    });
   const what = Object.entries(filter)
     .filter(([name, value]) => (value !== null || name === "destination") && value !== undefined)
     .map(
@@ -302,12 +280,12 @@ function Job({ job, onChanged }: { readonly job: ReplayJob; readonly onChanged: 
       <ErrorNote>{error}</ErrorNote>
       <div class="actions">
         {state === "running" || state === "interrupted" ? (
-          <button type="button" class="danger" onClick={() => void change("cancel")}>
+          <button type="button" class="danger" onClick={change("cancel")}>
             Cancel
           </button>
         ) : null}
         {isStill || state === "interrupted" || state === "failed" ? (
-          <button type="button" onClick={() => void change("resume")}>
+          <button type="button" onClick={change("resume")}>
             Resume
           </button>
         ) : null}

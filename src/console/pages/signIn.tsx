@@ -1,12 +1,16 @@
 import { useState } from "preact/hooks";
 import { post } from "../api.ts";
 import type { SessionInfo } from "../types.ts";
-import { Choice, ErrorNote, PageTitle, TextField } from "../ui.tsx";
+import { Choice, ErrorNote, PageTitle, TextField, useAttempt } from "../ui.tsx";
 
 interface SignInProps {
   readonly session: SessionInfo;
   readonly onSignedIn: (session: SessionInfo) => void;
 }
+
+const WITH_CODE = "Run svc console sign-in where the configuration is, and paste what it prints.";
+const WITH_CREDENTIALS =
+  "With the credentials of admin.auth. They become a session of 30 minutes, 8 hours at most, and are not kept.";
 
 /** Makes a session from the admin credentials or from a one-time code. The credentials are not kept. */
 export function SignInPage({ session, onSignedIn }: SignInProps) {
@@ -15,36 +19,18 @@ export function SignInPage({ session, onSignedIn }: SignInProps) {
   const [credential, setCredential] = useState("");
   // A browser cannot sign requests: the secret would have to leave the server.
   const [isCode, setCode] = useState(method === "hmac");
-  const [error, setError] = useState<string | undefined>();
-  const [isBusy, setBusy] = useState(false);
-  const signIn = async (event: Event): Promise<void> => {
-    event.preventDefault();
-    setBusy(true);
-    setError(undefined);
-    const name = by.trim() === "" ? {} : { by: by.trim() };
-    const header = {
-      [headerName ?? "Authorization"]: method === "bearer" ? `Bearer ${credential.trim()}` : credential.trim(),
-    };
-    try {
-      const signedIn = isCode
-        ? await post<SessionInfo>("console/session", { ...name, code: credential.trim() })
-        : await post<SessionInfo>("console/session", name, { headers: header });
-      onSignedIn(signedIn);
-    } catch (failure) {
-      setError((failure as Error).message);
-      setBusy(false);
-    }
-  };
+  const { error, isBusy, attempt } = useAttempt();
+  const text = credential.trim();
+  const signIn = attempt(async () => {
+    const header = { [headerName ?? "Authorization"]: method === "bearer" ? `Bearer ${text}` : text };
+    const body = { by: by.trim() || null, code: isCode ? text : null };
+    onSignedIn(await post<SessionInfo>("console/session", body, isCode ? {} : header));
+  });
   const label = isCode ? "One-time code" : method === "bearer" ? "Admin token" : `Admin key (${headerName})`;
   return (
     <main class="sign-in">
-      <PageTitle>Sign in</PageTitle>
-      <p class="quiet">
-        {isCode
-          ? "Run svc console sign-in where the configuration is, and paste what it prints."
-          : "With the credentials of admin.auth. They become a session of 30 minutes, 8 hours at most, and are not kept."}
-      </p>
-      <form class="panel" onSubmit={(event) => void signIn(event)}>
+      <PageTitle about={isCode ? WITH_CODE : WITH_CREDENTIALS}>Sign in</PageTitle>
+      <form class="card" onSubmit={signIn}>
         {method === "hmac" ? null : (
           <Choice
             label="With"
@@ -59,14 +45,7 @@ export function SignInPage({ session, onSignedIn }: SignInProps) {
             ]}
           />
         )}
-        <TextField
-          label={label}
-          type="password"
-          value={credential}
-          onValue={setCredential}
-          isRequired
-          autoComplete="off"
-        />
+        <TextField label={label} type="password" value={credential} onValue={setCredential} isRequired />
         <TextField
           label="Your name"
           value={by}
