@@ -1,11 +1,11 @@
 import type { ServerResponse } from "node:http";
 import type { Syntax } from "../core/operations/syntax.ts";
 import { jsonText } from "../core/receipt/jsonDocument.ts";
+import { nullable, openObject, type Schema } from "../model/described.ts";
 import { errorText } from "../model/errors.ts";
 import { type AnswerError, sendError } from "./exchange.ts";
 import { inPath } from "./openapi/answers.ts";
-import { nullable, openObject } from "./openapi/schemas.ts";
-import type { Examples, Parameter, Schema } from "./openapi/types.ts";
+import type { Examples, Parameter } from "./openapi/types.ts";
 
 /**
  * A value of a request: one declaration says how it is read, which type it has, and how the OpenAPI document describes

@@ -57,7 +57,7 @@ interface InboxSearch extends Pick<MessageSearch, "correlationId" | "createdAfte
   readonly pullSources: readonly string[];
 }
 
-export type InboxState = "pending" | "processed" | "dead";
+type InboxState = "pending" | "processed" | "dead";
 
 export interface MessagePage {
   readonly rows: readonly FoundMessage[];

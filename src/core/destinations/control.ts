@@ -85,25 +85,27 @@ export class DestinationControl {
  * Combines the state of the configured destinations, in the order of the configuration.
  *
  * @param shared the state shared by replicas; empty where the table is missing
+ * @param backlog undefined until it is counted
  * @param figures of the last {@link RECENT_MINUTES}; undefined where they cannot be read
  */
 export function destinationOverview(
   configured: OperationsSettings["destinations"],
   shared: readonly SharedDestination[],
-  backlog: OutboxBacklog["byDestination"],
+  backlog: OutboxBacklog["byDestination"] | undefined,
   figures: readonly MinuteFigures[] | undefined,
 ): readonly DestinationOverview[] {
   const byName = new Map(shared.map((each) => [each.name, each]));
   return Object.entries(configured).map(([name, { rateLimit, circuitBreaker }]) => {
     const known = byName.get(name);
-    const waiting = backlog.get(name);
+    const waiting = backlog?.get(name);
+    const none = backlog === undefined ? null : 0;
     // A breaker that is no longer configured has no effect.
     const isClosed = circuitBreaker === undefined || known?.breaker.state === "closed";
     const breaker = (isClosed ? undefined : known?.breaker) ?? null;
     const pause = known?.pause ?? null;
     const facts = {
       recent: recentDeliveries(figures, name),
-      parked: waiting?.parked ?? 0,
+      parked: waiting?.parked ?? none,
       lastSuccessAt: known?.lastSuccessAt ?? null,
       lastFailureAt: known?.lastFailureAt ?? null,
     };
@@ -111,6 +113,7 @@ export function destinationOverview(
       name,
       state: destinationState({
         ...facts,
+        parked: facts.parked ?? 0,
         isPaused: pause !== null,
         breaker: breaker?.state ?? "closed",
         isSlow: known?.isSlow ?? false,
@@ -121,10 +124,10 @@ export function destinationOverview(
         reason: breaker.reason,
         nextProbeMs: Math.round(breaker.remainingMs),
       },
-      backlog: waiting?.pending ?? 0,
+      backlog: waiting?.pending ?? none,
       oldestAgeMs: waiting?.oldestPendingAgeMs ?? null,
-      inFlight: waiting?.processing ?? 0,
-      blockedKeys: waiting?.blockedKeys ?? 0,
+      inFlight: waiting?.processing ?? none,
+      blockedKeys: waiting?.blockedKeys ?? none,
       rate: rateLimit === undefined ? null : { perSecond: rateLimit.perSecond, taken: known?.takenPerSecond ?? 0 },
       ...facts,
       lastError: known?.lastError ?? null,

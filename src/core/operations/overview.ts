@@ -18,7 +18,6 @@ import type {
   CellShown,
   FailureGroup,
   FailuresShown,
-  Minute,
   OperationsSettings,
   OverviewShown,
 } from "./shown.ts";
@@ -38,14 +37,11 @@ interface OverviewOptions {
 /** What operators see of the installation. Every read is bounded; a long count runs in the background. */
 export class Overview {
   readonly #options: OverviewOptions;
-  readonly #totals: Cached<OutboxBacklog>;
-  readonly #byDestination: Cached<OutboxBacklog["byDestination"]>;
+  readonly #backlog: Backlog;
 
   constructor(options: OverviewOptions) {
-    const { store } = options;
     this.#options = options;
-    this.#totals = new Cached(() => store.outbox.backlog({ totalsOnly: true }), options);
-    this.#byDestination = new Cached(async () => (await store.outbox.backlog()).byDestination, options);
+    this.#backlog = new Backlog(options);
   }
 
   /**
@@ -63,15 +59,14 @@ export class Overview {
     const recent = minutes === RECENT_MINUTES ? figures : await operations.figures(RECENT_MINUTES).catch(withoutTable);
     const shared = store.destinations.isAvailable ? await store.destinations.states() : [];
     // Nothing is counted for an overview that fails before.
-    const counts = [this.#totals.read(longestWaitMs), this.#byDestination.read(longestWaitMs)] as const;
-    const [totals, byDestination] = await Promise.all(counts);
+    const counted = await this.#backlog.read(longestWaitMs);
     const sources = await operations.inboxBacklog(pullSourcesOf(settings.sources), MOST_PENDING).catch(withoutTable);
     const dead = await operations.deadRows(MOST_FAILED);
     const parkedRows = await store.parked.list({}, null, MOST_FAILED);
     // The newest row first. The routes decide for each row once.
     const deadOf = groupBy(dead, (row) => this.#destinationOf(row));
     const figuresOf = figures && groupBy(figures, ({ kind, name }) => `${kind} ${name}`);
-    const shown = destinationOverview(settings.destinations, shared, byDestination?.value ?? new Map(), recent);
+    const shown = destinationOverview(settings.destinations, shared, counted?.value.byDestination, recent);
     const overview: Omit<OverviewShown, "problems"> = {
       at: new Date(this.#options.clock.now()),
       relayEnabled: settings.isRelayEnabled,
@@ -83,12 +78,8 @@ export class Overview {
         ...backlogOf(sources, name),
         ...sourceFigures(figuresOf, name),
       })),
-      destinations: shown.map(({ backlog, inFlight, blockedKeys, parked, ...each }) => ({
+      destinations: shown.map((each) => ({
         ...each,
-        backlog: byDestination === undefined ? null : backlog,
-        inFlight: byDestination === undefined ? null : inFlight,
-        blockedKeys: byDestination === undefined ? null : blockedKeys,
-        parked: byDestination === undefined ? null : parked,
         dead: deadOf.get(each.name)?.length ?? 0,
         lastDiedAt: deadOf.get(each.name)?.[0]?.diedAt ?? null,
         minutes: minutesOf(figuresOf, `destination ${each.name}`, ["sent", "failed", "dead"]),
@@ -98,20 +89,19 @@ export class Overview {
         parkedRows.filter((row) => this.#isUnrouted(row)),
       ),
       outbox:
-        totals === undefined
+        counted === undefined
           ? null
           : {
-              pending: totals.value.pending,
-              oldestAgeMs: totals.value.oldestPendingAgeMs,
-              parked: totals.value.parked,
-              blockedKeys: totals.value.blockedKeys,
+              pending: counted.value.pending,
+              oldestAgeMs: counted.value.oldestPendingAgeMs,
+              parked: counted.value.parked,
+              blockedKeys: counted.value.blockedKeys,
               dead: dead.length,
-              asOf: totals.at,
-              destinationsAsOf: byDestination?.at ?? null,
+              asOf: counted.at,
             },
       ...(cells === undefined || leftOut === undefined
         ? {}
-        : { cells: this.#cells(cells.names, [totals, byDestination], leftOut()) }),
+        : { cells: cellsShown(cells.names, [...(counted?.leftOut ?? []), ...leftOut()]) }),
     };
     return { ...overview, problems: problemsOf(overview, minutes) };
   }
@@ -148,20 +138,6 @@ export class Overview {
     }));
   }
 
-  /** With those that the overview is without. @param counts also these, which may be older */
-  #cells(
-    names: readonly string[],
-    counts: readonly (Pick<Found<unknown>, "leftOut"> | undefined)[],
-    leftOut: readonly MissingCell[],
-  ): readonly CellShown[] {
-    const all = [...counts.flatMap((count) => count?.leftOut ?? []), ...leftOut];
-    const missing = new Map(all.map((each) => [each.name, each]));
-    return names.map((name) => {
-      const { since = null, reason = null } = missing.get(name) ?? {};
-      return { name, awaySince: since, reason };
-    });
-  }
-
   #isUnrouted(row: RoutedRow): boolean {
     const isListed = !row.isPinned && this.#options.settings.listOf(row.topic ?? "") !== undefined;
     return this.#destinationOf(row) === null && !isListed;
@@ -172,56 +148,63 @@ export class Overview {
   }
 }
 
-interface Found<T> {
-  readonly value: T;
+interface Counted {
+  readonly value: OutboxBacklog;
   readonly at: Date;
   /** Cells that it is without. */
   readonly leftOut: readonly MissingCell[];
 }
 
-/** A value that takes long to read: read again in the background when somebody asks, at most a fiftieth of the time. */
-class Cached<T> {
-  readonly #load: () => Promise<T>;
+/** The backlog, which takes long to count: counted in the background when somebody asks, at most a fiftieth of the time. */
+class Backlog {
   readonly #options: OverviewOptions;
-  #found: Found<T> | undefined;
+  #counted: Counted | undefined;
   #dueAt = Number.NEGATIVE_INFINITY;
   #loading: Promise<void> | undefined;
 
-  constructor(load: () => Promise<T>, options: OverviewOptions) {
-    this.#load = load;
+  constructor(options: OverviewOptions) {
     this.#options = options;
   }
 
   /**
-   * Waits a moment for a new value, else returns the last one.
+   * Waits a moment for a new count, else returns the last one.
    *
    * @throws the error of the read
    */
-  async read(longestWaitMs: number): Promise<Found<T> | undefined> {
+  async read(longestWaitMs: number): Promise<Counted | undefined> {
     const { clock } = this.#options;
     if (this.#loading === undefined && clock.monotonic() >= this.#dueAt) {
-      this.#loading = this.#reload().finally(() => {
+      this.#loading = this.#count().finally(() => {
         this.#loading = undefined;
       });
       // Who waits for it sees the error.
       this.#loading.catch(() => {});
     }
     if (this.#loading !== undefined) await resolvesWithin(longestWaitMs, this.#loading);
-    return this.#found;
+    return this.#counted;
   }
 
-  async #reload(): Promise<void> {
+  async #count(): Promise<void> {
     const { store, clock } = this.#options;
     const missing = store.cells?.watch();
     const startedAt = clock.monotonic();
-    const value = await this.#load();
+    const value = await store.outbox.backlog();
     const now = clock.monotonic();
     const leftOut = missing?.() ?? [];
-    this.#found = { value, at: new Date(clock.now()), leftOut };
+    this.#counted = { value, at: new Date(clock.now()), leftOut };
     // Most of the time went into waiting for a cell, which may be back.
     const costMs = leftOut.length > 0 ? 0 : COST_FACTOR * (now - startedAt);
     this.#dueAt = now + Math.max(LEAST_REST_MS, costMs);
   }
+}
+
+/** Every cell, with those that the overview is without. */
+function cellsShown(names: readonly string[], leftOut: readonly MissingCell[]): readonly CellShown[] {
+  const missing = new Map(leftOut.map((each) => [each.name, each]));
+  return names.map((name) => {
+    const { since = null, reason = null } = missing.get(name) ?? {};
+    return { name, awaySince: since, reason };
+  });
 }
 
 const LEAST_REST_MS = 1000;
@@ -287,7 +270,7 @@ function minutesOf<C extends Counter>(
   figures: ReadonlyMap<string, readonly MinuteFigures[]> | undefined,
   of: string,
   counters: readonly C[],
-): readonly Minute<C>[] | null {
+): readonly ({ readonly at: Date } & Readonly<Record<C, number>>)[] | null {
   if (figures === undefined) return null;
   return (figures.get(of) ?? []).map((each) => {
     const counts = Object.fromEntries(counters.map((counter) => [counter, each[counter]])) as Record<C, number>;

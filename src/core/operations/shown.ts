@@ -1,7 +1,29 @@
-import type { Refusal } from "../../model/refusals.ts";
+import {
+  AT,
+  as,
+  bool,
+  count,
+  countOrNull,
+  exampleOf,
+  inCell,
+  list,
+  maybe,
+  nullable,
+  type Of,
+  object,
+  oneOf,
+  orNull,
+  TEXT,
+  TEXT_OR_NULL,
+  TIME,
+  TIME_OR_NULL,
+  text,
+  UUID,
+  type ValueOf,
+} from "../../model/described.ts";
+import { REFUSALS, type Refusal } from "../../model/refusals.ts";
 import type { Consumption, DestinationOf, MessageId } from "../../model/rows.ts";
-import type { DestinationState, RecentDeliveries } from "../../ports/destinationStore.ts";
-import type { BlockedKey, ProcessAlive } from "../../ports/operationsStore.ts";
+import { DESTINATION_STATES } from "../../ports/destinationStore.ts";
 
 /** What operators are shown of the installation, by the commands, over HTTP and in the console. */
 
@@ -21,132 +43,184 @@ interface ConfiguredDestination {
   readonly batch?: object | undefined;
 }
 
-/** What an operator is shown of a destination; the admin route answers with it as it is, times as ISO 8601. */
-export interface DestinationOverview {
-  readonly name: string;
-  readonly state: DestinationState;
-  readonly pause: {
-    readonly by: string;
-    readonly reason: string;
-    readonly since: Date;
-    /** Null until resumed. */
-    readonly until: Date | null;
-  } | null;
-  /** Null when closed. */
-  readonly breaker: {
-    readonly openings: number;
-    readonly reason: string | null;
-    /** Of an open one: ms until the next probe. Of a half-open one: ms until the lease of the probe ends. */
-    readonly nextProbeMs: number;
-  } | null;
-  readonly backlog: number;
-  /** Age of the oldest due row in ms; null when there is none. */
-  readonly oldestAgeMs: number | null;
-  /** Rows that pollers have claimed and not finished, in all replicas: also those that still wait for a slot. */
-  readonly inFlight: number;
-  /** Keys with a row there that waits for its retry or is parked. */
-  readonly blockedKeys: number;
-  /** `taken`: deliveries that the limit granted to all replicas in the last whole second, begun or not. Null without one. */
-  readonly rate: { readonly perSecond: number; readonly taken: number } | null;
-  readonly parked: number;
-  /** Null if the figures cannot be read. */
-  readonly recent: RecentDeliveries | null;
-  readonly lastSuccessAt: Date | null;
-  readonly lastFailureAt: Date | null;
-  readonly lastError: string | null;
-}
+const PAUSE = object({
+  by: [text("Who paused it."), "ada@ops-1"],
+  reason: [TEXT, "they migrate"],
+  since: [TIME, "2025-01-31T12:00:00.000Z"],
+  until: [as<Date | null>({ ...TIME_OR_NULL, description: "Null: until it is resumed." }), "2025-01-31T14:00:00.000Z"],
+});
+
+const BREAKER = object({
+  openings: count("How often it has opened in a row."),
+  reason: TEXT_OR_NULL,
+  nextProbeMs: count("Open: ms until the next probe. Half-open: ms until the lease of its probe ends."),
+});
+
+const RATE = object({
+  perSecond: [as<number>({ type: "number", exclusiveMinimum: 0 }), 50],
+  taken: [
+    as<number>({
+      type: "number",
+      minimum: 0,
+      description: "Deliveries granted in the last whole second, begun or not.",
+    }),
+    0,
+  ],
+});
+
+const RECENT = object({
+  sent: [count("Deliveries that succeeded."), 90],
+  failed: [count("Failures whose row is tried again or parked."), 2],
+  dead: [count("Failures whose row died."), 0],
+});
+
+const OF_DESTINATION = {
+  name: [TEXT, "billing"],
+  state: [oneOf(DESTINATION_STATES, "The first that applies."), "paused"],
+  pause: orNull(PAUSE),
+  breaker: [orNull(BREAKER, "Null when it is closed."), null],
+  backlog: [countOrNull("Rows that wait."), 812],
+  oldestAgeMs: [nullable("number", { minimum: 0, description: "Age of the oldest due row." }), 61200],
+  inFlight: [countOrNull("Rows that pollers have claimed, also those that wait for a slot."), 0],
+  blockedKeys: [countOrNull("Keys with a row that waits for its retry or is parked."), 3],
+  parked: [countOrNull("Parked rows."), 0],
+  recent: orNull(RECENT, "Deliveries of the last five minutes; null if the figures cannot be read."),
+  rate: orNull(RATE, "Null without a limit."),
+  lastSuccessAt: [TIME_OR_NULL, "2025-01-31T11:59:58.120Z"],
+  lastFailureAt: TIME_OR_NULL,
+  lastError: TEXT_OR_NULL,
+} as const;
+
+export const DESTINATION = object(OF_DESTINATION);
+export type DestinationOverview = ValueOf<typeof DESTINATION>;
+
+const minutes = <C extends string>(
+  ...counters: readonly C[]
+): Of<readonly ({ readonly at: Date } & Readonly<Record<C, number>>)[] | null> => ({
+  type: ["array", "null"],
+  description: "Oldest first, without minutes in which nothing was counted; null where the figures cannot be read.",
+  items: object({
+    at: TIME,
+    ...Object.fromEntries(counters.map((counter) => [counter, count("In this minute.")])),
+  }),
+});
+
+const SHOWN_DESTINATION = object(
+  {
+    ...OF_DESTINATION,
+    dead: countOrNull("Among the 2,000 rows that died last."),
+    lastDiedAt: TIME_OR_NULL,
+    minutes: minutes("sent", "failed", "dead"),
+  },
+  "As `GET /admin/destinations`, with figures.",
+);
+
+const REPLICA = object({
+  name: [TEXT, "relay-7f9c-1"],
+  version: [TEXT, "1.0.0"],
+  roles: [list(TEXT), ["poller"]],
+  startedAt: [TIME_OR_NULL, AT],
+  seenAt: [TIME_OR_NULL, AT],
+  clockAheadMs: [
+    as<number>({
+      type: "number",
+      description: "How far its clock is ahead of the database's; 0 for less than two seconds.",
+    }),
+    0,
+  ],
+});
+
+const SOURCE = object({
+  name: TEXT,
+  consumption: oneOf(["push", "pull"]),
+  pending: countOrNull("Rows that wait in the inbox, among the oldest 50,000."),
+  oldestAgeMs: nullable("number", { minimum: 0 }),
+  refusals: as<Readonly<Partial<Record<Refusal, number>>> | null>({
+    type: ["object", "null"],
+    description: "What senders were answered in these minutes, by reason.",
+    propertyNames: { enum: REFUSALS },
+    additionalProperties: count("Answers for this reason."),
+  }),
+  withoutAggregateId: countOrNull("Messages of these minutes without a value for the configured aggregate id."),
+  minutes: minutes("received", "duplicate", "filtered", "dead", "refused"),
+});
+
+const UNROUTED = object(
+  {
+    dead: [count("Among the 2,000 rows that died last."), 0],
+    parked: [count("Among the first 2,000 parked rows."), 0],
+    lastDiedAt: [TIME_OR_NULL, null],
+    topics: [list(TEXT, "At most three, those of the newest rows."), []],
+  },
+  "Rows that no route takes to a destination.",
+);
+
+const OUTBOX = object({
+  pending: [count("Rows that wait."), 3],
+  oldestAgeMs: [nullable("number", { minimum: 0 }), 40],
+  parked: [count("Parked rows."), 0],
+  blockedKeys: [count("Keys whose first row waits for its retry, or is parked."), 1],
+  dead: [countOrNull("2,000 means that many or more."), 0],
+  asOf: [as<Date>({ ...TIME, description: "When the backlog was counted." }), AT],
+});
+
+const ROLES = as<Readonly<Record<string, { readonly replicas: number }>> | null>({
+  type: ["object", "null"],
+  description: "By role, how many replicas of it are alive.",
+  additionalProperties: object({ replicas: count("Seen within the last minute.") }),
+});
+
+const CELL = object({
+  name: TEXT,
+  awaySince: as<Date | null>({ ...TIME_OR_NULL, description: "Null while it answers." }),
+  reason: nullable("string", "Why it does not answer."),
+});
+export type CellShown = ValueOf<typeof CELL>;
+
+const PROBLEM = object({
+  text: TEXT,
+  reason: nullable("string", "The end of the sentence, in the words of a receiver, a database or an operator."),
+  destination: nullable("string", "The destination that it is about."),
+});
+export type Problem = ValueOf<typeof PROBLEM>;
 
 /** The whole installation at a glance; figures that are not known are null. */
-export interface OverviewShown {
-  readonly at: Date;
-  /** What to look at first. */
-  readonly problems: readonly Problem[];
-  readonly relayEnabled: boolean;
-  /** By role; null where the table of the processes cannot be read. */
-  readonly roles: Readonly<Record<string, { readonly replicas: number }>> | null;
-  readonly replicas: readonly ProcessAlive[] | null;
-  readonly sources: readonly SourceShown[];
-  readonly destinations: readonly DestinationShown[];
-  readonly unrouted: UnroutedShown;
-  readonly outbox: OutboxShown | null;
-  /** Undefined without cells. The figures are those of the cells that answer. */
-  readonly cells?: readonly CellShown[] | undefined;
-}
-
-/** Something that is wrong, in a sentence that ends with the reason. */
-export interface Problem {
-  readonly text: string;
-  readonly reason: string | null;
-  /** The destination that it is about. */
-  readonly destination: string | null;
-}
-
-export interface CellShown {
-  readonly name: string;
-  /** Null while it answers. */
-  readonly awaySince: Date | null;
-  readonly reason: string | null;
-}
-
-interface SourceShown {
-  readonly name: string;
-  readonly consumption: "push" | "pull";
-  readonly pending: number | null;
-  readonly oldestAgeMs: number | null;
-  /** What was answered to senders, by reason, in all of `minutes`. */
-  readonly refusals: Readonly<Partial<Record<Refusal, number>>> | null;
-  /** Messages without a value for the configured aggregate id, in all of `minutes`. */
-  readonly withoutAggregateId: number | null;
-  readonly minutes: readonly Minute<"received" | "duplicate" | "filtered" | "dead" | "refused">[] | null;
-}
-
-/** Rows that no route takes to a destination, among the 2,000 that died last and the first 2,000 parked ones. */
-interface UnroutedShown {
-  readonly dead: number;
-  readonly parked: number;
-  readonly lastDiedAt: Date | null;
-  /** A few of their topics, the newest first. */
-  readonly topics: readonly string[];
-}
-
-interface DestinationShown extends Omit<DestinationOverview, "backlog" | "inFlight" | "blockedKeys" | "parked"> {
-  /** With `oldestAgeMs` as of `outbox.asOf`. */
-  readonly backlog: number | null;
-  readonly inFlight: number | null;
-  readonly blockedKeys: number | null;
-  /** Among the dead rows that died last, 2,000 at most. */
-  readonly dead: number | null;
-  readonly lastDiedAt: Date | null;
-  readonly parked: number | null;
-  readonly minutes: readonly Minute<"sent" | "failed" | "dead">[] | null;
-}
-
-interface OutboxShown {
-  readonly pending: number;
-  readonly oldestAgeMs: number | null;
-  readonly parked: number;
-  readonly blockedKeys: number;
-  /** 2,000 means that many or more. */
-  readonly dead: number | null;
-  readonly asOf: Date;
-  /** When the backlog by destination was counted; null while it is counted for the first time. */
-  readonly destinationsAsOf: Date | null;
-}
-
-export type Minute<C extends string> = { readonly at: Date } & Readonly<Record<C, number>>;
+export const OVERVIEW = object(
+  {
+    at: [TIME, AT],
+    problems: [list(PROBLEM, "What to look at first, as `svc status` shows it."), []],
+    relayEnabled: [bool("`inbox.relay.enabled` of this process."), true],
+    roles: [ROLES, { poller: { replicas: 1 } }],
+    replicas: [maybe(list(REPLICA, "Processes seen within the last minute.")), [exampleOf(REPLICA)]],
+    sources: [list(SOURCE), []],
+    destinations: [list(SHOWN_DESTINATION), []],
+    unrouted: UNROUTED,
+    outbox: maybe(OUTBOX),
+  },
+  {},
+  { cells: list(CELL, "With cells: every configured one. The figures are of those that answer.") },
+);
+export type OverviewShown = ValueOf<typeof OVERVIEW>;
 
 /** Rows that failed for the same reason. */
-export interface FailureGroup {
-  readonly state: "dead" | "parked";
-  readonly destination: string | null;
-  /** That of the newest row. */
-  readonly reason: string | null;
-  readonly count: number;
-  readonly newestAt: Date | null;
-  readonly oldestAt: Date | null;
-  /** Of the newest rows. */
-  readonly ids: readonly MessageId[];
-}
+const FAILURE_GROUP = object({
+  state: oneOf(["dead", "parked"]),
+  destination: TEXT_OR_NULL,
+  reason: nullable("string", "That of the newest row."),
+  count: count("Rows."),
+  newestAt: TIME_OR_NULL,
+  oldestAt: TIME_OR_NULL,
+  ids: list(as<MessageId>(UUID), "Of the newest five."),
+});
+export type FailureGroup = ValueOf<typeof FAILURE_GROUP>;
+
+/** Rows that failed for good, by reason. */
+export const FAILURES = {
+  groups: [list(FAILURE_GROUP), []],
+  rowsRead: [count("Rows that were read."), 0],
+  isComplete: [bool("False: there are more rows than were read."), true],
+} as const;
+export type FailuresShown = ValueOf<ReturnType<typeof object<typeof FAILURES>>>;
 
 /** Rows of a dry run. */
 export interface FailedGroup extends Pick<FailureGroup, "destination" | "count"> {
@@ -155,15 +229,15 @@ export interface FailedGroup extends Pick<FailureGroup, "destination" | "count">
   readonly topic: string | null;
 }
 
-/** Rows that failed for good, by reason. */
-export interface FailuresShown {
-  readonly groups: readonly FailureGroup[];
-  readonly rowsRead: number;
-  /** False when there are more rows: the newest were read. */
-  readonly isComplete: boolean;
-}
-
-export interface BlockedKeyShown extends Omit<BlockedKey, "isParked" | "destination" | "isPinned"> {
-  readonly state: "retry" | "parked";
-  readonly destination: string | null;
-}
+export const BLOCKED_KEY = inCell({
+  key: TEXT,
+  id: as<MessageId>({ ...UUID, description: "Of the row that blocks it." }),
+  topic: TEXT_OR_NULL,
+  destination: TEXT_OR_NULL,
+  state: oneOf(["retry", "parked"]),
+  attempt: count("Failed attempts of that row."),
+  dueAt: TIME_OR_NULL,
+  lastError: TEXT_OR_NULL,
+  rowsBehind: count("Rows that wait behind it; 1,000 means that many or more."),
+});
+export type BlockedKeyShown = ValueOf<typeof BLOCKED_KEY>;

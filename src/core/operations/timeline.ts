@@ -1,10 +1,30 @@
-import { type MessageId, maxAttemptsInEffect, nowhere, type OutboxState } from "../../model/rows.ts";
+import {
+  AT,
+  as,
+  bool,
+  exampleOf,
+  inCell,
+  integer,
+  list,
+  maybe,
+  nullable,
+  object,
+  oneOf,
+  openObject,
+  TEXT,
+  TEXT_OR_NULL,
+  TIME,
+  TIME_OR_NULL,
+  text,
+  UUID,
+  type ValueOf,
+} from "../../model/described.ts";
+import { type MessageId, maxAttemptsInEffect, nowhere } from "../../model/rows.ts";
 import type { SharedDestination } from "../../ports/destinationStore.ts";
 import type { HistoryEntry } from "../../ports/historyStore.ts";
 import type { JournalEntry, JournalPage } from "../../ports/journalStore.ts";
 import type {
   InboxMessage,
-  InboxState,
   LockHolder,
   OutboxMessage,
   RowBefore,
@@ -29,105 +49,121 @@ interface MessageFacts {
   readonly rolesAlive: ReadonlySet<string> | undefined;
 }
 
-/** What of the configuration decides where a message goes. */
+const REASON = "POST https://billing.example/hook was answered 503: not today";
+
 /** One thing that happened to a message. */
-export interface TimelineEvent {
-  /** Null where an owner's table has no time that a `Date` can hold. */
-  readonly at: Date | null;
-  readonly event:
-    | "received"
-    | "duplicate"
-    | "created"
-    | "relayed"
-    | "died in the inbox"
-    | "expanded"
-    | HistoryEntry["event"];
-  /** For people, without what the other members say. */
-  readonly text: string;
-  readonly attempt?: number;
-  /** The replica of an attempt, the operator of an action. */
-  readonly actor?: string;
-  readonly destination?: string;
-  readonly code?: string;
-  readonly status?: string;
-  readonly durationMs?: number;
-  readonly reason?: string;
-}
+const EVENT = openObject(
+  {
+    at: [TIME_OR_NULL, "2025-01-31T12:00:01.000Z"],
+    event: [
+      oneOf([
+        ...([
+          "received",
+          "duplicate",
+          "created",
+          "relayed",
+          "died in the inbox",
+          "expanded",
+          "skipped",
+          "sent",
+        ] as const),
+        ...(["retry", "park", "dead", "replayed", "retried", "discarded"] as const),
+      ]),
+      "retry",
+    ],
+    text: [TEXT, "failed, to be tried again"],
+    attempt: [integer("1 for the first."), 1],
+    actor: [text("The replica of an attempt, the operator of an action."), "relay-7f9c-1"],
+    destination: [TEXT, "billing"],
+    code: [text("Why it failed, such as `status_5xx` or `timeout`."), "status_5xx"],
+    status: [text("The receiver's own code, such as an HTTP status."), "503"],
+    durationMs: [as<number>({ type: "integer" }), 41],
+    reason: [text("With the beginning of the receiver's answer."), REASON],
+  },
+  ["at", "event", "text"],
+);
+export type TimelineEvent = ValueOf<typeof EVENT>;
 
-/** Why an unfinished message is where it is. */
-interface WaitReason {
-  readonly code:
-    | "locked"
-    | "behind_row"
-    | "retry"
-    | "scheduled"
-    | "parked"
-    | "paused"
-    | "breaker_open"
-    | "rate_limited"
-    | "no_route"
-    | "not_expanded"
-    | "no_poller"
-    | "no_relay"
-    | "in_delivery"
-    | "lease_expired"
-    | "relay_disabled"
-    | "unknown_source"
-    | "relay"
-    | "pull_client"
-    | "due";
-  /** One sentence for people, which says what ends the wait. */
-  readonly text: string;
-}
+const DELIVERY = object({
+  id: [as<MessageId>(UUID), "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f"],
+  destination: [TEXT_OR_NULL, "billing"],
+  state: [oneOf(["pending", "processing", "sent", "dead", "parked"]), "sent"],
+  attempt: [integer("Failed attempts."), 0],
+  lastError: TEXT_OR_NULL,
+  updatedAt: [TIME_OR_NULL, AT],
+});
 
-export interface Timeline {
-  readonly id: MessageId;
-  /** That of the outbox row where there is one; undefined without cells. */
-  readonly cell?: string | undefined;
-  /** Of the outbox row where there is one. `parked`: pending, until an operator decides. */
-  readonly state: OutboxState | InboxState | "parked";
-  readonly source: string | null;
-  readonly idempotencyKey: string | null;
-  readonly correlationId: string | null;
-  readonly topic: string | null;
-  readonly key: string | null;
-  readonly destination: string | null;
-  /** The message of a delivery; null of any other. */
-  readonly messageId: MessageId | null;
-  /** The destinations that it was expanded to; null if it was not. */
-  readonly expandedTo: readonly string[] | null;
-  /** In their order; without deleted ones. */
-  readonly deliveries: readonly StoredDelivery[];
-  /** What became of these, such as `2 of 3 delivered, 1 dead`; null if it was not expanded. */
-  readonly summary: string | null;
-  readonly attempts: number;
-  readonly maxAttempts: number | null;
-  readonly lastError: string | null;
-  /** The first reason is the one to look at; none for a finished message. */
-  readonly waits: readonly WaitReason[];
-  /** Oldest first. */
-  readonly events: readonly TimelineEvent[];
-  /** False where the table of the history cannot be read: attempts and actions are missing from `events`. */
-  readonly hasHistory: boolean;
-  /** How often it was received again in the last 24 hours, up to 1000: `events` has the newest. Null: not known. */
-  readonly duplicates: number | null;
-}
+/** Why an unfinished message is where it is; the text says what ends the wait. */
+const WAIT = object({
+  code: [as<WaitCode>(TEXT), "retry"],
+  text: [TEXT, "failed 1 of 5 times: due at 2025-01-31T12:00:03.120Z"],
+});
+type WaitReason = ValueOf<typeof WAIT>;
+type WaitCode =
+  | ("locked" | "behind_row" | "retry" | "scheduled" | "parked" | "paused" | "breaker_open" | "rate_limited")
+  | ("no_route" | "not_expanded" | "no_poller" | "no_relay" | "in_delivery" | "lease_expired" | "relay_disabled")
+  | ("unknown_source" | "relay" | "pull_client" | "due");
+
+/** Of `outbox.state` and `inbox.state`. */
+export const MESSAGE_STATES = ["pending", "processing", "sent", "processed", "dead"] as const;
+
+const RECEIVED = { at: AT, event: "received", text: "received from orders, idempotency key order-17" };
+
+/** What is shown of a message: where there is an outbox row, of that one. */
+export const TIMELINE = {
+  id: [as<MessageId>(UUID), "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f"],
+  state: [oneOf([...MESSAGE_STATES, "parked"]), "pending"],
+  source: [TEXT_OR_NULL, "orders"],
+  idempotencyKey: [TEXT_OR_NULL, "order-17"],
+  correlationId: [TEXT_OR_NULL, "c-17"],
+  topic: [TEXT_OR_NULL, "orders.created"],
+  key: [TEXT_OR_NULL, "order-17"],
+  destination: [nullable("string", "By the routes of this process."), "billing"],
+  messageId: as<MessageId | null>(nullable("string", "Of a delivery of a list: its message.")),
+  expandedTo: maybe(list(TEXT, "Of a message that was expanded: its destinations.")),
+  deliveries: [list(DELIVERY, "Of a message that was expanded; without deleted ones."), []],
+  summary: nullable("string", "What became of them, such as `2 of 3 delivered, 1 dead`."),
+  attempts: [integer("Failed attempts."), 1],
+  maxAttempts: [nullable("integer"), 5],
+  lastError: [TEXT_OR_NULL, REASON],
+  waits: list(WAIT, "Why it is not delivered yet, the first reason to look at first; empty for a finished message."),
+  events: [list(EVENT, "Oldest first."), [RECEIVED, exampleOf(EVENT)]],
+  hasHistory: [bool("False: attempts and actions are missing, their table cannot be read."), true],
+  duplicates: [
+    nullable(
+      "integer",
+      "How often it was received again in the last 24 hours, up to 1000; `events` has the newest 20. Null: not known.",
+    ),
+    0,
+  ],
+} as const;
+export const TIMELINE_CELL = { cell: text("With cells: the one that has its outbox row, else its inbox row.") };
+export type Timeline = ValueOf<ReturnType<typeof object<typeof TIMELINE, typeof TIMELINE_CELL>>>;
 
 /** A received message that a source's filter dropped: it has no row. */
-export interface FilteredMessage {
-  readonly at: Date;
-  /** Whose journal has it; undefined without cells. */
-  readonly cell?: string | undefined;
-  readonly source: string;
-  /**
-   * Null where it was not read. With hidden fields masked, unless it was searched for: its payload is not there to
-   * look.
-   */
-  readonly idempotencyKey: string | null;
-  /** Null where its sender gave none; masked alike. */
-  readonly correlationId: string | null;
-  readonly replica: string;
-}
+export const FILTERED_MESSAGE = inCell({
+  at: TIME,
+  source: TEXT,
+  idempotencyKey: nullable("string", "Null where it is not known; masked where fields are hidden."),
+  correlationId: nullable("string", "Null where the sender gave none."),
+  replica: TEXT,
+});
+export type FilteredMessage = ValueOf<typeof FILTERED_MESSAGE>;
+
+export const FOUND_MESSAGE = inCell({
+  id: [as<MessageId>(UUID), "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f"],
+  table: [oneOf(["inbox", "outbox"], "Where the row is that is shown."), "outbox"],
+  createdAt: [TIME_OR_NULL, AT],
+  source: nullable("string", "Null for outbox rows in a page."),
+  topic: [nullable("string", "The topic, or the event type of an inbox row."), "orders.created"],
+  key: [nullable("string", "The key, or the aggregate id of an inbox row."), "order-17"],
+  state: [oneOf(MESSAGE_STATES), "dead"],
+  destination: [nullable("string", "Of an outbox row, by the routes."), "billing"],
+  expandedTo: nullable("integer", "Of a message of a list: the number of its destinations once it was expanded."),
+  messageId: as<MessageId | null>(nullable("string", "Of a delivery of a list: its message.")),
+  attempt: [integer("Failed attempts."), 5],
+  lastError: [nullable("string", "Its beginning; null where `admin.redactPayloadPaths` hides fields."), REASON],
+});
 
 /** Puts together what happened to a message, and why it waits. @returns undefined when neither table has it */
 export function timelineOf(facts: MessageFacts, settings: OperationsSettings): Timeline | undefined {

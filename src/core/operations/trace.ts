@@ -17,7 +17,14 @@ import { watchNames } from "./leftOut.ts";
 import { BEGINNING, type Found, isEnd, newest, once, type Place, parseCursor, timeOf } from "./pages.ts";
 import type { OperationsSettings } from "./shown.ts";
 import { isUuid } from "./syntax.ts";
-import { correlationIdOf, type FilteredMessage, goesTo, type Timeline, timelineOf } from "./timeline.ts";
+import {
+  correlationIdOf,
+  type FilteredMessage,
+  goesTo,
+  type MESSAGE_STATES,
+  type Timeline,
+  timelineOf,
+} from "./timeline.ts";
 
 interface TraceOptions {
   readonly store: {
@@ -35,8 +42,6 @@ interface TraceOptions {
   readonly clock: Clock;
 }
 
-/** Of `outbox.state` and `inbox.state`. */
-export const MESSAGE_STATES = ["pending", "processing", "sent", "processed", "dead"] as const;
 type MessageState = (typeof MESSAGE_STATES)[number];
 /** Most messages of a page. */
 export const MOST_MESSAGES = 500;

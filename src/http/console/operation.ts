@@ -1,11 +1,11 @@
 import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import type { Audit } from "../../core/operations/audit.ts";
+import { bool, nullable, object, TIME_OR_NULL } from "../../model/described.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { type Access, credentialHeaderNames } from "../credentials.ts";
 import type { BodyLimits } from "../exchange.ts";
 import { error } from "../openapi/answers.ts";
-import { bool, nullable, object, TIME_OR_NULL } from "../openapi/schemas.ts";
 import type { ConsoleFiles } from "./assets.ts";
 import type { Session, Sessions } from "./sessions.ts";
 

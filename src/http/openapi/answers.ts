@@ -1,8 +1,8 @@
+import { exampleOf, list, named, object, type Schema, TEXT, text, UUID, withIgnored } from "../../model/described.ts";
 import { groupBy } from "../../model/groups.ts";
 import type { Access } from "../credentials.ts";
 import { ACCEPTED_ENCODINGS, ERRORS, tooLargeMessage } from "../exchange.ts";
-import { exampleOf, object, ref, type SchemaName, STORAGE_FAILURE, withIgnored } from "./schemas.ts";
-import type { ApiResponse, Content, Examples, Parameter, ResponseHeaders, Schema } from "./types.ts";
+import type { ApiResponse, Content, Examples, Parameter, ResponseHeaders } from "./types.ts";
 
 /** One route in the OpenAPI document; the rest follows from the route table. */
 export interface RouteDescription {
@@ -30,6 +30,46 @@ interface RequestBody {
   /** The route's own cap, below that of its port. */
   readonly maxBytes?: number;
 }
+
+/** With cells it names the failed ones, and says what was done in the others. */
+const STORAGE_FAILURE: Schema = {
+  anyOf: [
+    { const: ERRORS.storageFailed },
+    { type: "string", pattern: "^The (cells?|operation failed in the cells?) " },
+  ],
+};
+const fixedError = (message: string): Schema => object({ error: { const: message } });
+
+/** Of several messages in one request. */
+const RECEIPTS = list(
+  object({ status: { type: "integer", enum: [200, 202, 400, 422, 424, 500, 503] }, body: { type: "object" } }),
+  "For each message, in order, what it would have got alone; 424: another one was refused, with `batch.atomic`.",
+);
+
+/** The schemas that several operations share; the bodies of the answers are those of the specification's tables. */
+const SCHEMAS = {
+  Batch: object({ items: RECEIPTS }),
+  BatchRefused: object({ error: TEXT, items: RECEIPTS }),
+  Error: object({ error: text("What is wrong, for the caller.") }),
+  BodyTooLarge: object({ error: { type: "string", pattern: "^Request body exceeds [0-9]+ bytes$" } }),
+  InternalError: fixedError(ERRORS.internal),
+  InvalidRequest: object({
+    error: { type: "string", pattern: "^(Invalid request: |A replay needs at least one filter|The body is not what)" },
+  }),
+  ShuttingDown: fixedError(ERRORS.shuttingDown),
+  StorageFailed: object({ error: STORAGE_FAILURE }),
+  TooManyBodies: fixedError(ERRORS.overloaded),
+  TransformUnavailable: fixedError(ERRORS.transformUnavailable),
+  UnsupportedEncoding: fixedError(ERRORS.unsupportedEncoding),
+  Stored: object({ messageId: { ...UUID, description: "The `id` of the new inbox row." } }),
+  Filtered: object({ status: { const: "filtered" } }),
+  Duplicate: object({ status: { const: "duplicate" } }),
+} as const satisfies Readonly<Record<string, Schema>>;
+
+type SchemaName = keyof typeof SCHEMAS;
+
+/** A schema of {@link SCHEMAS} by its name. */
+const ref = (name: SchemaName): Schema => named(name, SCHEMAS[name]);
 
 /** A parameter of a path. */
 export const inPath = (name: string, description: string, schema: Schema): Parameter => ({

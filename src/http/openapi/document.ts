@@ -1,6 +1,6 @@
+import { definitionsIn } from "../../model/described.ts";
 import type { Route } from "../routes.ts";
 import { type Answer, bodyAnswers, jsonContent, portAnswers, responses, unauthorized } from "./answers.ts";
-import { definitionsIn } from "./schemas.ts";
 import type { OpenApiDocument, Operation, SecurityScheme, ServerEntry } from "./types.ts";
 
 export interface DocumentOptions {

@@ -5,10 +5,10 @@ import { CORRELATION_HEADER } from "../../core/receipt/attributes.ts";
 import { hasExpressions } from "../../core/receipt/expressions.ts";
 import { parseJsonPath } from "../../core/receipt/jsonPath.ts";
 import { parseListPath } from "../../core/receipt/requestBatch.ts";
+import { object, type Schema, TEXT } from "../../model/described.ts";
 import { ERRORS, tooManyMessage } from "../exchange.ts";
 import { type Answer, error, header, json, RETRY_AFTER, type RouteDescription, STORAGE_FAILED } from "./answers.ts";
-import { object, TEXT } from "./schemas.ts";
-import type { Parameter, Schema } from "./types.ts";
+import type { Parameter } from "./types.ts";
 
 /** What of an HTTP source the document shows. */
 export interface DescribedSource {

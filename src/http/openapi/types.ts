@@ -1,3 +1,5 @@
+import type { Schema } from "../../model/described.ts";
+
 /** The parts of OpenAPI 3.1 that the service's document uses. */
 
 export interface OpenApiDocument {
@@ -54,9 +56,6 @@ export type ResponseHeaders = Readonly<Record<string, Pick<Parameter, "descripti
 export type Content = Readonly<Record<string, { readonly schema: Schema; readonly examples?: Examples }>>;
 
 export type Examples = Readonly<Record<string, { readonly summary?: string; readonly value: unknown }>>;
-
-/** JSON Schema, draft 2020-12. */
-export type Schema = { readonly [keyword: string]: unknown };
 
 export type SecurityScheme =
   | { readonly type: "http"; readonly scheme: "bearer" | "Signature"; readonly description: string }

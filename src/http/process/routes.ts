@@ -1,8 +1,8 @@
 import { type Health, LIVENESS } from "../../core/health.ts";
+import { named, object } from "../../model/described.ts";
 import { JSON_TYPE, send, sendJson, TEXT_TYPE } from "../exchange.ts";
 import { json, plain } from "../openapi/answers.ts";
 import { type DocumentOptions, openApiDocument } from "../openapi/document.ts";
-import { named, object } from "../openapi/schemas.ts";
 import { type Route, route } from "../routes.ts";
 
 const RUNNING = "Service is running!";

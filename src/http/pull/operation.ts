@@ -3,6 +3,7 @@ import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import type { Pull, PullResult } from "../../core/delivery/pull.ts";
 import { isUuid, MESSAGE_ID as ROW_ID } from "../../core/operations/syntax.ts";
 import { jsonText } from "../../core/receipt/jsonDocument.ts";
+import * as schema from "../../model/described.ts";
 import { StoreError } from "../../model/errors.ts";
 import { OPERATIONS, type OperationId } from "../../model/routes.ts";
 import type { ClaimToken, MessageId } from "../../model/rows.ts";
@@ -13,7 +14,6 @@ import { accessOf, createVerifier } from "../credentials.ts";
 import { admit, type BodyLimits, ERRORS, sendError, sendJson } from "../exchange.ts";
 import * as field from "../fields.ts";
 import * as answer from "../openapi/answers.ts";
-import * as schema from "../openapi/schemas.ts";
 import { type Route, route, sourceIds } from "../routes.ts";
 import type { PullWaiters } from "./waiters.ts";
 

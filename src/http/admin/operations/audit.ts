@@ -1,8 +1,8 @@
 import type { Syntax } from "../../../core/operations/syntax.ts";
+import * as schema from "../../../model/described.ts";
 import { ERRORS } from "../../exchange.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
-import * as schema from "../../openapi/schemas.ts";
 import { type Admin, LIMIT, LISTED_BY_DEFAULT, onTable } from "../operation.ts";
 
 const { TEXT, TEXT_OR_NULL, TIME_OR_NULL } = schema;

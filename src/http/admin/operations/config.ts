@@ -1,5 +1,5 @@
+import * as schema from "../../../model/described.ts";
 import * as answer from "../../openapi/answers.ts";
-import * as schema from "../../openapi/schemas.ts";
 import type { Admin } from "../operation.ts";
 
 export const showConfig = ({ operation, configText }: Admin) =>

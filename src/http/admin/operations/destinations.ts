@@ -1,54 +1,11 @@
 import type { DestinationControl } from "../../../core/destinations/control.ts";
+import { DESTINATION } from "../../../core/operations/shown.ts";
 import { knownNames, PAUSE_DURATION, REASON } from "../../../core/operations/syntax.ts";
-import { DESTINATION_STATES } from "../../../ports/destinationStore.ts";
+import * as schema from "../../../model/described.ts";
 import { ERRORS } from "../../exchange.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
-import * as schema from "../../openapi/schemas.ts";
 import { type Admin, CALLER, Refusal } from "../operation.ts";
-
-const { TEXT, TEXT_OR_NULL, TIME, TIME_OR_NULL } = schema;
-
-const PAUSE = schema.object({
-  by: [schema.text("Who paused it."), "ada@ops-1"],
-  reason: [TEXT, "they migrate"],
-  since: [TIME, "2025-01-31T12:00:00.000Z"],
-  until: [{ ...TIME_OR_NULL, description: "Null: until it is resumed." }, "2025-01-31T14:00:00.000Z"],
-});
-
-const BREAKER = schema.object({
-  openings: schema.count("How often it has opened in a row."),
-  reason: TEXT_OR_NULL,
-  nextProbeMs: schema.count("Open: ms until the next probe. Half-open: ms until the lease of its probe ends."),
-});
-
-const RATE = schema.object({
-  perSecond: [{ type: "number", exclusiveMinimum: 0 }, 50],
-  taken: [{ type: "number", minimum: 0, description: "Deliveries granted in the last whole second, begun or not." }, 0],
-});
-
-const RECENT = schema.object({
-  sent: [schema.count("Deliveries that succeeded."), 90],
-  failed: [schema.count("Failures whose row is tried again or parked."), 2],
-  dead: [schema.count("Failures whose row died."), 0],
-});
-
-const DESTINATION = schema.object({
-  name: [TEXT, "billing"],
-  state: [{ enum: DESTINATION_STATES, description: "The first that applies." }, "paused"],
-  pause: schema.orNull(PAUSE),
-  breaker: [schema.orNull(BREAKER, "Null when it is closed."), null],
-  backlog: [schema.countOrNull("Rows that wait."), 812],
-  oldestAgeMs: [schema.nullable("number", { minimum: 0, description: "Age of the oldest due row." }), 61200],
-  inFlight: [schema.countOrNull("Rows that pollers have claimed, also those that wait for a slot."), 0],
-  blockedKeys: [schema.countOrNull("Keys with a row that waits for its retry or is parked."), 3],
-  parked: [schema.countOrNull("Parked rows."), 0],
-  recent: schema.orNull(RECENT, "Deliveries of the last five minutes; null if the figures cannot be read."),
-  rate: schema.orNull(RATE, "Null without a limit."),
-  lastSuccessAt: [TIME_OR_NULL, "2025-01-31T11:59:58.120Z"],
-  lastFailureAt: TIME_OR_NULL,
-  lastError: TEXT_OR_NULL,
-});
 
 export const listDestinations = ({ read, destinations }: Admin) =>
   read("admin_destinations", {

@@ -1,20 +1,9 @@
+import { BLOCKED_KEY, FAILURES } from "../../../core/operations/shown.ts";
 import { choice, STORABLE } from "../../../core/operations/syntax.ts";
+import * as schema from "../../../model/described.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
-import * as schema from "../../openapi/schemas.ts";
 import { type Admin, LIMIT, LISTED_BY_DEFAULT } from "../operation.ts";
-
-const { TEXT, TEXT_OR_NULL, TIME_OR_NULL, UUID } = schema;
-
-const GROUP = schema.object({
-  state: { enum: ["dead", "parked"] },
-  destination: TEXT_OR_NULL,
-  reason: schema.nullable("string", "That of the newest row."),
-  count: schema.count("Rows."),
-  newestAt: TIME_OR_NULL,
-  oldestAt: TIME_OR_NULL,
-  ids: schema.list(UUID, "Of the newest five."),
-});
 
 export const showFailures = ({ read, overview }: Admin) =>
   read("admin_failures", {
@@ -26,34 +15,12 @@ export const showFailures = ({ read, overview }: Admin) =>
       destination: field.inQuery(STORABLE, "Only rows that the routes send to this destination."),
       limit: LIMIT,
     },
-    answers: answer.queried(
-      answer.json(
-        200,
-        "The groups, the largest first.",
-        schema.fromCells({
-          groups: [schema.list(GROUP), []],
-          rowsRead: [schema.count("Rows that were read."), 0],
-          isComplete: [schema.bool("False: there are more rows than were read."), true],
-        }),
-      ),
-    ),
+    answers: answer.queried(answer.json(200, "The groups, the largest first.", schema.fromCells(FAILURES))),
     async work({ limit = LISTED_BY_DEFAULT, ...filter }) {
       const { groups, ...rest } = await overview.failures(filter);
       return { groups: groups.slice(0, limit), ...rest };
     },
   });
-
-const BLOCKED_KEY = schema.inCell({
-  key: TEXT,
-  id: { ...UUID, description: "Of the row that blocks it." },
-  topic: TEXT_OR_NULL,
-  destination: TEXT_OR_NULL,
-  state: { enum: ["retry", "parked"] },
-  attempt: schema.count("Failed attempts of that row."),
-  dueAt: TIME_OR_NULL,
-  lastError: TEXT_OR_NULL,
-  rowsBehind: schema.count("Rows that wait behind it; 1,000 means that many or more."),
-});
 
 export const showBlockedKeys = ({ read, overview }: Admin) =>
   read("admin_blocked_keys", {

@@ -1,10 +1,10 @@
 import type { ActionResult } from "../../../core/operations/messageActions.ts";
 import { REASON } from "../../../core/operations/syntax.ts";
+import * as schema from "../../../model/described.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import { ERRORS } from "../../exchange.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
-import * as schema from "../../openapi/schemas.ts";
 import { type Admin, AS_ALICE, CALLER, idInPath, Refusal } from "../operation.ts";
 import { NO_DESTINATION_COLUMN, replayFields } from "./replay.ts";
 

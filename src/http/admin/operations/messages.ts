@@ -1,40 +1,12 @@
 import { CursorError } from "../../../core/operations/pages.ts";
 import { choice, instant, MESSAGE_ID, numberUpTo, STORABLE } from "../../../core/operations/syntax.ts";
-import { MESSAGE_STATES, MOST_MESSAGES } from "../../../core/operations/trace.ts";
+import { FILTERED_MESSAGE, FOUND_MESSAGE, MESSAGE_STATES } from "../../../core/operations/timeline.ts";
+import { MOST_MESSAGES } from "../../../core/operations/trace.ts";
+import * as schema from "../../../model/described.ts";
 import { ERRORS } from "../../exchange.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
-import * as schema from "../../openapi/schemas.ts";
 import { type Admin, LISTED_BY_DEFAULT, Refusal } from "../operation.ts";
-import { ID, REASON } from "./message.ts";
-
-const { AT, TEXT, TEXT_OR_NULL, TIME, TIME_OR_NULL, UUID } = schema;
-
-const FOUND_MESSAGE = schema.inCell({
-  id: [UUID, ID],
-  table: [{ enum: ["inbox", "outbox"], description: "Where the row is that is shown." }, "outbox"],
-  createdAt: [TIME_OR_NULL, AT],
-  source: schema.nullable("string", "Null for outbox rows in a page."),
-  topic: [schema.nullable("string", "The topic, or the event type of an inbox row."), "orders.created"],
-  key: [schema.nullable("string", "The key, or the aggregate id of an inbox row."), "order-17"],
-  state: [{ enum: MESSAGE_STATES }, "dead"],
-  destination: [schema.nullable("string", "Of an outbox row, by the routes."), "billing"],
-  expandedTo: schema.nullable(
-    "integer",
-    "Of a message of a list: the number of its destinations once it was expanded.",
-  ),
-  messageId: schema.nullable("string", "Of a delivery of a list: its message."),
-  attempt: [schema.integer("Failed attempts."), 5],
-  lastError: [schema.nullable("string", "Its beginning; null where `admin.redactPayloadPaths` hides fields."), REASON],
-});
-
-const FILTERED_MESSAGE = schema.inCell({
-  at: TIME,
-  source: TEXT,
-  idempotencyKey: schema.nullable("string", "Null where it is not known."),
-  correlationId: schema.nullable("string", "Null where the sender gave none."),
-  replica: TEXT,
-});
 
 const SEARCHED =
   "Only messages of this id, idempotency key, correlation id or key, whichever finds some first, as `svc trace` does: 20 at most, on one page, after ten seconds at most.";
@@ -42,8 +14,8 @@ const FILTERED =
   "With `text`, `idempotencyKey` or `correlationId`, on the first page: messages of the last 24 hours that a source's filter dropped, newest first, 20 at most.";
 
 const PAGE = schema.fromCells(
-  { messages: schema.list(FOUND_MESSAGE), cursor: TEXT_OR_NULL },
-  { filtered: [schema.list(FILTERED_MESSAGE, FILTERED), undefined] },
+  { messages: schema.list(FOUND_MESSAGE), cursor: schema.TEXT_OR_NULL },
+  { filtered: schema.list(FILTERED_MESSAGE, FILTERED) },
 );
 
 export const findMessages = ({ read, trace }: Admin) =>

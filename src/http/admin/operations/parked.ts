@@ -8,9 +8,9 @@ import {
   STORABLE,
   TOPIC_PATTERN,
 } from "../../../core/operations/syntax.ts";
+import * as schema from "../../../model/described.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
-import * as schema from "../../openapi/schemas.ts";
 import { type Admin, CALLER, InvalidRequest, LISTED_BY_DEFAULT } from "../operation.ts";
 import { OF_GROUP, replayFields } from "./replay.ts";
 

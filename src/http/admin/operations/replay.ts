@@ -7,10 +7,10 @@ import {
   MESSAGE_ID,
   STORABLE,
 } from "../../../core/operations/syntax.ts";
+import * as schema from "../../../model/described.ts";
 import { ERRORS } from "../../exchange.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
-import * as schema from "../../openapi/schemas.ts";
 import { type Admin, CALLER, InvalidRequest, Refusal } from "../operation.ts";
 
 /** `POST /admin/replay` of the specification, which answers when the replay has ended. */

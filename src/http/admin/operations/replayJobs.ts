@@ -1,13 +1,13 @@
 import type { JobRun, ReplayJobs } from "../../../core/operations/replayJobs.ts";
 import { hasFilter, MOST_PER_SECOND, NO_FILTER, type ReplayPreview } from "../../../core/operations/replayRequest.ts";
 import { splitSequence } from "../../../model/cellPositions.ts";
+import * as schema from "../../../model/described.ts";
 import { errorText } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import { JOB_STATES } from "../../../ports/jobStore.ts";
 import { ERRORS } from "../../exchange.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
-import * as schema from "../../openapi/schemas.ts";
 import { type Admin, AS_ALICE, CALLER, InvalidRequest, idInPath, onTable, Refusal } from "../operation.ts";
 import { HOUR, NO_DESTINATION_COLUMN, replayFields, requireFit, someFilter } from "./replay.ts";
 

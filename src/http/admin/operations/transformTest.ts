@@ -1,12 +1,12 @@
 import { randomUUID } from "node:crypto";
 import type { ServerResponse } from "node:http";
 import { memberText } from "../../../core/receipt/jsonDocument.ts";
+import * as schema from "../../../model/described.ts";
 import { TransformError } from "../../../model/errors.ts";
 import { DEFAULT_LIMITS } from "../../../ports/evaluator.ts";
 import { ERRORS, JSON_TYPE, send, sendJson } from "../../exchange.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
-import * as schema from "../../openapi/schemas.ts";
 import { route } from "../../routes.ts";
 import type { Admin } from "../operation.ts";
 

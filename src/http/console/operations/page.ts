@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { TEXT } from "../../../model/described.ts";
 import { ERRORS, send, sendError } from "../../exchange.ts";
 import * as answer from "../../openapi/answers.ts";
-import { TEXT } from "../../openapi/schemas.ts";
 import { route } from "../../routes.ts";
 import type { Asset } from "../assets.ts";
 import type { Console } from "../operation.ts";

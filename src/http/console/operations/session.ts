@@ -1,10 +1,10 @@
 import type { ServerResponse } from "node:http";
 import { BY } from "../../../core/operations/syntax.ts";
+import { exampleOf } from "../../../model/described.ts";
 import { createVerifier, hasCredentials } from "../../credentials.ts";
 import { admit, ERRORS, sendError, sendJson } from "../../exchange.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
-import { exampleOf } from "../../openapi/schemas.ts";
 import { route } from "../../routes.ts";
 import { type Console, CROSS_SITE, SESSION } from "../operation.ts";
 import { crossSiteRefusal, foreignHostRefusal } from "../origin.ts";

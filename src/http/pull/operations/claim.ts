@@ -1,10 +1,10 @@
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { ClaimedRows } from "../../../core/delivery/pull.ts";
+import * as schema from "../../../model/described.ts";
 import type { PulledRow } from "../../../ports/pullStore.ts";
 import { JSON_TYPE, send } from "../../exchange.ts";
 import * as answer from "../../openapi/answers.ts";
-import * as schema from "../../openapi/schemas.ts";
 import { leaseMs, number, type PullTools } from "../operation.ts";
 
 export const claim = ({ operation, settings, waiters }: PullTools, source: string) =>
