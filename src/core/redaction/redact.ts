@@ -1,5 +1,4 @@
 import type { SecretMasker } from "../../ports/runtime.ts";
-import { type Change, LONGEST_ESCAPE, readingsOf } from "./escapes.ts";
 
 /**
  * Cleans texts from outside (an error body, a client library) before they are logged or stored in `last_error`: no
@@ -51,7 +50,7 @@ function truncate(text: string, maxLength: number): string {
 
 /** A shorter piece of a base64 text reveals little, and could be part of any word. */
 const MIN_FRAGMENT_LENGTH = 6;
-/** The bytes of a shorter secret occur in any list of numbers. */
+/** The bytes of a shorter secret occur in any number. */
 const MIN_BYTES = 4;
 
 /** White space of every kind, line and paragraph separators included. */
@@ -72,123 +71,89 @@ function oneLine(text: string): string {
 }
 
 /**
- * The secrets of a process. Finds them in texts from outside: as they are, in base64 (inside a longer text and over
- * several lines too), as bytes in hexadecimal or decimal, and in all of these with any characters escaped for JSON,
- * HTML, a URL or source code, up to three levels deep. A secret under 4 characters is masked only as a separate word.
+ * The secrets of a process. Finds them in texts from outside, on one line, in the spellings of {@link spellingsOf}. A
+ * secret under 4 characters is masked only as a separate word.
  */
 export class KnownSecrets implements SecretMasker {
-  readonly #counts = new Map<string, number>();
-  #spellings: readonly Spellings[] = [];
+  readonly #secrets = new Map<string, Spellings & { count: number }>();
 
   /** @param secrets every configured secret value */
   constructor(secrets: Iterable<string> = []) {
-    for (const secret of secrets) this.#counts.set(secret, 1);
-    this.#spell();
+    for (const secret of secrets) this.add(secret);
   }
 
   add(secret: string): () => void {
-    this.#count(secret, 1);
+    const entry = this.#secrets.get(secret) ?? { ...spellingsOf(secret), count: 0 };
+    this.#secrets.set(secret, entry);
+    entry.count += 1;
     let known = true;
     return () => {
-      if (known) this.#count(secret, -1);
+      if (known) entry.count -= 1;
+      if (entry.count === 0) this.#secrets.delete(secret);
       known = false;
     };
   }
 
   mask(text: string, cut: boolean, isOurs = false): string {
-    if (this.#counts.size === 0) return text;
-    const until = cut ? this.#beginningAtEnd(text) : text.length;
+    const line = oneLine(cut ? text.replace(/[\ud800-\udbff]$/, "") : text);
+    const found = this.#find(line, cut).filter((range) => !isOurs || isNoWord(line, range));
+    if (found.length === 0) return text;
     let masked = "";
     let position = 0;
-    for (const range of merged(this.#find(text))) {
-      if (range.start >= until || (isOurs && !isNoWord(text, range))) continue;
-      masked += text.slice(position, range.start) + MASK;
-      position = range.end;
+    for (const { start, end, isCut } of merged(found)) {
+      masked += line.slice(position, start) + (isCut ? "" : MASK);
+      position = end;
     }
-    return masked + text.slice(position, Math.max(position, until));
+    return masked + line.slice(position);
   }
 
-  #find(text: string): readonly Range[] {
-    const ranges: Range[] = [];
-    for (const reading of readingsOf(text)) {
-      for (const { words, folding } of this.#spellings) {
-        const folded = reading.changed(folding);
-        for (const word of words) {
-          for (let at = folded.text.indexOf(word); at >= 0; at = folded.text.indexOf(word, at + 1)) {
-            const end = at + word.length;
-            if (word.length >= SHORTEST_ANYWHERE || isAlone(folded.text, at, end)) ranges.push(folded.rangeOf(at, end));
-          }
-        }
-      }
-    }
-    return ranges;
-  }
-
-  /** @returns the place of a secret that may have been cut off with the end of a text; the length of the text if none may */
-  #beginningAtEnd(text: string): number {
-    const from = Math.max(0, text.length - 6 * this.#longest);
-    let first = text.length;
-    for (let end = text.length; end >= from && end >= text.length - LONGEST_ESCAPE; end--) {
-      // Behind the end is the beginning of an escape.
-      if (end < text.length && !/[\\%&]/.test(text.charAt(end))) continue;
-      for (const reading of readingsOf(text.slice(from, end))) {
-        for (const { words, folding } of this.#spellings) {
-          const folded = reading.changed(folding);
-          for (const word of words) {
-            const at = beginningOf(word, folded.text);
-            if (at < folded.text.length) first = Math.min(first, from + folded.rangeOf(at, folded.text.length).start);
-          }
-        }
-      }
-    }
-    return first;
-  }
-
-  get #longest(): number {
-    return Math.max(...this.#spellings.flatMap(({ words }) => words.map(({ length }) => length)));
-  }
-
-  #count(secret: string, change: 1 | -1): void {
-    const before = this.#counts.get(secret) ?? 0;
-    const after = before + change;
-    if (after === 0) this.#counts.delete(secret);
-    else this.#counts.set(secret, after);
-    if (before === 0 || after === 0) this.#spell();
-  }
-
-  #spell(): void {
-    const secrets = [...this.#counts.keys()];
-    const spelled = (forms: (secret: string) => readonly string[], folding: Change): Spellings => ({
-      words: [...new Set(secrets.flatMap(forms))].filter((word) => word !== ""),
-      folding,
-    });
-    this.#spellings = [
-      spelled(plainForms, PLAIN),
-      spelled((secret) => escapedForms(secret).flatMap(base64Forms), BASE64),
-      spelled(byteForms, BYTES),
+  #find(line: string, cut: boolean): readonly Range[] {
+    const secrets = [...this.#secrets.values()];
+    const escaped = secrets.flatMap((secret) => find(secret.escaped, line, cut));
+    // Many programs wrap base64 at 64 or 76 characters, and write a blank between bytes.
+    const packed = line.replaceAll(" ", "");
+    const encoded = secrets.flatMap((secret) => find(secret.encoded, packed, cut));
+    if (encoded.length === 0 || packed === line) return [...escaped, ...encoded];
+    const places = Array.from(line.matchAll(/[^ ]/g), ({ index }) => index);
+    const place = (at: number) => places[at] ?? 0;
+    return [
+      ...escaped,
+      ...encoded.map(({ start, end, isCut }) => ({ start: place(start), end: place(end - 1) + 1, isCut })),
     ];
   }
-}
-
-/** The ways to write secrets in one encoding. */
-interface Spellings {
-  readonly words: readonly string[];
-  /** Makes equal what means the same. */
-  readonly folding: Change;
 }
 
 interface Range {
   readonly start: number;
   readonly end: number;
+  /** Whether it is only the beginning of a secret, at the end of a cut text. */
+  readonly isCut: boolean;
+}
+
+/** @param cut whether to find the beginning of a word at the end of the text too */
+function find(words: readonly string[], text: string, cut: boolean): readonly Range[] {
+  const ranges: Range[] = [];
+  for (const word of words) {
+    for (let start = text.indexOf(word); start >= 0; start = text.indexOf(word, start + 1)) {
+      const end = start + word.length;
+      if (word.length >= SHORTEST_ANYWHERE || isAlone(text, start, end)) ranges.push({ start, end, isCut: false });
+    }
+    const start = cut ? beginningOf(word, text) : text.length;
+    if (start < text.length) ranges.push({ start, end: text.length, isCut: true });
+  }
+  return ranges;
 }
 
 /** Makes one range of several ranges that overlap. */
 function merged(ranges: readonly Range[]): readonly Range[] {
-  const found: { start: number; end: number }[] = [];
-  for (const { start, end } of ranges.toSorted((a, b) => a.start - b.start)) {
+  const found: { start: number; end: number; isCut: boolean }[] = [];
+  for (const range of ranges.toSorted((a, b) => a.start - b.start)) {
     const last = found.at(-1);
-    if (last === undefined || start >= last.end) found.push({ start, end });
-    else last.end = Math.max(last.end, end);
+    if (last === undefined || range.start >= last.end) found.push({ ...range });
+    else {
+      last.end = Math.max(last.end, range.end);
+      last.isCut &&= range.isCut;
+    }
   }
   return found;
 }
@@ -221,64 +186,99 @@ const PLACES: readonly (readonly [before: RegExp, after: RegExp])[] = [
 ];
 
 /** Whether what was found can only be a secret, or stands in the place of a value. */
-function isNoWord(text: string, { start, end }: Range): boolean {
+function isNoWord(text: string, { start, end, isCut }: Range): boolean {
+  if (isCut) return true;
   if (!WORD_OR_SHORT.test(text.slice(start, end))) return true;
   // No sign of a value is longer than eight characters.
   const [before, after] = [text.slice(Math.max(0, start - 8), start), text.slice(end, end + 1)];
   return PLACES.some((place) => place[0].test(before) && place[1].test(after));
 }
 
-/** The secret itself, without the scheme of a header value (`ApiKey abc`), and its UTF-8 bytes read as Latin-1. */
-function plainForms(secret: string): readonly string[] {
+/** A secret as texts have it. */
+interface Spellings {
+  readonly escaped: readonly string[];
+  /** Where blanks between the characters mean nothing. */
+  readonly encoded: readonly string[];
+}
+
+/** The spellings of a secret: as they are, without the scheme of a header value (`ApiKey abc`), and by every encoder. */
+function spellingsOf(given: string): Spellings {
+  const secret = given.replace(LONE_SURROGATES, "\ufffd");
   const withoutScheme = /^[\w-]+ +(\S{6,})$/.exec(secret)?.[1];
   const values = withoutScheme === undefined ? [secret] : [secret, withoutScheme];
-  return values.flatMap((value) => [value, Buffer.from(value, "utf8").toString("latin1")]).map(oneLine);
+  const escaped = values.flatMap((value) => ESCAPERS.map((write) => oneLine(write(value))));
+  const hex = Buffer.from(secret).toString("hex");
+  const bytes = hex.length < 2 * MIN_BYTES ? [] : [hex, hex.toUpperCase()];
+  // A body that is encoded as a whole has the secret as it is, in JSON, or in a form.
+  const encoded = [...bytes, ...[secret, json(secret), form(secret)].flatMap(base64Forms)];
+  return { escaped: unique(escaped), encoded: unique(encoded) };
 }
+
+function unique(words: readonly string[]): readonly string[] {
+  return [...new Set(words)].filter((word) => word !== "");
+}
+
+const json = (text: string): string => JSON.stringify(text).slice(1, -1);
+const form = (text: string): string => new URLSearchParams([["", text]]).toString().slice(1);
+const lower = (text: string): string => text.replace(/%../g, (byte) => byte.toLowerCase());
+const unicode = (unit: string): string => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+const inAscii = (text: string): string => text.replace(/[^\0-\x7f]/g, unicode);
+const dotNet = (text: string): string =>
+  text.replace(/[<>&'+`]|\\"|[^\0-\x7f]/g, (found) => `\\u${unicode(found.slice(-1)).slice(2).toUpperCase()}`);
+const html = (text: string, others: Readonly<Record<string, string>>): string =>
+  text.replace(/[&<>"'+=/`]/g, (character) => others[character] ?? HTML[character] ?? character);
+const HTML: Readonly<Record<string, string>> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+
+const inUrl = (base64: string): string => base64.replaceAll("+", "-").replaceAll("/", "_");
+
+/** How receivers and gateways escape what they were sent. */
+const ESCAPERS: readonly ((secret: string) => string)[] = [
+  (secret) => secret,
+  // UTF-8 read as Latin-1.
+  (secret) => Buffer.from(secret).toString("latin1"),
+  json,
+  (secret) => json(json(secret)),
+  // Python; PHP.
+  (secret) => inAscii(json(secret)),
+  (secret) => json(secret).replaceAll("/", "\\/"),
+  (secret) => inAscii(json(secret)).replaceAll("/", "\\/"),
+  // Go; Rails; .NET.
+  (secret) => json(secret).replace(/[<>&]/g, unicode),
+  (secret) => json(secret).replace(/[<>&'+=]/g, unicode),
+  (secret) => dotNet(json(secret)),
+  encodeURIComponent,
+  (secret) => lower(encodeURIComponent(secret)),
+  form,
+  (secret) => lower(form(secret)),
+  (secret) => html(secret, {}),
+  (secret) => html(secret, { '"': '"' }),
+  (secret) => html(secret, { "'": "&#39;" }),
+  (secret) => html(secret, { "'": "&#039;" }),
+  (secret) => html(secret, { "'": "&apos;" }),
+  // Go; Python; Mustache and other template engines.
+  (secret) => html(secret, { "'": "&#39;", '"': "&#34;", "+": "&#43;" }),
+  (secret) => html(secret, { "'": "&#39;", '"': "&#34;" }),
+  (secret) => html(secret, { "'": "&#x27;" }),
+  (secret) => html(secret, { "'": "&#x27;", "/": "&#x2F;" }),
+  (secret) => html(secret, { "'": "&#x27;", '"': "&#x22;", "/": "&#x2F;", "+": "&#x2b;" }),
+  (secret) => html(secret, { "'": "&#39;", "/": "&#x2F;", "`": "&#x60;", "=": "&#x3D;" }),
+  (secret) => html(json(secret), {}),
+  (secret) => html(json(secret), { "'": "&#39;" }),
+];
 
 /**
  * The base64 text of the secret, and the part of it that is the same inside any longer text: base64 writes three bytes
- * as four characters, so there are three alignments, and the characters at both edges depend on the neighbours.
+ * as four characters, so there are three alignments, and the characters at both edges depend on the neighbours. URLs
+ * use other characters.
  */
 function base64Forms(secret: string): readonly string[] {
   const bytes = Buffer.from(secret, "utf8");
   const fragments = [0, 1, 2].map((offset) => {
     const encoded = Buffer.concat([Buffer.alloc(offset), bytes]).toString("base64");
-    const first = Math.ceil((offset * 8) / 6);
-    const last = Math.floor(((offset + bytes.length) * 8) / 6);
-    return encoded.slice(first, last);
+    return encoded.slice(Math.ceil((offset * 8) / 6), Math.floor(((offset + bytes.length) * 8) / 6));
   });
   const whole = bytes.toString("base64");
-  return [whole, whole.replace(/=+$/, ""), ...fragments].filter((form) => form.length >= MIN_FRAGMENT_LENGTH);
+  return [whole, whole.replace(/=+$/, ""), ...fragments]
+    .filter((word) => word.length >= MIN_FRAGMENT_LENGTH)
+    .flatMap((word) => [word, inUrl(word), word.replaceAll("/", "\\/"), encodeURIComponent(word)]);
 }
-
-/** The secret in bodies that are encoded as a whole: as is, in JSON, in a form. */
-function escapedForms(secret: string): readonly string[] {
-  const json = JSON.stringify(secret).slice(1, -1);
-  return [...new Set([secret, json, new URLSearchParams([["", secret]]).toString().slice(1)])];
-}
-
-/** The UTF-8 bytes of the secret: in hexadecimal, also as lists (`0x73, 0x76` and `73,76`), and as a decimal list. */
-function byteForms(secret: string): readonly string[] {
-  const bytes = Buffer.from(secret, "utf8");
-  if (bytes.length < MIN_BYTES) return [];
-  const digits = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0"));
-  return [digits.join(""), digits.join(","), `0x${digits.join(",0x")}`, `0x${digits.join("0x")}`, bytes.join(",")];
-}
-
-/** Any run of blanks counts as one. */
-const PLAIN: Change = {
-  pattern: new RegExp(`(?:\\s|${INVISIBLE.source})+`, "g"),
-  to: (found) => (/\s/.test(found) ? " " : ""),
-};
-
-/** Many programs wrap base64 at 64 or 76 characters, and URLs use other characters. */
-const BASE64: Change = {
-  pattern: new RegExp(`(?:\\s|${INVISIBLE.source})+|[-_]`, "g"),
-  to: (found) => (found === "-" ? "+" : found === "_" ? "/" : ""),
-};
-
-/** Hexadecimal digits and the `x` of `0x` in either letter case, with or without a blank or a colon between bytes. */
-const BYTES: Change = {
-  pattern: new RegExp(`(?:[\\s:-]|${INVISIBLE.source})+|[A-FX]`, "g"),
-  to: (found) => (/[A-FX]/.test(found) ? found.toLowerCase() : ""),
-};

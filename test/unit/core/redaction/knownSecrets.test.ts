@@ -13,8 +13,7 @@ describe.each(Object.entries(SECRETS))("%s", (_name, secret) => {
   const redact = createRedactor(new KnownSecrets([secret]), 10_000);
 
   test.each(Object.entries(SECRET_FORMS))("is masked %s", (_form, write) => {
-    // A list of bytes has its brackets.
-    expect(redact(`before <${write(secret)}> after`)).toMatch(/^before <\[?\*\*\*\]?> after$/);
+    expect(redact(`before <${write(secret)}> after`)).toBe("before <***> after");
   });
 
   test.each(Object.entries(SECRET_FORMS))("leaves nothing where a text is cut in it: %s", (_form, write) => {
@@ -22,8 +21,7 @@ describe.each(Object.entries(SECRETS))("%s", (_name, secret) => {
     const written = `~~~~ ${write(secret)}`;
     for (let length = 5; length < written.length; length++) {
       const masked = secrets.mask(written.slice(0, length), true);
-      // A part of the escape of one character may be left.
-      expect(masked).toMatch(/^~~~~ \[?(?:\*\*\*)?(?:[\\&%][\\&%\w#;{]{0,9})?$/);
+      expect(masked.trim()).toMatch(/^~~~~(?: \*\*\*=*)?$/);
     }
   });
 });
@@ -96,7 +94,7 @@ describe("known secrets", () => {
     const secrets = new KnownSecrets(["configured"]);
     const forget = secrets.add("later-token");
     const forgetTwin = secrets.add("later-token");
-    expect(secrets.mask("configured later\\u002Dtoken", false)).toBe("*** ***");
+    expect(secrets.mask("configured later-token", false)).toBe("*** ***");
     forget();
     forget();
     expect(secrets.mask("later-token", false)).toBe("***");
@@ -114,6 +112,6 @@ describe("known secrets", () => {
   });
 
   test("are found in characters that nobody sees", () => {
-    expect(new KnownSecrets(["topsecret"]).mask("<top\u200bsec\\u200bre\u0000t>", false)).toBe("<***>");
+    expect(new KnownSecrets(["topsecret"]).mask("<top\u200bsec\u200bre\u0000t>", false)).toBe("<***>");
   });
 });
