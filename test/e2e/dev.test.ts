@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import { beforeAll, expect, test } from "@jest/globals";
-import { isAlive } from "../../src/dev/embeddedPostgresFiles.ts";
+import { isAlive } from "../support/isAlive.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { freePort } from "../support/ports.ts";
 import type { RunningProcess } from "../support/processes.ts";
@@ -81,7 +81,7 @@ test("svc dev in an empty folder is a running service whose data stays, and Ctrl
 
   const third = services.processes.svc(["dev"], { cwd: folder });
   expect((await third.exited).code).toBe(1);
-  expect(third.stderr.join("\n")).toMatch(/in use: process \d+ runs an embedded PostgreSQL/);
+  expect(third.stderr.join("\n")).toMatch(/in use: process \d+ is a PostgreSQL server on it/);
 
   expect(await interrupt(second.child)).toBe(0);
   expect(isAlive(second.postgres)).toBe(false);

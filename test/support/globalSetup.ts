@@ -2,9 +2,9 @@ import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/dev/embeddedPostgres.ts";
-import { isAlive } from "../../src/dev/embeddedPostgresFiles.ts";
 import { beginBrokerRun } from "./brokers/run.ts";
 import { citusUrl, createCitusTemplate } from "./citus.ts";
+import { isAlive } from "./isAlive.ts";
 import { throughPooler } from "./pgbouncer.ts";
 
 /** The server of this run, for the teardown, which jest runs in the same process. */

@@ -1,7 +1,7 @@
 import { chmodSync, chownSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import pg from "pg";
-import { serverAccount } from "../../src/dev/embeddedPostgresFiles.ts";
+import { serverAccount } from "../../src/dev/embeddedPostgres.ts";
 import { launchProgram } from "./brokers/launch.ts";
 import { lastingPorts } from "./brokers/ports.ts";
 import { findPgbouncer } from "./brokers/programs.ts";

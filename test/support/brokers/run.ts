@@ -1,5 +1,5 @@
 import { rmSync } from "node:fs";
-import { isAlive } from "../../../src/dev/embeddedPostgresFiles.ts";
+import { isAlive } from "../isAlive.ts";
 import { requiredKinds } from "./availability.ts";
 import { endNotedContainers, lookForDocker } from "./docker.ts";
 import { allRunFolders, createRunFolder, ownerOf, runFolder } from "./runFolder.ts";

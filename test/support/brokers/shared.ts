@@ -1,7 +1,7 @@
 import { closeSync, existsSync, openSync, readFileSync, renameSync, writeFileSync, writeSync } from "node:fs";
 import path from "node:path";
-import { isAlive } from "../../../src/dev/embeddedPostgresFiles.ts";
 import { eventually } from "../eventually.ts";
+import { isAlive } from "../isAlive.ts";
 import { START_TIMEOUT_MS } from "./ready.ts";
 import { runFolder } from "./runFolder.ts";
 
