@@ -1,15 +1,7 @@
-import { randomBytes } from "node:crypto";
 import type jsonata from "jsonata";
 import { TransformError } from "../../model/errors.ts";
 import type { Evaluation } from "../../ports/evaluator.ts";
-import {
-  compileExpression,
-  countsMembersAsDepth,
-  LinearRegExp,
-  MemberTurns,
-  reasonAt,
-  syntaxNodes,
-} from "./expression.ts";
+import { compileExpression, countsMembersAsDepth, LinearRegExp, MemberTurns, reasonAt } from "./expression.ts";
 
 interface CompiledEvaluation {
   /**
@@ -45,7 +37,6 @@ const MAX_MESSAGE_LENGTH = 300;
 export function compileEvaluation(expression: string, limits: EvaluationLimits): CompiledEvaluation {
   const guard = new Guard(limits);
   const compiled = compile(expression, guard);
-  const namesReserved = hideLiterals(compiled);
   const turns = countsMembersAsDepth(compiled, limits.maxDepth) ? new MemberTurns(compiled) : undefined;
   guard.turns = turns;
 
@@ -67,25 +58,12 @@ export function compileEvaluation(expression: string, limits: EvaluationLimits):
 
   return {
     async evaluate(input, bindings) {
-      const { value, hides } = parse(input);
-      const hidesAny = hideNames(bindings) || hides || namesReserved;
-      if (!hidesAny) return run(value, bindings);
-      return restoreNames(await run(value, bindings));
+      const document = parse(input);
+      if (mayHoldReserved(input)) refuseReserved(document);
+      refuseReserved(bindings);
+      return run(document, bindings);
     },
   };
-}
-
-/** Renames reserved names in the expression as in the payload. @returns whether there was one */
-function hideLiterals(compiled: jsonata.Expression): boolean {
-  let found = false;
-  for (const node of syntaxNodes(compiled)) {
-    if ((node.type !== "name" && node.type !== "string") || typeof node.value !== "string") continue;
-    const hidden = hiddenName(node.value);
-    if (hidden === node.value) continue;
-    Object.assign(node, { value: hidden });
-    found = true;
-  }
-  return found;
 }
 
 function compile(expression: string, guard: Guard): jsonata.Expression {
@@ -96,9 +74,9 @@ function compile(expression: string, guard: Guard): jsonata.Expression {
   }
 }
 
-function parse(input: string): ReturnType<typeof parsePlain> {
+function parse(input: string): unknown {
   try {
-    return parsePlain(input);
+    return JSON.parse(input);
   } catch {
     throw new TransformError("invalid_input", "the input is not a JSON document");
   }
@@ -217,7 +195,7 @@ function transformError(thrown: unknown, expression: string, limits: EvaluationL
   if (inner instanceof RangeError && /invalid (string|array)|allocation/i.test(inner.message)) {
     return new TransformError("too_large", "a text or an array would be longer than can be held");
   }
-  return new TransformError("failed", shortened(restoreNames(reasonAt(expression, inner))));
+  return new TransformError("failed", shortened(reasonAt(expression, inner)));
 }
 
 /** `$eval` wraps the error of its expression. */
@@ -235,77 +213,26 @@ function shortened(message: string): string {
 }
 
 /**
- * JSONata marks its functions and arrays by properties, and takes a payload with such a property for a function, a
- * stream of variables, or an array. These names are renamed in payloads and expressions during an evaluation and
- * restored in the result. Equal texts are too: an expression may use a text as a name (`{name: value}`), or compare the
- * two.
+ * JSONata marks its functions and arrays by properties of these names, and takes a payload with such a property for a
+ * function, a stream of variables, or an array.
  */
 const RESERVED = ["_jsonata_lambda", "_jsonata_function", "tupleStream", "outerWrapper"];
-
-/**
- * Random, so that no payload can contain a hidden name. Private-use characters have no letter case, so the output of
- * `$uppercase` is restored too.
- */
-const SUFFIX = Array.from(randomBytes(16), (byte) => String.fromCharCode(0xe000 + byte)).join("");
-const HIDDEN: ReadonlyMap<string, string> = new Map(RESERVED.map((name) => [name, name + SUFFIX]));
 
 /** Whether a JSON text may hold a reserved name, also escaped: all their letters are between U+0050 and U+007F. */
 function mayHoldReserved(json: string): boolean {
   return RESERVED.some((name) => json.includes(name)) || (json.includes("\\u00") && /\\u00[5-7]/.test(json));
 }
 
-/** The name itself unless it is reserved. */
-function hiddenName(name: string): string {
-  return HIDDEN.get(name) ?? name;
-}
-
-/**
- * Parses a JSON text and hides reserved names.
- *
- * @returns the value, and whether a name was hidden in it
- * @throws SyntaxError
- */
-function parsePlain(json: string): { readonly value: unknown; readonly hides: boolean } {
-  const document: unknown = JSON.parse(json);
-  if (!mayHoldReserved(json)) return { value: document, hides: false };
-  // The document itself may be such a text.
-  const root = [document];
-  const hides = hideNames(root);
-  return { value: root[0], hides };
-}
-
-/** Hides reserved names, and texts equal to one, in place. @returns whether there was one */
-function hideNames(value: unknown): boolean {
-  let found = false;
+/** @throws TransformError `invalid_input` for a value with a reserved name */
+function refuseReserved(value: unknown): void {
   const pending: unknown[] = [value];
   // Not recursive: a payload may be nested deeper than the stack.
   while (pending.length > 0) {
     const next = pending.pop();
     if (typeof next !== "object" || next === null) continue;
-    if (!Array.isArray(next) && RESERVED.some((name) => Object.hasOwn(next, name))) {
-      rename(next as Record<string, unknown>);
-      found = true;
-    }
-    for (const [name, child] of Object.entries(next)) {
-      if (typeof child === "object") pending.push(child);
-      else if (HIDDEN.has(child)) {
-        (next as Record<string, unknown>)[name] = HIDDEN.get(child);
-        found = true;
-      }
-    }
+    const name = RESERVED.find((each) => Object.hasOwn(next, each));
+    if (name !== undefined)
+      throw new TransformError("invalid_input", `the input has a member ${name}, which JSONata takes for its own`);
+    for (const child of Object.values(next)) pending.push(child);
   }
-  return found;
-}
-
-/** Sets all properties anew, to keep their order. */
-function rename(object: Record<string, unknown>): void {
-  for (const [name, value] of Object.entries(object)) {
-    delete object[name];
-    // An assignment would treat `__proto__` differently.
-    Object.defineProperty(object, hiddenName(name), { value, writable: true, enumerable: true, configurable: true });
-  }
-}
-
-function restoreNames(text: string): string {
-  return text.replaceAll(SUFFIX, "");
 }
