@@ -133,19 +133,6 @@ describe("the process of an evaluator", () => {
       pool.evaluate({ expression, input: "{}", bindings: {}, timeoutMs, maxDepth: 100 });
     ${body}`;
 
-  test("ends by itself while workers are idle, but not before every result is there", async () => {
-    const child = processes.node(["--input-type=module", "-e", script(`evaluate("1 + 1").then(console.log);`)]);
-    expect(await child.exited).toEqual({ code: 0, signal: null });
-    expect(child.lines).toEqual(["2"]);
-  });
-
-  test("does not end before a result that takes a second worker", async () => {
-    const body = `evaluate('$uppercase($pad("", 4e8))').catch(({ code }) => console.log(code));`;
-    const child = processes.node(["--input-type=module", "-e", script(body)]);
-    expect(await child.exited).toEqual({ code: 0, signal: null });
-    expect(child.lines).toEqual(["too_large"]);
-  });
-
   test("leaves no worker behind when it is killed", async () => {
     const body = `await evaluate("1"); console.log("ready"); setInterval(() => {}, 1000);`;
     const child = processes.node(["--input-type=module", "-e", script(body)]);

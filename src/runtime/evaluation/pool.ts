@@ -75,7 +75,6 @@ export class EvaluatorPool implements Evaluator {
     return new Promise((resolve, reject) => {
       const isTaken = this.#lanes.add(evaluation, (outcome) => {
         this.#unsettled--;
-        if (this.#unsettled === 0) this.#keepAlive();
         if (outcome instanceof Error) reject(outcome);
         else if ("result" in outcome) resolve(outcome.result);
         else reject(new TransformError(outcome.code, outcome.message));
@@ -85,7 +84,6 @@ export class EvaluatorPool implements Evaluator {
         return;
       }
       this.#unsettled++;
-      if (this.#unsettled === 1) this.#keepAlive();
       this.#scheduleDispatch();
     });
   }
@@ -172,10 +170,7 @@ export class EvaluatorPool implements Evaluator {
       script,
       memoryLimitMb,
       graceMs,
-      onReady: () => {
-        this.#keepAlive();
-        this.#settleStart();
-      },
+      onReady: () => this.#settleStart(),
       onReply: (job, reply) => this.#replied(job, reply),
       onReturned: (jobs) => this.#lanes.putBack(jobs),
       onProgress: () => this.#scheduleDispatch(),
@@ -256,11 +251,6 @@ export class EvaluatorPool implements Evaluator {
     if ([...this.#workers].some((worker) => !worker.isReady)) return;
     for (const { resolve } of this.#startWaits) resolve();
     this.#startWaits.clear();
-  }
-
-  /** Workers keep this process alive while somebody waits for a result, and no longer. */
-  #keepAlive(): void {
-    for (const worker of this.#everyWorker()) worker.keepAlive(this.#unsettled > 0);
   }
 }
 

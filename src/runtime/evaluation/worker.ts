@@ -64,7 +64,6 @@ export class EvaluationWorker {
   inputLength = 0;
   /** What its evaluations are expected to take together, in ms. */
   expectedMs = 0;
-  #isKilled = false;
   #spawnError: unknown;
   /** The end of what it wrote to standard error, for a worker that does not start. */
   #lastWords = "";
@@ -96,7 +95,9 @@ export class EvaluationWorker {
       stdio: ["ignore", "ignore", "pipe", "ipc", "pipe"],
       serialization: "json",
     });
-    this.#reports?.setEncoding("utf8").on("data", (text: string) => this.#receive(text));
+    // A child's pipe is a socket, unlike its type.
+    const reports = this.#child.stdio[REPORT_FD] as Socket | null | undefined;
+    reports?.setEncoding("utf8").on("data", (text: string) => this.#receive(text));
     this.#child.stderr?.setEncoding("utf8").on("data", (text: string) => {
       this.#lastWords = (this.#lastWords + text).slice(-LAST_WORDS_LENGTH);
     });
@@ -160,15 +161,6 @@ export class EvaluationWorker {
     this.#scheduleCheck();
   }
 
-  /** Whether it keeps this process alive; while it starts, and from its kill on, it does. */
-  keepAlive(wanted: boolean): void {
-    const { channel, stderr } = this.#child;
-    for (const handle of [this.#child, channel, stderr as Socket | null, this.#reports]) {
-      if (wanted || !this.isReady || this.#isKilled) handle?.ref();
-      else handle?.unref();
-    }
-  }
-
   /** Ends it at once, and forgets what it has. */
   retire(): void {
     clearTimeout(this.#check);
@@ -177,15 +169,7 @@ export class EvaluationWorker {
     this.#kill();
   }
 
-  get #reports(): Socket | null | undefined {
-    // A child's pipe is a socket, unlike its type.
-    return this.#child.stdio[REPORT_FD] as Socket | null | undefined;
-  }
-
-  /** Until the process has ended it keeps this one alive. */
   #kill(): void {
-    this.#isKilled = true;
-    this.keepAlive(true);
     this.#child.kill("SIGKILL");
   }
 
