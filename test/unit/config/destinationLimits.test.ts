@@ -2,17 +2,9 @@ import { describe, expect, test } from "@jest/globals";
 import { effectiveConfig, printConfig } from "../../../src/config/print.ts";
 import { DATABASE, http, load, loadWith, warningsOf } from "./support.ts";
 
-const limitsOf = (extra: string, env: Readonly<Record<string, string>> = {}) =>
-  loadWith(`${http(extra)}\n`, { env }).destinations.d;
+const limitsOf = (extra: string) => loadWith(`${http(extra)}\n`).destinations.d;
 
 describe("limits of a destination", () => {
-  test("are off by default", () => {
-    const destination = limitsOf("path: /");
-    for (const key of ["concurrency", "rateLimit", "retry", "maxAttempts", "circuitBreaker"]) {
-      expect(destination).not.toHaveProperty(key);
-    }
-  });
-
   test("an empty circuitBreaker switches it on with its defaults", () => {
     expect(limitsOf("circuitBreaker: {}")?.circuitBreaker).toEqual({
       failureRatio: 0.5,
@@ -32,23 +24,6 @@ describe("limits of a destination", () => {
     expect(load(printConfig(loaded).replace(/password: .*/, "password: s3cret")).config.destinations).toEqual(
       loaded.config.destinations,
     );
-  });
-
-  test("come from variables, fractions and lists of durations included", () => {
-    const env = {
-      SVC_DESTINATIONS_D_RATELIMIT_PERSECOND: "2.5",
-      SVC_DESTINATIONS_D_RETRY_SCHEDULE: "5s, 1m",
-      SVC_DESTINATIONS_D_RETRY_JITTER: ".5",
-      SVC_DESTINATIONS_D_CIRCUITBREAKER_FAILURERATIO: "0.75",
-      SVC_DESTINATIONS_D_CONCURRENCY: "3",
-    };
-    expect(limitsOf("path: /", env)).toMatchObject({
-      concurrency: 3,
-      rateLimit: { perSecond: 2.5 },
-      retry: { schedule: [5000, 60_000], jitter: 0.5 },
-      circuitBreaker: { failureRatio: 0.75, minimumAttempts: 10 },
-    });
-    expect(limitsOf("path: /", { SVC_DESTINATIONS_D_RETRY_SCHEDULE_0: "7s" })?.retry?.schedule).toEqual([7000]);
   });
 
   test("a concurrency above that of the process is a warning", () => {

@@ -79,59 +79,11 @@ describe("the metrics", () => {
         .map((metric) => metric.name as string)
         .sort(),
     );
-    const values = {
-      'svc_info{version="1.2.3"}': 1,
-      'svc_outbox_messages_total{status="sent"}': 3,
-      svc_outbox_messages_pending: 4,
-      svc_outbox_oldest_pending_age_seconds: 5.5,
-      svc_outbox_messages_reclaimed_total: 2,
-      svc_outbox_process_errors_total: 1,
-      svc_outbox_rows_refused_total: 2,
-      svc_outbox_processing_duration_seconds_sum: 0.02,
-      'svc_outbox_publish_duration_seconds_count{destination_type="http"}': 1,
-      'svc_outbox_destination_messages_total{destination="orders",outcome="dead"}': 1,
-      'svc_outbox_parked_total{destination="orders"}': 1,
-      svc_outbox_messages_expanded_total: 3,
-      'svc_outbox_deliveries_skipped_total{destination="orders"}': 1,
-      svc_outbox_partly_dead_messages: 2,
-      'svc_outbox_queue_depth{destination="orders"}': 3,
-      svc_delivery_latency_seconds_sum: 1.5,
-      'svc_http_publish_responses_total{status_class="5xx"}': 1,
-      'svc_transform_failures_total{strategy="Skip"}': 1,
-      'svc_inbox_messages_total{status="duplicate"}': 2,
-      svc_inbox_relay_errors_total: 1,
-      'svc_inbox_rejections_total{reason="unauthorized"}': 1,
-      'svc_inbox_refused_total{source="orders",reason="credentials"}': 1,
-      'svc_inbox_without_aggregate_id_total{source="orders"}': 1,
-      svc_inbox_filtered_total: 1,
-      svc_journal_dropped_total: 3,
-      svc_inbox_oldest_pending_age_seconds: 7,
-      svc_inbox_messages_unrelayed: 9,
-      'svc_claim_duration_seconds_sum{component="outbox-poller"}': 0.004,
-      'svc_claim_rows_sum{component="outbox-poller"}': 100,
-      'svc_claims_lost_total{component="other"}': 1,
-      svc_blocked_keys: 6,
-      svc_parked_rows: 8,
-      'svc_destination_state{destination="orders",state="paused"}': 1,
-      'svc_destination_state{destination="orders",state="ok"}': 0,
-      'svc_destination_in_flight{destination="orders"}': 4,
-      'svc_destination_backlog{destination="orders"}': 11,
-      'svc_destination_due{destination="orders"}': 10,
-      'svc_destination_oldest_age_seconds{destination="orders"}': 12,
-      'svc_destination_rate_limited_seconds_total{destination="orders"}': 0.5,
-      'svc_destination_breaker_transitions_total{destination="orders",to="open"}': 1,
-      'svc_component_up{component="database"}': 1,
-      'svc_cleanup_messages_deleted_total{table="outbox"}': 1000,
-      'svc_cleanup_duration_seconds_sum{table="outbox"}': 3,
-      'svc_cleanup_last_run_timestamp_seconds{table="outbox"}': 1_700_000_000,
-      svc_capture_lag_seconds: 0.25,
-      svc_replication_slot_lag_bytes: 1024,
-      'svc_db_pool_connections{state="used"}': 3,
-      'svc_db_pool_connections{state="idle"}': 4,
-      'svc_db_pool_connections{state="waiting"}': 1,
-    };
-    for (const [series, expected] of Object.entries(values))
-      expect([series, await value(series)]).toEqual([series, expected]);
+    expect(await value('svc_outbox_messages_total{status="sent"}')).toBe(3);
+    expect(await value("svc_outbox_oldest_pending_age_seconds")).toBe(5.5);
+    expect(await value('svc_destination_state{destination="orders",state="paused"}')).toBe(1);
+    expect(await value('svc_destination_state{destination="orders",state="ok"}')).toBe(0);
+    expect(await value('svc_db_pool_connections{state="waiting"}')).toBe(1);
   });
 
   test("show what can be named from the start, and no gauge before its first measurement", async () => {

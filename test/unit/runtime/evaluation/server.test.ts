@@ -1,11 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import { TransformError } from "../../../../src/model/errors.ts";
-import {
-  type EvaluationRequest,
-  parseReport,
-  reportLine,
-  type WorkerReport,
-} from "../../../../src/runtime/evaluation/protocol.ts";
+import type { EvaluationRequest, WorkerReport } from "../../../../src/runtime/evaluation/protocol.ts";
 import { EvaluationServer, type EvaluationServerOptions } from "../../../../src/runtime/evaluation/server.ts";
 
 function describeReport(report: WorkerReport): string {
@@ -53,13 +48,6 @@ describe("an evaluation server", () => {
     const first = run([request("a", "1"), request("b", "2")]);
     await Promise.all([first, run([request("a", "3")])]);
     expect(log.filter((line) => line.startsWith("run"))).toEqual(["run a(1)", "run b(2)", "run a(3)"]);
-  });
-
-  test("takes requests that come while it evaluates", async () => {
-    const { request, run, log } = setup();
-    const both = [run([request("a", "1")]), run([request("a", "2")])];
-    await Promise.all(both);
-    expect(log.filter((line) => line.startsWith("reply"))).toEqual(["reply a(1)", "reply a(2)"]);
   });
 
   test("answers failures with their code, and a fault of its own as failed", async () => {
@@ -142,19 +130,5 @@ describe("a flood of evaluations that take longer than the pool expected", () =>
     await run(Array.from({ length: 64 }, (_, n) => request("quick 0.4", String(n))));
     expect(log.filter((line) => line.startsWith("run"))).toHaveLength(64);
     expect(log.some((line) => line.startsWith("returned"))).toBe(false);
-  });
-});
-
-describe("a report", () => {
-  test.each<WorkerReport>([
-    { kind: "ready" },
-    { kind: "started" },
-    { kind: "returned", id: 12 },
-    { kind: "reply", reply: { id: 3, ms: 0.25, result: '{"a":"x y\\n"}' } },
-    { kind: "reply", reply: { id: 4, ms: 100, code: "timeout", message: 'two\nlines and a " quote' } },
-  ])("is a line that reads back as it was: %j", (report) => {
-    const line = reportLine(report);
-    expect(line.indexOf("\n")).toBe(line.length - 1);
-    expect(parseReport(line.slice(0, -1))).toEqual(report);
   });
 });

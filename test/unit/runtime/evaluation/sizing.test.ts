@@ -27,10 +27,4 @@ describe("the evaluation workers fit", () => {
       expect((workers + 1) * (memoryLimitMb + 70) + 300).toBeLessThanOrEqual(mebibytes);
     }
   });
-
-  test("this machine, whatever limit it has", () => {
-    const { workers, memoryLimitMb } = workerSizing();
-    expect(workers).toBeGreaterThanOrEqual(1);
-    expect(memoryLimitMb).toBeGreaterThanOrEqual(64);
-  });
 });
