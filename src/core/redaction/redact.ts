@@ -201,7 +201,7 @@ interface Spellings {
   readonly encoded: readonly string[];
 }
 
-/** The spellings of a secret: as they are, without the scheme of a header value (`ApiKey abc`), and by every encoder. */
+/** The spellings of a secret: unchanged, without the scheme of a header value (`ApiKey abc`), and by every encoder. */
 function spellingsOf(given: string): Spellings {
   const secret = given.replace(LONE_SURROGATES, "\ufffd");
   const withoutScheme = /^[\w-]+ +(\S{6,})$/.exec(secret)?.[1];
@@ -209,7 +209,7 @@ function spellingsOf(given: string): Spellings {
   const escaped = values.flatMap((value) => ESCAPERS.map((write) => oneLine(write(value))));
   const hex = Buffer.from(secret).toString("hex");
   const bytes = hex.length < 2 * MIN_BYTES ? [] : [hex, hex.toUpperCase()];
-  // A body that is encoded as a whole has the secret as it is, in JSON, or in a form.
+  // A body that is encoded as a whole has the secret unchanged, in JSON, or in a form.
   const encoded = [...bytes, ...[secret, json(secret), form(secret)].flatMap(base64Forms)];
   return { escaped: unique(escaped), encoded: unique(encoded) };
 }
