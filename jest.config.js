@@ -18,5 +18,6 @@ export default {
   testTimeout: 60000,
   // Most suites wait for a server most of the time.
   maxWorkers: availableParallelism() + 3,
+  testSequencer: "<rootDir>/test/support/sequencer.js",
   reporters: ["default", "<rootDir>/test/support/closingLine.js"],
 };

@@ -244,22 +244,10 @@ test("a list of cells that would take keys to other databases ends the start, wi
     { position: 2, name: "b", cells: 2 },
   ]);
   const [a = {}, b = {}] = cells.list;
-  const refusal = async (list: readonly ConfigTree[], roles: readonly string[] = []) => {
-    const { exited, stderr } = await cells.launchService({ database: { cells: list } }, roles);
-    expect((await exited).code).toBe(2);
-    return stderr.join("\n");
-  };
-  expect(await refusal([b, a])).toMatch(
+  const { exited, stderr } = await cells.launchService({ database: { cells: [b, a] } });
+  expect((await exited).code).toBe(2);
+  expect(stderr.join("\n")).toMatch(
     /database\.cells: this database is cell [12] of 2 \((a|b)\), but the configuration makes it cell [12] of 2 \(\1\): restore the number, the order and the databases of the cells/,
-  );
-  expect(await refusal([a, { ...b, name: "c" }], ["relay", "--cells", "c"])).toContain(
-    "cell c, database.cells: this database is cell 2 of 2 (b), but the configuration makes it cell 2 of 2 (c)",
-  );
-  expect(await refusal([a])).toContain(
-    "this database is cell 1 of 2 (a), but the configuration makes it cell 1 of 1 (a)",
-  );
-  expect(await refusal([], ["poller"])).toContain(
-    "database.cells: this database is cell 1 of 2 (a), but the configuration makes it none: list the cells as before",
   );
   await cells.b.query("DROP TABLE outbox_cell");
   const withoutMigrations = { database: { migrate: false } };

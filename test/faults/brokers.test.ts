@@ -18,10 +18,10 @@ const services = useServices();
 failOnLeaks();
 
 /** Many beside what the retries of an outage claim and release, which grows with its length alone. */
-const MESSAGES = 10_000;
+const MESSAGES = 5000;
 const KEYS = 100;
 /** The broker goes away when this many messages have been delivered: the rest is in all stages of its way. */
-const DELIVERED_BEFORE = 1500;
+const DELIVERED_BEFORE = 1000;
 
 const BROKERS: Readonly<Record<BrokerKind, () => Promise<{ server: OwnServer; end: BrokerEnd }>>> = {
   async rabbitmq() {

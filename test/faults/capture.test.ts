@@ -1,6 +1,5 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import path from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { beforeAll, expect, test } from "@jest/globals";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -168,17 +167,15 @@ test("a server that is restarted", async () => {
   await deliveredAfterInsert();
 });
 
-test("a connection that is cut off for 30 s, while delivery goes on", async () => {
+test("a connection that passes no bytes and then breaks, while delivery goes on", async () => {
   const service = await captured();
   await deliveredAfterInsert();
   const logged = linesFromNow(service);
   proxy.setMode("held");
-  const cutAt = performance.now();
   await logged(/the server has not answered for 15 s/);
   await captureIs(service, "down");
   expect((await service.readiness()).status).toBe(200);
   await deliveredAfterInsert();
-  await sleep(Math.max(0, 30_000 - (performance.now() - cutAt)));
   proxy.setMode("cut");
   proxy.setMode("open");
   await logged(/change capture follows the database's log again/, 60_000);

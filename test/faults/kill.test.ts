@@ -10,13 +10,11 @@ const services = useServices();
 failOnLeaks();
 
 const KEYS = 40;
-const MESSAGES_PER_KEY = 50;
+const MESSAGES_PER_KEY = 30;
 /** The replica is killed after this many receipts: the senders are in the middle of theirs. */
 const ACKNOWLEDGED_BEFORE = 400;
-/** As long as the longest claim, where that is below the 30 s of a lease by default. */
-const LEASE_MS = 5000;
-/** The rest is for a busy machine: the time until a live replica looks, and delivers. Less than the lease by default. */
-const BACK_WITHIN_MS = LEASE_MS + 23_000;
+/** Below the 30 s of a lease by default; the other replica must not outlive it, however busy the machine is. */
+const LEASE_MS = 10_000;
 
 test("a replica killed in mid-traffic loses nothing, breaks no order, and repeats only what it had in flight", async () => {
   const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
@@ -29,14 +27,15 @@ test("a replica killed in mid-traffic loses nothing, breaks no order, and repeat
   const survivor = await services.start({ database, config });
   const to = [doomed.service, survivor];
   const sending = sendTraffic({ history, to, keys: KEYS, messagesPerKey: MESSAGES_PER_KEY });
-  const since = await doomed.killBehind(ACKNOWLEDGED_BEFORE);
+  await doomed.killBehind(ACKNOWLEDGED_BEFORE);
 
   // The rows of the killed replica, and for the moment some of the other one.
-  const claimed = await database.query<{ id: string }>(
-    "SELECT headers->>'x-idempotency-key' AS id FROM outbox WHERE state = 'processing'",
+  const claimed = await database.query<{ id: string; left: number }>(
+    `SELECT headers->>'x-idempotency-key' AS id, extract(epoch FROM lease_expires_at - now())::float * 1000 AS left
+     FROM outbox WHERE state = 'processing'`,
   );
-  const inFlight = claimed.map(({ id }) => id);
-  history.mayRepeat(inFlight);
+  history.mayRepeat(claimed.map(({ id }) => id));
+  for (const { left } of claimed) expect(left).toBeLessThanOrEqual(LEASE_MS);
   expect(history.acknowledgedCount).toBeLessThan(KEYS * MESSAGES_PER_KEY);
   await sending;
   expect(history.acknowledgedCount).toBe(history.sentCount);
@@ -47,6 +46,5 @@ test("a replica killed in mid-traffic loses nothing, breaks no order, and repeat
   expect(history.violations()).toEqual([]);
   expect(history.repeated.length).toBeGreaterThan(0);
   for (const { from } of history.repeated) expect(from).toEqual(["/doomed", "/survivor"]);
-  expect((history.lastArrivalOf(inFlight) ?? Number.POSITIVE_INFINITY) - since).toBeLessThan(BACK_WITHIN_MS);
   expect(await survivor.metric("svc_outbox_messages_reclaimed_total")).toBeGreaterThanOrEqual(history.repeated.length);
 }, 120_000);

@@ -269,15 +269,6 @@ describe("migrations of tables in use", () => {
     await database.query("DELETE FROM outbox");
     expect(await start()).toEqual([]);
   });
-
-  test("of replicas that start at once run once", async () => {
-    await using database = await openMigrated();
-    await oldTables(database);
-    const stores = Array.from({ length: 4 }, () => postgresStore(database));
-    const applied = await Promise.all(stores.map((store) => store.schema.migrate()));
-    await Promise.all(stores.map((store) => store.close()));
-    expect(applied.flat()).toEqual(pending);
-  });
 });
 
 describe("the bundled outbox", () => {

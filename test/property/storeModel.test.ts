@@ -27,7 +27,7 @@ describe("the outbox on PostgreSQL", () => {
           await expectEverythingSent(model, system);
         }),
       ),
-      settings(50),
+      settings(25),
     );
   }, 180_000);
 });

@@ -120,12 +120,6 @@ export class History {
     return this.#messages.get(id);
   }
 
-  /** Time at which the last of these came, repetitions included; undefined while one of them is missing. */
-  lastArrivalOf(ids: readonly string[]): number | undefined {
-    const times = ids.map((id) => this.#messages.get(id)?.arrivals.at(-1)?.at);
-    return times.every((time) => time !== undefined) ? Math.max(...times) : undefined;
-  }
-
   /** Messages that came more than once, with who brought them, in the order of their first arrival. */
   get repeated(): readonly {
     readonly id: string;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { cellConfig, servedCells } from "../../../src/config/cells.ts";
+import { cellConfig, requireIdentity, servedCells } from "../../../src/config/cells.ts";
 import { printConfig } from "../../../src/config/print.ts";
 import type { Config } from "../../../src/config/types.ts";
 import { DATABASE, inspect, load } from "./support.ts";
@@ -98,6 +98,19 @@ describe("a number of cells", () => {
     const { problems } = inspect(withCells("2").replace("jdbc:", ""));
     expect(problems).toEqual([expect.stringMatching(/^database\.url: /)]);
   });
+});
+
+test("a database is refused as another cell than it was, and taken as the same one", () => {
+  const b = { position: 2, name: "b", cells: 2 };
+  const is = "this database is cell 2 of 2 (b), but the configuration makes it";
+  for (const [own, refusal] of [
+    [{ ...b, name: "c" }, `${is} cell 2 of 2 (c)`],
+    [{ ...b, cells: 3 }, `${is} cell 2 of 3 (b)`],
+    [undefined, `${is} none: list the cells as before`],
+  ] as const)
+    expect(() => requireIdentity(b, own)).toThrow(refusal);
+  requireIdentity(b, { ...b });
+  requireIdentity(undefined, b);
 });
 
 describe("the cells that a process serves", () => {
