@@ -32,7 +32,7 @@ export interface DatabaseOptions {
 
 /** Creates a database with a unique name on the server of this run. */
 export async function createSqlServerDatabase(options: DatabaseOptions = {}): Promise<SqlServerDatabase> {
-  const server = await sharedSqlServer();
+  const server = sharedSqlServer();
   const name = `svc_${randomUUID().replaceAll("-", "")}`;
   const master = await connect(server, "master");
   await run(master, `CREATE DATABASE [${name}]`);

@@ -1,4 +1,3 @@
-import { dockerAnswered } from "./docker.ts";
 import { DEPLOY_TOOLS, hasProgram } from "./programs.ts";
 import type { BrokerKind } from "./types.ts";
 
@@ -19,14 +18,14 @@ export function given(kind: BrokerKind): string | undefined {
 
 /** Whether a server can be had, as far as that shows without starting one. */
 export function isAvailable(kind: BrokerKind): boolean {
-  return given(kind) !== undefined || hasProgram(kind) || dockerAnswered();
+  return given(kind) !== undefined || hasProgram(kind);
 }
 
 /** What a developer can do about missing servers. */
 export function howToGet(kinds: readonly BrokerKind[]): string {
   return (
     `no server of this kind can be had: ${kinds.join(", ")}. Run test/services/install.sh, which installs the server programs, ` +
-    `or start Docker, or set ${kinds.map((kind) => GIVEN[kind]).join(", ")} to a running server.`
+    `or set ${kinds.map((kind) => GIVEN[kind]).join(", ")} to a running server.`
   );
 }
 

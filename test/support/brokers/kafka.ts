@@ -16,7 +16,7 @@ const USER = "svc";
 const PASSWORD = "svc-secret";
 
 /** Starts soon and stays small, for a broker that lives for minutes. */
-export const JAVA_OPTIONS = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
+const JAVA_OPTIONS = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
 
 export interface KafkaServerOptions {
   /**
@@ -88,7 +88,7 @@ function layOut(data: string, formatted: string): void {
   writeFileSync(file, properties);
 }
 
-export interface KafkaPorts {
+interface KafkaPorts {
   readonly port: number;
   readonly controllerPort: number;
   /** Where the broker reaches itself. */
@@ -96,7 +96,7 @@ export interface KafkaPorts {
 }
 
 /** The text of the properties of a broker that is its own controller. */
-export function kafkaConfiguration(ports: KafkaPorts, dataFolder: string, sasl: boolean, bind = HOST): string {
+function kafkaConfiguration(ports: KafkaPorts, dataFolder: string, sasl: boolean): string {
   const { port, controllerPort, internalPort } = ports;
   const jaas = "org.apache.kafka.common.security";
   return Object.entries({
@@ -105,7 +105,7 @@ export function kafkaConfiguration(ports: KafkaPorts, dataFolder: string, sasl: 
     "controller.quorum.voters": `1@${HOST}:${controllerPort}`,
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "INTERNAL",
-    listeners: `CLIENTS://${bind}:${port},INTERNAL://${HOST}:${internalPort},CONTROLLER://${HOST}:${controllerPort}`,
+    listeners: `CLIENTS://${HOST}:${port},INTERNAL://${HOST}:${internalPort},CONTROLLER://${HOST}:${controllerPort}`,
     "advertised.listeners": `CLIENTS://${HOST}:${port},INTERNAL://${HOST}:${internalPort}`,
     "listener.security.protocol.map": `CLIENTS:${sasl ? "SASL_PLAINTEXT" : "PLAINTEXT"},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT`,
     ...(sasl && {
@@ -138,24 +138,24 @@ export function kafkaConfiguration(ports: KafkaPorts, dataFolder: string, sasl: 
     .join("");
 }
 
-export function kafkaAddress(port: number): KafkaAddress {
+function kafkaAddress(port: number): KafkaAddress {
   return { host: HOST, port, bootstrapServers: `${HOST}:${port}` };
 }
 
 /** 16 random bytes in the alphabet Kafka takes. One that begins with a hyphen would be read as an option of the command line. */
-export function clusterId(): string {
+function clusterId(): string {
   const id = Buffer.from(randomUUID().replaceAll("-", ""), "hex").toString("base64url");
   return id.startsWith("-") ? `A${id.slice(1)}` : id;
 }
 
 /** What formatting is told about the users who may log in. */
-export function scramUsers(sasl: boolean): readonly string[] {
+function scramUsers(sasl: boolean): readonly string[] {
   if (!sasl) return [];
   return ["256", "512"].flatMap((bits) => ["--add-scram", `SCRAM-SHA-${bits}=[name=${USER},password=${PASSWORD}]`]);
 }
 
 /** Asks, as a client would, who controls the cluster and who keeps a group's offsets: their topic is made at the first question. */
-export async function kafkaAnswers(port: number, sasl: boolean): Promise<void> {
+async function kafkaAnswers(port: number, sasl: boolean): Promise<void> {
   const client = new Kafka({
     brokers: [`${HOST}:${port}`],
     logLevel: logLevel.NOTHING,

@@ -1,7 +1,6 @@
 import { spawn } from "node:child_process";
 import { type Admin, type ITopicConfig, Kafka, logLevel } from "kafkajs";
 import { eventually } from "../eventually.ts";
-import { runInContainer } from "./docker.ts";
 import { javaArguments } from "./kafka.ts";
 import { findKafka, type KafkaPrograms } from "./programs.ts";
 import type { KafkaAddress } from "./types.ts";
@@ -52,19 +51,15 @@ export async function produceCompressed(
   const args = [...target, ...(options.keys === true ? ["--property", "parse.key=true"] : [])];
   const input = lines.map((line) => `${line}\n`).join("");
   const programs = findKafka();
-  const { code, output } = programs
-    ? await runHere(programs, args, input)
-    : await runInContainer(server.port, [IN_CONTAINER, Buffer.from(input).toString("base64"), ...args]);
+  if (programs === undefined) throw new Error("no Kafka on this machine: run test/services/install.sh");
+  const { code, output } = await runProducer(programs, args, input);
   // It reports a record that it could not write, and ends with 0 all the same.
   if (code !== 0 || /ERROR|Exception/.test(output)) {
     throw new Error(`Kafka's console producer ended with ${code}:\n${output}`);
   }
 }
 
-/** The producer of the broker's image; it takes the lines in base64 before its own arguments. */
-const IN_CONTAINER = 'echo "$0" | base64 -d | /opt/kafka/bin/kafka-console-producer.sh "$@"';
-
-async function runHere(
+async function runProducer(
   programs: KafkaPrograms,
   args: readonly string[],
   input: string,

@@ -61,7 +61,7 @@ export function natsConfiguration(server: {
   });
 }
 
-export function natsAddress(port: number): NatsAddress {
+function natsAddress(port: number): NatsAddress {
   return { host: HOST, port, url: `nats://${HOST}:${port}` };
 }
 

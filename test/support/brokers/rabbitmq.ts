@@ -30,7 +30,7 @@ export type RabbitmqLaunch = Launch<RabbitmqAddress> & OwnRabbitmq;
 export async function launchRabbitmq(programs: RabbitmqPrograms, shared: boolean): Promise<RabbitmqLaunch> {
   const folder = serverFolder("rabbitmq");
   const [port = 0, nodePort = 0, namesPort = 0] = await lastingPorts(3);
-  writeFileSync(path.join(folder, "rabbitmq.conf"), rabbitmqConfiguration(HOST, port));
+  writeFileSync(path.join(folder, "rabbitmq.conf"), rabbitmqConfiguration(port));
   writeFileSync(path.join(folder, "enabled_plugins"), "[].");
   writeFileSync(path.join(folder, ".erlang.cookie"), randomBytes(16).toString("hex"), { mode: 0o400 });
   const env = environment(folder, nodePort, namesPort);
@@ -109,9 +109,9 @@ function environment(folder: string, nodePort: number, namesPort: number) {
 }
 
 /** The text of a configuration file of a RabbitMQ server whose alarms do not stop publishers on a small machine. */
-export function rabbitmqConfiguration(host: string, port: number): string {
+function rabbitmqConfiguration(port: number): string {
   return [
-    `listeners.tcp.default = ${host}:${port}`,
+    `listeners.tcp.default = ${HOST}:${port}`,
     `default_user = ${USER}`,
     `default_pass = ${PASSWORD}`,
     "loopback_users = none",
@@ -122,12 +122,12 @@ export function rabbitmqConfiguration(host: string, port: number): string {
   ].join("\n");
 }
 
-export function rabbitmqAddress(port: number): RabbitmqAddress {
+function rabbitmqAddress(port: number): RabbitmqAddress {
   return { host: HOST, port, user: USER, password: PASSWORD, url: `amqp://${USER}:${PASSWORD}@${HOST}:${port}` };
 }
 
 /** Connects and opens a channel as a client would. */
-export async function rabbitmqAnswers(address: RabbitmqAddress): Promise<void> {
+async function rabbitmqAnswers(address: RabbitmqAddress): Promise<void> {
   const connection = await connect(address.url, { timeout: 5000 });
   connection.on("error", () => {}); // Its end, in whatever way, is awaited below.
   try {

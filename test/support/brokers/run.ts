@@ -1,7 +1,6 @@
 import { rmSync } from "node:fs";
 import { isAlive } from "../isAlive.ts";
 import { requiredKinds } from "./availability.ts";
-import { endNotedContainers, lookForDocker } from "./docker.ts";
 import { allRunFolders, createRunFolder, ownerOf, runFolder } from "./runFolder.ts";
 import { endNotedProcesses } from "./serverProcess.ts";
 
@@ -18,7 +17,6 @@ export async function beginBrokerRun(): Promise<void> {
     }
   }
   createRunFolder();
-  await lookForDocker();
 }
 
 /** Ends the shared servers, and those of tests that were cut off, and removes their data. */
@@ -28,6 +26,5 @@ export async function endBrokerRun(): Promise<void> {
 
 async function endAll(folder: string): Promise<void> {
   await endNotedProcesses(folder);
-  await endNotedContainers(folder);
   rmSync(folder, { recursive: true, force: true });
 }

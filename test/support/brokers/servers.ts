@@ -1,6 +1,4 @@
 import { given, howToGet } from "./availability.ts";
-import { kafkaContainer, natsContainer, rabbitmqContainer } from "./containers.ts";
-import { dockerAnswered } from "./docker.ts";
 import { launchKafka } from "./kafka.ts";
 import { launchNats, type NatsServerOptions } from "./nats.ts";
 import { findKafka, findNats, findRabbitmq } from "./programs.ts";
@@ -68,20 +66,17 @@ export async function startKafka(options: { readonly sasl?: boolean } = {}): Pro
 
 function rabbitmq(shared: boolean): Promise<RabbitmqLaunch> {
   const programs = findRabbitmq();
-  if (programs !== undefined) return launchRabbitmq(programs, shared);
-  return dockerAnswered() ? rabbitmqContainer() : unavailable("rabbitmq");
+  return programs === undefined ? unavailable("rabbitmq") : launchRabbitmq(programs, shared);
 }
 
 function nats(shared: boolean, options: NatsServerOptions = {}): Promise<Launch<NatsAddress>> {
   const program = findNats();
-  if (program !== undefined) return launchNats(program, shared, options);
-  return dockerAnswered() ? natsContainer(options) : unavailable("nats");
+  return program === undefined ? unavailable("nats") : launchNats(program, shared, options);
 }
 
 function kafka(shared: boolean, options: { readonly sasl?: boolean } = {}): Promise<Launch<KafkaAddress>> {
   const programs = findKafka();
-  if (programs !== undefined) return launchKafka(programs, shared, options);
-  return dockerAnswered() ? kafkaContainer(options) : unavailable("kafka");
+  return programs === undefined ? unavailable("kafka") : launchKafka(programs, shared, options);
 }
 
 function unavailable(kind: BrokerKind): Promise<never> {

@@ -48,7 +48,7 @@ export interface OwnRabbitmq extends OwnServer {
 }
 
 /**
- * One server that can be started again and again: by a program of this machine, or in a container.
+ * One server that can be started again and again by a program of this machine.
  *
  * @typeParam A what a client needs to reach it
  */
