@@ -139,7 +139,7 @@ function pullParts({ config, store, clock, log, metrics, redact, bodies }: Opera
     clock,
     log,
   });
-  const waiters = new PullWaiters({ sources, pull, clock, log });
+  const waiters = new PullWaiters({ sources, pull });
   return {
     routes: pullRoutes({
       settings,

@@ -25,9 +25,6 @@ export interface PullStore {
    *   aggregate
    */
   extend(claim: PullClaim, leaseMs: number): Promise<readonly MessageId[]>;
-
-  /** Releases rows of a claim, uncounted and due as before. @returns the ids that were still held */
-  release(claim: PullClaim): Promise<readonly MessageId[]>;
 }
 
 export interface PullClaimRequest {
@@ -46,8 +43,6 @@ export interface PullClaimResult {
   readonly rows: readonly PulledRow[];
   /** Rows with no attempts left, which this call made `dead`. */
   readonly dead: readonly MessageId[];
-  /** Rows that the database refuses to let be claimed, found by this call and left out of later claims for a while. */
-  readonly refused?: readonly { readonly id: MessageId; readonly reason: string }[];
 }
 
 /** The rows of a claim that a client names; `ids` null means all. */

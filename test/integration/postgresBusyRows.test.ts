@@ -1,7 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
-import { pullRequest } from "../conformance/store/pullSupport.ts";
 import { TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { claimed, refuse, useLooseTables } from "../support/looseTables.ts";
@@ -133,22 +132,6 @@ describe("a row whose trigger cannot do it now", () => {
       await busy(database, "UPDATE", "outbox", "NEW.topic = 't3'", "40001");
 
       expect(await store.outbox.reclaim(100, 60_000)).toBe(8);
-    });
-  });
-
-  test("at a pull claim keeps no other from being claimed", async () => {
-    await withTables(async (store, database) => {
-      await store.inbox.insert(
-        Array.from({ length: 9 }, (_, n) =>
-          inboxRow({ consumption: "pull", aggregateId: null, eventType: n === 2 ? "bad" : "good" }),
-        ),
-      );
-      await busy(database, "UPDATE", "inbox", "NEW.event_type = 'bad'");
-
-      const first = await store.pull.claim(pullRequest());
-      const second = await store.pull.claim(pullRequest());
-
-      expect(first.rows.length + second.rows.length).toBe(8);
     });
   });
 

@@ -126,7 +126,6 @@ test("a pull client whose message somebody holds soon gives its connection back"
   const tries = await Promise.allSettled([
     store.pull.acknowledge(held),
     store.pull.extend(held, 30_000),
-    store.pull.release(held),
     store.pull.reject(held, { delayMs: 0, reason: null, maxAttempts: 5 }),
   ]);
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { pullStatements } from "../../src/adapters/stores/postgres/pullSql.ts";
 import { quoteNames } from "../../src/adapters/stores/sql/names.ts";
-import { INBOX_COLUMNS, type MessageId } from "../../src/model/rows.ts";
+import { INBOX_COLUMNS } from "../../src/model/rows.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claim, ids, pullRequest, receive } from "../conformance/store/pullSupport.ts";
 import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
@@ -147,9 +147,7 @@ describe("an owner's table", () => {
     expect(rows).toMatchObject([{ payload: '{"a": 1}', headers: { "X-Tag": "t" } }]);
     const held = { source: "orders", token: request.token, ids: null };
     expect(await store.pull.extend(held, 1000)).toEqual(ids(rows));
-    expect(await store.pull.release(held)).toEqual(ids(rows));
-    const again = await claim(inbox);
-    expect((await store.pull.reject(again, { delayMs: 0, reason: "x", maxAttempts: 5 })).retried).toEqual(ids(rows));
+    expect((await store.pull.reject(held, { delayMs: 0, reason: "x", maxAttempts: 5 })).retried).toEqual(ids(rows));
     expect(await store.pull.acknowledge(await claim(inbox))).toEqual(ids(rows));
   });
 
@@ -159,27 +157,6 @@ describe("an owner's table", () => {
     await inbox.database.query(`UPDATE inbox SET headers = '["x"]'`);
 
     expect((await inbox.store.pull.claim(pullRequest())).rows).toMatchObject([{ headers: {} }]);
-  });
-
-  test.each([
-    ["returns OLD", "RETURN OLD;"],
-    ["keeps state and lease", "NEW.state := OLD.state; NEW.lease_expires_at := OLD.lease_expires_at; RETURN NEW;"],
-  ])("with a trigger that %s for one row tells no client that it is done or extended", async (_how, left) => {
-    await using inbox = await open();
-    const { store, database } = inbox;
-    const [bad, good] = ids(await receive(inbox, [{ aggregateId: "bad" }, { aggregateId: "good" }]));
-    const held = await claim(inbox);
-    await database.query(
-      `CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$
-       BEGIN IF OLD.aggregate_id = 'bad' THEN ${left} END IF; RETURN NEW; END $$`,
-    );
-    await database.query("CREATE TRIGGER hold BEFORE UPDATE ON inbox FOR EACH ROW EXECUTE FUNCTION hold()");
-
-    expect(await store.pull.extend(held, 60_000)).toEqual([good]);
-    expect(
-      (await store.pull.reject({ ...held, ids: [bad as MessageId] }, { delayMs: 0, reason: "x", maxAttempts: 1 })).dead,
-    ).toEqual([]);
-    expect(await store.pull.acknowledge(held)).toEqual([good]);
   });
 });
 
@@ -199,11 +176,9 @@ test("with old statistics every statement finds its rows by the indexes made for
   );
   const { token } = await claim(inbox);
   const looked = await explained(database, [
-    [sql.claim.text, ["orders", 100, 1_000_000, token, 1000, 5, []]],
-    [sql.available.text, ["orders", 1, []]],
+    [sql.claim.text, ["orders", 100, 1_000_000, token, 1000, 5]],
     [sql.acknowledge.text, ["orders", token, null]],
     [sql.extend.text, ["orders", token, null, 1000]],
-    [sql.release.text, ["orders", token, null]],
     [sql.reject.text, ["orders", token, null, 5, 1000, null]],
   ]);
 

@@ -1,7 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import type { ClaimToken, MessageId } from "../../src/model/rows.ts";
+import type { ClaimToken } from "../../src/model/rows.ts";
 import type { RetentionRange } from "../../src/ports/finishedRows.ts";
-import type { PullClaimResult } from "../../src/ports/pullStore.ts";
 import { claimRequest, claimSome, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { claimed, passOne, refuse, skip, useLooseTables } from "../support/looseTables.ts";
@@ -170,50 +169,6 @@ describe("a row that a trigger refuses", () => {
     });
   });
 
-  test("at a pull claim is left out for a while, and keeps no other from being acknowledged", async () => {
-    await withTables(async (store, database) => {
-      const rows = Array.from({ length: 12 }, (_, n) =>
-        inboxRow({ consumption: "pull", eventType: `t${n}`, aggregateId: n === 0 || n === 11 ? "a" : null }),
-      );
-      await store.inbox.insert(rows);
-      await refuse(
-        database,
-        "UPDATE",
-        "inbox",
-        "NEW.event_type = 't0' OR (NEW.event_type = 't5' AND NEW.state = 'processed')",
-      );
-      const request = { ...claimRequest({ limit: 5 }), source: "orders", maxAttempts: 5 };
-      const types = (claim: PullClaimResult) => claim.rows.map(({ eventType }) => eventType);
-
-      const first = await store.pull.claim(request);
-      expect(types(first)).toEqual(["t1", "t2", "t3", "t4", "t5"]);
-      const { source, token } = request;
-      expect(await store.pull.acknowledge({ source, token, ids: null })).toHaveLength(4);
-
-      const second = await store.pull.claim({ ...request, limit: 100, token: claimRequest().token });
-      expect(types(second)).toEqual(["t6", "t7", "t8", "t9", "t10"]);
-    });
-  });
-
-  test("when a pull client rejects it stays under the claim, and the others go back", async () => {
-    await withTables(async (store, database) => {
-      const rows = ["a", "a", "a", "b", "b", null].map((aggregateId, n) =>
-        inboxRow({ consumption: "pull", eventType: `t${n}`, aggregateId }),
-      );
-      await store.inbox.insert(rows);
-      const request = { ...claimRequest(), source: "orders", maxAttempts: 5 };
-      expect((await store.pull.claim(request)).rows).toHaveLength(6);
-      await refuse(database, "UPDATE", "inbox", "NEW.event_type IN ('t1', 't3')");
-      const { source, token } = request;
-      const options = { delayMs: 0, reason: "no", maxAttempts: 5 };
-      const idsAt = (...places: number[]) => places.map((place) => rows[place]?.id);
-
-      const all = await store.pull.reject({ source, token, ids: null }, options);
-      expect(all).toEqual({ retried: idsAt(2, 4, 5), dead: [], released: [] });
-      await expect(store.pull.reject({ source, token, ids: null }, options)).rejects.toThrow("not this one");
-    });
-  });
-
   test("when it is deleted is passed over, whatever their number, and the others are deleted", async () => {
     await withTables(async (store, database) => {
       await database.query(
@@ -286,25 +241,6 @@ describe.each(["NULL", "OLD"] as const)("a row whose change a trigger drops by r
       await expect(store.outbox.claim(claimRequest())).rejects.toMatchObject({ code: "schema" });
       await database.query("DROP TRIGGER skip ON outbox");
       expect(await claimed(store)).toHaveLength(3);
-    });
-  });
-
-  test("at a pull claim, or where it has no attempts left, keeps no other from being claimed", async () => {
-    await withTables(async (store, database) => {
-      const rows = Array.from({ length: 12 }, (_, n) =>
-        inboxRow({ consumption: "pull", eventType: `t${n}`, aggregateId: n === 3 || n === 11 ? "a" : null }),
-      );
-      await store.inbox.insert(rows);
-      await database.query("UPDATE inbox SET attempt = 5 WHERE event_type = 't4'");
-      await skip(database, "UPDATE", "inbox", "NEW.event_type IN ('t0', 't1', 't2', 't3', 't4')", returned);
-      const request = { ...claimRequest({ limit: 5 }), source: "orders", maxAttempts: 5 };
-
-      const claim = await store.pull.claim(request);
-
-      expect(claim.rows.map(({ eventType }) => eventType)).toEqual(["t5", "t6", "t7", "t8", "t9"]);
-      expect(claim.dead).toEqual([]);
-      const reason = expect.stringContaining("a trigger on the table drops what is written to the row");
-      expect(new Set(claim.refused)).toEqual(new Set(rows.slice(0, 5).map(({ id }) => ({ id, reason }))));
     });
   });
 
@@ -381,24 +317,6 @@ describe.each(["NULL", "OLD"] as const)("a row whose change a trigger drops by r
       const renewed = await store.outbox.renew(tokens, { leaseMs: 60_000, claimTimeoutMs: 120_000 });
 
       expect([...renewed]).toEqual([rows[1]?.id]);
-    });
-  });
-
-  test("when a pull client closes it stays under the claim", async () => {
-    await withTables(async (store, database) => {
-      await store.inbox.insert(["t0", "t1", "t2"].map((eventType) => inboxRow({ consumption: "pull", eventType })));
-      const { rows, token } = await store.pull.claim({ ...claimRequest(), source: "orders", maxAttempts: 5 });
-      await skip(database, "UPDATE", "inbox", "NEW.event_type = 't1'", returned);
-      const claim = { source: "orders", token, ids: null };
-      const [kept] = rows.filter(({ eventType }) => eventType === "t1").map(({ id }) => id);
-      const others = rows.map(({ id }) => id).filter((id) => id !== kept);
-
-      expect(
-        (await store.pull.reject({ ...claim, ids: [kept as MessageId] }, { delayMs: 0, reason: null, maxAttempts: 5 }))
-          .retried,
-      ).toEqual([]);
-      expect(await store.pull.acknowledge(claim)).toEqual(others);
-      expect(await store.pull.release(claim)).toEqual([]);
     });
   });
 

@@ -2,7 +2,6 @@ import { describe, expect, test } from "@jest/globals";
 import type { ClaimedRow, InsertResult, Outcome } from "../../src/model/rows.ts";
 
 import { claimRequest, died, failed, inboxRow, parked, released, sent } from "../conformance/store/harness.ts";
-import { pullRequest } from "../conformance/store/pullSupport.ts";
 import type { TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
@@ -235,21 +234,6 @@ describe("an inbox that refuses every change", () => {
       expect(await dead(database)).toEqual([]);
     });
   });
-
-  test.each([1, 3, 1100])("lets %i rows wait for pull clients, and leaves none out", async (count) => {
-    await withTables(async (store, database) => {
-      await passOne(store);
-      const rows = Array.from({ length: count }, (_, n) => inboxRow({ consumption: "pull", eventType: `t${n}` }));
-      await store.inbox.insert(rows);
-      await begin(database, "inbox");
-      await expect(store.pull.claim(pullRequest())).rejects.toMatchObject(tableTrouble("54000"));
-
-      await end(database, "inbox");
-      expect((await store.pull.claim(pullRequest({ limit: 2000 }))).rows.map(({ id }) => id)).toEqual(
-        rows.map(({ id }) => id),
-      );
-    });
-  });
 });
 
 describe("an outbox that refuses every change", () => {
@@ -323,10 +307,6 @@ describe("a row that is refused while the row that passed last still passes", ()
       await database.query("INSERT INTO outbox (topic, payload) VALUES ('bad', '1'), ('bad', '1')");
       expect((await store.outbox.claim(claimRequest())).refused).toHaveLength(2);
       await store.outbox.check();
-
-      await refuse(database, "UPDATE", "inbox", "NEW.event_type = 'bad'");
-      await store.inbox.insert([inboxRow({ consumption: "pull", eventType: "bad" })]);
-      expect((await store.pull.claim(pullRequest())).refused).toHaveLength(1);
     });
   });
 
@@ -376,11 +356,9 @@ describe("a row that passed last, and is refused itself by now", () => {
     await withTables(async (store, database) => {
       const types = [...Array.from({ length: 50 }, () => "bad"), "good"];
       const received = types.map((eventType, n) => inboxRow({ eventType, aggregateId: `${n}` }));
-      const pulled = types.map((eventType) => inboxRow({ eventType, consumption: "pull" }));
-      await store.inbox.insert([inboxRow({ eventType: "bad" }), inboxRow({ eventType: "bad", consumption: "pull" })]);
+      await store.inbox.insert([inboxRow({ eventType: "bad" })]);
       await relayAll(store);
       await store.outbox.settle((await claimed(store)).map(sent));
-      await store.pull.acknowledge({ ...(await store.pull.claim(pullRequest())), source: "orders", ids: null });
 
       await refuse(database, "INSERT", "outbox", "NEW.topic = 'bad'");
       await store.inbox.insert(received);
@@ -388,21 +366,14 @@ describe("a row that passed last, and is refused itself by now", () => {
       expect((await claimed(store)).map(({ topic }) => topic)).toEqual(["good"]);
       expect(await dead(database)).toHaveLength(50);
 
-      await store.inbox.insert(pulled);
       await database.query("DROP TRIGGER refuse ON outbox");
       await database.query(
         `INSERT INTO outbox (topic, payload) SELECT topic, '1' FROM unnest(ARRAY['${types.join("','")}']) AS t(topic)`,
       );
-      for (const [table, type] of [
-        ["outbox", "topic"],
-        ["inbox", "event_type"],
-      ] as const)
-        await database.query(`ALTER TABLE ${table} ADD CHECK (${type} <> 'bad' OR state <> 'processing') NOT VALID`);
-      await database.query("ALTER TABLE inbox ADD CHECK (event_type <> 'bad' OR claim_token IS NULL) NOT VALID");
+      await database.query("ALTER TABLE outbox ADD CHECK (topic <> 'bad' OR state <> 'processing') NOT VALID");
       const { refused } = await store.outbox.claim(claimRequest());
       expect(refused).toHaveLength(50);
       expect((await claimed(store)).map(({ topic }) => topic)).toEqual(["good"]);
-      expect((await store.pull.claim(pullRequest())).rows.map(({ eventType }) => eventType)).toEqual(["good"]);
     });
   });
 

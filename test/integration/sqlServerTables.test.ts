@@ -89,7 +89,7 @@ describeWithSqlServer("tables of an owner on SQL Server", () => {
     expect(ids((await store.pull.claim(request)).rows)).toEqual([first]);
     expect(ids((await store.pull.claim(pullRequest())).rows)).toEqual([third]);
     const held = { source: "orders", token: request.token, ids: null };
-    expect(await store.pull.release(held)).toEqual([first]);
+    expect((await store.pull.reject(held, { delayMs: 0, reason: "x", maxAttempts: 5 })).retried).toEqual([first]);
     const again = await claim(own);
     const rejection = { delayMs: 0, reason: "x", maxAttempts: 5 };
     expect(await store.pull.reject({ ...again, ids: [first as never] }, rejection)).toEqual({

@@ -1,7 +1,6 @@
 import type { ClaimedRow } from "../../src/model/rows.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";
-import { pullRequest } from "../conformance/store/pullSupport.ts";
 import type { TestDatabase } from "./databases.ts";
 import { DEFAULT_NAMES, databaseCopies, migratedDatabase, withStoreOn } from "./postgresHarness.ts";
 
@@ -96,15 +95,11 @@ export async function relayAll(store: Store): Promise<void> {
   for (let pass = 0; pass < 5; pass += 1) await store.inbox.relay(TO_ANY);
 }
 
-/** A row goes all the way, and another one is pulled: only tables that have taken rows show which row is to blame. */
+/** A row goes all the way: only tables that have taken rows show which row is to blame. */
 export async function passOne(store: Store): Promise<void> {
   await store.inbox.insert([inboxRow({ eventType: "before" })]);
   await relayAll(store);
   const [row] = await claimed(store);
   if (row === undefined) throw new Error("no row was claimed");
   await store.outbox.settle([sent(row)]);
-  const request = pullRequest();
-  await store.inbox.insert([inboxRow({ consumption: "pull", eventType: "before" })]);
-  const { token } = await store.pull.claim(request);
-  await store.pull.acknowledge({ source: request.source, token, ids: null });
 }

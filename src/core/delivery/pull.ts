@@ -1,4 +1,3 @@
-import { errorText } from "../../model/errors.ts";
 import { type ClaimToken, type Consumption, type MessageId, reasonTooLarge } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { PullClaim, PulledRow, PullRejection, PullStore } from "../../ports/pullStore.ts";
@@ -54,17 +53,12 @@ export class Pull {
 
   /** Claims rows of a source; null when none is available now. */
   async claim(source: string, { max, leaseMs }: ClaimSettings): Promise<ClaimedRows | null> {
-    const { store, maxAttempts, newToken, metrics, clock, log } = this.#options;
+    const { store, maxAttempts, newToken, metrics, clock } = this.#options;
     let limit = max;
     for (;;) {
       const startedAt = clock.monotonic();
       const request = { source, token: newToken(), limit, maxBytes: MAX_CLAIM_BYTES, leaseMs, maxAttempts };
-      const { token, rows, dead, refused = [] } = await store.claim(request);
-      for (const { id, reason } of refused)
-        log.error(
-          { id, source, reason },
-          "the database refuses the claim of this inbox row: it stays pending and blocks its aggregate",
-        );
+      const { token, rows, dead } = await store.claim(request);
       this.#logDead(source, dead, "maxAttempts claims without an acknowledgement");
       if (rows.length > 0) {
         metrics.claimRows("pull", rows.length);
@@ -80,30 +74,16 @@ export class Pull {
 
   /** Makes dead what no answer can hold, which gives back the rows behind it. @returns the other rows */
   async #sendable(claim: Omit<PullClaim, "ids">, rows: readonly PulledRow[]): Promise<readonly PulledRow[]> {
-    const { store, log } = this.#options;
     const gone = new Set<MessageId>();
-    for (const { id, aggregateId, tooLarge } of rows) {
-      if (tooLarge === null || gone.has(id)) continue;
+    for (const { id, tooLarge } of rows) {
+      if (tooLarge === null) continue;
       const reason = reasonTooLarge(tooLarge);
-      gone.add(id);
-      try {
-        const options = { delayMs: 0, reason, maxAttempts: 0 };
-        const { dead, released } = await store.reject({ ...claim, ids: [id] }, options);
-        this.#logDead(claim.source, dead, reason);
-        for (const each of released) gone.add(each);
-        if (dead.includes(id)) continue;
-      } catch (error) {
-        log.error({ id, source: claim.source, reason, error: errorText(error) }, "an inbox row cannot be made dead");
-      }
-      // It stays under its claim, and so do those behind it.
-      for (const row of rows) if (aggregateId !== null && row.aggregateId === aggregateId) gone.add(row.id);
+      const rejection = { delayMs: 0, reason, maxAttempts: 0 };
+      const { dead, released } = await this.#options.store.reject({ ...claim, ids: [id] }, rejection);
+      this.#logDead(claim.source, dead, reason);
+      for (const each of [id, ...released]) gone.add(each);
     }
-    return gone.size === 0 ? rows : rows.filter(({ id }) => !gone.has(id));
-  }
-
-  /** Releases a whole claim that its client never got: no attempt is counted. */
-  async release(source: string, token: ClaimToken): Promise<void> {
-    await this.#options.store.release({ source, token, ids: null });
+    return rows.filter(({ id }) => !gone.has(id));
   }
 
   /** The client has processed the rows. */

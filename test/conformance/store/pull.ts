@@ -173,7 +173,6 @@ function exercisePullClosing(open: () => Promise<StoreHarness>): void {
 
       expect(await pull.acknowledge(changed(held))).toEqual([]);
       expect(await pull.extend(changed(held), 60_000)).toEqual([]);
-      expect(await pull.release(changed(held))).toEqual([]);
       expect(await pull.reject(changed(held), REJECTION)).toEqual({ retried: [], dead: [], released: [] });
 
       const settled = ({ leaseInMs: _lease, dueInMs: _due, ...rest }: (typeof before)[number]) => rest;
@@ -242,19 +241,6 @@ function exercisePullClosing(open: () => Promise<StoreHarness>): void {
       await harness.expirePullLeases();
       expect(await harness.store.pull.extend(held, 30_000)).toEqual(rows);
       expect((await harness.store.pull.claim(pullRequest())).rows).toEqual([]);
-    });
-
-    test("by a release: the rows are as they were before", async () => {
-      await using harness = await open();
-      const rows = ids(await receive(harness, [{ aggregateId: "a" }, { aggregateId: "a" }]));
-      const before = await harness.inboxRows();
-      const held = await claim(harness);
-
-      expect(await harness.store.pull.release(held)).toEqual(rows);
-
-      const stored = ({ dueInMs: _, ...rest }: (typeof before)[number]) => rest;
-      expect((await harness.inboxRows()).map(stored)).toEqual(before.map(stored));
-      expect((await harness.store.pull.claim(pullRequest())).rows.map((row) => row.attempt)).toEqual([1, 1]);
     });
   });
 }

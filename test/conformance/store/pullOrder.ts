@@ -140,7 +140,7 @@ export function exercisePullOrder(open: () => Promise<StoreHarness>): void {
     });
 
     test.each([[1], [20], [200]])(
-      "six clients that reject, release and abandon claims on %i aggregates process every row, each aggregate in order",
+      "six clients that reject and abandon claims on %i aggregates process every row, each aggregate in order",
       async (aggregates) => {
         await using harness = await open();
         const replicas = await Promise.all(Array.from({ length: 5 }, () => harness.replica()));
@@ -169,7 +169,7 @@ const A = { aggregateId: "a" };
 const B = { aggregateId: "b" };
 const LATER = { delayMs: 60_000, reason: "status 500", maxAttempts: 5 };
 
-/** One client: claims, and processes in order with one failure in twenty; some claims it gives back or loses without a word. */
+/** One client: claims, and processes in order with one failure in twenty; some claims it loses without a word. */
 async function consume(store: Store, processed: number[], total: number, random: () => number): Promise<void> {
   while (processed.length < total) {
     const mood = random();
@@ -181,10 +181,6 @@ async function consume(store: Store, processed: number[], total: number, random:
     const { token, rows } = await store.pull.claim(request);
     const held = { source: request.source, token, ids: null };
     if (mood < 0.05) continue;
-    if (mood < 0.1) {
-      await store.pull.release(held);
-      continue;
-    }
     const failed = new Set<string | null>();
     for (const row of rows) {
       if (failed.has(row.aggregateId)) continue;

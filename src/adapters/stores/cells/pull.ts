@@ -1,29 +1,16 @@
 import { randomUUID } from "node:crypto";
 import { StoreError } from "../../../model/errors.ts";
 import type { ClaimToken, MessageId } from "../../../model/rows.ts";
-import type { PullClaim, PullClaimResult, PullStore } from "../../../ports/pullStore.ts";
+import type { PullClaim, PullStore } from "../../../ports/pullStore.ts";
 import { type Failure, failed } from "./asking.ts";
 import type { CellLink } from "./link.ts";
 
 /**
  * Pull clients take from all cells, a claim from one: it begins with another cell each time, and ends with the first that
- * has messages. A claim in a cell that does not answer gives back what it gets.
+ * has messages. What a cell claims that does not answer in time returns with its lease.
  */
 export function cellPull(cells: readonly CellLink[]): PullStore {
   let first = 0;
-  const claimIn = async (cell: CellLink, request: Parameters<PullStore["claim"]>[0]) => {
-    const { source, token } = request;
-    let isAwaited = true;
-    try {
-      return await cell.ask(async ({ pull }) => {
-        const claimed = await pull.claim(request);
-        if (!isAwaited) await pull.release({ source, token, ids: null });
-        return claimed;
-      });
-    } finally {
-      isAwaited = false;
-    }
-  };
   /** Works on the rows of a claim in its cell. */
   const inCell = async <T>({ token }: PullClaim, work: (pull: PullStore) => Promise<T>, nothing: T): Promise<T> =>
     (await cells[placeOf(token)]?.ask(({ pull }) => work(pull))) ?? nothing;
@@ -32,26 +19,23 @@ export function cellPull(cells: readonly CellLink[]): PullStore {
       const inTurn = [...cells.slice(first), ...cells.slice(0, first)];
       first = (first + 1) % cells.length;
       const dead: MessageId[] = [];
-      const refused: NonNullable<PullClaimResult["refused"]>[number][] = [];
       const failures: Failure[] = [];
       for (const cell of inTurn) {
         try {
-          const claimed = await claimIn(cell, { ...request, token: tokenOf(cell.place) });
+          const claimed = await cell.ask(({ pull }) => pull.claim({ ...request, token: tokenOf(cell.place) }));
           dead.push(...claimed.dead);
-          refused.push(...(claimed.refused ?? []));
-          if (claimed.rows.length > 0) return { ...claimed, dead, refused };
+          if (claimed.rows.length > 0) return { ...claimed, dead };
         } catch (error) {
           if (!(error instanceof StoreError)) throw error;
           failures.push({ cell, error });
         }
       }
       if (failures.length === cells.length) throw failed(failures);
-      return { token: request.token, rows: [], dead, refused };
+      return { token: request.token, rows: [], dead };
     },
 
     acknowledge: (claim) => inCell(claim, (pull) => pull.acknowledge(claim), []),
     extend: (claim, leaseMs) => inCell(claim, (pull) => pull.extend(claim, leaseMs), []),
-    release: (claim) => inCell(claim, (pull) => pull.release(claim), []),
     reject: (claim, options) =>
       inCell(claim, (pull) => pull.reject(claim, options), { retried: [], dead: [], released: [] }),
   };

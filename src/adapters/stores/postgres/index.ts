@@ -58,7 +58,7 @@ export function createPostgresStore(
     return {
       inbox: new SqlInbox(pool, receipt, relay, clock),
       outbox: new SqlOutbox(pool, sql.outbox, lowWater, history, clock, options.routing),
-      pull: new SqlPull(pool, sql.pull, clock),
+      pull: new SqlPull(pool, sql.pull),
       messages: messageStore(pool, sql.messages, options.routing),
       operations: operationsStore(pool, sql.operations),
       parked: parkedStore(pool, sql.parked),

@@ -1,9 +1,9 @@
 import { EXPIRED, type MessageId } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
-import { allWritten, clockBehind, isExpired, msOf, ROW_WAIT, setBack } from "./fragments.ts";
+import { clockBehind, isExpired, msOf, ROW_WAIT } from "./fragments.ts";
 import { payloadParts } from "./payloadParts.ts";
-import { byIndex, type Statement, statement } from "./statement.ts";
+import { byIndex, type Statement } from "./statement.ts";
 
 /**
  * Every statement for pull clients. States and consumption are literals: a parameter would keep the planner from the
@@ -28,8 +28,7 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
   const ofClaim = `${waiting("i")} AND i.${c.source} = $1::text AND i.${c.claimToken} = $2::uuid`;
   const expired = isExpired(c.expiresAt, "i");
   /** It has no attempts left, or no time. */
-  const spentOf = (maxAttempts: string): string => `(coalesce(i.${c.attempt}, 0) >= ${maxAttempts}::int OR ${expired})`;
-  const spent = spentOf("$6");
+  const spent = `(coalesce(i.${c.attempt}, 0) >= $6::int OR ${expired})`;
   const payload = payloadParts("i", c, payloadType, spent);
   const named = `($3::uuid[] IS NULL OR i.${c.id} = ANY ($3::uuid[]))`;
 
@@ -84,8 +83,6 @@ candidates AS MATERIALIZED (
   FROM ${table} i
   WHERE ${available}
     AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (SELECT aggregate_id FROM busy))
-    AND i.${c.id} <> ALL ($7::uuid[]) AND (i.${c.aggregateId} IS NULL OR i.${c.aggregateId} NOT IN (
-      SELECT x.${c.aggregateId} FROM ${table} x WHERE x.${c.id} = ANY ($7::uuid[]) AND x.${c.aggregateId} IS NOT NULL))
   ORDER BY i.${c.createdAt}, i.${c.id}
   LIMIT $2::int
   FOR NO KEY UPDATE OF i SKIP LOCKED
@@ -105,7 +102,7 @@ died AS (
         ELSE 'claimed ' || i.${c.attempt}::text || ' times without being acknowledged' || coalesce('; last reason: ' || i.${c.lastError}, '') END
   FROM open o
   WHERE i.${c.id} = o.id AND o.spent
-  RETURNING i.${c.id} AS id, i.${c.state} AS state
+  RETURNING i.${c.id} AS id
 ),
 taken AS MATERIALIZED (
   SELECT o.id, o.now, o.lease_expires_at FROM open o
@@ -117,73 +114,29 @@ claimed AS (
       ${c.leaseExpiresAt} = t.lease_expires_at
   FROM taken t
   WHERE i.${c.id} = t.id
-  RETURNING i.${c.id} AS id, i.${c.claimToken} AS token, i.${c.aggregateId} AS aggregate_id, i.${c.eventType} AS event_type,
+  RETURNING i.${c.id} AS id, i.${c.aggregateId} AS aggregate_id, i.${c.eventType} AS event_type,
     i.${c.idempotencyKey} AS idempotency_key, i.${c.correlationId} AS correlation_id, i.${c.attempt} AS attempt,
     i.${c.createdAt} AS created, ${payload.columns.map(([name, value]) => `${value} AS ${name}`).join(", ")}
 )
-SELECT n.candidates, n.dead, n.all_claimed, r.id, r.aggregate_id, r.event_type, r.idempotency_key, r.correlation_id, r.attempt,
+SELECT n.dead, r.id, r.aggregate_id, r.event_type, r.idempotency_key, r.correlation_id, r.attempt,
   ${msOf("r.created")} AS created_at, ${payload.columns.map(([name]) => `r.${name}`).join(", ")}
-FROM (
-  SELECT (SELECT count(*) FROM candidates)::int AS candidates, ARRAY(SELECT id::text FROM died WHERE state = 'dead') AS dead,
-    ${allWritten(
-      "(SELECT count(*) FROM open o WHERE o.spent OR o.id IN (SELECT id FROM taken))",
-      "(SELECT count(*) FROM died WHERE state = 'dead') + (SELECT count(*) FROM claimed WHERE token = $4::uuid)",
-    )} AS all_claimed
-) n
+FROM (SELECT ARRAY(SELECT id::text FROM died) AS dead) n
 LEFT JOIN claimed r ON true
 ORDER BY r.created, r.id`;
 
   return {
     claim: byIndex(`pull.claim(${CLAIM_PARAMETERS})`)(claim),
 
-    available: byIndex("pull.available(source, limit, resting)")`
-SELECT i.${c.id} AS id FROM ${table} i
-WHERE ${available} AND i.${c.id} <> ALL ($3::uuid[])
-ORDER BY i.${c.createdAt}, i.${c.id} LIMIT $2::int`,
-
-    trial: statement("pull.trial claim(ids, maxAttempts)")`
-WITH named AS MATERIALIZED (
-  SELECT i.${c.id} AS id, ${spentOf("$2")} AS spent, now() AS now FROM ${table} i WHERE i.${c.id} = ANY ($1::uuid[]) AND ${waiting("i")}
-  FOR NO KEY UPDATE OF i SKIP LOCKED
-),
-claimed AS (
-  UPDATE ${table} i
-  SET ${c.state} = CASE WHEN n.spent THEN 'dead' ELSE i.${c.state} END, ${c.processedAt} = CASE WHEN n.spent THEN n.now ELSE i.${c.processedAt} END,
-      ${c.attempt} = CASE WHEN n.spent THEN i.${c.attempt} ELSE coalesce(i.${c.attempt}, 0) + 1 END,
-      ${c.claimToken} = CASE WHEN n.spent THEN NULL ELSE n.id END, ${c.claimedAt} = CASE WHEN n.spent THEN NULL ELSE n.now END,
-      ${c.leaseExpiresAt} = CASE WHEN n.spent THEN NULL ELSE n.now END
-  FROM named n
-  WHERE i.${c.id} = n.id
-  RETURNING CASE WHEN n.spent THEN i.${c.state} = 'dead' ELSE i.${c.claimToken} = n.id END AS is_claimed,
-    octet_length(i.${c.payload}::text) AS payload_bytes, octet_length(i.${c.headers}::text) AS headers_bytes
-)
-SELECT ${allWritten("(SELECT count(*) FROM named)", "count(*) FILTER (WHERE is_claimed)")} AS all_claimed, max(payload_bytes), max(headers_bytes)
-FROM claimed`,
-
-    setBack: statement("pull.set back the last acknowledged row(source)")(
-      setBack(
-        table,
-        c,
-        `f.${c.state} = 'processed' AND f.${c.consumption} = 'pull' AND f.${c.source} = $1::text`,
-        `f.${c.createdAt} DESC, f.${c.id} DESC`,
-      ),
-    ),
-
-    held: byIndex("pull.held(source, token)")`
-SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id}`,
-
-    acknowledge: outcome("pull.acknowledge(source, token, ids)")(
-      inOrder(`
+    acknowledge: outcome("pull.acknowledge(source, token, ids)")`
+WITH changed AS (
   UPDATE ${table} i
   SET ${c.state} = 'processed', ${c.processedAt} = now(), ${unclaimed}
   WHERE ${ofClaim} AND ${named}
-  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, i.${c.claimToken} IS NULL AND i.${c.state} = 'processed' AS is_done`),
-    ),
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id
+)
+SELECT id FROM changed ORDER BY created_at, id`,
 
-    /**
-     * Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. A trigger may keep the
-     * old one, and a column round the new one to seconds.
-     */
+    /** Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. */
     extend: outcome("pull.extend(source, token, ids, leaseMs)")`
 WITH held AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${free("i")} AS lapsed
@@ -199,17 +152,9 @@ changed AS (
   FROM lease l CROSS JOIN held h LEFT JOIN stops s ON s.aggregate_id = h.aggregate_id
   WHERE i.${c.id} = h.id AND ${named}
     AND (NOT h.lapsed OR s.id IS NULL OR (h.created_at, h.id) < (s.created_at, s.id))
-  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, i.${c.leaseExpiresAt} AS lease_expires_at, l.ends_at
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id
 )
-SELECT id FROM changed WHERE lease_expires_at > ends_at - interval '1 second' ORDER BY created_at, id`,
-
-    release: outcome("pull.release(source, token, ids)")(
-      inOrder(`
-  UPDATE ${table} i
-  SET ${c.attempt} = greatest(i.${c.attempt} - 1, 0), ${unclaimed}
-  WHERE ${ofClaim} AND ${named}
-  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, i.${c.claimToken} IS NULL AS is_done`),
-    ),
+SELECT id FROM changed ORDER BY created_at, id`,
 
     /**
      * A null reason keeps the last one. It releases the rows behind. `held` locks the whole claim, so that no row of it
@@ -243,10 +188,9 @@ changed AS (
       ${c.lastError} = CASE WHEN o.outcome = 'released' THEN i.${c.lastError} ELSE coalesce($6::text, i.${c.lastError}) END
   FROM outcomes o
   WHERE i.${c.id} = o.id
-  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, o.outcome,
-    i.${c.claimToken} IS NULL AND (o.outcome <> 'dead' OR i.${c.state} = 'dead') AS is_done
+  RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id, o.outcome
 )
-SELECT id, outcome FROM changed WHERE is_done ORDER BY created_at, id`,
+SELECT id, outcome FROM changed ORDER BY created_at, id`,
 
     dialect: {
       claimOf([rows = []]) {
@@ -254,7 +198,6 @@ SELECT id, outcome FROM changed WHERE is_done ORDER BY created_at, id`,
         return {
           rows: first === undefined || first.id === null ? [] : rows,
           dead: (first?.dead ?? []) as MessageId[],
-          isEmpty: first?.candidates === 0,
         };
       },
     },
@@ -268,12 +211,7 @@ function leaseBehind(locked: string, leaseMs: string): string {
 )`;
 }
 
-/** The ids of the rows that an update changed, oldest first. `is_done` is false for one that a trigger left as it was. */
-function inOrder(update: string): string {
-  return `WITH changed AS (${update}\n)\nSELECT id FROM changed WHERE is_done ORDER BY created_at, id`;
-}
-
 /** A client whose rows another transaction holds keeps no connection of the pool for long. */
 const outcome = (declaration: string) => byIndex(declaration, ROW_WAIT);
 
-const CLAIM_PARAMETERS = "source, limit, maxBytes, token, leaseMs, maxAttempts, resting";
+const CLAIM_PARAMETERS = "source, limit, maxBytes, token, leaseMs, maxAttempts";

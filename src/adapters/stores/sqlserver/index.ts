@@ -54,7 +54,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
       inbox: new SqlInbox(pool, new SqlServerReceipt(pool, names, log), new SqlServerRelay(pool, names), clock),
       // Finished rows leave the filtered indexes with their commit, unless an open transaction keeps row versions.
       outbox: new SqlOutbox(pool, outboxStatements(names), NO_LOW_WATER, history, clock, options.routing),
-      pull: new SqlPull(pool, pullStatements(names), clock),
+      pull: new SqlPull(pool, pullStatements(names)),
       messages: messageStore(pool, messageStatements(names), options.routing),
       operations: operationsStore(pool, operationsStatements(names)),
       parked: parkedStore(pool, parkedStatements(names, history.isAvailable)),

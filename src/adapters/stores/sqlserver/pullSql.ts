@@ -2,18 +2,7 @@ import { EXPIRED } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
 import { idsOf } from "../sql/rows.ts";
-import {
-  BATCH,
-  BY_ID,
-  COLLATED,
-  hasCome,
-  isExpired,
-  NAMED_IDS,
-  NOW,
-  ONE_BY_ONE,
-  setBack,
-  TO_READ,
-} from "./fragments.ts";
+import { BATCH, BY_ID, COLLATED, hasCome, isExpired, NAMED_IDS, NOW, ONE_BY_ONE, TO_READ } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /**
@@ -91,22 +80,6 @@ ${ONE_BY_ONE};`;
   const numbered = (row: string): string =>
     `CASE WHEN ${row}.aggregate_id IS NOT NULL THEN DENSE_RANK() OVER (ORDER BY ${row}.aggregate_id) END`;
 
-  /** Closes rows of a claim, each by itself: those of `@ids` (JSON array), or all for null. */
-  const close = (assignments: string): string => `${BATCH}
-DECLARE @named TABLE (id uniqueidentifier PRIMARY KEY);
-INSERT INTO @named (id)
-SELECT i.${c.id} FROM ${table} i WHERE @ids IS NULL AND ${ofClaim}
-UNION
-SELECT n.id FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n;
-${changed}
-UPDATE i
-SET ${assignments}
-${intoChanged}
-FROM @named n JOIN ${table} i ${BY_ID.change} ON i.${c.id} = n.id
-WHERE ${stillOfClaim}
-${ONE_BY_ONE};
-SELECT id FROM @changed ORDER BY created_at, id;`;
-
   /**
    * Locks a whole claim, so that no row of it is closed between the read and the update. `named` is 1 for the rows of
    * `@ids`, or for all when that is null.
@@ -131,15 +104,9 @@ ${ONE_BY_ONE};`;
 
   const ofAClaim = "source text, token uuid, ids list";
 
-  const withoutResting = `
-  AND NOT EXISTS (SELECT 1 FROM OPENJSON(@resting) WITH (id uniqueidentifier '$') x WHERE x.id = i.${c.id})
-  AND NOT EXISTS (
-    SELECT 1 FROM OPENJSON(@resting) WITH (id uniqueidentifier '$') x JOIN ${table} b ON b.${c.id} = x.id
-    WHERE b.${c.aggregateId} = i.${c.aggregateId})`;
-
   /**
    * One claim of up to `@limit` rows and `@maxBytes` payload characters; for busy aggregates, stops and open rows see
-   * the claim of PostgreSQL. Returns the number of rows seen, the rows that died, and the claimed rows.
+   * the claim of PostgreSQL. Returns the rows that died, and the claimed rows.
    *
    * - seen: available rows in order, read without locks: rows that a scan locks stay locked until the commit, and
    *   thousands of rows of busy aggregates would escalate to a table lock.
@@ -164,7 +131,7 @@ DECLARE @seen TABLE (created_at datetimeoffset(7), id uniqueidentifier, PRIMARY 
 INSERT INTO @seen (created_at, id)
 SELECT TOP (@limit * ${READ_AHEAD}) i.${c.createdAt}, i.${c.id}
 FROM ${table} i ${TO_READ}
-WHERE ${available} AND NOT EXISTS (SELECT * FROM @busy b WHERE b.aggregate_digest = ${digest})${withoutResting}
+WHERE ${available} AND NOT EXISTS (SELECT * FROM @busy b WHERE b.aggregate_digest = ${digest})
 ORDER BY i.${c.createdAt}, i.${c.id};
 BEGIN TRANSACTION;
 DECLARE @candidates TABLE (id uniqueidentifier PRIMARY KEY, created_at datetimeoffset(7), aggregate int, spent int, length bigint);
@@ -210,7 +177,6 @@ BEGIN
   DELETE FROM @died;
   DELETE FROM @changed;
 END;
-SELECT COUNT(*) AS seen FROM @seen;
 SELECT id FROM @died;
 SELECT n.id, i.${c.aggregateId} AS aggregate_id, i.${c.eventType} AS event_type, i.${c.idempotencyKey} AS idempotency_key,
   i.${c.correlationId} AS correlation_id, i.${c.attempt} AS attempt, n.created_at, i.${c.headers} AS headers, i.${c.payload} AS payload
@@ -220,43 +186,24 @@ ORDER BY n.created_at, n.id
 ${ONE_BY_ONE};`;
 
   return {
-    claim: statement(
-      "pull.claim(source text, token uuid, limit int, maxBytes bigint, leaseMs ms, maxAttempts int, resting list)",
-    )(claim),
+    claim: statement("pull.claim(source text, token uuid, limit int, maxBytes bigint, leaseMs ms, maxAttempts int)")(
+      claim,
+    ),
 
-    available: statement("pull.available(source text, limit int, resting list)")`${NOW}
-SELECT TOP (@limit) i.${c.id} AS id FROM ${table} i ${TO_READ}
-WHERE ${available}${withoutResting}
-ORDER BY i.${c.createdAt}, i.${c.id};`,
-
-    trial: statement("pull.trial claim(ids list, maxAttempts int)")`${BATCH}
-${NOW}
-${NAMED_IDS}
+    acknowledge: statement(`pull.acknowledge(${ofAClaim})`)`${BATCH}
+DECLARE @named TABLE (id uniqueidentifier PRIMARY KEY);
+INSERT INTO @named (id)
+SELECT i.${c.id} FROM ${table} i WHERE @ids IS NULL AND ${ofClaim}
+UNION
+SELECT n.id FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n;
+${changed}
 UPDATE i
-SET ${c.state} = CASE WHEN ${spent} THEN N'dead' ELSE i.${c.state} END, ${c.attempt} = COALESCE(i.${c.attempt}, 0) + 1,
-  ${c.claimToken} = NEWID(), ${c.claimedAt} = @now, ${c.leaseExpiresAt} = @now
-FROM @named n JOIN ${table} i ${BY_ID.take} ON i.${c.id} = n.id
-WHERE i.${c.state} = N'pending'
-${ONE_BY_ONE};`,
-
-    setBack: statement("pull.set back the last acknowledged row(source text)")(
-      setBack(
-        table,
-        c,
-        `f.${c.state} = N'processed' AND f.${c.consumption} = N'pull' AND f.${c.source} = @source`,
-        `f.${c.createdAt} DESC, f.${c.id} DESC`,
-      ),
-    ),
-
-    held: statement(
-      "pull.held(source text, token uuid)",
-    )`SELECT i.${c.id} AS id FROM ${table} i WHERE ${ofClaim} ORDER BY i.${c.createdAt}, i.${c.id};`,
-
-    acknowledge: statement(`pull.acknowledge(${ofAClaim})`)(
-      close(`${c.state} = N'processed', ${c.processedAt} = SYSUTCDATETIME(), ${unclaimed}`),
-    ),
-
-    release: statement(`pull.release(${ofAClaim})`)(close(`${c.attempt} = ${uncounted}, ${unclaimed}`)),
+SET ${c.state} = N'processed', ${c.processedAt} = SYSUTCDATETIME(), ${unclaimed}
+${intoChanged}
+FROM @named n JOIN ${table} i ${BY_ID.change} ON i.${c.id} = n.id
+WHERE ${stillOfClaim}
+${ONE_BY_ONE};
+SELECT id FROM @changed ORDER BY created_at, id;`,
 
     /** Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. */
     extend: statement(`pull.extend(${ofAClaim}, leaseMs ms)`)`${BATCH}
@@ -305,7 +252,7 @@ COMMIT TRANSACTION;
 SELECT o.id, o.outcome FROM @changed n JOIN @outcomes o ON o.id = n.id ORDER BY n.created_at, n.id;`,
 
     dialect: {
-      claimOf: ([counts = [], dead = [], rows = []]) => ({ rows, dead: idsOf(dead), isEmpty: counts[0]?.seen === 0 }),
+      claimOf: ([dead = [], rows = []]) => ({ rows, dead: idsOf(dead) }),
     },
   };
 }

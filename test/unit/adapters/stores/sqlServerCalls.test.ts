@@ -122,7 +122,6 @@ async function useEverything(
   await pull.acknowledge(claim);
   await pull.reject(claim, { delayMs: 1.5 * variant, reason: variant === 1 ? null : text, maxAttempts: variant });
   await pull.extend(claim, 1000 * variant);
-  await pull.release(claim);
 
   const scope = { finishedUntil: "2026-01-05T09:30:00.1234567Z", lastSequence: String(variant) };
   const filter = variant === 1 ? {} : { state: "dead" as const, topics: [text], createdAfter: "2026-01-05T09:30:00Z" };

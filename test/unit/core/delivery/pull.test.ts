@@ -22,7 +22,6 @@ function setUp(results: readonly Omit<PullClaimResult, "token">[]) {
     },
     acknowledge: async () => ["a" as MessageId],
     extend: async () => ["a" as MessageId],
-    release: async () => [],
     reject: async () => ({ retried: ["a" as MessageId], dead: ["b" as MessageId], released: ["c" as MessageId] }),
   } satisfies PullStore;
   let tokens = 0;
@@ -57,15 +56,6 @@ describe("a claim", () => {
     expect(calls).toEqual([]);
   });
 
-  test("names the rows that the database refuses", async () => {
-    const refused = [{ id: "bad" as MessageId, reason: "not this one" }];
-    const { pull, lines } = setUp([{ rows: [row], dead: [], refused }]);
-
-    await pull.claim("orders", { max: 1, leaseMs: 1000 });
-
-    expect(lines).toMatchObject([{ level: "error", fields: { ...refused[0], source: "orders" } }]);
-  });
-
   test("makes dead what no answer can hold, gives the others but for those behind it, and looks further where none is left", async () => {
     const of = (id: string) => ({ ...row, id: id as MessageId });
     const large = { ...of("b"), tooLarge: "payload" as const };
@@ -79,27 +69,6 @@ describe("a claim", () => {
       "the payload has more than 64 MiB as text, the most that is delivered: send a reference to larger data";
     expect(lines.map(({ fields }) => fields)).toEqual([1, 2].map(() => ({ id: "b", source: "orders", reason })));
   });
-
-  test.each([
-    ["fails", "error"],
-    ["changes nothing", undefined],
-  ])(
-    "leaves what cannot be made dead under the claim, with the others of its aggregate, where that %s",
-    async (_, level) => {
-      const of = (id: string, aggregateId: string | null) => ({ ...row, id: id as MessageId, aggregateId });
-      const large = { ...of("b", "x"), tooLarge: "headers" as const };
-      const { pull, store, lines } = setUp([{ rows: [of("a", null), large, of("c", "x"), of("d", "y")], dead: [] }]);
-      store.reject = async () => {
-        if (level !== undefined) throw new Error("not now");
-        return { retried: [], dead: [], released: [] };
-      };
-
-      const claimed = await pull.claim("orders", { max: 4, leaseMs: 1000 });
-
-      expect(claimed?.rows.map(({ id }) => id)).toEqual(["a", "d"]);
-      expect(lines).toMatchObject(level === undefined ? [] : [{ level, fields: { id: "b", error: "not now" } }]);
-    },
-  );
 
   test("that finds only rows that died looks behind them, and logs each", async () => {
     const dead = ["d-1", "d-2"] as MessageId[];

@@ -1,7 +1,6 @@
 import { Pull } from "../../../../src/core/delivery/pull.ts";
 import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
-import type { PullOptions } from "../../../../src/http/pull/operation.ts";
-import { pullRoutes } from "../../../../src/http/pull/routes.ts";
+import { type PullOptions, pullRoutes } from "../../../../src/http/pull/routes.ts";
 import { PullWaiters } from "../../../../src/http/pull/waiters.ts";
 import { createApps } from "../../../../src/http/routes.ts";
 import { HttpServer } from "../../../../src/http/server.ts";
@@ -52,10 +51,6 @@ export class MemoryPull implements PullStore {
   async extend(claim: PullClaim, leaseMs: number) {
     this.extensions.push(leaseMs);
     return this.#heldUnder(claim);
-  }
-
-  async release(claim: PullClaim) {
-    return this.#take(claim);
   }
 
   /** Ids under any claim. */
@@ -126,7 +121,7 @@ export async function startPull(options: PullHarnessOptions = {}) {
     clock,
     log,
   });
-  const waiters = new PullWaiters({ sources, pull, clock, log });
+  const waiters = new PullWaiters({ sources, pull });
   const settings = { basePath: "/pull", leaseMs: 30_000, auth: options.auth };
   const routes = pullRoutes({ settings, limits: bodyLimits(maxBodyBytes), sources, pull, waiters, clock, log });
   const apps = createApps({ routes, hasManagementPort: false, maxBodyBytes, log });

@@ -215,20 +215,28 @@ describe("POST ack, nack and extend", () => {
 
 describe("a pull request", () => {
   test.each<[string, string, string | object, string]>([
-    ["claim", "no JSON", "{", "the body is not JSON"],
-    ["claim", "a list", "[]", "the body must be a JSON object"],
-    ["claim", "no message", { max: 0 }, "max must be a whole number from 1 to 1000"],
-    ["ack", "an empty body", "", "claimToken must be the UUID that the claim returned"],
-    ["ack", "no UUID", { claimToken: "1" }, "claimToken must be the UUID that the claim returned"],
-    ["ack", "ids that are no list", { claimToken: TOKEN, ids: TOKEN }, "ids must be a list of message ids (UUIDs)"],
-    ["ack", "an id that is none", { claimToken: TOKEN, ids: ["x"] }, "ids must be a list of message ids (UUIDs)"],
+    ["claim", "no JSON", "{", "the body is not a JSON document in UTF-8"],
+    ["claim", "a list", "[]", "the body is an array; a JSON object is expected"],
+    ["claim", "no message", { max: 0 }, '"max" is not valid; a whole number from 1 to 1000 is expected'],
+    ["ack", "an empty body", "", '"claimToken" is missing; the UUID of the claim is expected'],
+    [
+      "ack",
+      "ids that are no list",
+      { claimToken: TOKEN, ids: TOKEN },
+      '"ids" is a string; an array of strings is expected',
+    ],
     [
       "ack",
       "an empty list",
       { claimToken: TOKEN, ids: [] },
-      "ids is empty; leave it out to name all messages of the claim",
+      '"ids" is empty; leave it out to name all messages of the claim',
     ],
-    ["nack", "an error that is no text", { claimToken: TOKEN, error: {} }, "error must be a text"],
+    [
+      "nack",
+      "an error that is no text",
+      { claimToken: TOKEN, error: {} },
+      '"error" is an object; a string is expected',
+    ],
   ])("to %s with %s is answered 400 with the reason", async (operation, _, body, reason) => {
     await using http = await startPull();
 

@@ -4,7 +4,6 @@ import { PullWaiters } from "../../../../src/http/pull/waiters.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 import type { ClaimToken } from "../../../../src/model/rows.ts";
 import { manualTime, settle } from "../../../support/manualTime.ts";
-import { recordingLog } from "../../../support/recorders.ts";
 import { pulledRow } from "./harness.ts";
 
 interface Look {
@@ -16,10 +15,7 @@ interface Look {
 /** The queue of the source `orders` over a database whose answers the test gives. */
 function setUp() {
   const time = manualTime();
-  const { log, lines } = recordingLog();
   const looks: Look[] = [];
-  const released: ClaimToken[] = [];
-  let releaseFault: Error | undefined;
   const waiters = new PullWaiters({
     sources: ["orders", "payments"],
     pull: {
@@ -37,13 +33,7 @@ function setUp() {
             },
           });
         }),
-      release: async (_source, token) => {
-        if (releaseFault !== undefined) throw releaseFault;
-        released.push(token);
-      },
     },
-    clock: time.clock,
-    log,
     timer: time.timer,
   });
   /** A client that asks for `max` messages, which tells it from the others. */
@@ -77,10 +67,7 @@ function setUp() {
     if (last === undefined) throw new Error("nobody has looked");
     return last;
   };
-  const failRelease = (error: Error) => {
-    releaseFault = error;
-  };
-  return { time, lines, looks, released, waiters, client, look, failRelease };
+  return { time, looks, waiters, client, look };
 }
 
 const claimed = (token: string): ClaimedRows => ({
@@ -128,15 +115,6 @@ describe("a client that asks for messages", () => {
     expect(answer.value?.token).toBe("t");
   });
 
-  test("looks once more when it was woken during a look that found nothing", async () => {
-    const { client, look, looks, waiters } = setUp();
-    client(1);
-    waiters.wake("orders");
-    await look().find(null);
-
-    expect(looks).toHaveLength(2);
-  });
-
   test("meets within a quarter of a second what nobody wakes for", async () => {
     const { client, look, looks, time } = setUp();
     const { answer } = client(1);
@@ -149,16 +127,16 @@ describe("a client that asks for messages", () => {
     expect(answer.value?.token).toBe("t");
   });
 
-  test("gets its answer when its time is over, without another look", async () => {
-    const { client, look, looks, time } = setUp();
+  test("gets its answer when its time is over, after a last look", async () => {
+    const { client, look, time } = setUp();
     const { answer } = client(1, 100);
     await look().find(null);
     await time.advance(99);
     expect(answer).toEqual({});
     await time.advance(1);
+    await look().find(null);
 
     expect(answer).toEqual({ value: null });
-    expect(looks).toHaveLength(1);
     expect(time.pending()).toEqual([]);
   });
 });
@@ -215,23 +193,6 @@ describe("many clients", () => {
 
     expect(present.map(({ answer }) => answer)).toEqual([{ error }, { error }]);
   });
-
-  test.each([
-    [50, 250],
-    [100, 400],
-    [20_000, 5000],
-  ])("leave the database alone after a look of %i ms for %i ms, however often they are woken", async (took, rest) => {
-    const { client, look, looks, time, waiters } = setUp();
-    client(1);
-    await time.advance(took);
-    await look().find(null);
-    for (let n = 0; n < 10; n += 1) waiters.wake("orders");
-    await time.advance(rest - 1);
-    expect(looks).toHaveLength(1);
-    await time.advance(1);
-
-    expect(looks).toHaveLength(2);
-  });
 });
 
 describe("a client that goes away", () => {
@@ -245,35 +206,6 @@ describe("a client that goes away", () => {
     expect(answer).toEqual({ value: null });
     expect(looks).toHaveLength(1);
     expect(time.pending()).toEqual([]);
-  });
-
-  test("during its look gives back what was claimed for it, and the next one gets its turn", async () => {
-    const { client, look, looks, released } = setUp();
-    const { answer, leave } = client(1);
-    client(2);
-    await leave();
-    await look().find(claimed("t"));
-
-    expect(released).toEqual(["t"]);
-    expect(answer).toEqual({ value: null });
-    expect(looks.map(({ max }) => max)).toEqual([1, 2]);
-  });
-
-  test("and whose messages cannot be given back is logged: their lease brings them back", async () => {
-    const { client, look, lines, failRelease } = setUp();
-    failRelease(new StoreError("unavailable", "pull.release: connection lost"));
-    const { answer, leave } = client(1);
-    await leave();
-    await look().find(claimed("t"));
-
-    expect(answer).toEqual({ value: null });
-    expect(lines).toEqual([
-      {
-        level: "warn",
-        message: "cannot release the messages of a client that is gone; they return when their lease ends",
-        fields: { source: "orders", rows: 1, reason: "pull.release: connection lost" },
-      },
-    ]);
   });
 });
 
