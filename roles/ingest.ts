@@ -88,7 +88,7 @@ function wayInto(context: RoleContext, onPullable: OnStored) {
     onStored(rows, outcomes);
     return outcomes;
   };
-  const batcher = new ReceiptBatcher(inbox, log, { onStored });
+  const batcher = new ReceiptBatcher(inbox, log, onStored);
   const journal = journalOf(context);
   const closers = [closer("receipts", () => batcher.close()), ...(journal === undefined ? [] : [journal])];
   return { receipts: batcher, insert, journal, closers } satisfies Way;

@@ -85,10 +85,11 @@ async function receiveBody(
   if (announcesTooMuch(req, limits.maxBytes)) return { kind: "too_large" };
   const refusal = verifier?.refusal(req, null) ?? null;
   if (verifier !== null && refusal !== null) {
-    const size = await skipBody(req, res, limits.maxBytes);
-    return size === "within"
-      ? { kind: "unauthorized", reason: refusal, challenge: verifier.challenge }
-      : { kind: size };
+    const unauthorized = { kind: "unauthorized", reason: refusal, challenge: verifier.challenge } as const;
+    // An announced size is known without the body.
+    if (req.headers["transfer-encoding"] === undefined) return unauthorized;
+    const skipped = await gather(0, limits, (events) => read(req, res, events), false);
+    return skipped.kind === "read" ? unauthorized : skipped;
   }
   const decoder = decoderOf(req.headers["content-encoding"]);
   // What is verified is what is parsed and stored: decoded, it could be another document.
@@ -133,19 +134,23 @@ interface BodyEvents {
  *
  * @param largest most bytes that it can have
  * @param start begins to read. @returns stops reading
+ * @param keeps false counts the bytes only
  * @returns never rejects
  */
 function gather(
   largest: number,
   { maxBytes, budget }: BodyLimits,
   start: (events: BodyEvents) => () => void,
+  keeps = true,
 ): Promise<Admitted> {
   return new Promise((resolve) => {
+    let size = 0;
     const body = new GatheredBody(largest, budget, () => finish({ kind: "overloaded" }));
     const stop = start({
       onData(chunk) {
-        if (body.length + chunk.length > maxBytes) finish({ kind: "too_large" });
-        else if (!body.add(chunk)) finish({ kind: "overloaded" });
+        size += chunk.length;
+        if (size > maxBytes) finish({ kind: "too_large" });
+        else if (keeps && !body.add(chunk)) finish({ kind: "overloaded" });
       },
       onEnd: () => finish({ kind: "read", body: body.bytes() }),
       onFailure: (kind) => finish({ kind }),
@@ -153,36 +158,6 @@ function gather(
     function finish(result: Admitted): void {
       stop();
       body.release();
-      resolve(result);
-    }
-  });
-}
-
-/**
- * Reads a body whose content no longer matters and keeps nothing of it: only its size decides the answer.
- *
- * @param maxBytes a larger body that announces its size has been refused before
- * @returns never rejects
- */
-function skipBody(
-  req: IncomingMessage,
-  res: ServerResponse,
-  maxBytes: number,
-): Promise<"within" | "too_large" | "aborted"> {
-  // An announced size is known without the body.
-  if (req.headers["transfer-encoding"] === undefined) return Promise.resolve("within");
-  return new Promise((resolve) => {
-    let size = 0;
-    const stopReading = read(req, res, {
-      onData(chunk) {
-        size += chunk.length;
-        if (size > maxBytes) finish("too_large");
-      },
-      onEnd: () => finish("within"),
-      onFailure: () => finish("aborted"),
-    });
-    function finish(result: "within" | "too_large" | "aborted"): void {
-      stopReading();
       resolve(result);
     }
   });
@@ -245,8 +220,7 @@ class GatheredBody implements BodyHolder {
   /** Whether `#bytes` is a buffer with room at its end, and not the first chunk. */
   #isOurs = false;
   #held = 0;
-  #reportedAt = 0;
-  length = 0;
+  #length = 0;
 
   /** @param largest most bytes of the body */
   constructor(largest: number, budget: BodyBudget, giveUp: () => void) {
@@ -257,25 +231,23 @@ class GatheredBody implements BodyHolder {
 
   /** @returns false when the budget has no room for it */
   add(chunk: Buffer): boolean {
-    const length = this.length + chunk.length;
-    if (this.length === 0) {
+    const length = this.#length + chunk.length;
+    if (this.#length === 0) {
       // The usual body arrives in one chunk, which is not copied.
       if (!this.#hold(chunk.length)) return false;
       this.#bytes = chunk;
     } else {
       if ((!this.#isOurs || length > this.#bytes.length) && !this.#growTo(length)) return false;
-      chunk.copy(this.#bytes, this.length);
+      chunk.copy(this.#bytes, this.#length);
     }
-    this.length = length;
-    if (this.#held > 0 && length - this.#reportedAt >= UNCOUNTED_BYTES) {
-      this.#reportedAt = length;
-      this.#budget.hold(this, this.#held);
-    }
+    this.#length = length;
+    // It has progressed.
+    if (this.#held > 0) this.#budget.hold(this, this.#held);
     return true;
   }
 
   bytes(): Buffer {
-    return this.#bytes.length === this.length ? this.#bytes : this.#bytes.subarray(0, this.length);
+    return this.#bytes.length === this.#length ? this.#bytes : this.#bytes.subarray(0, this.#length);
   }
 
   release(): void {
@@ -286,7 +258,7 @@ class GatheredBody implements BodyHolder {
     const capacity = Math.max(length, Math.min(this.#largest, 2 * length));
     if (!this.#hold(capacity)) return false;
     const larger = Buffer.allocUnsafe(capacity);
-    this.#bytes.copy(larger, 0, 0, this.length);
+    this.#bytes.copy(larger, 0, 0, this.#length);
     this.#bytes = larger;
     this.#isOurs = true;
     return true;

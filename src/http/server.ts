@@ -25,8 +25,6 @@ export interface HttpServerOptions {
   readonly requestTimeoutMs?: number | undefined;
   /** Most open connections; further ones are closed at once. */
   readonly maxConnections?: number | undefined;
-  /** Most pipelined requests that wait in memory; for tests. */
-  readonly maxWaiting?: number | undefined;
 }
 
 /** Shutdown waits (spec, "Limits"). */
@@ -50,12 +48,6 @@ const MAX_CONNECTIONS = 4096;
 /** How often refused connections are logged. */
 const REFUSAL_LOG_MS = 10_000;
 /**
- * Most requests, of all connections together, that were read and wait. One read brings up to 2,500 small ones, each a
- * few kilobytes in memory; a connection that exceeds the limit is closed.
- */
-const MAX_WAITING = 10_000;
-
-/**
  * A plain HTTP server on one port with a graceful stop: it answers new requests with 503, each as the last one of its
  * connection, waits for those in flight, and then ends every connection.
  */
@@ -65,11 +57,8 @@ export class HttpServer implements Service {
   readonly #server: Server;
   /** The open ones, by their sockets. */
   readonly #connections = new Map<object, Connection>();
-  /** Node's server no longer tracks them. */
-  readonly #tunnels = new Set<Socket>();
-  /** Requests of all connections that have no answer yet, and those of them that wait for their turn. */
+  /** Requests of all connections that have no answer yet. */
   #unanswered = 0;
-  #waiting = 0;
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
   #onIdle: (() => void) | undefined;
@@ -78,8 +67,9 @@ export class HttpServer implements Service {
   constructor(options: HttpServerOptions) {
     this.name = options.name;
     this.#options = options;
-    const onRequest = (req: IncomingMessage, res: ServerResponse): void =>
-      this.#connections.get(req.socket)?.requested({ req, res });
+    const onRequest = (req: IncomingMessage, res: ServerResponse): void => {
+      if (this.#connections.get(req.socket)?.admits(res)) this.#handle(req, res);
+    };
     const requestTimeout = options.requestTimeoutMs ?? REQUEST_TIMEOUT_MS;
     this.#server = createServer(
       {
@@ -100,8 +90,6 @@ export class HttpServer implements Service {
     this.#server.on("checkContinue", onRequest);
     this.#server.on("connection", (socket) => this.#opened(socket));
     this.#server.on("clientError", (error, socket) => this.#failed(error, socket as Socket));
-    // Without a listener Node closes the connection, and the answers to earlier requests are lost.
-    this.#server.on("connect", (_req, socket) => this.#requestedTunnel(socket as Socket));
     this.#server.on("drop", () => this.#logRefusal());
   }
 
@@ -133,9 +121,9 @@ export class HttpServer implements Service {
     return this.#stopping;
   }
 
-  readonly #handle = (req: IncomingMessage, res: ServerResponse): void => {
-    if (hasTwoHosts(req.rawHeaders)) {
-      // RFC 9112, section 3.2: a proxy in front may have used the other one.
+  #handle(req: IncomingMessage, res: ServerResponse): void {
+    // Two are joined. RFC 9112, section 3.2: a proxy in front may have used the other one.
+    if (req.headers.host?.includes(",")) {
       res.setHeader("Connection", "close");
       sendError(res, 400, "The request has more than one Host header");
     } else if (this.#stopping === undefined) {
@@ -144,23 +132,18 @@ export class HttpServer implements Service {
       res.setHeader("Connection", "close");
       sendError(res, 503, ERRORS.shuttingDown);
     }
-  };
+  }
 
   #opened(socket: Socket): void {
     socket.once("close", () => {
       this.#connections.delete(socket);
       if (this.#connections.size === 0) this.#onIdle?.();
     });
-    const connection = new Connection(socket, {
-      handle: this.#handle,
-      mayWait: () => this.#waiting < (this.#options.maxWaiting ?? MAX_WAITING),
-      count: (unanswered, waiting) => {
-        this.#waiting += waiting;
-        this.#unanswered += unanswered;
-        if (unanswered < 0 && this.#unanswered === 0) this.#onIdle?.();
-      },
-    });
-    this.#connections.set(socket, connection);
+    const count = (unanswered: number): void => {
+      this.#unanswered += unanswered;
+      if (this.#unanswered === 0) this.#onIdle?.();
+    };
+    this.#connections.set(socket, new Connection(socket, count));
   }
 
   /** What the connection sends is not HTTP, or does not arrive in time. */
@@ -168,15 +151,6 @@ export class HttpServer implements Service {
     const connection = this.#connections.get(socket);
     if (connection === undefined || !socket.writable || error.code === "ECONNRESET") socket.destroy(error);
     else connection.failed(FAULTS[error.code ?? ""] ?? MALFORMED);
-  }
-
-  /** The connection sent a CONNECT request; Node's server no longer tracks it. */
-  #requestedTunnel(socket: Socket): void {
-    this.#tunnels.add(socket);
-    socket.once("close", () => this.#tunnels.delete(socket));
-    // An error closes it; without a listener it would end the process.
-    socket.on("error", () => {});
-    this.#connections.get(socket)?.failed(NO_TUNNEL);
   }
 
   #logRefusal(): void {
@@ -226,7 +200,6 @@ export class HttpServer implements Service {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     await this.#until(() => this.#connections.size === 0, FIRST_REQUEST_MS, cutoff);
     this.#server.closeAllConnections();
-    for (const socket of this.#tunnels) socket.destroy();
     await closed;
   }
 
@@ -249,15 +222,6 @@ export class HttpServer implements Service {
   }
 }
 
-/** @param raw names and values in turn */
-function hasTwoHosts(raw: readonly string[]): boolean {
-  let hosts = 0;
-  for (let i = 0; i < raw.length; i += 2) {
-    if (raw[i]?.length === 4 && raw[i]?.toLowerCase() === "host") hosts++;
-  }
-  return hosts > 1;
-}
-
 const LISTEN_HINTS: Readonly<Record<string, string>> = {
   EADDRINUSE: "another process listens there already; stop it or choose another port",
   EACCES: "this user may not listen there; ports below 1024 usually need root, choose a higher one",
@@ -268,91 +232,63 @@ const LISTEN_HINTS: Readonly<Record<string, string>> = {
   EINVAL: "the address is not valid for listening; a link-local one needs its interface, as in fe80::1%eth0",
 };
 
-/** Most requests of one connection in progress at a time; what a client pipelines beyond them waits. */
-const MAX_IN_PROGRESS = 16;
-
-interface Exchange {
-  readonly req: IncomingMessage;
-  readonly res: ServerResponse;
-}
-
-interface ConnectionOptions {
-  /** Answers a request, now or later. */
-  readonly handle: (req: IncomingMessage, res: ServerResponse) => void;
-  /** Whether one more request may wait. */
-  readonly mayWait: () => boolean;
-  /** Changes the counts of all connections. */
-  readonly count: (unanswered: number, waiting: number) => void;
-}
+/** Most requests of one connection in progress at a time. Common clients send the next one after the answer. */
+const MAX_IN_PROGRESS = 100;
 
 /**
- * A connection and its requests. A client may pipeline requests: only so many are in progress, and the connection is
- * not read from meanwhile, so that it cannot starve others. Whatever a connection sends after its requests, garbage or
- * its end, the requests keep their answers.
+ * A connection and its requests. Whatever it sends after them, garbage, too many more or its end, those in progress keep
+ * their answers.
  */
 class Connection {
   readonly #socket: Socket;
-  readonly #options: ConnectionOptions;
-  /** Requests passed to `handle` and not answered. */
+  /** Changes the count of all connections. */
+  readonly #count: (unanswered: number) => void;
   #inProgress = 0;
-  /** Read and not yet passed to `handle`, oldest first. */
-  readonly #waiting: Exchange[] = [];
   /** The newest request. */
-  #last: Exchange | undefined;
+  #last: ServerResponse | undefined;
   /** Answered when every earlier request is. */
   #fault: Fault | undefined;
   /** It is about to be closed: further requests are ignored. */
   #isRefused = false;
-  #turnIsDue = false;
   #isClosed = false;
   readonly #onAnswered = (): void => {
     if (this.#isClosed) return;
     this.#inProgress--;
-    this.#options.count(-1, 0);
-    if (this.#waiting.length > 0) this.#nextTurn();
-    else this.#answerFault();
-  };
-  readonly #takeTurn = (): void => {
-    this.#turnIsDue = false;
-    if (this.#isClosed) return;
-    while (this.#inProgress < MAX_IN_PROGRESS) {
-      const exchange = this.#waiting.shift();
-      if (exchange === undefined) break;
-      this.#options.count(0, -1);
-      this.#start(exchange);
-    }
-    if (this.#waiting.length > 0) this.#socket.pause();
-    else this.#socket.resume();
+    this.#count(-1);
+    this.#answerFault();
   };
 
-  constructor(socket: Socket, options: ConnectionOptions) {
+  constructor(socket: Socket, count: (unanswered: number) => void) {
     this.#socket = socket;
-    this.#options = options;
-    socket.once("close", () => this.#closed());
-    // Node reports no error for an upgrade request that stays incomplete.
-    socket.once("end", () => {
-      if (this.#last?.req.complete === false) this.failed(MALFORMED);
+    this.#count = count;
+    // Requests may listen for its end.
+    socket.setMaxListeners(2 * MAX_IN_PROGRESS);
+    // A response queued behind others emits no event of its own.
+    socket.once("close", () => {
+      this.#isClosed = true;
+      this.#count(-this.#inProgress);
     });
   }
 
-  requested(exchange: Exchange): void {
-    if (this.#isRefused) return;
-    this.#last = exchange;
-    if (this.#inProgress < MAX_IN_PROGRESS && this.#waiting.length === 0) {
-      this.#options.count(1, 0);
-      this.#start(exchange);
-    } else if (this.#options.mayWait()) {
-      this.#options.count(1, 1);
-      this.#waiting.push(exchange);
-      this.#nextTurn();
-    } else {
-      this.#refuse(exchange);
-    }
+  /** @returns false for a request that is not to be answered: the connection is about to be closed */
+  admits(res: ServerResponse): boolean {
+    if (this.#isRefused) return false;
+    this.#last = res;
+    this.#inProgress++;
+    this.#count(1);
+    res.once("close", this.#onAnswered);
+    if (this.#inProgress <= MAX_IN_PROGRESS) return true;
+    this.#isRefused = true;
+    // In the next turn: Node resumes the socket behind each request.
+    setImmediate(() => this.#socket.pause());
+    res.setHeader("Connection", "close");
+    res.setHeader("Retry-After", 1);
+    sendError(res, 503, "Too many requests were sent ahead of their answers");
+    return false;
   }
 
   announceEnd(): void {
-    const res = this.#last?.res;
-    if (res !== undefined && !res.headersSent) res.setHeader("Connection", "close");
+    if (this.#last?.headersSent === false) this.#last.setHeader("Connection", "close");
   }
 
   failed(fault: Fault): void {
@@ -362,41 +298,13 @@ class Connection {
     this.#answerFault();
   }
 
-  #start({ req, res }: Exchange): void {
-    this.#inProgress++;
-    res.once("close", this.#onAnswered);
-    this.#options.handle(req, res);
-  }
-
-  /** After the present read: all its requests arrive at once, and Node resumes the socket at the end of each. */
-  #nextTurn(): void {
-    if (this.#turnIsDue) return;
-    this.#turnIsDue = true;
-    setImmediate(this.#takeTurn);
-  }
-
-  /** Answers the requests in progress, then refuses this one and all after it. */
-  #refuse({ res }: Exchange): void {
-    this.#isRefused = true;
-    res.setHeader("Connection", "close");
-    res.setHeader("Retry-After", 1);
-    sendError(res, 503, "Too many requests were sent ahead of their answers");
-  }
-
   #answerFault(): void {
     if (this.#fault === undefined) return;
     // The request whose body is malformed will never be complete.
-    const dangling = this.#last !== undefined && !this.#last.req.complete && !this.#last.res.writableFinished;
-    if (this.#inProgress + this.#waiting.length > (dangling ? 1 : 0)) return;
-    if (dangling && this.#last?.res.headersSent) return;
+    const dangling = this.#last !== undefined && !this.#last.req.complete && !this.#last.writableFinished;
+    if (this.#inProgress > (dangling ? 1 : 0)) return;
+    if (dangling && this.#last?.headersSent) return;
     endWith(this.#socket, this.#fault);
-  }
-
-  /** Requests that wait emit no event of their own. */
-  #closed(): void {
-    this.#isClosed = true;
-    const waiting = this.#waiting.splice(0).length;
-    this.#options.count(-this.#inProgress - waiting, -waiting);
   }
 }
 
@@ -406,7 +314,6 @@ interface Fault {
 }
 
 const MALFORMED: Fault = { status: "400 Bad Request", error: "Malformed HTTP request" };
-const NO_TUNNEL: Fault = { status: "501 Not Implemented", error: "CONNECT is not supported" };
 const FAULTS: Readonly<Record<string, Fault>> = {
   HPE_HEADER_OVERFLOW: { status: "431 Request Header Fields Too Large", error: "The request headers are too large" },
   HPE_CHUNK_EXTENSIONS_OVERFLOW: { status: "413 Payload Too Large", error: "The chunk extensions are too large" },

@@ -87,16 +87,12 @@ test("four hundred unfinished bodies of 1 MB do not hold the memory, nor the ser
   expect(peakMemory()).toBeLessThan(MAX_MEMORY);
 }, 120_000);
 
-test("5,000 requests that are sent ahead on one connection are served in their turn, with those of others between them", async () => {
+test("50,000 requests that are sent ahead on one connection end it, and those of others are served meanwhile", async () => {
   const body = (i: number) => `{"id":"p-${i}","type":"created"}`;
-  const ahead = Array.from({ length: 5000 }, (_, i) => head(`Content-Length: ${body(i).length}`) + body(i)).join("");
+  const ahead = Array.from({ length: 50_000 }, (_, i) => head(`Content-Length: ${body(i).length}`) + body(i)).join("");
   const client = open();
   void client.sent(ahead);
-  const answered = () => client.received().split("HTTP/1.1 202").length - 1;
-  await eventually(() => expect(answered()).toBeGreaterThan(0));
   for (let i = 0; i < 5; i++) expect(await stored(`other-${i}`)).toBe(202);
-  // Nothing was held back until the flood was over.
-  expect(answered()).toBeLessThan(5000);
-  await eventually(() => expect(answered()).toBe(5000), { timeoutMs: 90_000 });
+  await eventually(() => expect(client.socket.destroyed).toBe(true), { timeoutMs: 30_000 });
   expect(peakMemory()).toBeLessThan(MAX_MEMORY);
-}, 150_000);
+}, 60_000);

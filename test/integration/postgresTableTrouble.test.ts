@@ -342,7 +342,7 @@ describe("trouble that begins within a batch", () => {
       }
       expect(await dead(database)).toEqual([]);
 
-      await fullAt(database, "INSERT", "inbox", "NEW.event_type <> ''", 14 + room);
+      await fullAt(database, "INSERT", "inbox", "NEW.event_type <> ''", 13 + room);
       await expect(store.inbox.insert(rowsOf(...types))).rejects.toMatchObject(tableTrouble());
       await database.query("DROP TRIGGER refuse ON outbox");
       await relayAll(store);

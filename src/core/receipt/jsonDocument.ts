@@ -58,20 +58,15 @@ export function evaluateJsonPath(path: JsonPath, document: unknown): unknown {
   return value;
 }
 
-/** An own member of a plain object; undefined without one. Number objects of a lossless JSON parser have no members. */
+/** An own member of an object; undefined without one. */
 export function member(value: unknown, name: string): unknown {
-  return isPlainObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
+  if (typeof value !== "object" || value === null || Array.isArray(value) || !Object.hasOwn(value, name))
+    return undefined;
+  return (value as Readonly<Record<string, unknown>>)[name];
 }
 
 function item(value: unknown, index: number): unknown {
   return Array.isArray(value) ? value.at(index) : undefined;
-}
-
-function isPlainObject(value: unknown): value is Record<string, unknown> {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
-  const prototype: unknown = Object.getPrototypeOf(value);
-  // Not `=== Object.prototype`: another realm (a worker, a vm context) has its own.
-  return prototype === null || Object.getPrototypeOf(prototype) === null;
 }
 
 /**

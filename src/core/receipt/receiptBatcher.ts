@@ -4,32 +4,17 @@ import { listOfMessage } from "../../model/topics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { InboxStore, ReceiptClaim, RelayRules } from "../../ports/store.ts";
 
-export interface ReceiptBatcherLimits {
-  /** Most concurrent inserts, while the oldest takes longer than `stuckAfterMs`. */
-  readonly maxInFlightWhenStuck: number;
-  /** Most rows of one insert. */
-  readonly maxRows: number;
-  /** Most bytes of one insert; a single larger row goes alone. */
-  readonly maxBytes: number;
-  /** Age in ms at which an insert counts as stuck and others stop waiting for it. */
-  readonly stuckAfterMs: number;
-  /** Most bytes waiting for an insert; beyond that a receipt is refused at once. */
-  readonly maxWaitingBytes: number;
-}
-
-interface ReceiptBatcherOptions extends ReceiptBatcherLimits {
-  /** Called after the commit of an insert, with its rows and an outcome for each. */
-  readonly onStored: (rows: readonly NewInboxRow[], outcomes: readonly InsertResult[]) => void;
-}
-
 const MIB = 1024 * 1024;
-const DEFAULT_LIMITS: ReceiptBatcherLimits = {
-  maxInFlightWhenStuck: 4,
-  maxRows: 500,
-  maxBytes: 8 * MIB,
-  stuckAfterMs: 50,
-  maxWaitingBytes: 64 * MIB,
-};
+/** Most concurrent inserts, while the oldest takes longer than {@link STUCK_AFTER_MS}. */
+const MAX_INSERTS = 4;
+/** Age at which an insert counts as stuck and others stop waiting for it. */
+const STUCK_AFTER_MS = 50;
+/** Most rows of one insert. */
+const MAX_ROWS = 500;
+/** Most bytes of one insert; a single larger row goes alone. */
+const MAX_BYTES = 8 * MIB;
+/** Most bytes waiting for an insert; beyond that a receipt is refused at once. */
+const MAX_WAITING_BYTES = 64 * MIB;
 
 /** Roughly what a row needs besides its payload: headers, attributes, object and promise. */
 const ROW_OVERHEAD_BYTES = 1024;
@@ -62,8 +47,7 @@ interface Caller {
 export class ReceiptBatcher {
   readonly #store: BatcherStore;
   readonly #log: Log;
-  readonly #limits: ReceiptBatcherLimits;
-  readonly #onStored: ReceiptBatcherOptions["onStored"];
+  readonly #onStored: (rows: readonly NewInboxRow[], outcomes: readonly InsertResult[]) => void;
   /** Waiting batches, oldest first; only the last one grows. */
   readonly #waiting: Batch[] = [];
   #waitingBytes = 0;
@@ -99,11 +83,14 @@ export class ReceiptBatcher {
     if (this.#unanswered === 0) this.#onDrained?.();
   };
 
-  constructor(store: BatcherStore, log: Log, options: Partial<ReceiptBatcherOptions> = {}) {
-    const { onStored = () => {}, ...limits } = options;
+  /** @param onStored is given the rows of each insert after its commit, with an outcome for each */
+  constructor(
+    store: BatcherStore,
+    log: Log,
+    onStored: (rows: readonly NewInboxRow[], outcomes: readonly InsertResult[]) => void = () => {},
+  ) {
     this.#store = store;
     this.#log = log;
-    this.#limits = { ...DEFAULT_LIMITS, ...limits };
     this.#onStored = onStored;
   }
 
@@ -155,7 +142,7 @@ export class ReceiptBatcher {
       return new StoreError("unavailable", "no receipts are taken any more: the service is stopping");
     }
     // Only what waits alone is accepted at any size: it would be refused for ever otherwise.
-    if (this.#waitingBytes === 0 || this.#waitingBytes + bytes <= this.#limits.maxWaitingBytes) return undefined;
+    if (this.#waitingBytes === 0 || this.#waitingBytes + bytes <= MAX_WAITING_BYTES) return undefined;
     return new StoreError("unavailable", `${this.#waitingBytes} bytes of receipts wait for the database already`);
   }
 
@@ -169,10 +156,9 @@ export class ReceiptBatcher {
   }
 
   #batchFor(bytes: number): Batch {
-    const { maxRows, maxBytes } = this.#limits;
     const last = this.#waiting.at(-1);
-    const takesMore = last !== undefined && last.request === undefined && last.rows.length < maxRows;
-    if (takesMore && last.bytes + bytes <= maxBytes) return last;
+    const takesMore = last !== undefined && last.request === undefined && last.rows.length < MAX_ROWS;
+    if (takesMore && last.bytes + bytes <= MAX_BYTES) return last;
     const batch: Batch = { rows: [], callers: [], bytes: 0 };
     this.#waiting.push(batch);
     return batch;
@@ -181,19 +167,17 @@ export class ReceiptBatcher {
   #scheduleFlush(): void {
     // The timer sends it. An immediate per receipt is measurable under load.
     if (this.#flushScheduled || this.#stuckTimer !== undefined) return;
-    if (this.#running.length >= this.#limits.maxInFlightWhenStuck) return;
+    if (this.#running.length >= MAX_INSERTS) return;
     this.#flushScheduled = true;
     setImmediate(this.#sendWaiting);
   }
 
   /** Whether the oldest batch starts now. Otherwise it starts when an insert ends, or when the oldest is stuck. */
   #mayLeave(): boolean {
-    const { maxInFlightWhenStuck, stuckAfterMs } = this.#limits;
-    const inFlight = this.#running.length;
-    if (inFlight === 0) return true;
-    if (inFlight >= maxInFlightWhenStuck) return false;
-    const [startedAt = 0] = this.#running;
-    const leftMs = startedAt + stuckAfterMs - performance.now();
+    const [startedAt] = this.#running;
+    if (startedAt === undefined) return true;
+    if (this.#running.length >= MAX_INSERTS) return false;
+    const leftMs = startedAt + STUCK_AFTER_MS - performance.now();
     if (leftMs <= 0) return true;
     this.#stuckTimer ??= setTimeout(() => {
       this.#stuckTimer = undefined;
@@ -221,9 +205,6 @@ export class ReceiptBatcher {
       const isAtomic = batch.request?.isAtomic === true;
       const outcomes = await (isAtomic ? this.#store.insertAllOrNone(batch.rows) : this.#store.insert(batch.rows));
       this.#onStored(batch.rows, outcomes);
-      if (outcomes.length !== batch.rows.length) {
-        throw new StoreError("other", `insert of ${batch.rows.length} rows answered for ${outcomes.length}`);
-      }
       for (const outcome of outcomes) {
         // The sender can correct a row that no table can hold, and gets that answer; a rule of the table it cannot.
         if (outcome.kind !== "refused" || outcome.mayPassLater !== true) continue;
@@ -231,16 +212,14 @@ export class ReceiptBatcher {
       }
       return outcomes;
     } catch (error) {
-      this.#logFailure(batch, error);
+      // Without causes: a driver's error may quote the row. Anything but a StoreError is a bug and needs the full text.
+      const { code, reason } =
+        error instanceof StoreError
+          ? { code: error.code, reason: error.message }
+          : { code: "unexpected", reason: errorText(error) };
+      this.#log.error({ rows: batch.rows.length, code, reason }, "received messages could not be stored");
       return { error };
     }
-  }
-
-  #logFailure(batch: Batch, error: unknown): void {
-    // Without causes: a driver's error may quote the row. Anything but a StoreError is a bug and needs the full text.
-    const reason = error instanceof StoreError ? error.message : errorText(error);
-    const code = error instanceof StoreError ? error.code : "unexpected";
-    this.#log.error({ rows: batch.rows.length, code, reason }, "received messages could not be stored");
   }
 }
 

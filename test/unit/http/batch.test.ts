@@ -113,13 +113,6 @@ describe("a request with several messages", () => {
     expect(busy.store.rows).toEqual([]);
   });
 
-  test("is filtered as a whole, by the headers of the request", async () => {
-    await using http = await startHttp({ filter: { require: [{ header: "X-Kind", equals: "order" }] } });
-    const response = await http.post(lines({ id: 1 }, { id: 2 }), { ...NDJSON, "X-Kind": "other" });
-    expect([response.status, await response.text()]).toEqual([202, '{"status":"filtered"}']);
-    expect((await http.post(lines({ id: 1 }, { id: 2 }), { ...NDJSON, "X-Kind": "order" })).status).toBe(202);
-  });
-
   test("whose key is in a header gives it to each with its position, where it has none of its own", async () => {
     const attributes = httpPlan({ idempotencyKeyHeader: "X-Key", idempotencyKeyPath: "$.id" });
     await using http = await startHttp({ attributes });

@@ -11,27 +11,6 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 failOnLeaks();
 
 describe("POST of a message", () => {
-  test("answers 202 with the id of the stored row", async () => {
-    await using http = await startHttp();
-    const response = await http.post('{"id":"a"}', { "Content-Type": "text/plain" });
-    const id = http.store.rows[0]?.id;
-    expect(await seen(response)).toEqual({ status: 202, body: `{"messageId":"${id}"}` });
-    expect(id).toMatch(UUID);
-    expect(response.headers.get("content-type")).toBe("application/json; charset=utf-8");
-    expect(response.headers.get("x-powered-by")).toBeNull();
-    expect(response.headers.get("etag")).toBeNull();
-  });
-
-  test("answers 200 to a repeat", async () => {
-    await using http = await startHttp();
-    await http.post('{"id":"a"}');
-    expect(await seen(await http.post('{"id":"a","again":true}'))).toEqual({
-      status: 200,
-      body: '{"status":"duplicate"}',
-    });
-    expect(http.store.rows).toHaveLength(1);
-  });
-
   test("answers 202 filtered without a correlation header, before the body is looked at", async () => {
     await using http = await startHttp({ filter: { require: [{ header: "X-Kind", equals: "order" }] } });
     const response = await http.post("no JSON", { "x-kind": "other", "X-Correlation-Id": "c-1" });
@@ -42,16 +21,6 @@ describe("POST of a message", () => {
     expect((await http.post('{"id":1}', { "x-kind": "order" })).status).toBe(202);
     expect(http.store.rows).toHaveLength(1);
   });
-
-  test.each(["", "{", "no JSON", '{"id":"a\0"}', '{"id":\ufeff1}', '{"id":1} {}'])(
-    "answers 400 to the body %j, with the correlation header",
-    async (body) => {
-      await using http = await startHttp();
-      const response = await http.post(body, { "X-Correlation-Id": "c-1" });
-      expect(await seen(response)).toEqual({ status: 400, body: '{"error":"Invalid JSON"}' });
-      expect(response.headers.get("x-correlation-id")).toBe("c-1");
-    },
-  );
 
   test("answers 400 with the reason when there is no idempotency key", async () => {
     await using http = await startHttp();
@@ -243,15 +212,6 @@ describe("the path of a source", () => {
     expect((await http.post('{"id":1}', {}, "/inbox/orders?a=b")).status).toBe(202);
     for (const path of ["/inbox/Orders", "/inbox/orders/", "/inbox/orders/1", "/inbox", "/orders"]) {
       expect(await seen(await http.post('{"id":2}', {}, path))).toEqual({ status: 404, body: '{"error":"Not found"}' });
-    }
-  });
-
-  test("serves POST only", async () => {
-    await using http = await startHttp();
-    for (const method of ["GET", "PUT", "DELETE", "OPTIONS"]) {
-      const response = await fetch(`http://127.0.0.1:${http.data.port}/inbox/orders`, { method });
-      expect(response.headers.get("allow")).toBe("POST");
-      expect(await seen(response)).toEqual({ status: 405, body: '{"error":"Method not allowed"}' });
     }
   });
 

@@ -3,10 +3,9 @@ import { CloudEvent, HTTP } from "cloudevents";
 import { compileCloudEvents } from "../../../../src/core/delivery/cloudEvents.ts";
 import { messageFields } from "../../../../src/core/delivery/template.ts";
 import { readEvent } from "../../../../src/core/receipt/cloudEvents.ts";
-import { memberText } from "../../../../src/core/receipt/jsonDocument.ts";
 import { HTTP_BINDING } from "../../../../src/model/cloudEvents.ts";
 import type { DeliverableRow, Headers, MessageId } from "../../../../src/model/rows.ts";
-import { anyJson, anyJsonText, anyText, fuzz, SPACES } from "../../../property/fuzz.ts";
+import { anyJsonText, anyText, fuzz } from "../../../property/fuzz.ts";
 
 const STRUCTURED = { "Content-Type": "application/cloudevents+json; charset=utf-8" };
 const ATTRIBUTES = { specversion: "1.0", id: "e 1", source: "/a", type: "t" };
@@ -171,30 +170,6 @@ describe("a received event", () => {
       data: { n: 1 },
       datacontenttype: "application/json",
     });
-  });
-});
-
-describe("the text of a member", () => {
-  test("is found in any object, however it is written", () => {
-    const names = ["data", "a", "", 'x"y', "\\", "Data"];
-    fuzz(
-      (dice) => {
-        const members = Array.from({ length: dice.below(6) }, () => [dice.pick(names), anyJson(dice)] as const);
-        const object = Object.fromEntries(members);
-        return { object, text: JSON.stringify(object, null, dice.pick(SPACES)) };
-      },
-      ({ object, text }) => {
-        const found = memberText(text, "data");
-        return "data" in object
-          ? found !== undefined && JSON.stringify(JSON.parse(found)) === JSON.stringify(object.data)
-          : found === undefined;
-      },
-    );
-  });
-
-  test("of a text nested 100,000 deep takes no stack", () => {
-    const deep = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
-    expect(memberText(`{"a":${deep},"data" : ${deep} }`, "data")).toBe(deep);
   });
 });
 

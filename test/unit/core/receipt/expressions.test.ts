@@ -128,13 +128,6 @@ describe("an expression for an attribute", () => {
     expect(lines.map(({ fields }) => fields)).toEqual([{ source: "orders", key: "idempotencyKeyExpression", code }]);
   });
 
-  test("that lost its worker twice has failed, so that no message wedges a queue", async () => {
-    const lost = failing(new TransformError("lost", "the evaluation lost its worker twice"));
-    const { compute, lines } = setup({ idempotencyKeyExpression: "id" }, lost);
-    expect(await compute('{"id":1}')).toEqual(computed({}));
-    expect(lines.map(({ fields }) => fields.code)).toEqual(["lost"]);
-  });
-
   test.each([
     ["is busy", new TransformError("busy", "too many wait")],
     ["was closed", new TransformError("closed", "closed")],
@@ -143,28 +136,6 @@ describe("an expression for an attribute", () => {
     const { compute, lines } = setup({ idempotencyKeyExpression: "id", eventTypeExpression: "type" }, failing(error));
     expect(await compute('{"id":1}')).toEqual({ kind: "unavailable", reason: expect.stringContaining(error.message) });
     expect(lines).toEqual([]);
-  });
-
-  test("waits for those before it: a queue may hold a large document once only", async () => {
-    let waiting = 0;
-    const full = {
-      async evaluate(evaluation: Evaluation) {
-        if (waiting > 0) throw new TransformError("busy", "too many wait");
-        waiting += 1;
-        try {
-          return await evaluator.evaluate(evaluation);
-        } finally {
-          waiting -= 1;
-        }
-      },
-    };
-    const { compute } = setup(
-      { idempotencyKeyExpression: "id", eventTypeExpression: "type", aggregateIdExpression: "of" },
-      full,
-    );
-    expect(await compute('{"id":"1","type":"t","of":"a"}')).toEqual(
-      computed({ idempotencyKey: "1", eventType: "t", aggregateId: "a" }),
-    );
   });
 
   test("is not evaluated where its header has a value", async () => {
@@ -249,16 +220,6 @@ describe("a source with an expression for its key", () => {
     });
   });
 
-  test("stores what it computes as any other attribute: a long key as a digest, a long type not at all", async () => {
-    const { accept, rows } = receiverOf({ idempotencyKeyExpression: "id", eventTypeExpression: "type" });
-    await accept(JSON.stringify({ id: "k".repeat(300) }));
-    expect(rows[0]?.idempotencyKey).toMatch(/^sha256:/);
-    expect(await accept(JSON.stringify({ id: 1, type: "t".repeat(1025) }))).toMatchObject({
-      kind: "rejected",
-      reason: "the event type has 1025 characters; at most 1024 can be stored",
-    });
-  });
-
   test("stores no message under another key while no expression can run", async () => {
     const { accept, rows, receiver, messageOf } = receiverOf(settings, failing(new TransformError("busy", "too many")));
     expect(await accept('{"id":1,"fallback":"f"}')).toEqual({ kind: "busy", reason: "busy too many" });
@@ -297,18 +258,6 @@ describe("a source with an expression for its key", () => {
       const both = request.slice(0, 2);
       expect(await receiver.acceptRequest(both, true)).toMatchObject([{ kind: "withheld" }, busy]);
       expect(rows).toHaveLength(1);
-    });
-
-    test("counts as nothing where another place has a key, and for another attribute", async () => {
-      const { accept, rows } = receiverOf({ ...only, idempotencyKeyPath: "$.key" }, slow);
-      await accept('{"id":"slow","key":"p"}');
-      const onlyType = receiverOf({ idempotencyKeyPath: "$.key", eventTypeExpression: "type" }, slow);
-      await onlyType.accept('{"type":"slow","key":"p"}');
-      expect(await onlyType.accept('{"type":"slow"}')).toMatchObject({ kind: "rejected" });
-      expect([...rows, ...onlyType.rows]).toMatchObject([
-        { idempotencyKey: "p", eventType: null },
-        { idempotencyKey: "p", eventType: null },
-      ]);
     });
 
     test("stores a message of a broker under its next place, in the end the digest of its body", async () => {

@@ -2,7 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import { BROKER_SOURCE_KINDS } from "../../../../src/adapters/kinds.ts";
 import { brokerPlan } from "../../../../src/core/receipt/attributes.ts";
 import { recordingJournal } from "../../../support/recorders.ts";
-import { digest, message, SETTINGS, setup } from "./intakeSetup.ts";
+import { message, SETTINGS, setup } from "./intakeSetup.ts";
 
 describe("what a broker tells of a message", () => {
   const origin = { "x-kafka-topic": "orders", "x-kafka-key": null };
@@ -23,17 +23,6 @@ describe("what a broker tells of a message", () => {
     });
     await take(message('{"id":1}', { origin: { "x-kafka-topic": "noise" } }), message('{"id":2}', { origin }));
     expect(store.rows).toMatchObject([{ idempotencyKey: "2", aggregateId: "orders" }]);
-  });
-
-  test("identifies a message without another key by its place in a stream", async () => {
-    const { take, store } = setup({ attributes: brokerPlan(SETTINGS, BROKER_SOURCE_KINDS.nats.attributes) });
-    await take(
-      message("{}", { streamPlace: "S:1:9" }),
-      message(null, { streamPlace: "S:2:9" }),
-      message("{}", { headers: { "Nats-Msg-Id": "n" }, streamPlace: "S:3:9" }),
-      message("{}"),
-    );
-    expect(store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["S:1:9", "S:2:9", "n", digest("{}")]);
   });
 });
 
@@ -93,14 +82,6 @@ describe("messages that come together", () => {
     const { take, calls } = setup();
     await take(message('{"id":1}'), message('{"id":1}'));
     expect(calls).toEqual(["inboxMessages(new, 1)", "inboxMessages(duplicate, 1)"]);
-  });
-
-  test("leave no row when the header filter drops them, and the others are stored", async () => {
-    const filter = { exclude: [{ header: "X-Test", exists: true as const }] };
-    const { take, store, calls } = setup({ settings: { consumption: "pull", filter } });
-    await take(message('{"id":1}', { headers: { "x-test": "1" } }), message('{"id":2}'));
-    expect(store.rows).toMatchObject([{ idempotencyKey: "2", consumption: "pull" }]);
-    expect(calls).toEqual(["inboxFiltered()", "inboxMessages(new, 1)"]);
   });
 
   test("are noted in the journal when they are dropped, or known already", async () => {

@@ -1,9 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
-import { BROKER_SOURCE_KINDS } from "../../../../src/adapters/kinds.ts";
-import { brokerPlan } from "../../../../src/core/receipt/attributes.ts";
 import type { InsertResult, NewInboxRow } from "../../../../src/model/rows.ts";
 import { MemoryInbox } from "../../../support/memoryInbox.ts";
-import { digest, message, SETTINGS, setup } from "./intakeSetup.ts";
+import { digest, message, setup } from "./intakeSetup.ts";
 
 const POISON_IN_BASE64 = Buffer.from('{"id":2,"poison":1}').toString("base64");
 
@@ -62,37 +60,6 @@ describe("a message that can never be accepted", () => {
     expect(calls).toEqual(["inboxRejection(transform_failed)", "inboxDead(transform_failed)"]);
   });
 
-  test("because its transform rejects it, or its type is too long, keeps the attributes that were computed", async () => {
-    const { take, store } = setup({
-      expressions: async () => ({ kind: "computed", values: { idempotencyKey: "e-1", aggregateId: "a-1" } }),
-      stage: async () => ({ kind: "rejected", reason: "no" }),
-    });
-    await take(message('{"id":1,"type":"t","order":"o"}'));
-    expect(store.rows).toMatchObject([{ idempotencyKey: "e-1", eventType: "t", aggregateId: "a-1" }]);
-    const unusable = setup({
-      expressions: async () => ({
-        kind: "computed",
-        values: { idempotencyKey: "e-2", eventType: "t".repeat(1025), aggregateId: "a-2" },
-      }),
-    });
-    await unusable.take(message('{"id":1,"type":"t"}'));
-    expect(unusable.store.rows).toMatchObject([
-      { state: "dead", idempotencyKey: "e-2", eventType: null, aggregateId: "a-2" },
-    ]);
-  });
-
-  test("because the transform rejects a structured event keeps the attributes of the event", async () => {
-    const { take, store } = setup({
-      settings: { consumption: "push", cloudEvents: true },
-      attributes: brokerPlan({ ...SETTINGS, cloudEvents: true }, BROKER_SOURCE_KINDS.kafka.attributes),
-      stage: async () => ({ kind: "rejected", reason: "no" }),
-    });
-    const event = { specversion: "1.0", id: "e", source: "/s", type: "t", subject: "a", data: {} };
-    const headers = { "content-type": "application/cloudevents+json" };
-    await take(message(JSON.stringify(event), { headers }));
-    expect(store.rows).toMatchObject([{ state: "dead", idempotencyKey: "e", eventType: "t", aggregateId: "a" }]);
-  });
-
   test("is a duplicate when it comes again", async () => {
     const { take, store, calls } = setup();
     await take(message("x"));
@@ -113,16 +80,6 @@ describe("a message that the database refuses", () => {
           refuses(row) ? { kind: "refused", reason: "value too long" } : (taken[next++] ?? { kind: "duplicate" }),
       );
     };
-
-  test("is stored dead under the key that was computed for it", async () => {
-    const store = new MemoryInbox();
-    const { take } = setup({
-      insert: choosy(store, (row) => row.state === "pending"),
-      expressions: async () => ({ kind: "computed", values: { idempotencyKey: "e-1" } }),
-    });
-    await take(message('{"id":1,"type":"t"}'));
-    expect(store.rows).toMatchObject([{ state: "dead", idempotencyKey: "e-1", eventType: "t" }]);
-  });
 
   test("is stored dead, and its neighbours go their way", async () => {
     const store = new MemoryInbox();
@@ -149,15 +106,6 @@ describe("a message that the database refuses", () => {
     expect(store.rows).toMatchObject([
       { state: "dead", payload: `"${Buffer.from('{"id":1}').toString("base64")}"`, headers: {}, eventType: null },
     ]);
-  });
-
-  test("also as a dead row keeps the key that was computed for it", async () => {
-    const isWhole = (row: NewInboxRow) => row.payload.startsWith("{");
-    const expressions = async () => ({ kind: "computed", values: { idempotencyKey: "e-1" } }) as const;
-    const store = new MemoryInbox();
-    await setup({ insert: choosy(store, isWhole), expressions }).take(message('{"id":1}'));
-    const payload = JSON.stringify(Buffer.from('{"id":1}').toString("base64"));
-    expect(store.rows).toMatchObject([{ state: "dead", idempotencyKey: "e-1", payload }]);
   });
 
   test("whatever it becomes is returned, to stay with the broker, and holds up no others", async () => {

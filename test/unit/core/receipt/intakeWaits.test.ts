@@ -22,21 +22,6 @@ describe("while the database is away", () => {
     expect(calls).toEqual(["inboxMessages(new, 1)"]);
   });
 
-  test("an insert that does not answer for each message is tried again", async () => {
-    const store = new MemoryInbox();
-    let inserts = 0;
-    const { take, lines } = setup({
-      insert: async (rows) => {
-        const outcomes = await store.insert(rows);
-        inserts += 1;
-        return inserts === 1 ? outcomes.slice(1) : outcomes;
-      },
-    });
-    await take(message('{"id":1}'), message('{"id":2}'));
-    expect(inserts).toBe(2);
-    expect(lines).toMatchObject([{ level: "warn", fields: { reason: "insert of 2 rows answered for 1" } }]);
-  });
-
   test("of one cell, only its messages are tried again", async () => {
     const store = new MemoryInbox();
     const inserts: string[][] = [];
@@ -71,17 +56,6 @@ describe("while the database is away", () => {
     release();
     await expect(taken).rejects.toBe(reason);
     expect(store.rows).toEqual([]);
-  });
-
-  test("an insert that runs when the stop comes still counts", async () => {
-    const { intake, store } = setup();
-    const release = store.hold();
-    const stopping = new AbortController();
-    const taken = intake.take([message('{"id":1}')], stopping.signal);
-    stopping.abort(new StoppingError());
-    release();
-    await taken;
-    expect(store.rows).toHaveLength(1);
   });
 
   test("an expression that cannot be run is waited for: its path would give another key", async () => {

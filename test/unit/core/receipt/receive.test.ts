@@ -77,20 +77,6 @@ describe("a received message", () => {
     expect(without.calls).toEqual(["inboxMessages(new, 1)"]);
   });
 
-  test("keeps the consumption of its source", async () => {
-    const { accept, rows } = setup({ settings: { consumption: "pull" } });
-    await accept('{"id":1}');
-    expect(rows[0]?.consumption).toBe("pull");
-  });
-
-  test("gets ids that ascend in the order of receipt", async () => {
-    const { accept, rows } = setup();
-    for (let i = 0; i < 200; i++) await accept(`{"id":${i}}`);
-    const ids = rows.map(({ id }) => id);
-    expect(ids).toEqual([...ids].sort());
-    expect(new Set(ids).size).toBe(200);
-  });
-
   test.each([
     ["no JSON", Buffer.from("{")],
     ["empty", Buffer.from("")],

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { itemTexts } from "../../../../src/core/receipt/jsonDocument.ts";
 import { type BatchForm, parseListPath, splitBatch } from "../../../../src/core/receipt/requestBatch.ts";
-import { anyJson, anyJsonText, anyText, fuzz, SPACES } from "../../../property/fuzz.ts";
+import { anyJson, fuzz, SPACES } from "../../../property/fuzz.ts";
 
 const LINES: BatchForm = { kind: "lines" };
 const listAt = (path: string): BatchForm => ({ kind: "list", names: parseListPath(path) });
@@ -22,28 +22,6 @@ describe("lines", () => {
     ["in an empty body", "", []],
   ])("%s", (_how, body, bodies) => {
     expect(split(body, LINES)).toEqual(bodies);
-  });
-
-  test("are at most so many", () => {
-    expect(split("1\n2\n3\n\n", LINES, 3)).toEqual(["1", "2", "3"]);
-    expect(split("1\n2\n3\n4", LINES, 3)).toBe("too_many");
-  });
-
-  test("of any bytes are split at each newline alone", () => {
-    fuzz(
-      (dice) => {
-        const byte = () => (dice.chance(0.4) ? dice.pick([0x09, 0x0d, 0x20]) : dice.below(256));
-        const line = () => Buffer.from(Array.from({ length: dice.below(6) }, byte).filter((each) => each !== 0x0a));
-        return Array.from({ length: dice.below(5) }, line);
-      },
-      (lines) => {
-        const body = Buffer.concat(lines.flatMap((line) => [line, Buffer.from("\n")]));
-        const result = splitBatch(body, LINES, 100);
-        const kept = lines.filter((line) => !/^[ \t\r]*$/.test(line.toString("latin1")));
-        const bodies = result.kind === "messages" ? result.bodies : [];
-        return bodies.length === kept.length && bodies.every((each, n) => each.equals(kept[n] ?? Buffer.alloc(0)));
-      },
-    );
   });
 });
 
@@ -87,24 +65,6 @@ describe("a list", () => {
   test("of items nested 100,000 deep takes no stack", () => {
     const deep = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
     expect(itemTexts(`[${deep}, 1]`)).toEqual([deep, "1"]);
-  });
-
-  test("in any text is split or refused", () => {
-    const kinds = new Set<string>();
-    fuzz(
-      (dice) => {
-        const list = Array.from({ length: dice.below(7) }, () => anyJson(dice, 2));
-        const value = dice.pick([list, { a: list }, { b: 1, a: { b: list } }, anyJson(dice)]);
-        const text = dice.chance(0.2) ? anyText(dice) : anyJsonText(dice, value);
-        return { text, path: dice.pick(["$[*]", "$.a[*]", "$.a.b[*]"]) };
-      },
-      ({ text, path }) => {
-        const result = splitBatch(Buffer.from(text), listAt(path), 5);
-        kinds.add(result.kind);
-        return result.kind !== "messages" || result.bodies.every((body) => JSON.parse(body.toString()) !== undefined);
-      },
-    );
-    expect([...kinds].toSorted()).toEqual(["invalid_json", "messages", "no_list", "too_many"]);
   });
 });
 

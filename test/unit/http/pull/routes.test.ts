@@ -78,20 +78,6 @@ describe("POST claim", () => {
     },
   );
 
-  test("asks for ten messages and the configured lease unless the client says otherwise", async () => {
-    await using http = await startPull({ maxAttempts: 7 });
-
-    await http.post("claim", { max: null, unknown: 1 });
-    await http.post("claim", { max: 1000, leaseMs: 3_600_000, waitMs: 0 });
-
-    expect(
-      http.store.claims.map(({ limit, leaseMs, source, maxAttempts }) => [source, limit, leaseMs, maxAttempts]),
-    ).toEqual([
-      ["orders", 10, 30_000, 7],
-      ["orders", 1000, 3_600_000, 7],
-    ]);
-  });
-
   test("takes nothing for a client that has ended its side, or broke off behind another request", async () => {
     const head = (body: string) => `${postHead([`Content-Length: ${body.length}`], "/pull/orders/claim")}${body}`;
     await using http = await startPull();
@@ -182,19 +168,6 @@ describe("POST ack, nack and extend", () => {
     expect(second?.reason).toHaveLength(100);
     expect(blank?.reason).toBeNull();
     expect(none).toMatchObject({ delayMs: 0, reason: null });
-  });
-
-  test("messages that die are logged with the reason", async () => {
-    await using http = await startPull({ maxAttempts: 1 });
-    const row = pulledRow();
-    http.store.available.push(row);
-    await http.post("claim");
-
-    await http.post("nack", { claimToken: TOKEN, error: "bad s3cret-value" });
-
-    expect(http.lines.filter(({ level }) => level === "warn")).toEqual([
-      { level: "warn", message: "inbox row is dead", fields: { id: row.id, source: "orders", reason: "bad ***" } },
-    ]);
   });
 
   test.each(["ack", "nack"])("%s wakes a client that waits: what was held back may be free", async (operation) => {

@@ -1,5 +1,4 @@
 import { createHmac } from "node:crypto";
-import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "@jest/globals";
 import type { InboundAuth } from "../../../../src/adapters/sources/http/schema.ts";
 import { httpPlan } from "../../../../src/core/receipt/attributes.ts";
@@ -37,58 +36,6 @@ const typed = (sent: Sent, type: string): Sent => ({
   },
 });
 
-describe("Content-Encoding", () => {
-  /** JSON as sent; as raw deflate two stored blocks, whose contents are blanks and `hidden`. */
-  function twoDocuments(sent: Buffer, hidden: string): Buffer {
-    const block = (first: string, low: number, high: number, content: string) =>
-      Buffer.concat([
-        Buffer.from(first),
-        Buffer.of(low, high, low ^ 0xff, high ^ 0xff),
-        Buffer.from(content.padEnd(low | (high << 8))),
-      ]);
-    // The lengths begin with `{"` and end with `":`. What follows the last block is the rest of what was recorded.
-    const blocks = [block(" ", 0x7b, 0x22, ""), block("!", 0xdd, 0xc5, hidden)];
-    return Buffer.concat([...blocks, Buffer.from(","), sent.subarray(1)]);
-  }
-
-  test.each(["adyen", "mailgun", "microsoft-graph"])(
-    "cannot make another document of what %s has signed in its body",
-    async (name) => {
-      await using http = await start(name);
-      const item = { eventCode: "AUTHORISATION", pspReference: "mine", amount: { value: 999_900, currency: "EUR" } };
-      const hidden = {
-        notificationItems: [{ NotificationRequestItem: item }],
-        signature: { token: "mine" },
-        value: [],
-      };
-      const body = twoDocuments(http.sent.body, JSON.stringify(hidden));
-      const headers = { ...http.sent.headers, "Content-Encoding": "deflate" };
-      const response = await http.deliver({ ...http.sent, headers, body });
-      expect([response.status, response.headers.get("accept-encoding")]).toEqual([415, "identity"]);
-      expect(http.store.rows).toEqual([]);
-    },
-  );
-
-  test("is refused whatever a provider signs; identity is none", async () => {
-    for (const sender of SENDERS) {
-      const key = sender.newKey();
-      await using http = await startSource(authOf(sender, key.secret));
-      const sent = sender.send(key.signing, http.clock.ms);
-      const encoded = (encoding: string, body: Buffer) =>
-        http.deliver({ ...sent, headers: { ...sent.headers, "Content-Encoding": encoding }, body });
-      for (const encoding of ["gzip", "deflate", "br", "x-gzip", "gzip, identity"]) {
-        expect([sender.name, encoding, (await encoded(encoding, gzipSync(sent.body))).status]).toEqual([
-          sender.name,
-          encoding,
-          415,
-        ]);
-      }
-      expect(http.store.rows).toEqual([]);
-      expect([sender.name, (await encoded("Identity", sent.body)).status]).toEqual([sender.name, 202]);
-    }
-  });
-});
-
 describe("a value of the body that is signed", () => {
   const PSP = '"pspReference":"7914073381342284"';
 
@@ -108,15 +55,6 @@ describe("a value of the body that is signed", () => {
     expect((await http.deliver(replaced(http.sent, from, to))).status).toBe(401);
     expect(http.store.rows).toEqual([]);
     expect((await http.deliver(http.sent)).status).toBe(202);
-  });
-
-  test("says what was found of another type", async () => {
-    await using http = await start("adyen");
-    const response = await http.deliver(replaced(http.sent, PSP, '"pspReference":1'));
-    expect(await response.json()).toEqual({
-      error:
-        "the body at $.notificationItems[0].NotificationRequestItem.pspReference holds no text without colons and quotes",
-    });
   });
 
   test("has no colon but in the merchant's own reference: Adyen's fields cannot be cut elsewhere", async () => {
