@@ -1,10 +1,9 @@
 import { v4 as uuidv4 } from "uuid";
 import { sourceKindOf } from "../src/adapters/kinds.ts";
 import { Pull, pullSourcesOf } from "../src/core/delivery/pull.ts";
-import { cellJournal, cellReceipts } from "../src/core/receipt/cellReceipts.ts";
 import { createIntake } from "../src/core/receipt/intake.ts";
 import { type Journal, ReceiptJournal } from "../src/core/receipt/journal.ts";
-import { ReceiptBatcher, storeReceived } from "../src/core/receipt/receiptBatcher.ts";
+import { cellJournal, cellReceipts, ReceiptBatcher, storeReceived } from "../src/core/receipt/receiptBatcher.ts";
 import { createReceiver, type Receipts } from "../src/core/receipt/receive.ts";
 import { countRefusals } from "../src/core/receipt/refusals.ts";
 import { inboxRoutes } from "../src/http/inbox.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { compileHeaderFilter, type HeaderRule } from "../../src/core/receipt/headerFilter.ts";
+import { compileHeaderFilter, type HeaderRule } from "../../src/core/receipt/receive.ts";
 import { naivelyMatches } from "./naiveGlob.ts";
 import { settings } from "./settings.ts";
 

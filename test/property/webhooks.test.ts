@@ -1,10 +1,9 @@
 import { describe, expect, test } from "@jest/globals";
-import { formToJson, parseForm } from "../../src/adapters/sources/http/form.ts";
 import { readKey } from "../../src/adapters/sources/http/keys.ts";
 import { createProviderCheck, jsonOf, providerOf } from "../../src/adapters/sources/http/kind.ts";
 import { PROVIDER_NAMES } from "../../src/adapters/sources/http/providers/index.ts";
 import type { KeyForm } from "../../src/adapters/sources/http/scheme.ts";
-import { parseSignedText } from "../../src/adapters/sources/http/signedText.ts";
+import { formToJson, parseForm, parseSignedText } from "../../src/adapters/sources/http/signedText.ts";
 import { httpPlan } from "../../src/core/receipt/attributes.ts";
 import { JsonDocument } from "../../src/core/receipt/jsonDocument.ts";
 import { splitBatch } from "../../src/core/receipt/requestBatch.ts";

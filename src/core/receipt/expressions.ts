@@ -2,7 +2,7 @@ import { errorText, isTransformFailure, type TransformErrorCode } from "../../mo
 import type { Headers } from "../../model/rows.ts";
 import { DEFAULT_LIMITS, type Evaluator } from "../../ports/evaluator.ts";
 import { type FoundAttributes, findHeader, storedKey } from "./attributes.ts";
-import { hourlyWarning, type WarningTools } from "./hourly.ts";
+import { hourlyWarning, type WarningTools } from "./refusals.ts";
 
 /** Keys of a source that compute attributes, and the headers that are read before them. */
 export interface ExpressionSettings {

@@ -1,6 +1,5 @@
 import { isUtf8 } from "node:buffer";
 import { v7 as uuidv7 } from "uuid";
-import { errorText, StoreError } from "../../model/errors.ts";
 import {
   type CellInsertResult,
   emptyHeaders,
@@ -24,6 +23,7 @@ import {
   REJECTION_METRICS,
   type ReceivedMessage,
   type SourceOptions,
+  unavailable,
 } from "./receive.ts";
 
 export interface IntakeOptions extends SourceOptions {
@@ -136,7 +136,7 @@ export function createIntake(options: IntakeOptions): Intake {
         left = left.filter((row) => !inserted.has(row));
         if (left.length === 0) break;
       } catch (error) {
-        reason = error instanceof StoreError ? error.message : errorText(error);
+        ({ reason } = unavailable(error));
       }
       await pause(signal, "received messages wait for the database", reason);
     }

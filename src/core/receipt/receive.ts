@@ -11,6 +11,7 @@ import type {
   Receipt,
   Rejection,
 } from "../../model/rows.ts";
+import { compileTopicPattern } from "../../model/topicPattern.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
@@ -20,12 +21,12 @@ import {
   type BrokerProperties,
   droppedKey,
   findAttributes,
+  findHeader,
   storableAttributes,
   usableAttributes,
 } from "./attributes.ts";
 import { readEvent } from "./cloudEvents.ts";
 import type { AttributeExpressions, ComputedAttributes } from "./expressions.ts";
-import { compileHeaderFilter, type HeaderFilter, type HeaderFilterSettings } from "./headerFilter.ts";
 import type { Journal } from "./journal.ts";
 import { JsonDocument } from "./jsonDocument.ts";
 import { createExpiry, createSchedule, type TimeSettings, warnOfTimes } from "./times.ts";
@@ -232,7 +233,8 @@ function refusalOf(prepared: Exclude<Prepared, { readonly kind: "row" }>): Recei
   return { kind, rejection: prepared.rejection, reason };
 }
 
-const unavailable = (error: unknown): Receipt => ({
+/** The receipt of a message that could not be stored. A StoreError's cause is left out: it may quote the row. */
+export const unavailable = (error: unknown): { readonly kind: "unavailable"; readonly reason: string } => ({
   kind: "unavailable",
   reason: error instanceof StoreError ? error.message : errorText(error),
 });
@@ -400,3 +402,66 @@ export const REJECTION_METRICS = {
 
 const NOTHING: ComputedAttributes = { kind: "computed", values: {} };
 const UNCHANGED: SourceStageOutcome = { kind: "unchanged" };
+
+/** One rule: a header name, in any letter case, and exactly one test (spec, "Header filter"). */
+export interface HeaderRule {
+  readonly header: string;
+  readonly equals?: string | undefined;
+  readonly in?: readonly string[] | undefined;
+  /** A topic glob for the whole value. */
+  readonly matches?: string | undefined;
+  readonly exists?: boolean | undefined;
+}
+
+export interface HeaderFilterSettings {
+  /** The message must match all of these. */
+  readonly require?: readonly HeaderRule[] | undefined;
+  /** The message must match none of these. */
+  readonly exclude?: readonly HeaderRule[] | undefined;
+}
+
+/** Whether a message with these headers passes. */
+export type HeaderFilter = (headers: Headers) => boolean;
+
+/**
+ * @param settings the source's `filter` block; without rules everything passes
+ * @throws Error that names the header of a rule without exactly one test, or with an invalid glob
+ */
+export function compileHeaderFilter(settings: HeaderFilterSettings): HeaderFilter {
+  const required = (settings.require ?? []).map(compileRule);
+  const excluded = (settings.exclude ?? []).map(compileRule);
+  return (headers) => required.every((matches) => matches(headers)) && !excluded.some((matches) => matches(headers));
+}
+
+function compileRule(rule: HeaderRule): HeaderFilter {
+  const name = rule.header.toLowerCase();
+  const test = compileTest(rule);
+  return (headers) => {
+    const value = findHeader(headers, name);
+    return value !== undefined && test(value);
+  };
+}
+
+function compileTest(rule: HeaderRule): (value: string) => boolean {
+  const tests = [
+    rule.equals === undefined ? [] : [equalTo(rule.equals)],
+    rule.in === undefined ? [] : [oneOf(rule.in)],
+    rule.matches === undefined ? [] : [compileTopicPattern(rule.matches)],
+    rule.exists === true ? [present] : [],
+  ].flat();
+  const [test] = tests;
+  if (test === undefined || tests.length > 1) {
+    throw new Error(
+      `the filter rule on header ${JSON.stringify(rule.header)} has ${tests.length} tests; ` +
+        "give exactly one of equals, in, matches or exists: true",
+    );
+  }
+  return test;
+}
+
+const equalTo = (expected: string) => (value: string) => value === expected;
+const oneOf = (allowed: readonly string[]) => {
+  const values = new Set(allowed);
+  return (value: string) => values.has(value);
+};
+const present = () => true;

@@ -1,7 +1,7 @@
 import { decodedAttribute } from "../../model/cloudEvents.ts";
 import type { Expiry, Schedule } from "../../model/rows.ts";
 import { type AttributeInput, atPaths, findHeader, inHeader } from "./attributes.ts";
-import { hourlyWarning, type WarningTools } from "./hourly.ts";
+import { hourlyWarning, type WarningTools } from "./refusals.ts";
 
 /** When a message is due and when it expires: ISO 8601 (RFC 3339), or seconds or milliseconds since 1970. */
 

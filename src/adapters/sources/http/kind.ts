@@ -1,20 +1,26 @@
 import type { Report, When } from "../../../ports/kinds.ts";
 import { certificateProblems } from "./clientCertificate.ts";
 import { providerOf } from "./providers/index.ts";
-import type { Provider } from "./providers/provider.ts";
 import { CREDENTIAL_KEYS, type DeclaredAuth, type DeclaredAuthOf, httpSourceSchema, secretsOf } from "./schema.ts";
+import type { Provider } from "./scheme.ts";
 import { secretProblem } from "./signature.ts";
 import { covers, hasPlaceholder, parseSignedText } from "./signedText.ts";
 
 export { createCertificateCheck } from "./clientCertificate.ts";
-export { formToJson, isForm } from "./form.ts";
 export { matcher, readKey } from "./keys.ts";
 export { providerOf } from "./providers/index.ts";
-export { DEFAULT_TOLERANCE_MS, type HandshakeAnswer, type Provider } from "./providers/provider.ts";
 export { credentialsOf, secretsOf, verifyTokensOf } from "./schema.ts";
-export { type Digest, headerText, jsonOf, type SignatureScheme } from "./scheme.ts";
+export {
+  DEFAULT_TOLERANCE_MS,
+  type Digest,
+  type HandshakeAnswer,
+  headerText,
+  jsonOf,
+  type Provider,
+  type SignatureScheme,
+} from "./scheme.ts";
 export { createProviderCheck, createSignatureCheck, type ProviderCheck, type Refusal } from "./signature.ts";
-export { type Covered, covers, parseSignedText, signedTextOf } from "./signedText.ts";
+export { type Covered, covers, formToJson, isForm, parseSignedText, signedTextOf } from "./signedText.ts";
 
 /** An HTTP source (spec, "HTTP source keys"): a route of the HTTP server. */
 export const httpSource = { schema: httpSourceSchema } as const;

@@ -1,11 +1,11 @@
 import { readKey, type VerifyingKey } from "./keys.ts";
 import { providerOf } from "./providers/index.ts";
-import type { Provider } from "./providers/provider.ts";
 import { type ProviderAuth, secretsOf } from "./schema.ts";
 import {
   type Encoding,
   headerText,
   jsonOf,
+  type Provider,
   type SignatureScheme,
   type SignedRequest,
   scalarAt,

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import { cellJournal, cellReceipts } from "../../../../src/core/receipt/cellReceipts.ts";
 import type { Journal } from "../../../../src/core/receipt/journal.ts";
+import { cellJournal, cellReceipts } from "../../../../src/core/receipt/receiptBatcher.ts";
 import { cellOf } from "../../../../src/model/cells.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 import type { InsertResult, MessageId, NewInboxRow } from "../../../../src/model/rows.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { formToJson } from "../../../../src/adapters/sources/http/form.ts";
+import { formToJson } from "../../../../src/adapters/sources/http/signedText.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
 import { seen } from "../harness.ts";
 import { SENDERS } from "./senders.ts";

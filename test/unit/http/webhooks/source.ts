@@ -1,6 +1,6 @@
 import { providerOf } from "../../../../src/adapters/sources/http/kind.ts";
-import { DEFAULT_TOLERANCE_MS } from "../../../../src/adapters/sources/http/providers/provider.ts";
 import type { ProviderAuth } from "../../../../src/adapters/sources/http/schema.ts";
+import { DEFAULT_TOLERANCE_MS } from "../../../../src/adapters/sources/http/scheme.ts";
 import { httpPlan } from "../../../../src/core/receipt/attributes.ts";
 import { Secret } from "../../../../src/model/secret.ts";
 import { startHttp } from "../harness.ts";

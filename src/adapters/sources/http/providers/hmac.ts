@@ -1,7 +1,14 @@
 import { createHmac } from "node:crypto";
 import { matcher } from "../keys.ts";
-import { scalarAt } from "../scheme.ts";
-import { BODY_DIGEST, type Greeting, type HandshakeAnswer, HMAC_SHA256, HOUR_MS, type Provider } from "./provider.ts";
+import {
+  BODY_DIGEST,
+  type Greeting,
+  type HandshakeAnswer,
+  HMAC_SHA256,
+  HOUR_MS,
+  type Provider,
+  scalarAt,
+} from "../scheme.ts";
 
 /** Providers that sign with an HMAC. */
 

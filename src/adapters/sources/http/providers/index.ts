@@ -1,6 +1,14 @@
-import { type SignatureScheme, scalarAt, valueAt } from "../scheme.ts";
+import {
+  BODY_DIGEST,
+  type Greeting,
+  type HandshakeAnswer,
+  HOUR_MS,
+  type Provider,
+  type SignatureScheme,
+  scalarAt,
+  valueAt,
+} from "../scheme.ts";
 import { HMAC } from "./hmac.ts";
-import { BODY_DIGEST, type Greeting, type HandshakeAnswer, HOUR_MS, type Provider } from "./provider.ts";
 
 /** Providers that sign with a private key of theirs, and those that send a secret back. */
 const PUBLIC_KEY = {
