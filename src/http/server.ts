@@ -1,9 +1,12 @@
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
+import express, { type ErrorRequestHandler, type Express, type RequestHandler } from "express";
 import { errorText } from "../model/errors.ts";
+import { pathPattern } from "../model/routes.ts";
 import type { Log, Service } from "../ports/runtime.ts";
 import { withTimeout } from "../time/wait.ts";
-import { ERRORS, JSON_TYPE, LINGER_MS, sendError } from "./exchange.ts";
+import { ANSWERED, announcesTooMuch, ERRORS, JSON_TYPE, LINGER_MS, sendError, tooLargeMessage } from "./exchange.ts";
+import type { Route } from "./routes.ts";
 
 export interface HttpServerOptions {
   /** Name in logs, such as `http` or `http-management`. */
@@ -34,8 +37,6 @@ const DRAIN_MS = 5000;
  * request of every kept connection gets a 503 that announces the end.
  */
 const IDLE_GRACE_MS = 1000;
-/** The first request of a connection that was just accepted is on its way. */
-const FIRST_REQUEST_MS = 250;
 /**
  * Longer than the 60 s of common load balancers, so that they close idle connections first and never use a closed one.
  */
@@ -196,9 +197,7 @@ export class HttpServer implements Service {
     if (!idle) {
       this.#options.log.warn({ requests: this.inFlight }, "requests in flight are cut off");
     }
-    // Node then closes idle connections, except those that have not sent a request yet.
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
-    await this.#until(() => this.#connections.size === 0, FIRST_REQUEST_MS, cutoff);
     this.#server.closeAllConnections();
     await closed;
   }
@@ -328,4 +327,115 @@ function endWith(socket: Socket, { status, error }: Fault): void {
   socket.resume();
   const cutOff = setTimeout(() => socket.destroy(), LINGER_MS);
   socket.once("close", () => clearTimeout(cutOff));
+}
+
+interface AppOptions {
+  /** All routes of the process. */
+  readonly routes: readonly Route[];
+  /** With one, the operator's routes are on it and nowhere else. */
+  readonly hasManagementPort: boolean;
+  /** `inbox.maxBodyBytes`: the cap of every data-port route. */
+  readonly maxBodyBytes: number;
+  readonly log: Log;
+}
+
+interface Apps {
+  readonly data: RequestListener;
+  /** Null without a management port. */
+  readonly management: RequestListener | null;
+}
+
+/**
+ * Puts the routes on their ports (spec, "Endpoints"). A path that its port does not serve answers 404, a method that
+ * the path does not have 405.
+ */
+export function createApps({ routes, hasManagementPort, maxBodyBytes, log }: AppOptions): Apps {
+  const operator = routes.filter(({ port }) => port === "operator");
+  const data = hasManagementPort ? routes.filter(({ port }) => port === "data") : routes;
+  return {
+    data: listener(data, maxBodyBytes, log),
+    management: hasManagementPort ? listener(operator, Number.POSITIVE_INFINITY, log) : null,
+  };
+}
+
+function listener(routes: readonly Route[], maxBodyBytes: number, log: Log): RequestListener {
+  // The routes of sources bypass express, which tries every route in turn and swaps prototypes.
+  const ofSources = new Map(routes.filter(isOfSource).map((route) => [route.path, route]));
+  const app = expressApp(
+    routes.filter((route) => !isOfSource(route)),
+    log,
+  );
+  return function onRequest(req, res) {
+    const route = ofSources.get(pathOf(req));
+    if (route?.onAnswer !== undefined) res.on(ANSWERED, route.onAnswer);
+    if (route?.group !== "inbox") {
+      // Answers to operators and pull clients are for them alone, and never a page.
+      res.setHeader("Cache-Control", "no-store");
+      res.setHeader("X-Content-Type-Options", "nosniff");
+    }
+    if (announcesTooMuch(req, maxBodyBytes)) return sendError(res, 413, tooLargeMessage(maxBodyBytes));
+    if (route === undefined) return app(req, res);
+    const methods = ["POST", ...(route.handshakeMethods ?? [])];
+    if (!methods.includes(req.method ?? "")) return notAllowed(res, methods.join(", "));
+    route.handle(req, res, {}).catch((error: unknown) => answerFault(error, req, res, log));
+  };
+}
+
+/** Its path is exact, whatever characters it has; its method is POST, besides those of a handshake. */
+function isOfSource({ group }: Route): boolean {
+  return group === "inbox" || group === "pull";
+}
+
+/** The path without the query; of `http://host/path?query` too, the form in which a proxy may send it. */
+function pathOf({ url = "" }: IncomingMessage): string {
+  const target = url.startsWith("/") ? url : url.replace(/^https?:\/\/[^/?]*/i, "");
+  const query = target.indexOf("?");
+  return query < 0 ? target : target.slice(0, query);
+}
+
+function expressApp(routes: readonly Route[], log: Log): Express {
+  const app = express();
+  app.disable("x-powered-by");
+  app.disable("etag");
+  app.set("query parser", false);
+  // `/Health` and `/health/` are not `/health`.
+  app.enable("case sensitive routing");
+  app.enable("strict routing");
+  const patterns = routes.map(({ path, method }) => ({ pattern: pathPattern(path), method }));
+  const notServed: RequestHandler = (req, res) => {
+    const path = pathOf(req);
+    const methods = new Set(patterns.filter(({ pattern }) => pattern.test(path)).map(({ method }) => METHODS[method]));
+    if (methods.size === 0) sendError(res, 404, ERRORS.notFound);
+    else notAllowed(res, [...methods].join(", "));
+  };
+  // Express would answer OPTIONS, which no route serves.
+  app.use((req, res, next) => (req.method === "OPTIONS" ? notServed(req, res, next) : next()));
+  for (const { method, path, handle } of routes) {
+    app[method]<Record<string, string>>(path.replace(/\{(\w+)\}/g, ":$1"), (req, res) => handle(req, res, req.params));
+  }
+  app.use(notServed);
+  // Express knows an error handler by its four parameters.
+  const onError: ErrorRequestHandler = (error, req, res, _next) => {
+    // A badly percent-encoded name in the path names nothing.
+    if (error instanceof URIError && !res.headersSent) sendError(res, 404, ERRORS.notFound);
+    else answerFault(error, req, res, log);
+  };
+  app.use(onError);
+  return app;
+}
+
+/** As `Allow` lists them: express answers HEAD as GET, without the body. */
+const METHODS = { get: "GET, HEAD", post: "POST" } as const;
+
+/** The path is served, but not with this method (RFC 9110, section 15.5.6). */
+function notAllowed(res: ServerResponse, allowed: string): void {
+  res.setHeader("Allow", allowed);
+  sendError(res, 405, "Method not allowed");
+}
+
+/** An internal error: the details are for the log, without the payload. */
+function answerFault(error: unknown, req: IncomingMessage, res: ServerResponse, log: Log): void {
+  log.error({ method: req.method, reason: errorText(error) }, "a request failed unexpectedly");
+  if (res.headersSent) res.destroy();
+  else sendError(res, 500, ERRORS.internal);
 }

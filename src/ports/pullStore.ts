@@ -18,12 +18,7 @@ export interface PullStore {
    */
   reject(claim: PullClaim, options: PullRejectionOptions): Promise<PullRejection>;
 
-  /**
-   * Extends the leases of a claim's rows to `leaseMs` from now.
-   *
-   * @returns the ids still held: after its lease too, unless another client has taken over an earlier row of the
-   *   aggregate
-   */
+  /** Extends the leases of a claim's rows that still run, to `leaseMs` from now. @returns the ids of these rows */
   extend(claim: PullClaim, leaseMs: number): Promise<readonly MessageId[]>;
 }
 

@@ -55,41 +55,35 @@ describe("rows that another transaction looks at", () => {
   });
 });
 
-test.each(["claim", "extend"] as const)(
-  "the lease of a statement, as %s, that waited for a lock is whole",
-  async (name) => {
-    await using inbox = await open();
-    const { store, database } = inbox;
-    await receive(inbox, [A]);
-    const held = name === "extend" ? await claim(inbox) : undefined;
-    const other = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
-    await other.connect();
-    try {
-      await other.query("BEGIN");
-      await other.query(
-        held === undefined ? "LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE" : "SELECT FROM inbox FOR UPDATE",
+test("the lease of a claim that waited for a lock is whole", async () => {
+  await using inbox = await open();
+  const { store, database } = inbox;
+  await receive(inbox, [A]);
+  const other = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
+  await other.connect();
+  try {
+    await other.query("BEGIN");
+    await other.query("LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE");
+    const waiting = claimed(store);
+    await eventually(async () => {
+      const waits = await database.query(
+        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
       );
-      const waiting = held === undefined ? claimed(store) : store.pull.extend(held, 30_000);
-      await eventually(async () => {
-        const waits = await database.query(
-          "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-        );
-        expect(waits).toHaveLength(1);
-      });
-      const [{ at }] = (await other.query("SELECT clock_timestamp()::text AS at")).rows;
-      await other.query("COMMIT");
-      expect(await waiting).toHaveLength(1);
-      expect(
-        await database.query(
-          "SELECT lease_expires_at >= $1::timestamptz + interval '30 seconds' AS is_whole FROM inbox",
-          [at],
-        ),
-      ).toEqual([{ is_whole: true }]);
-    } finally {
-      await other.end();
-    }
-  },
-);
+      expect(waits).toHaveLength(1);
+    });
+    const [{ at }] = (await other.query("SELECT clock_timestamp()::text AS at")).rows;
+    await other.query("COMMIT");
+    expect(await waiting).toHaveLength(1);
+    expect(
+      await database.query(
+        "SELECT lease_expires_at >= $1::timestamptz + interval '30 seconds' AS is_whole FROM inbox",
+        [at],
+      ),
+    ).toEqual([{ is_whole: true }]);
+  } finally {
+    await other.end();
+  }
+});
 
 describe("rows that were scheduled ahead", () => {
   const ahead = (database: TestDatabase, id: string | undefined) =>

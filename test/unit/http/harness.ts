@@ -6,8 +6,8 @@ import { createReceiver, type ReceiverOptions } from "../../../src/core/receipt/
 import { BodyBudget, type BodyLimits } from "../../../src/http/exchange.ts";
 import { type HttpSource, inboxRoutes } from "../../../src/http/inbox.ts";
 import { processRoutes } from "../../../src/http/process/routes.ts";
-import { createApps, type Route } from "../../../src/http/routes.ts";
-import { HttpServer, type HttpServerOptions } from "../../../src/http/server.ts";
+import type { Route } from "../../../src/http/routes.ts";
+import { createApps, HttpServer, type HttpServerOptions } from "../../../src/http/server.ts";
 import { MemoryInbox } from "../../support/memoryInbox.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 

@@ -100,17 +100,6 @@ describe("shutdown", () => {
     await stopped;
   });
 
-  test("answers the first request of a connection that was accepted just before", async () => {
-    await using http = await startHttp();
-    using fresh = new RawClient(http.data.port);
-    // It was accepted before the connection of this request.
-    await http.post('{"id":1}');
-    const stopped = http.data.stop(never);
-    fresh.send(GET);
-    expect(await fresh.until(SHUTTING_DOWN)).toMatch(/^HTTP\/1\.1 503 /);
-    await stopped;
-  });
-
   test("ends connections that never sent a request", async () => {
     await using http = await startHttp();
     using silent = new RawClient(http.data.port);

@@ -128,8 +128,8 @@ export interface Provider {
   /** The first whose `when` header the request has and whose form a secret has; a scheme without `when` comes last. */
   readonly schemes: readonly (SignatureScheme & { readonly when?: string })[];
   /**
-   * Where the key is, in order. Retries of one event must have the same one, different events never. Where a request is
-   * a list of events, also where an event alone has it, which is the body with `batch.path`; of the type as well.
+   * Places of the key, in order. Retries of one event must have the same key, different events never. If a request is a
+   * list of events, also the place in a single event, which is the body with `batch.path`; of the type as well.
    */
   readonly idempotencyKey: readonly AttributePlace[];
   readonly eventType: readonly AttributePlace[];
@@ -138,7 +138,7 @@ export interface Provider {
   /** Keys of the block that it cannot do without. */
   readonly needs?: readonly ("url" | "webhookId")[];
   readonly takes?: readonly ("verifyToken" | "verifyTokens")[];
-  /** It sends forms, which become JSON. `jsonField`: the field that holds the message as JSON, where there is one. */
+  /** It sends forms, which become JSON. `jsonField`: the field that holds the message as JSON, if there is one. */
   readonly form?: { readonly jsonField?: string };
   readonly handshake?: Handshake;
 }
@@ -153,7 +153,7 @@ interface Handshake {
   readonly greet?: (request: Greeting, verifyTokens: readonly string[]) => HandshakeAnswer | undefined;
   /** What the body of a signed handshake contains: no other body is looked into. */
   readonly marker?: string;
-  /** Answers a signed one. @param secret gives the one that the request is signed with */
+  /** Answers a signed one. @param secret gives the secret that signed the request */
   readonly reply?: (document: unknown, secret: () => string | undefined) => HandshakeAnswer | undefined;
 }
 

@@ -190,7 +190,7 @@ export function parseForm(body: Buffer): ReadonlyMap<string, readonly string[]> 
 }
 
 /**
- * A form as JSON: a member for each field, a list where a name is repeated.
+ * A form as JSON: a member for each field, a list if a name is repeated.
  *
  * @param jsonField a field that holds the whole message as JSON; its text is then the result, as it came
  * @returns the bytes of the JSON, or why there are none

@@ -32,26 +32,6 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
   const payload = payloadParts("i", c, payloadType, spent);
   const named = `($3::uuid[] IS NULL OR i.${c.id} = ANY ($3::uuid[]))`;
 
-  /** Per aggregate in `own`, its first unfinished row before the last one of `own` that is not in `own`. */
-  const stopsAmong = (own: string, which: string): string => `
-  SELECT a.aggregate_id, s.created_at, s.id
-  FROM (
-    SELECT DISTINCT ON (aggregate_id) aggregate_id, created_at, id
-    FROM ${own} WHERE aggregate_id IS NOT NULL AND ${which}
-    ORDER BY aggregate_id, created_at DESC, id DESC
-  ) a
-  CROSS JOIN LATERAL (
-    SELECT e.${c.createdAt} AS created_at, e.${c.id} AS id
-    FROM ${table} e
-    WHERE ${waiting("e")} AND e.${c.source} = $1::text AND e.${c.aggregateId} = a.aggregate_id AND e.${c.aggregateId} IS NOT NULL
-      AND (e.${c.createdAt}, e.${c.id}) < (a.created_at, a.id)
-      AND (e.${c.attempt} > 0 OR coalesce(e.${c.scheduledAt}, '-infinity') <= greatest(e.${c.createdAt}, clock_timestamp()))
-      AND e.${c.id} NOT IN (SELECT id FROM ${own})
-    ORDER BY e.${c.createdAt}, e.${c.id}
-    LIMIT 1
-  ) s
-`;
-
   /**
    * One claim; see {@link CLAIM_PARAMETERS}.
    *
@@ -60,6 +40,7 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
    * - candidates: available rows in order; rows that another claim has locked are skipped.
    * - stops: per aggregate the first unfinished row that is not a candidate. Later rows must wait. A row that was
    *   scheduled ahead (attempt 0, not yet due) stops no other.
+   * - lease: a claim that has waited for a lock gives a whole one; see {@link clockBehind}.
    * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those
    *   with no attempts left die, and the rows behind them continue at once.
    * - taken: the first of the others, up to the bytes of a claim.
@@ -87,8 +68,27 @@ candidates AS MATERIALIZED (
   LIMIT $2::int
   FOR NO KEY UPDATE OF i SKIP LOCKED
 ),
-stops AS MATERIALIZED (${stopsAmong("candidates", "true")}),
-${leaseBehind("candidates", "$5")},
+stops AS MATERIALIZED (
+  SELECT a.aggregate_id, s.created_at, s.id
+  FROM (
+    SELECT DISTINCT ON (aggregate_id) aggregate_id, created_at, id
+    FROM candidates WHERE aggregate_id IS NOT NULL
+    ORDER BY aggregate_id, created_at DESC, id DESC
+  ) a
+  CROSS JOIN LATERAL (
+    SELECT e.${c.createdAt} AS created_at, e.${c.id} AS id
+    FROM ${table} e
+    WHERE ${waiting("e")} AND e.${c.source} = $1::text AND e.${c.aggregateId} = a.aggregate_id AND e.${c.aggregateId} IS NOT NULL
+      AND (e.${c.createdAt}, e.${c.id}) < (a.created_at, a.id)
+      AND (e.${c.attempt} > 0 OR coalesce(e.${c.scheduledAt}, '-infinity') <= greatest(e.${c.createdAt}, clock_timestamp()))
+      AND e.${c.id} NOT IN (SELECT id FROM candidates)
+    ORDER BY e.${c.createdAt}, e.${c.id}
+    LIMIT 1
+  ) s
+),
+lease AS MATERIALIZED (
+  SELECT t.now, t.now + $5::bigint * interval '1 millisecond' AS ends_at FROM (${clockBehind("candidates")}) t
+),
 open AS MATERIALIZED (
   SELECT c.id, c.created_at, c.aggregate_id, c.spent, c.expired, ${payload.free(["created_at", "id"])},
     l.now, l.ends_at AS lease_expires_at
@@ -136,22 +136,11 @@ WITH changed AS (
 )
 SELECT id FROM changed ORDER BY created_at, id`,
 
-    /** Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. */
     extend: outcome("pull.extend(source, token, ids, leaseMs)")`
-WITH held AS MATERIALIZED (
-  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, ${free("i")} AS lapsed
-  FROM ${table} i
-  WHERE ${ofClaim}
-  FOR NO KEY UPDATE OF i
-),
-stops AS MATERIALIZED (${stopsAmong("held", "lapsed")}),
-${leaseBehind("held", "$4")},
-changed AS (
+WITH changed AS (
   UPDATE ${table} i
-  SET ${c.leaseExpiresAt} = l.ends_at
-  FROM lease l CROSS JOIN held h LEFT JOIN stops s ON s.aggregate_id = h.aggregate_id
-  WHERE i.${c.id} = h.id AND ${named}
-    AND (NOT h.lapsed OR s.id IS NULL OR (h.created_at, h.id) < (s.created_at, s.id))
+  SET ${c.leaseExpiresAt} = now() + $4::bigint * interval '1 millisecond'
+  WHERE ${ofClaim} AND ${named} AND ${held("i")}
   RETURNING i.${c.createdAt} AS created_at, i.${c.id} AS id
 )
 SELECT id FROM changed ORDER BY created_at, id`,
@@ -202,13 +191,6 @@ SELECT id, outcome FROM changed ORDER BY created_at, id`,
       },
     },
   };
-}
-
-/** The CTE `lease`: a statement that has waited for a lock gives whole ones. @param locked see {@link clockBehind} */
-function leaseBehind(locked: string, leaseMs: string): string {
-  return `lease AS MATERIALIZED (
-  SELECT t.now, t.now + ${leaseMs}::bigint * interval '1 millisecond' AS ends_at FROM (${clockBehind(locked)}) t
-)`;
 }
 
 /** A client whose rows another transaction holds keeps no connection of the pool for long. */

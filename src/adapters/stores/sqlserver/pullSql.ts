@@ -48,59 +48,28 @@ export function pullStatements(names: TableNames): PullStatements<Statement> {
   /** In characters, without reading the text itself. */
   const payloadLength = `COALESCE(DATALENGTH(i.${c.payload}) / DATALENGTH(N'.'), 0)`;
 
-  /** Per aggregate in `own`, its first unfinished row before the last one of `own` that is not in `own`. */
-  const stopsAmong = (own: string, which: string): string => `
-DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
-DECLARE @stops TABLE (aggregate int PRIMARY KEY, created_at datetimeoffset(7), id uniqueidentifier);
-INSERT INTO @stops (aggregate, created_at, id)
-SELECT a.aggregate, s.created_at, s.id
-FROM (
-  SELECT id, created_at, aggregate, ROW_NUMBER() OVER (PARTITION BY aggregate ORDER BY created_at DESC, id DESC) AS from_the_end
-  FROM ${own} WHERE aggregate IS NOT NULL AND ${which}
-) a
-JOIN ${table} i ${BY_ID.read} ON i.${c.id} = a.id
-CROSS APPLY (
-  SELECT TOP (1) e.${c.createdAt} AS created_at, e.${c.id} AS id
-  FROM ${table} e
-  WHERE ${waiting("e")} AND e.${c.source} = @source AND e.${c.aggregateId} = i.${c.aggregateId} AND e.${c.aggregateId} IS NOT NULL
-    AND e.${c.createdAt} <= a.created_at AND (e.${c.createdAt} < a.created_at OR e.${c.id} < a.id)
-    AND (e.${c.attempt} > 0 OR ${hasCome(`e.${c.scheduledAt}`, "@lookedAt")} OR e.${c.scheduledAt} <= e.${c.createdAt})
-    AND NOT EXISTS (SELECT * FROM ${own} x WHERE x.id = e.${c.id})
-  ORDER BY e.${c.createdAt}, e.${c.id}
-) s
-WHERE a.from_the_end = 1
-${ONE_BY_ONE};`;
-  /** Of `row`, left-joined with the stop of its aggregate as `s`. */
-  const beforeStop = (row: string): string =>
-    `(s.id IS NULL OR ${row}.created_at < s.created_at OR (${row}.created_at = s.created_at AND ${row}.id < s.id))`;
-
   const changed =
     "DECLARE @changed TABLE (created_at datetimeoffset(7), id uniqueidentifier, PRIMARY KEY (created_at, id));";
   const intoChanged = `OUTPUT inserted.${c.createdAt}, inserted.${c.id} INTO @changed (created_at, id)`;
   const numbered = (row: string): string =>
     `CASE WHEN ${row}.aggregate_id IS NOT NULL THEN DENSE_RANK() OVER (ORDER BY ${row}.aggregate_id) END`;
 
-  /**
-   * Locks a whole claim, so that no row of it is closed between the read and the update. `named` is 1 for the rows of
-   * `@ids`, or for all when that is null.
-   *
-   * @param flag a further condition on each row, kept as 1 or 0
-   */
-  const hold = (flag: { readonly name: string; readonly condition: string }): string => `${NAMED_IDS}
-DECLARE @ours TABLE (id uniqueidentifier PRIMARY KEY);
-INSERT INTO @ours (id) SELECT i.${c.id} FROM ${table} i WHERE ${ofClaim};
-DECLARE @held TABLE (id uniqueidentifier PRIMARY KEY, created_at datetimeoffset(7), aggregate int, named int, ${flag.name} int);
-BEGIN TRANSACTION;
-INSERT INTO @held (id, created_at, aggregate, named, ${flag.name})
-SELECT h.id, h.created_at, ${numbered("h")}, h.named, h.${flag.name}
-FROM (
-  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id,
-    CASE WHEN @ids IS NULL OR n.id IS NOT NULL THEN 1 ELSE 0 END AS named,
-    CASE WHEN ${flag.condition} THEN 1 ELSE 0 END AS ${flag.name}
-  FROM @ours o JOIN ${table} i ${BY_ID.hold} ON i.${c.id} = o.id LEFT JOIN @named n ON n.id = o.id
-  WHERE ${stillOfClaim}
-) h
-${ONE_BY_ONE};`;
+  /** Changes rows of a claim, each by itself: those of `@ids` (JSON array), or all for null. */
+  const close = (assignments: string, condition: string): string => `${BATCH}
+${NOW}
+DECLARE @named TABLE (id uniqueidentifier PRIMARY KEY);
+INSERT INTO @named (id)
+SELECT i.${c.id} FROM ${table} i WHERE @ids IS NULL AND ${ofClaim}
+UNION
+SELECT n.id FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n;
+${changed}
+UPDATE i
+SET ${assignments}
+${intoChanged}
+FROM @named n JOIN ${table} i ${BY_ID.change} ON i.${c.id} = n.id
+WHERE ${condition}
+${ONE_BY_ONE};
+SELECT id FROM @changed ORDER BY created_at, id;`;
 
   const ofAClaim = "source text, token uuid, ids list";
 
@@ -145,12 +114,31 @@ FROM (
   ORDER BY s.created_at, s.id
 ) t
 ${ONE_BY_ONE};
-${stopsAmong("@candidates", "1 = 1")}
+DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
+DECLARE @stops TABLE (aggregate int PRIMARY KEY, created_at datetimeoffset(7), id uniqueidentifier);
+INSERT INTO @stops (aggregate, created_at, id)
+SELECT a.aggregate, s.created_at, s.id
+FROM (
+  SELECT id, created_at, aggregate, ROW_NUMBER() OVER (PARTITION BY aggregate ORDER BY created_at DESC, id DESC) AS from_the_end
+  FROM @candidates WHERE aggregate IS NOT NULL
+) a
+JOIN ${table} i ${BY_ID.read} ON i.${c.id} = a.id
+CROSS APPLY (
+  SELECT TOP (1) e.${c.createdAt} AS created_at, e.${c.id} AS id
+  FROM ${table} e
+  WHERE ${waiting("e")} AND e.${c.source} = @source AND e.${c.aggregateId} = i.${c.aggregateId} AND e.${c.aggregateId} IS NOT NULL
+    AND e.${c.createdAt} <= a.created_at AND (e.${c.createdAt} < a.created_at OR e.${c.id} < a.id)
+    AND (e.${c.attempt} > 0 OR ${hasCome(`e.${c.scheduledAt}`, "@lookedAt")} OR e.${c.scheduledAt} <= e.${c.createdAt})
+    AND NOT EXISTS (SELECT * FROM @candidates x WHERE x.id = e.${c.id})
+  ORDER BY e.${c.createdAt}, e.${c.id}
+) s
+WHERE a.from_the_end = 1
+${ONE_BY_ONE};
 DECLARE @open TABLE (id uniqueidentifier PRIMARY KEY, spent int, length_before bigint);
 INSERT INTO @open (id, spent, length_before)
 SELECT k.id, k.spent, SUM(k.length) OVER (ORDER BY k.created_at, k.id ROWS UNBOUNDED PRECEDING) - k.length
 FROM @candidates k LEFT JOIN @stops s ON s.aggregate = k.aggregate
-WHERE ${beforeStop("k")};
+WHERE s.id IS NULL OR k.created_at < s.created_at OR (k.created_at = s.created_at AND k.id < s.id);
 DECLARE @died TABLE (id uniqueidentifier PRIMARY KEY);
 UPDATE i
 SET ${c.state} = N'dead', ${c.processedAt} = @now, ${unclaimed},
@@ -190,44 +178,34 @@ ${ONE_BY_ONE};`;
       claim,
     ),
 
-    acknowledge: statement(`pull.acknowledge(${ofAClaim})`)`${BATCH}
-DECLARE @named TABLE (id uniqueidentifier PRIMARY KEY);
-INSERT INTO @named (id)
-SELECT i.${c.id} FROM ${table} i WHERE @ids IS NULL AND ${ofClaim}
-UNION
-SELECT n.id FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n;
-${changed}
-UPDATE i
-SET ${c.state} = N'processed', ${c.processedAt} = SYSUTCDATETIME(), ${unclaimed}
-${intoChanged}
-FROM @named n JOIN ${table} i ${BY_ID.change} ON i.${c.id} = n.id
-WHERE ${stillOfClaim}
-${ONE_BY_ONE};
-SELECT id FROM @changed ORDER BY created_at, id;`,
+    acknowledge: statement(`pull.acknowledge(${ofAClaim})`)(
+      close(`${c.state} = N'processed', ${c.processedAt} = SYSUTCDATETIME(), ${unclaimed}`, stillOfClaim),
+    ),
 
-    /** Extends a lapsed lease unless another client has taken over an earlier row of the aggregate. */
-    extend: statement(`pull.extend(${ofAClaim}, leaseMs ms)`)`${BATCH}
-${NOW}
-${hold({ name: "lapsed", condition: free("i") })}
-${stopsAmong("@held", "lapsed = 1")}
-DECLARE @open TABLE (id uniqueidentifier PRIMARY KEY);
-INSERT INTO @open (id)
-SELECT h.id FROM @held h LEFT JOIN @stops s ON s.aggregate = h.aggregate
-WHERE h.named = 1 AND (h.lapsed = 0 OR ${beforeStop("h")});
-${changed}
-UPDATE i
-SET ${c.leaseExpiresAt} = ${leaseEnd}
-${intoChanged}
-FROM @open o JOIN ${table} i ${BY_ID.change} ON i.${c.id} = o.id
-WHERE ${stillOfClaim}
-${ONE_BY_ONE};
-COMMIT TRANSACTION;
-SELECT id FROM @changed ORDER BY created_at, id;`,
+    extend: statement(`pull.extend(${ofAClaim}, leaseMs ms)`)(
+      close(`${c.leaseExpiresAt} = ${leaseEnd}`, `${stillOfClaim} AND ${held("i")}`),
+    ),
 
-    /** `@reason` null keeps the last one. Releases rows behind the first rejected one. */
+    /**
+     * `@reason` null keeps the last one. Releases rows behind the first rejected one. Locks the whole claim, so that no
+     * row of it is closed between the read and the update.
+     */
     reject: statement(`pull.reject(${ofAClaim}, maxAttempts int, delayMs ms, reason longText)`)`${BATCH}
 ${NOW}
-${hold({ name: "spent", condition: spent })}
+${NAMED_IDS}
+DECLARE @ours TABLE (id uniqueidentifier PRIMARY KEY);
+INSERT INTO @ours (id) SELECT i.${c.id} FROM ${table} i WHERE ${ofClaim};
+DECLARE @held TABLE (id uniqueidentifier PRIMARY KEY, created_at datetimeoffset(7), aggregate int, named int, spent int);
+BEGIN TRANSACTION;
+INSERT INTO @held (id, created_at, aggregate, named, spent)
+SELECT h.id, h.created_at, ${numbered("h")}, h.named, h.spent
+FROM (
+  SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id,
+    CASE WHEN @ids IS NULL OR n.id IS NOT NULL THEN 1 ELSE 0 END AS named, CASE WHEN ${spent} THEN 1 ELSE 0 END AS spent
+  FROM @ours o JOIN ${table} i ${BY_ID.hold} ON i.${c.id} = o.id LEFT JOIN @named n ON n.id = o.id
+  WHERE ${stillOfClaim}
+) h
+${ONE_BY_ONE};
 DECLARE @outcomes TABLE (id uniqueidentifier PRIMARY KEY, outcome nvarchar(10) ${COLLATED});
 INSERT INTO @outcomes (id, outcome)
 SELECT h.id, CASE WHEN h.named = 0 THEN N'released' WHEN h.spent = 1 THEN N'dead' ELSE N'retried' END

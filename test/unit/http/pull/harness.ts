@@ -2,8 +2,7 @@ import { Pull } from "../../../../src/core/delivery/pull.ts";
 import { createRedactor, KnownSecrets } from "../../../../src/core/redaction/redact.ts";
 import { type PullOptions, pullRoutes } from "../../../../src/http/pull/routes.ts";
 import { PullWaiters } from "../../../../src/http/pull/waiters.ts";
-import { createApps } from "../../../../src/http/routes.ts";
-import { HttpServer } from "../../../../src/http/server.ts";
+import { createApps, HttpServer } from "../../../../src/http/server.ts";
 import type { ClaimToken, MessageId } from "../../../../src/model/rows.ts";
 import type {
   PullClaim,
