@@ -6,7 +6,6 @@ import { eventually } from "../support/eventually.ts";
 import { useServices } from "../support/service.ts";
 
 const KINDS = ["rabbitmq", "kafka", "nats"] as const;
-/** More than the prefetch of the RabbitMQ source. */
 const BAD = 8;
 const GOOD = 20;
 /** Refused messages are offered again every ten seconds. */
@@ -23,10 +22,7 @@ describeWith(KINDS, "messages that a trigger on the inbox refuses in every form"
       services.defer(() => Promise.all(ends.map((end) => end[Symbol.asyncDispose]())));
       for (const kind of KINDS) ends.push(await sharedEnd(kind));
       const database = await services.database();
-      const source = (end: BrokerEnd) => [
-        end.kind,
-        { ...end.source, ...(end.kind === "rabbitmq" ? { prefetchCount: 5 } : {}), topic: "all" },
-      ];
+      const source = (end: BrokerEnd) => [end.kind, { ...end.source, topic: "all" }];
       const config = {
         sources: Object.fromEntries([
           ...ends.map(source),

@@ -18,8 +18,6 @@ export interface AmqpTarget {
   readonly options: Options.Connect;
   /** Timeout of connection and handshake, in ms. */
   readonly connectTimeoutMs: number;
-  /** Query parameters of other AMQP clients, ignored here. */
-  readonly ignored: readonly string[];
 }
 
 /** A silent connection fails after two of these, in seconds. */
@@ -38,23 +36,11 @@ const PARAMETERS = {
   channelMax: { names: ["channel_max", "channelMax"], from: 2, to: 65_535 },
 } as const;
 
-/** Other parameters of RabbitMQ's "URI Query Parameters". Unknown ones are not logged: their names may be anything. */
-const OF_OTHER_CLIENTS = [
-  "auth_mechanism",
-  "cacertfile",
-  "certfile",
-  "keyfile",
-  "verify",
-  "fail_if_no_peer_cert",
-  "server_name_indication",
-  "password",
-] as const;
-
 /**
  * Reads an AMQP URI (RabbitMQ's "URI Specification" and "URI Query Parameters"): `amqp` or `amqps`, user and password
  * `guest` when both are missing, port 5672 or 5671, virtual host `/` when the path is empty; user, password and virtual
  * host are percent-encoded UTF-8. Supports the parameters `heartbeat` (s), `connection_timeout` (ms), `frame_max`
- * (bytes) and `channel_max`.
+ * (bytes) and `channel_max`, and ignores others.
  *
  * @param text the URI with its credentials
  * @throws RabbitmqFault `url_invalid` that quotes only the scheme and parameter names of the URI
@@ -93,7 +79,6 @@ export function parseAmqpUri(text: string): AmqpTarget {
       ...(channelMax === undefined ? {} : { channelMax }),
     },
     connectTimeoutMs: parameter(url, "connectTimeoutMs") ?? DEFAULT_CONNECT_TIMEOUT_MS,
-    ignored: OF_OTHER_CLIENTS.filter((name) => url.searchParams.has(name)),
   };
 }
 

@@ -22,18 +22,15 @@ const MAX_IDLE_CHANNELS = 64;
 
 /**
  * An AMQP destination (spec, "AMQP destination"): declares the exchange (durable, `exchangeType`) or, without
- * `declareExchange`, checks that it exists, once per connection, publishes with the mandatory flag, and waits for the broker's confirm. An invalid AMQP URI fails each publish with
- * `url_invalid`.
+ * `declareExchange`, checks that it exists, once per connection, publishes with the mandatory flag, and waits for the
+ * broker's confirm. An invalid AMQP URI fails each publish with `url_invalid`.
  */
 export function createRabbitmqDestination(
   config: RabbitmqDestinationConfig,
   tools: RabbitmqDestinationTools,
 ): Destination {
   try {
-    const target = parseAmqpUri(config.url);
-    if (target.ignored.length > 0)
-      tools.log.warn({ parameters: target.ignored }, "parameters of an AMQP destination's url that mean nothing here");
-    return destinationOn(target, config, tools);
+    return destinationOn(parseAmqpUri(config.url), config, tools);
   } catch (error) {
     if (!(error instanceof RabbitmqFault)) throw error;
     tools.log.error({ reason: error.message }, "an AMQP destination cannot publish");

@@ -289,19 +289,9 @@ class GroupSession {
     try {
       await admin.connect();
       for (const { topic, partitions } of await admin.fetchOffsets({ groupId, topics: [...topics] })) {
+        if (this.#begun || partitions.some(({ offset }) => offset !== NO_OFFSET)) continue;
         const found = await admin.fetchTopicOffsets(topic);
-        if (!this.#begun && partitions.every(({ offset }) => offset === NO_OFFSET)) {
-          ends.push(...found.map(({ partition, high }) => ({ topic, partition, offset: high })));
-          continue;
-        }
-        const unset = found.filter(({ partition, low, high }) => {
-          const offset = Number(partitions.find((each) => each.partition === partition)?.offset ?? NO_OFFSET);
-          return offset < Number(low) || offset > Number(high);
-        });
-        const records = unset.reduce((sum, { low, high }) => sum + Number(high) - Number(low), 0);
-        const numbers = unset.map(({ partition }) => partition).sort((a, b) => a - b);
-        const fields = { topic, partitions: numbers, records };
-        if (records > 0) this.#tools.log.warn(fields, "partitions without a valid offset begin at their first record");
+        ends.push(...found.map(({ partition, high }) => ({ topic, partition, offset: high })));
       }
       await admin.disconnect();
       return ends;

@@ -22,8 +22,6 @@ export interface BoundConsumer {
   readonly maxExpiresMs: number;
   /** It did not exist before. */
   readonly created: boolean;
-  /** Settings by which no message is lost, but which the service would choose differently. */
-  readonly differences: readonly string[];
   /** Its state before the first request. */
   readonly info: ConsumerInfo;
 }
@@ -77,7 +75,7 @@ function newConsumer({ durable, filterSubject, ackWaitMs, batchSize }: NatsSourc
 
 function bound(info: ConsumerInfo, options: NatsSourceConfig, created: boolean): BoundConsumer {
   const { max_batch, max_expires } = info.config;
-  const { losses, differences } = judged(info, options);
+  const losses = lossesOf(info, options);
   if (losses.length > 0)
     throw new Error(`${losses.join("; ")}; change it (nats consumer edit), delete it, or name another durable`);
   return {
@@ -85,20 +83,14 @@ function bound(info: ConsumerInfo, options: NatsSourceConfig, created: boolean):
     maxBatch: Math.min(options.batchSize, max_batch || Number.POSITIVE_INFINITY),
     maxExpiresMs: max_expires ? millis(max_expires) : Number.POSITIVE_INFINITY,
     created,
-    differences,
     info,
   };
 }
 
-/**
- * Judges every setting of a consumer by one rule: one by which a message published from now on might never arrive is a
- * loss; one by which messages arrive late or again, or not from the first one of the stream on, is a difference.
- */
-function judged(info: ConsumerInfo, { filterSubject, ackWaitMs, batchSize }: NatsSourceConfig) {
-  const { ack_policy, deliver_policy, replay_policy, deliver_subject, filter_subject, ...config } = info.config;
-  const { max_deliver = UNLIMITED, max_ack_pending = UNLIMITED, inactive_threshold = 0 } = config;
+/** The settings of a consumer by which a message published from now on might never arrive. */
+function lossesOf(info: ConsumerInfo, { filterSubject }: NatsSourceConfig): readonly string[] {
+  const { ack_policy, deliver_subject, filter_subject, max_deliver = UNLIMITED, ...config } = info.config;
   const reads = config.filter_subjects?.join(", ") || filter_subject || EVERY_SUBJECT;
-  const waitMs = shortestWaitMs(info);
   const losses = [
     deliver_subject !== undefined && "it is a push consumer, and a pull consumer is needed",
     ack_policy !== AckPolicy.Explicit && `its acknowledgement policy is ${ack_policy}, and explicit is needed`,
@@ -108,19 +100,7 @@ function judged(info: ConsumerInfo, { filterSubject, ackWaitMs, batchSize }: Nat
     max_deliver > 0 && `it gives a message up after ${max_deliver} deliveries (max_deliver), and -1 is needed`,
     info.paused === true && `it is paused until ${config.pause_until}; resume it (nats consumer resume)`,
   ];
-  const differences = [
-    ackWaitMs > 0 && waitMs !== ackWaitMs && `it delivers again after ${waitMs} ms, ackWaitMs is ${ackWaitMs}`,
-    deliver_policy !== DeliverPolicy.All &&
-      `it reads nothing from before its beginning (deliver_policy ${deliver_policy})`,
-    replay_policy !== ReplayPolicy.Instant && "it delivers as slowly as was published (replay_policy original)",
-    max_ack_pending > 0 &&
-      max_ack_pending < batchSize &&
-      `it delivers at most ${max_ack_pending} messages at a time (max_ack_pending), batchSize is ${batchSize}`,
-    inactive_threshold > 0 &&
-      `it is deleted with its position after ${millis(inactive_threshold)} ms without a reader (inactive_threshold)`,
-    config.mem_storage === true && "it forgets its position when the server restarts (mem_storage)",
-  ];
-  return { losses: losses.filter((each) => each !== false), differences: differences.filter((each) => each !== false) };
+  return losses.filter((each) => each !== false);
 }
 
 function shortestWaitMs({ config }: ConsumerInfo): number {

@@ -178,14 +178,12 @@ class NatsSource implements Source {
     this.#unacknowledged = this.#session?.acknowledge(all) ?? all;
   }
 
-  #report({ created, differences }: BoundConsumer, recalled: number, server: string): void {
+  #report({ created }: BoundConsumer, recalled: number, server: string): void {
     const { log } = this.#tools;
     const { stream, durable } = this.#options;
-    const place = { stream, durable };
-    if (created) log.info(place, "created the durable consumer; it reads the stream from its first message");
-    const text = "the durable consumer has other settings than the service would give it";
-    if (differences.length > 0) log.warn({ ...place, differences: differences.join("; ") }, text);
-    log.info({ ...place, server, recalled }, "the NATS source consumes");
+    if (created)
+      log.info({ stream, durable }, "created the durable consumer; it reads the stream from its first message");
+    log.info({ stream, durable, server, recalled }, "the NATS source consumes");
   }
 }
 

@@ -28,8 +28,6 @@ export function createRabbitmqSource(config: RabbitmqSourceConfig, tools: Source
   const backoff = new Backoff(tools.random);
   let running: Promise<void> | undefined;
   let current: { readonly connection: AmqpConnection; readonly consumption: Consumption } | undefined;
-  /** True until it has consumed the queue: asked once, since the broker logs an error for the answer. */
-  let asksForStream = true;
   let fault = new RabbitmqFault("other", "the source has not been started");
 
   const run = async (): Promise<void> => {
@@ -51,10 +49,7 @@ export function createRabbitmqSource(config: RabbitmqSourceConfig, tools: Source
 
   const targetOf = (): AmqpTarget | null => {
     try {
-      const target = parseAmqpUri(config.connectionUrl);
-      if (target.ignored.length > 0)
-        log.warn({ parameters: target.ignored }, "parameters of connectionUrl that mean nothing here");
-      return target;
+      return parseAmqpUri(config.connectionUrl);
     } catch (error) {
       fault = faultOf("connectionUrl", error);
       log.error({ reason: fault.message }, "the source cannot consume");
@@ -75,15 +70,13 @@ export function createRabbitmqSource(config: RabbitmqSourceConfig, tools: Source
     const end = eitherAborts(signal, consumption.over);
     const since = clock.monotonic();
     try {
-      await Promise.race([consumption.open(asksForStream), end]);
-      asksForStream = !consumption.isConsuming;
+      await Promise.race([consumption.open(), end]);
       if (consumption.isConsuming) log.info({ broker: target.name, queue: queueName }, "the source consumes");
       await end;
     } catch (error) {
       consumption.abort(error);
     }
     const ended = faultOf("the source stops", consumption.over.reason);
-    if (ended.code === "not_found") asksForStream = true;
     await consumption.finish();
     await connection.close();
     if (consumption.hasAcknowledged || clock.monotonic() - since > STEADY_MS) backoff.reset();
@@ -131,7 +124,7 @@ function eitherAborts(one: AbortSignal, other: AbortSignal): Promise<void> {
 /**
  * Consumes one queue on one connection. Messages that arrive during a `take` are taken together by the next one and
  * acknowledged together; the broker sends at most `prefetchCount` ahead of the acknowledgements. What the inbox table
- * refuses stays unacknowledged and is retried, while other messages continue.
+ * refuses stays unacknowledged and is taken again, while other messages continue as far as `prefetchCount` allows.
  */
 class Consumption {
   readonly #connection: AmqpConnection;
@@ -143,13 +136,9 @@ class Consumption {
   readonly #stopping = new AbortController();
   #channel: Channel | null = null;
   #consumerTag: string | null = null;
-  #arrived: ConsumeMessage[] = [];
-  /** Messages that the inbox table refused: unacknowledged, to be retried. */
-  #refused: ConsumeMessage[] = [];
-  /** Runs from the first refusal until the retry. */
-  #retry: NodeJS.Timeout | undefined;
-  #retryIsDue = false;
-  #isRenewing = false;
+  readonly #arrived: ConsumeMessage[] = [];
+  /** How many messages wait, unacknowledged, to be taken again. */
+  #held = 0;
   #taking: Promise<void> | null = null;
   #isFinishing = false;
   #hasAcknowledged = false;
@@ -179,10 +168,9 @@ class Consumption {
   /**
    * Starts to consume.
    *
-   * @param asksForStream whether the queue may still be a stream
    * @throws RabbitmqFault with why the queue cannot be consumed
    */
-  async open(asksForStream: boolean): Promise<void> {
+  async open(): Promise<void> {
     const { queueName, prefetchCount, declareQueue } = this.#config;
     const { ended } = this.#connection;
     ended.addEventListener("abort", () => this.abort(ended.reason), { once: true });
@@ -197,11 +185,12 @@ class Consumption {
       channel.on("close", () => queueMicrotask(() => this.abort(this.#fault(step, fault))));
       this.#channel = channel;
       await channel.prefetch(prefetchCount);
-      if (asksForStream && (await isStream(this.#connection, queueName))) throw this.#streamFault();
+      if (await isStream(this.#connection, queueName)) throw this.#streamFault();
       step = "declared";
       if (declareQueue) await channel.assertQueue(queueName, { durable: true });
       step = "consumed";
-      await this.#consume(channel);
+      const { consumerTag } = await channel.consume(queueName, (message) => this.#deliver(message));
+      this.#consumerTag = consumerTag;
     } catch (error) {
       throw this.#fault(step, error);
     }
@@ -209,7 +198,6 @@ class Consumption {
 
   /** Ends at once: takes nothing more and does not acknowledge a running `take`. */
   abort(reason: unknown): void {
-    clearTimeout(this.#retry);
     this.#over.abort(reason);
     this.#stopping.abort(reason);
   }
@@ -220,7 +208,6 @@ class Consumption {
    */
   async finish(): Promise<void> {
     this.#isFinishing = true;
-    clearTimeout(this.#retry);
     this.#stopping.abort(new StoppingError());
     const channel = this.#channel;
     // Other consumers of the queue get all later messages. The close below, or the end of the connection, settles this
@@ -233,11 +220,6 @@ class Consumption {
       await Promise.race([closed, pause(CLOSE_TIMEOUT_MS, this.over)]);
     }
     this.abort(new RabbitmqFault("closed", "the consumption has ended"));
-  }
-
-  async #consume(channel: Channel): Promise<void> {
-    const { consumerTag } = await channel.consume(this.#config.queueName, (message) => this.#deliver(message));
-    this.#consumerTag = consumerTag;
   }
 
   #deliver(message: ConsumeMessage | null): void {
@@ -258,12 +240,12 @@ class Consumption {
   async #takeAll(): Promise<void> {
     // Messages of the same packet are taken together.
     await Promise.resolve();
-    while ((this.#arrived.length > 0 || this.#retryIsDue) && !this.#isFinishing && !this.over.aborted) {
-      const batch = this.#nextBatch();
+    while (this.#arrived.length > 0 && !this.#isFinishing && !this.over.aborted) {
+      const batch = this.#arrived.splice(0).sort((a, b) => a.fields.deliveryTag - b.fields.deliveryTag);
       const messages = batch.map(brokerMessageOf);
       try {
         const refused = new Set(await this.#intake.take(messages, this.#stopping.signal));
-        this.#keep(batch.filter((_, n) => refused.has(messages[n] as BrokerMessage)));
+        this.#hold(batch.filter((_, n) => refused.has(messages[n] as BrokerMessage)));
         this.#acknowledge(batch.filter((_, n) => !refused.has(messages[n] as BrokerMessage)));
       } catch (error) {
         // They return to the queue with the channel.
@@ -273,59 +255,27 @@ class Consumption {
     }
   }
 
-  /** New messages, and the refused ones when their retry is due, in the order of their delivery tags. */
-  #nextBatch(): readonly ConsumeMessage[] {
-    const arrived = this.#arrived;
-    this.#arrived = [];
-    if (!this.#retryIsDue) return arrived;
-    this.#retryIsDue = false;
-    this.#retry = undefined;
-    return [...this.#refused.splice(0), ...arrived];
-  }
-
-  /**
-   * Acknowledges messages: up to the last of them at once, since delivery tags are ordered, unless earlier messages
-   * must stay unacknowledged.
-   */
+  /** Acknowledges messages: up to the last delivery tag at once, unless an earlier message must stay unacknowledged. */
   #acknowledge(messages: readonly ConsumeMessage[]): void {
     const last = messages.at(-1);
     if (last === undefined || this.over.aborted) return;
-    const firstKept = Math.min(...this.#refused.map(({ fields }) => fields.deliveryTag));
-    if (last.fields.deliveryTag < firstKept) this.#channel?.ack(last, true);
+    const { deliveryTag } = last.fields;
+    const isFirst = this.#held === 0 && this.#arrived.every(({ fields }) => fields.deliveryTag > deliveryTag);
+    if (isFirst) this.#channel?.ack(last, true);
     else for (const message of messages) this.#channel?.ack(message);
     this.#hasAcknowledged = true;
   }
 
-  /** Keeps refused messages unacknowledged, to retry them. */
-  #keep(refused: readonly ConsumeMessage[]): void {
-    this.#refused.push(...refused);
-    if (refused.length === 0 || this.over.aborted || this.#isFinishing) return;
-    this.#retry ??= setTimeout(() => {
-      this.#retryIsDue = true;
+  /** Keeps refused messages unacknowledged, and takes them again after a while. */
+  #hold(refused: readonly ConsumeMessage[]): void {
+    if (refused.length === 0) return;
+    this.#held += refused.length;
+    pause(this.#retryMs, this.over).then((isTime) => {
+      if (!isTime || this.#isFinishing) return;
+      this.#held -= refused.length;
+      this.#arrived.push(...refused);
       this.#takeSoon();
-    }, this.#retryMs);
-    const ofConsumer = this.#refused.filter(({ fields }) => fields.consumerTag === this.#consumerTag).length;
-    if (2 * ofConsumer >= this.#config.prefetchCount && this.#hasRoom()) void this.#renewConsumer();
-  }
-
-  #hasRoom(): boolean {
-    const bytes = this.#refused.reduce((sum, { content }) => sum + content.length, 0);
-    return this.#refused.length < MAX_REFUSED && bytes < MAX_REFUSED_BYTES;
-  }
-
-  /** Refused messages use up the consumer's prefetch and would stop reading: a new consumer has its own. */
-  async #renewConsumer(): Promise<void> {
-    const [channel, consumerTag] = [this.#channel, this.#consumerTag];
-    if (this.#isRenewing || channel === null || consumerTag === null) return;
-    this.#isRenewing = true;
-    try {
-      await channel.cancel(consumerTag);
-      if (!this.#isFinishing) await this.#consume(channel);
-    } catch (error) {
-      if (!this.#isFinishing) this.abort(this.#fault("consumed", error));
-    } finally {
-      this.#isRenewing = false;
-    }
+    });
   }
 
   #cancelled(): RabbitmqFault {
@@ -372,10 +322,6 @@ class Consumption {
     return `the queue ${JSON.stringify(this.#config.queueName)} of ${this.#connection.target.name}`;
   }
 }
-
-/** Most refused messages kept at a time: beyond them reading stops at the prefetch. */
-const MAX_REFUSED = 1000;
-const MAX_REFUSED_BYTES = 16 * 1024 * 1024;
 
 /** The current step with the queue, for errors. */
 type Step = "prepared" | "declared" | "consumed";
