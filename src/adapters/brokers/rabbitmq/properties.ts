@@ -47,20 +47,18 @@ export function readProperties(bytes: Buffer): Properties {
 }
 
 function table(reader: Reader, depth: number): object | null {
-  const part = reader.part();
-  if (depth > MAX_DEPTH) return null;
+  const fields = items(reader, depth, (part): [string, unknown] => [part.shortText(), value(part, depth)]);
   // A field may be called __proto__, and an assignment would set the prototype.
-  const fields: [string, unknown][] = [];
-  while (part.hasMore) fields.push([part.shortText(), value(part, depth)]);
-  return Object.fromEntries(fields);
+  return fields && Object.fromEntries(fields);
 }
 
-function list(reader: Reader, depth: number): unknown[] | null {
+/** The items of a table or list; null when it lies too deep. */
+function items<T>(reader: Reader, depth: number, read: (part: Reader) => T): T[] | null {
   const part = reader.part();
   if (depth > MAX_DEPTH) return null;
-  const values: unknown[] = [];
-  while (part.hasMore) values.push(value(part, depth));
-  return values;
+  const found: T[] = [];
+  while (part.hasMore) found.push(read(part));
+  return found;
 }
 
 /** Values by their type (AMQP 0-9-1, section 4.2.5.5, with the types as RabbitMQ uses them). */
@@ -68,7 +66,7 @@ const VALUES = new Map<string, (reader: Reader, depth: number) => unknown>([
   ["S", (reader) => reader.text(reader.length())],
   ["x", (reader) => reader.bytes(reader.length())],
   ["F", (reader, depth) => table(reader, depth + 1)],
-  ["A", (reader, depth) => list(reader, depth + 1)],
+  ["A", (reader, depth) => items(reader, depth + 1, (part) => value(part, depth + 1))],
   ["t", (reader) => reader.octet() !== 0],
   ["b", (reader) => reader.bytes(1).readInt8()],
   ["B", (reader) => reader.octet()],

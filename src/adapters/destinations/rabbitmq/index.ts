@@ -7,9 +7,8 @@ import { type AmqpConnection, openConnection } from "../../brokers/rabbitmq/conn
 import { faultCode, faultOf, RabbitmqFault, reasonOf } from "../../brokers/rabbitmq/fault.ts";
 import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";
 import { SharedConnection } from "../../brokers/sharedConnection.ts";
-import { publishErrorOf, rabbitmqError } from "./errors.ts";
 import type { RabbitmqDestinationConfig } from "./kind.ts";
-import { checkShortString, envelopeOf, PendingMessage } from "./message.ts";
+import { checkShortString, envelopeOf, PendingMessage, publishErrorOf, rabbitmqError } from "./message.ts";
 
 interface RabbitmqDestinationTools extends AdapterTools {
   /** Timeout of one publish, connection included, in ms. Default 30,000: this kind has no key for it. */

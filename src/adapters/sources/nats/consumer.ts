@@ -3,12 +3,16 @@ import {
   type ConsumerInfo,
   DeliverPolicy,
   ErrorCode,
+  type Msg,
   millis,
   type NatsError,
   nanos,
   ReplayPolicy,
 } from "nats";
 import { errorText } from "../../../model/errors.ts";
+import type { Headers } from "../../../model/rows.ts";
+import type { BrokerMessage } from "../../../ports/source.ts";
+import { headerText } from "../../brokers/headerText.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
 import type { NatsSourceConfig } from "./kind.ts";
 
@@ -128,4 +132,221 @@ function problemText(error: unknown, { stream, durable }: NatsSourceConfig): str
     default:
       return `the consumer ${durable} of the stream ${stream} cannot be used: ${text}`;
   }
+}
+
+/** A message of the stream, with its acknowledgement subject. */
+export interface Delivery {
+  readonly acknowledgeTo: string;
+  readonly message: BrokerMessage;
+}
+
+/** The unacknowledged messages: the batch in progress, then the waiting ones. */
+export class FetchBuffer {
+  readonly #batchSize: number;
+  #taking: readonly Delivery[] = [];
+  #waiting: Delivery[] = [];
+  #wake: () => void = () => {};
+  #closed = false;
+
+  constructor(batchSize: number) {
+    this.#batchSize = batchSize;
+  }
+
+  /** The buffer holds at most one batch, so another one fits. */
+  get hasRoom(): boolean {
+    return this.#taking.length + this.#waiting.length <= this.#batchSize;
+  }
+
+  get all(): readonly Delivery[] {
+    return [...this.#taking, ...this.#waiting];
+  }
+
+  add(delivery: Delivery): void {
+    this.#waiting.push(delivery);
+    this.#wake();
+  }
+
+  /**
+   * Waits for messages and returns the next batch, in the order of arrival; empty after `close`. The batch is in
+   * progress until `done`.
+   */
+  async next(): Promise<readonly Delivery[]> {
+    if (this.#waiting.length === 0 && !this.#closed) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+    if (this.#closed) return [];
+    this.#taking = this.#waiting.splice(0, this.#batchSize);
+    return this.#taking;
+  }
+
+  /** The batch in progress has been taken. */
+  done(): void {
+    this.#taking = [];
+  }
+
+  /** The batch in progress was not taken: it goes back to the front. */
+  putBack(): void {
+    this.#waiting = [...this.#taking, ...this.#waiting];
+    this.#taking = [];
+  }
+
+  /** From now on `next` returns an empty batch. */
+  close(): void {
+    this.#closed = true;
+    this.#wake();
+  }
+
+  /** Removes the waiting messages and returns them. */
+  release(): readonly Delivery[] {
+    return this.#waiting.splice(0);
+  }
+}
+
+/**
+ * Above what any of our consumers leaves unacknowledged, unless most of a long range is acknowledged: then the wait
+ * runs its course.
+ */
+const MAX_RECALLED = 20_000;
+const ANSWER_TIMEOUT_MS = 5000;
+const NOT_TAKEN = "-NAK";
+
+/**
+ * Makes the server redeliver, at once and in order, messages that it delivered to a broken connection or a killed
+ * process. Otherwise they arrive when their acknowledgement wait ends, after all later ones, and the order of arrival
+ * is lost. Call it before the first request of a session. Recalls nothing while other replicas read: the messages may
+ * be theirs, and replicas have no order among them.
+ *
+ * @param info of the consumer before the first request
+ * @param held messages in the buffer, or taken and not yet acknowledged
+ * @returns how many messages were recalled
+ * @throws Error when the server does not answer
+ */
+export async function redeliverLost(
+  { connection }: NatsLink,
+  { stream, durable }: { readonly stream: string; readonly durable: string },
+  info: ConsumerInfo,
+  held: readonly Delivery[],
+): Promise<number> {
+  const { ack_floor, delivered, num_ack_pending, num_waiting } = info;
+  const [acknowledgedTo, deliveredTo] = [ack_floor.stream_seq, delivered.stream_seq];
+  // Open requests belong to other replicas while this one has none.
+  if (num_ack_pending === 0 || num_waiting > 0 || deliveredTo - acknowledgedTo > MAX_RECALLED) return 0;
+  const ours = new Set(held.map(({ acknowledgeTo }) => Number(streamPlace(acknowledgeTo).sequence)));
+  const lost: number[] = [];
+  for (let sequence = acknowledgedTo + 1; sequence <= deliveredTo; sequence += 1) {
+    if (!ours.has(sequence)) lost.push(sequence);
+  }
+  if (lost.length === 0) return 0;
+  // The acknowledgement subject of such a message (NATS ADR-15); the server skips messages acknowledged meanwhile.
+  const answerTo = (sequence: number) => `$JS.ACK.${stream}.${durable}.1.${sequence}.${delivered.consumer_seq}.0.0`;
+  const last = lost.length - 1;
+  for (const sequence of lost.slice(0, last)) connection.publish(answerTo(sequence), NOT_TAKEN);
+  try {
+    // Answers are processed in order: after this one, the recalled messages are queued before all new ones.
+    await connection.request(answerTo(lost[last] ?? deliveredTo), NOT_TAKEN, { timeout: ANSWER_TIMEOUT_MS });
+  } catch (error) {
+    throw new Error(`the consumer ${durable} of the stream ${stream} does not answer: ${errorText(error)}`);
+  }
+  return lost.length;
+}
+
+/** A message's position in its stream. */
+interface StreamPlace {
+  readonly stream: string;
+  readonly sequence: string;
+  /** When the stream stored it, in ns since the Unix epoch. */
+  readonly storedAtNs: string;
+}
+
+/**
+ * Parses the acknowledgement subject of a delivery (NATS ADR-15):
+ * `$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>`, or with domain and account
+ * before the stream.
+ */
+function streamPlace(acknowledgeTo: string): StreamPlace {
+  const tokens = acknowledgeTo.split(".");
+  const first = tokens.length >= 11 ? 4 : 2;
+  return {
+    stream: tokens[first] ?? "",
+    sequence: tokens[first + 3] ?? "",
+    storedAtNs: tokens[first + 5] ?? "",
+  };
+}
+
+/** The fallback identity of a message without a key. */
+type IdempotencyFrom = "body" | "sequence";
+
+/** Headers by which a stream marks the deletion of a subject's message (NATS ADR-8, ADR-43). */
+const DELETION_HEADERS = ["KV-Operation", "Nats-Marker-Reason"] as const;
+
+/**
+ * Converts a message of a stream for the intake.
+ *
+ * A deletion marker has no body, like Kafka's tombstone. All markers look alike, so its position identifies it. The
+ * position includes the time, since a recreated stream counts from 1 again.
+ *
+ * @param idempotencyFrom of the source
+ */
+export function brokerMessageOf(message: Msg, idempotencyFrom: IdempotencyFrom): BrokerMessage {
+  const { data, subject, reply = "" } = message;
+  const headers = messageHeaders(message);
+  const { stream, sequence, storedAtNs } = streamPlace(reply);
+  const storedAtMs = Number(storedAtNs) / 1_000_000;
+  const isDeletion = data.length === 0 && DELETION_HEADERS.some((name) => name in headers);
+  return {
+    body: isDeletion ? null : Buffer.from(data.buffer, data.byteOffset, data.byteLength),
+    headers,
+    origin: {
+      "x-nats-subject": subject,
+      "x-nats-stream": stream,
+      "x-nats-sequence": sequence,
+      "x-nats-timestamp": headerText(new Date(storedAtMs)),
+    },
+    publishedAt: Math.floor(storedAtMs),
+    streamPlace: isDeletion || idempotencyFrom === "sequence" ? `${stream}:${sequence}:${storedAtNs}` : undefined,
+  };
+}
+
+/**
+ * The wire data in the client's message. The client's own parser drops all headers when one name is not ASCII, and
+ * replaces every byte that is not UTF-8 with the same character: two idempotency keys could become one, and the second
+ * message would be lost as a duplicate.
+ */
+interface WireMessage {
+  /** Header block, if any, then body. */
+  readonly _rdata: Uint8Array;
+  /** `hdr`: length of the header block in bytes, -1 without one. */
+  readonly _msg: { readonly hdr: number };
+}
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are the ASCII characters
+const ASCII = /^[\x00-\x7f]*$/;
+/** Only these: a byte of a UTF-8 character may look like another blank. */
+const BLANKS_AROUND = /^[ \t]+|[ \t]+$/g;
+
+/**
+ * The headers of a message (NATS ADR-4), names as received. Repeated names are joined with a comma and a blank; bytes
+ * that are not UTF-8 become base64.
+ */
+function messageHeaders(message: Msg): Headers {
+  const { _rdata: bytes, _msg } = message as unknown as WireMessage;
+  if (_msg.hdr <= 0) return {};
+  const headers = new Map<string, string>();
+  const block = Buffer.from(bytes.buffer, bytes.byteOffset, _msg.hdr).toString("latin1");
+  for (const line of block.split("\r\n").slice(1)) {
+    const colon = line.indexOf(":");
+    if (colon < 1) continue;
+    const name = textOf(line.slice(0, colon));
+    const value = textOf(line.slice(colon + 1).replace(BLANKS_AROUND, ""));
+    const former = headers.get(name);
+    headers.set(name, former === undefined ? value : `${former}, ${value}`);
+  }
+  return Object.fromEntries(headers);
+}
+
+/** @param latin1 one character per byte */
+function textOf(latin1: string): string {
+  return ASCII.test(latin1) ? latin1 : (headerText(Buffer.from(latin1, "latin1")) ?? "");
 }

@@ -6,8 +6,14 @@ import { Backoff } from "../../../time/backoff.ts";
 import { atMost, pause, untilAborted } from "../../../time/wait.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
 import { NatsDialer, type NatsLink, statusOf } from "../../brokers/nats/link.ts";
-import { brokerMessageOf, type Delivery, FetchBuffer, redeliverLost } from "./buffer.ts";
-import { type BoundConsumer, bindConsumer } from "./consumer.ts";
+import {
+  type BoundConsumer,
+  bindConsumer,
+  brokerMessageOf,
+  type Delivery,
+  FetchBuffer,
+  redeliverLost,
+} from "./consumer.ts";
 import type { NatsSourceConfig } from "./kind.ts";
 
 const CONNECT_TIMEOUT_MS = 5000;

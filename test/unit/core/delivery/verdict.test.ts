@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
 import { HTTP_ERROR_CODES, statusCode } from "../../../../src/adapters/destinations/http/errors.ts";
 import { KAFKA_ERROR_CODES } from "../../../../src/adapters/destinations/kafka/errors.ts";
-import { NATS_ERROR_CODES } from "../../../../src/adapters/destinations/nats/errors.ts";
-import { RABBITMQ_ERROR_CODES } from "../../../../src/adapters/destinations/rabbitmq/errors.ts";
+import { NATS_ERROR_CODES } from "../../../../src/adapters/destinations/nats/index.ts";
+import { RABBITMQ_ERROR_CODES } from "../../../../src/adapters/destinations/rabbitmq/message.ts";
 import { VERDICTS, verdictOf } from "../../../../src/core/delivery/failure.ts";
 import { PublishError } from "../../../../src/model/errors.ts";
 

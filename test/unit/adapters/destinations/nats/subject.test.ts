@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { configuredInternalToken, publishableSubject } from "../../../../../src/adapters/destinations/nats/message.ts";
+import { configuredInternalToken, publishableSubject } from "../../../../../src/adapters/destinations/nats/index.ts";
 
 describe("the subject of a NATS publish", () => {
   test.each(["orders", "orders.created.eu", "a*b.c>", "größe.東京", "a.$KV.b", "_INBOXES.x", "x".repeat(3800)])(

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { type Delivery, FetchBuffer } from "../../../../../src/adapters/sources/nats/buffer.ts";
+import { type Delivery, FetchBuffer } from "../../../../../src/adapters/sources/nats/consumer.ts";
 
 const delivery = (name: string): Delivery => ({ acknowledgeTo: name, message: { body: null, headers: {} } });
 const names = (deliveries: readonly Delivery[]) => deliveries.map(({ acknowledgeTo }) => acknowledgeTo).join(" ");
