@@ -1,10 +1,111 @@
-import { block, type SchemaNode } from "../../model/schema.ts";
+import { inboundAuthSchema } from "../../adapters/sources/http/schema.ts";
+import { block, boolean, integer, list, ms, type SchemaNode, section, text } from "../../model/schema.ts";
 import { databaseSchema } from "./database.ts";
 import { destinationsSchema } from "./destinations.ts";
-import { inboxSchema } from "./inbox.ts";
-import { outboxSchema } from "./outbox.ts";
 import { adminSchema, httpSchema, retentionSchema, routesSchema, serverSchema } from "./sections.ts";
 import { sourcesSchema } from "./sources.ts";
+
+const FROM_URL = "from `database.url`";
+
+/** Keys of `outbox.capture` (spec, "outbox.capture"): what wakes the poller when the database log shows an insert. */
+const captureSchema = section("Change capture: wakes the poller when the database's log shows an outbox insert.", {
+  mode: text("`postgres-logical` needs PostgreSQL, `sqlserver-cdc` needs SQL Server.", {
+    enum: ["polling", "postgres-logical", "sqlserver-cdc"],
+    default: "polling",
+  }),
+  enabled: boolean("`true` on the one replica that captures; needs a mode other than `polling`.", { default: false }),
+  identity: text("Name of the capture's owner.", { syntax: "captureName", default: "svc" }),
+  stateDirectory: text("Durable directory for the position; required when `enabled`.", { default: "" }),
+  schema: text("Schema of the outbox table.", {
+    syntax: "identifier",
+    defaultText: "`public` (PostgreSQL), `dbo` (SQL Server)",
+  }),
+  publication: text("Publication; PostgreSQL only. The service never creates it.", {
+    syntax: "captureName",
+    default: "svc_outbox",
+  }),
+  slot: text("Replication slot, created on the first start; PostgreSQL only.", {
+    syntax: "captureName",
+    default: "svc_outbox",
+  }),
+  reconciliationIntervalMs: ms("Longest wait of the poller when no event arrives.", {
+    exclusiveMinimum: 0,
+    default: 1000,
+  }),
+  connection: section("The server to capture from, not a pooler.", {
+    hostname: text("Host; required when `database.url` names several.", {
+      syntax: "notBlank",
+      defaultText: FROM_URL,
+    }),
+    port: integer("Port.", { minimum: 1, maximum: 65535, defaultText: FROM_URL }),
+    database: text("Database.", { syntax: "notBlank", defaultText: FROM_URL }),
+    username: text("User name.", { defaultText: "`database.username`" }),
+    password: text("Password.", { secret: true, defaultText: "`database.password`" }),
+    encrypt: boolean("Encrypt the connection; SQL Server only.", { default: true }),
+    trustServerCertificate: boolean("Accept any server certificate; SQL Server only.", { default: false }),
+  }),
+});
+
+/** Section `outbox` (spec, "outbox"). */
+const outboxSchema = section("The poller: claims outbox rows and delivers them.", {
+  pollIntervalMs: ms("Wait between claim cycles.", { exclusiveMinimum: 0, default: 100 }),
+  batchSize: integer("Most rows per claim.", { minimum: 1, default: 100 }),
+  concurrency: integer("Most deliveries in flight per process.", { minimum: 1, default: 8 }),
+  retryBaseDelayMs: ms("A retry waits `retryBaseDelayMs * 2^attempt`, plus up to 25 % at random, at most 60 s.", {
+    minimum: 0,
+    default: 1000,
+  }),
+  history: text("Which attempts are kept with their row: none, those that failed, or every one.", {
+    enum: ["off", "failures", "all"],
+    default: "failures",
+  }),
+  maxAttempts: integer("`max_attempts` of rows the service creates.", {
+    minimum: 1,
+    maximum: 2147483647,
+    default: 5,
+  }),
+  claimTimeoutMs: ms("Longest claim. Set it above the slowest delivery.", { minimum: 0, default: 300000 }),
+  pendingGaugeIntervalMs: ms("Shortest interval of the query for the pending gauge.", { minimum: 0, default: 5000 }),
+  shutdownTimeoutMs: ms("Longest wait for deliveries in flight at shutdown.", { minimum: 0, default: 30000 }),
+  capture: captureSchema,
+});
+
+/** Section `inbox` (spec, "inbox"; design, "Pull rows"). */
+const inboxSchema = section("Receipt over HTTP, the relay into the outbox, and pull clients.", {
+  basePath: text("Prefix of every HTTP source path.", { syntax: "urlPath", default: "/inbox" }),
+  maxBodyBytes: integer("Largest request body on the data port.", { minimum: 1, default: 1048576 }),
+  credentialHeaders: list(
+    "Further credential headers of HTTP sources: not stored, forwarded or shown to transforms.",
+    { type: "string", syntax: "headerName" },
+    { default: [] },
+  ),
+  relay: section("The relay: copies push rows into the outbox.", {
+    enabled: boolean("With `false` push rows stay in the inbox.", { default: true }),
+    pollIntervalMs: ms("Wait between relay passes.", { minimum: 0, default: 100 }),
+    batchSize: integer("Most rows per pass.", { minimum: 1, default: 100 }),
+    claimTimeoutMs: ms("No effect: the relay makes no claims.", { minimum: 0, default: 300000 }),
+    pendingGaugeIntervalMs: ms("Interval of the query for the oldest pending row.", { minimum: 0, default: 5000 }),
+    maxAttempts: integer("`max_attempts` of outbox rows the relay creates.", {
+      minimum: 1,
+      maximum: 2147483647,
+      defaultText: "`outbox.maxAttempts`",
+    }),
+  }),
+  pull: section("Routes for clients of sources with `consumption: pull`.", {
+    enabled: boolean("With `false` the pull routes do not exist (404).", { default: false }),
+    auth: { ...inboundAuthSchema, description: "Credentials of pull clients." },
+    basePath: text("Prefix of the pull routes `POST <basePath>/<source>/claim`, `/ack`, `/nack`, `/extend`.", {
+      syntax: "urlPath",
+      default: "/pull",
+    }),
+    leaseMs: ms("Default lease of a claim.", { exclusiveMinimum: 0, default: 30000 }),
+    maxAttempts: integer("Claims without acknowledgement after which a row is `dead`.", {
+      minimum: 1,
+      maximum: 2147483647,
+      default: 5,
+    }),
+  }),
+});
 
 /**
  * The whole configuration, declared once: its types (`Infer`), validation, environment names, JSON Schema and reference
