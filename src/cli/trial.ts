@@ -5,7 +5,7 @@ import { findAttributes, usableAttributes } from "../core/receipt/attributes.ts"
 import { readEvent } from "../core/receipt/cloudEvents.ts";
 import { createExpressions } from "../core/receipt/expressions.ts";
 import { JsonDocument } from "../core/receipt/jsonDocument.ts";
-import { truthOf } from "../core/transform/condition.ts";
+import { truthOf } from "../core/transform/transform.ts";
 import { headersNotStored, receivedHeaders } from "../http/inbox.ts";
 import { DEFAULT_LIMITS, type Evaluation, type Evaluator } from "../ports/evaluator.ts";
 import { attributePlanOf } from "../setup/sources.ts";

@@ -340,7 +340,7 @@ export function serverEnvironment(): NodeJS.ProcessEnv {
  * @returns its output, standard error included
  * @throws Error with the output when it fails, and with advice when the cause is known
  */
-export function runProgram(
+function runProgram(
   program: string,
   args: readonly string[],
   account: ServerAccount,
@@ -398,10 +398,10 @@ export function explainFailure(
  */
 
 /** The one login of the server, a superuser. */
-export const USER = "postgres";
+const USER = "postgres";
 
 /** The directories of the server, and its user. */
-export interface Place {
+interface Place {
   readonly binaries: PostgresBinaries;
   readonly account: ServerAccount;
   readonly home: string;
@@ -409,7 +409,7 @@ export interface Place {
 }
 
 /** Makes the data directory with a new password; another process may do the same at the same time. */
-export async function createDataDirectory(place: Place): Promise<void> {
+async function createDataDirectory(place: Place): Promise<void> {
   const fresh = path.join(place.home, `init-${process.pid}-${randomBytes(4).toString("hex")}`);
   const passwordFile = `${fresh}.password`;
   const password = randomBytes(24).toString("hex");
@@ -437,7 +437,7 @@ function giveTo(account: ServerAccount, file: string): void {
 }
 
 /** The password that `createDataDirectory` made. */
-export function readPassword(data: string): Secret {
+function readPassword(data: string): Secret {
   const file = path.join(data, "svc.password");
   try {
     return new Secret(readFileSync(file, "utf8").trim());

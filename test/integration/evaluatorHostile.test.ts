@@ -9,35 +9,8 @@ failOnLeaks();
 
 /** What no limit of an evaluation itself ends in time, and what does: with each, the caller's event loop goes on. */
 const HOSTILE: readonly (readonly [string, Evaluation, readonly string[]])[] = [
-  ["a long range", evaluation("[1..10000000]"), ["too_large"]],
-  [
-    "nested loops over long ranges",
-    evaluation(
-      "$map([1..900000], function($v) { $map([1..900000], function($w) { $v * $w }) })",
-      {},
-      { timeoutMs: 200 },
-    ),
-    ["timeout"],
-  ],
   ["an endless recursion", evaluation(ENDLESS, {}, { timeoutMs: 200 }), ["timeout"]],
-  ["a deep recursion", evaluation("($f := function($x) { 1 + $f($x + 1) }; $f(1))"), ["too_deep"]],
   ["$distinct over many objects", UNINTERRUPTIBLE, ["timeout"]],
-  [
-    "$spread over many objects",
-    evaluation(
-      "$spread($)",
-      Array.from({ length: 80_000 }, (_, n) => ({ [`k${n}`]: n })),
-      { timeoutMs: 200 },
-    ),
-    ["timeout"],
-  ],
-  [
-    "a wildcard over many arrays",
-    evaluation("*", Object.fromEntries(Array.from({ length: 80_000 }, (_, n) => [`k${n}`, [n]])), { timeoutMs: 200 }),
-    ["timeout"],
-  ],
-  ["arrays appended to each other", evaluation("$reduce([1..200000], $append)", {}, { timeoutMs: 200 }), ["timeout"]],
-  ["a text of a billion characters", evaluation('$pad("", width)', { width: 1e9 }), ["too_large"]],
   [
     "a text that fills the memory in one piece",
     evaluation('$uppercase($pad("", width))', { width: 4e8 }),
@@ -46,16 +19,6 @@ const HOSTILE: readonly (readonly [string, Evaluation, readonly string[]])[] = [
   [
     "texts that fill the memory together",
     evaluation('$map([1..1000], function($v) { $uppercase($pad("", 20000000)) })'),
-    ["too_large"],
-  ],
-  [
-    "arrays that fill the memory together",
-    evaluation("$map([1..1000], function($v) { {'a': [1..900000]} })"),
-    ["too_large"],
-  ],
-  [
-    "a result that is endless when written out",
-    evaluation("($f := function($a, $n) { $n = 0 ? $a : $f([[$a], [$a]], $n - 1) }; $f(1, 30))"),
     ["too_large"],
   ],
 ];
@@ -82,11 +45,6 @@ describe("a hostile evaluation", () => {
     },
     60_000,
   );
-
-  test("is decided in time when it aims at a backtracking regular expression", async () => {
-    const input = { text: `${"a".repeat(27)}!` };
-    expect(await evaluator.evaluate(evaluation("$contains(text, /(a+)+$/)", input))).toBe("false");
-  });
 
   test("among quick ones of the same expression is the only one that fails", async () => {
     await using fresh = testEvaluator();

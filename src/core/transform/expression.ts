@@ -1,7 +1,6 @@
 import jsonata from "jsonata";
 import { type Matcher, RE2JS, RE2JSSyntaxException } from "re2js";
 import { errorText } from "../../model/errors.ts";
-import { correctTimeZones } from "./timeZones.ts";
 
 /**
  * Compiles a JSONata expression without running it. Its regular expressions run in linear time; those that the engine
@@ -13,7 +12,6 @@ import { correctTimeZones } from "./timeZones.ts";
 export function compileExpression(text: string, options: jsonata.JsonataOptions = {}): jsonata.Expression {
   try {
     const expression = jsonata(text, options);
-    checkDepth(expression);
     correctTimeZones(expression);
     for (const node of syntaxNodes(expression)) checkRegularExpression(node);
     return expression;
@@ -31,24 +29,19 @@ interface SyntaxNode {
 }
 
 /** Every node of an expression's syntax tree, roughly in the order of the text. */
-export function syntaxNodes(expression: jsonata.Expression): readonly SyntaxNode[] {
-  return Array.from(syntaxTree(expression), ({ part }) => part).filter(
-    (part): part is SyntaxNode => "type" in part && typeof part.type === "string",
-  );
-}
-
-/** Every object of the syntax tree, with its depth. Not recursive: a long chain of operators is a deep tree. */
-function* syntaxTree(expression: jsonata.Expression): Generator<{ readonly part: object; readonly depth: number }> {
+function syntaxNodes(expression: jsonata.Expression): readonly SyntaxNode[] {
+  const nodes: SyntaxNode[] = [];
   const seen = new Set<object>();
-  const pending: { readonly value: unknown; readonly above: number }[] = [{ value: expression.ast(), above: 0 }];
-  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
-    const { value, above } = next;
-    if (typeof value !== "object" || value === null || value instanceof RegExp || seen.has(value)) continue;
-    seen.add(value);
-    const depth = above + levelsOf(value);
-    yield { part: value, depth };
-    for (const child of Object.values(value).reverse()) pending.push({ value: child, above: depth });
+  // Not recursive: a long chain of operators is a deep tree.
+  const pending: unknown[] = [expression.ast()];
+  while (pending.length > 0) {
+    const part = pending.pop();
+    if (typeof part !== "object" || part === null || part instanceof RegExp || seen.has(part)) continue;
+    seen.add(part);
+    if ("type" in part && typeof part.type === "string") nodes.push(part as SyntaxNode);
+    for (const child of Object.values(part).reverse()) pending.push(child);
   }
+  return nodes;
 }
 
 /** JSONata's error as text. It throws plain objects with a message and the position after the last token read. */
@@ -64,29 +57,12 @@ export function reasonAt(text: string, thrown: unknown): string {
 /** Characters shown on each side of a position. */
 const NEIGHBOURHOOD = 20;
 
-/**
- * Deepest syntax tree. The parser recurses, and its limit depends on the version of Node (1,200 to 5,000 levels): an
- * expression that one version accepts must compile on the others too.
- */
-const MAX_DEPTH = 1000;
 const TOO_DEEP =
-  `the expression is nested too deeply to compile: more than ${MAX_DEPTH} levels, and each operator of a chain such as ` +
-  "a & b & c is one; join many values with $join([...]) or $sum([...])";
+  "the expression is nested too deeply to compile: each operator of a chain such as a & b & c is a level; " +
+  "join many values with $join([...]) or $sum([...])";
 
 function reason(text: string, thrown: unknown): string {
   return thrown instanceof RangeError ? TOO_DEEP : reasonAt(text, thrown);
-}
-
-/** @throws RangeError, like the parser at its own limit */
-function checkDepth(expression: jsonata.Expression): void {
-  for (const { depth } of syntaxTree(expression)) if (depth > MAX_DEPTH) throw new RangeError(TOO_DEEP);
-}
-
-/** The steps and predicates of a path are a list in the tree, but one level each for the parser. */
-function levelsOf(value: object): number {
-  const { type, steps, predicate, stages } = value as Partial<Record<string, unknown>>;
-  const lists = [steps, predicate, stages].map((list) => (Array.isArray(list) ? list.length : 0));
-  return lists.reduce((sum, length) => sum + length, type === undefined ? 0 : 1);
 }
 
 function checkRegularExpression({ type, value, position }: SyntaxNode): void {
@@ -285,3 +261,67 @@ function regExpFault({ error, input }: { readonly error: string; readonly input:
   if (/^\(\?<[=!]/.test(input)) return "lookbehind is not supported";
   return `${error} ${input}`;
 }
+
+/**
+ * JSONata reads an offset from UTC as the number `hhmm`: `"+05:30"` as five minutes, `"-0530"` as six and a half hours,
+ * `"Z"` as `NaN`, without an error. These functions of ours pass it on as JSONata means it.
+ */
+
+type FromMillis = (millis: number | undefined, picture?: string, zone?: string) => string | undefined;
+type ToMillis = (this: Focus, text: string | undefined, picture?: string) => number | undefined;
+
+/** What JSONata calls a function on. */
+interface Focus {
+  readonly environment: { readonly timestamp: Date };
+}
+
+const builtIn = async <F>(name: string): Promise<F> =>
+  ((await jsonata(`$${name}`).evaluate(undefined)) as { readonly implementation: F }).implementation;
+const [fromMillis, toMillis] = await Promise.all([builtIn<FromMillis>("fromMillis"), builtIn<ToMillis>("toMillis")]);
+
+/** Makes `$fromMillis`, `$now` and `$toMillis` of an expression take every offset, or throw for what is none. */
+function correctTimeZones(expression: jsonata.Expression): void {
+  const format: FromMillis = (millis, picture, zone) =>
+    fromMillis(millis, picture, zone === undefined ? undefined : zoneNumber(zone))
+      // JSONata gives the minutes behind UTC a sign too, and `[Z1]` writes both signs.
+      ?.replaceAll(/(-\d{1,2}:)-(\d{2})/g, "$1$2");
+  expression.registerFunction("fromMillis", format, "<n-s?s?:s>");
+  expression.registerFunction(
+    "now",
+    function (this: Focus, picture?: string, zone?: string) {
+      return format(this.environment.timestamp.getTime(), picture, zone);
+    },
+    "<s?s?:s>",
+  );
+  expression.registerFunction("toMillis", parse, "<s-s?:n>");
+}
+
+/** @throws Error for anything but an offset: `Z`, `+5`, `-08`, `+0530`, `+05:30` */
+function zoneNumber(zone: string): string {
+  const [found, sign, hours, minutes = "00"] = /^(?:Z|([+-]?)(\d{1,2})(?::?([0-5]\d))?)$/i.exec(zone) ?? [];
+  if (found === undefined)
+    throw new Error(`the time zone ${JSON.stringify(zone)} is no offset from UTC such as "+05:30" or "Z"`);
+  if (hours === undefined) return "0";
+  // JSONata rounds the hours down, but not the minutes: -0430 is what it takes for -05:30.
+  const isSplit = sign === "-" && minutes !== "00";
+  if (isSplit && Number(hours) === 0) throw new Error(`the time zone ${JSON.stringify(zone)} is none that exists`);
+  return `${sign ?? ""}${Number(hours) - (isSplit ? 1 : 0)}${minutes}`;
+}
+
+/** JSONata adds the minutes of an offset to its hours whatever the sign, and finds no offset in `Z`. */
+function parse(this: Focus, text: string | undefined, picture?: string): number | undefined {
+  const millis = toMillis.call(this, text, picture);
+  if (text === undefined || picture === undefined || !/\[[Zz]/.test(picture)) return millis;
+  // The picture takes a plus sign only in the place of the offset.
+  const withOffset = (at: number, length: number, offset: string) =>
+    toMillis.call(this, `${text.slice(0, at)}${offset}${text.slice(at + length)}`, picture);
+  for (const { 0: found, 1: hours, 2: separator, 3: minutes, index } of text.matchAll(BEHIND)) {
+    const utc = withOffset(index, found.length, `+00${separator}00`);
+    if (utc !== undefined) return utc + (Number(hours) * 60 + Number(minutes)) * 60_000;
+  }
+  const z = millis === undefined ? text.toUpperCase().lastIndexOf("Z") : -1;
+  return z < 0 ? millis : (withOffset(z, 1, "+00:00") ?? withOffset(z, 1, "+0000"));
+}
+
+/** Offsets behind UTC, and dates that look alike. */
+const BEHIND = /-(\d{2})(:?)(\d{2})(?!\d)/g;
