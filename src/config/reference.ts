@@ -75,7 +75,7 @@ function blockTables(prefix: string, node: SchemaNode, heading: string): string 
   return tables.join("\n\n");
 }
 
-/** Whether a key of a source is one that the destination of its kind has, too, such as the credentials of a broker. */
+/** Whether the destination of its kind has a key of a source, too, such as the credentials of a broker. */
 function isOfDestination(kind: string, node: SchemaNode, property: SchemaNode): boolean {
   const destinations = rootSchema.properties?.destinations?.additionalProperties;
   const { properties = {} } = destinations?.kinds?.[kind] ?? {};
