@@ -37,9 +37,7 @@ export async function pollerRole(
   const { config, store, control, states, clock, log, metrics, redact, evaluator, wakes, receipts, fleet } = context;
   const { outbox } = config;
   const startedAt = clock.monotonic();
-  const targets = await deliveryTargets(context, (destination, isWhole) =>
-    poller.share.answerEnded(destination, isWhole),
-  );
+  const targets = await deliveryTargets(context);
   const tools = { clock, random: Math.random, metrics, log };
   const newToken = () => uuidv4() as ClaimToken;
   const routing = compileRouting(config.routes);
@@ -196,7 +194,6 @@ export async function pollerRole(
       });
     },
     async stop(cutoff) {
-      watch.stop();
       // Leases are kept until the last delivery has ended.
       const stopped = [claims, poller, gauges, labels].map((each) => each.stop(cutoff));
       await Promise.all([store.leaveOutboxWatch(), ...stopped]);
@@ -223,15 +220,8 @@ export async function pollerRole(
   };
 }
 
-/**
- * Every configured destination, compiled, by name. Only the client libraries of the configured kinds are loaded.
- *
- * @param onAnswerEnd receives the end of answers to successful deliveries, as `DestinationTools.onAnswerEnd`
- */
-async function deliveryTargets(
-  context: RoleContext,
-  onAnswerEnd: (destination: string, isWhole: boolean) => void,
-): Promise<ReadonlyMap<string, DeliveryTarget>> {
+/** Every configured destination, compiled, by name. Only the client libraries of the configured kinds are loaded. */
+async function deliveryTargets(context: RoleContext): Promise<ReadonlyMap<string, DeliveryTarget>> {
   const { config, evaluator, clock, metrics, secrets, log } = context;
   const { http, outbox } = config;
   const eventSources = new Set(
@@ -248,7 +238,6 @@ async function deliveryTargets(
       secrets,
       http,
       concurrency: outbox.concurrency,
-      onAnswerEnd: (isWhole) => onAnswerEnd(name, isWhole),
     });
     const target: DeliveryTarget = {
       kind,

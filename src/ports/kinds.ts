@@ -35,8 +35,6 @@ export interface DestinationTools extends AdapterTools {
   /** Most deliveries at a time (`outbox.concurrency`). */
   readonly concurrency: number;
   readonly http: { readonly blockPrivateAddresses: boolean; readonly maxErrorBodyBytes: number };
-  /** Called for each answer to a successful delivery: whether it arrived whole, or was cut off. */
-  readonly onAnswerEnd: (isWhole: boolean) => void;
 }
 
 /** Row columns that may hold an address (spec: `exchangeFrom`, `topicFrom`, `subjectFrom`). */

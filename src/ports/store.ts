@@ -139,12 +139,11 @@ export interface OutboxStore {
   /**
    * Closes claims in one transaction, each only while the row is `processing` under its token (the fence). A refused
    * row keeps no other from being settled: where the database refuses its outcome (a trigger or constraint) it becomes
-   * `dead`, and where it refuses that too it keeps its claim.
+   * `dead`, and where it refuses that too it keeps its claim. So does a row that another transaction holds for seconds.
    *
-   * @param mayWait whether it may wait, for a moment, for rows that other transactions hold; default true
    * @returns what became of the rows; any other was taken over and is unchanged
    */
-  settle(outcomes: readonly Outcome[], mayWait?: boolean): Promise<SettledRows>;
+  settle(outcomes: readonly Outcome[]): Promise<SettledRows>;
 
   /**
    * Returns up to `limit` rows to `pending` whose lease ended, or whose claim without a lease is older than
@@ -207,13 +206,8 @@ export interface RelabelResult {
 export interface SettledRows {
   /** Rows whose claims were closed. */
   readonly closed: ReadonlySet<MessageId>;
-  /** Rows for which the database refuses every outcome; with the reason. */
+  /** Rows whose outcomes the database does not take, with the reason; they keep their claims. */
   readonly refused: ReadonlyMap<MessageId, string>;
-  /**
-   * Rows that another transaction holds, or that code of the owner cannot change now: worth another try; with the
-   * reason.
-   */
-  readonly busy?: ReadonlyMap<MessageId, string>;
 }
 
 export interface Lease {
@@ -407,8 +401,6 @@ export interface SchemaNeeds {
 export interface OutboxGlance {
   /** Some row has been due for long. It may be locked, or wait behind another of its key. */
   readonly isOverdue: boolean;
-  /** A process calls for help. */
-  readonly isCalled: boolean;
   /** Some process has the watch; see `Store.onOutboxWake`. */
   readonly isWatched: boolean;
 }
@@ -448,8 +440,6 @@ export interface Store {
   isOutboxWatched(): boolean;
   /** As `OutboxStore.glance`; takes the watch where nobody has it. */
   glanceAtOutbox(overdueMs: number): Promise<OutboxGlance>;
-  /** Begins or ends a call for help that glances see. It may fail, or another process call already: repeat it. */
-  callForHelp(isNeeded: boolean): void;
   /** Lets another process have the watch, for good. Never rejects. */
   leaveOutboxWatch(): Promise<void>;
   close(): Promise<void>;

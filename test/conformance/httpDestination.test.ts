@@ -28,7 +28,6 @@ exerciseDestination({
           maxErrorBodyBytes: 2048,
           blockPrivateAddresses: false,
           connections: 256,
-          onAnswerEnd: () => {},
           clock: { now: () => Date.now(), monotonic: () => performance.now() },
           metrics: silentMetrics,
           secrets: new KnownSecrets(),

@@ -43,20 +43,17 @@ async function watchers(database: TestDatabase): Promise<readonly number[]> {
   return rows.map(({ pid }) => pid);
 }
 
-/** How many call for help: who has a lock besides the one of the watch. */
-const calls = async (database: TestDatabase) => (await watchers(database)).length - 1;
-
 const watched = (stores: readonly Store[]) => stores.map((store) => store.isOutboxWatched());
 
 test("one process watches the outbox for the others; when it leaves, one that glances takes over", async () => {
   await withStores(3, async ([first, second, third], database) => {
     const others = [second, third] as Store[];
     await eventually(() => expect(watched([first as Store, ...others])).toEqual([false, true, true]));
-    expect(await second?.glanceAtOutbox(500)).toEqual({ isOverdue: false, isCalled: false, isWatched: true });
+    expect(await second?.glanceAtOutbox(500)).toEqual({ isOverdue: false, isWatched: true });
 
     await first?.leaveOutboxWatch();
     expect(await watchers(database)).toEqual([]);
-    expect(await second?.glanceAtOutbox(500)).toEqual({ isOverdue: false, isCalled: false, isWatched: false });
+    expect(await second?.glanceAtOutbox(500)).toEqual({ isOverdue: false, isWatched: false });
 
     // Nobody asks by itself before five seconds have passed.
     await eventually(() => expect(watched(others)).toEqual([false, true]), { timeoutMs: 4000 });
@@ -115,34 +112,5 @@ test("announcements wake the process that watches, and those that do not share t
     await second?.glanceAtOutbox(500);
     await eventually(() => expect(wakes[1]).toBe(1));
     await other.close();
-  });
-});
-
-test("a call for help is met by every glance, until all that call have ended theirs", async () => {
-  await withStores(3, async ([first, second, third], database) => {
-    const isCalled = async () => (await third?.glanceAtOutbox(500))?.isCalled;
-    expect(await isCalled()).toBe(false);
-    first?.callForHelp(true);
-    await eventually(async () => expect(await isCalled()).toBe(true));
-    expect(await isCalled()).toBe(true);
-    expect(await calls(database)).toBe(1);
-
-    // While another one calls it may not begin: it has to call again.
-    second?.callForHelp(true);
-    first?.callForHelp(false);
-    await eventually(async () => {
-      second?.callForHelp(true);
-      expect(await calls(database)).toBe(1);
-      expect(await isCalled()).toBe(true);
-    });
-    // The end may follow while the beginning is on its way.
-    second?.callForHelp(false);
-    second?.callForHelp(true);
-    second?.callForHelp(false);
-    await eventually(async () => expect(await isCalled()).toBe(false));
-    second?.callForHelp(true);
-    await eventually(async () => expect(await isCalled()).toBe(true));
-    await second?.leaveOutboxWatch();
-    await eventually(async () => expect(await isCalled()).toBe(false));
   });
 });

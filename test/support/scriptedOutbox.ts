@@ -43,7 +43,6 @@ export class ScriptedOutbox implements OutboxStore {
   /** Ids for which the database takes no outcome. */
   readonly refusing = new Set<MessageId>();
   /** Ids that another transaction holds. */
-  readonly locked = new Set<MessageId>();
   renewals = 0;
   hasQueues = true;
   readonly #held = new Set<MessageId>();
@@ -57,7 +56,7 @@ export class ScriptedOutbox implements OutboxStore {
   }
 
   async glance(): Promise<OutboxGlance> {
-    return { isOverdue: this.batches.length > 0, isCalled: false, isWatched: false };
+    return { isOverdue: this.batches.length > 0, isWatched: false };
   }
 
   async check(): Promise<void> {}
@@ -69,14 +68,12 @@ export class ScriptedOutbox implements OutboxStore {
 
   async settle(outcomes: readonly Outcome[]): Promise<SettledRows> {
     const refused = outcomes.filter(({ id }) => this.refusing.has(id));
-    const busy = outcomes.filter(({ id }) => this.locked.has(id));
-    const taken = outcomes.filter(({ id }) => !this.refusing.has(id) && !this.locked.has(id));
+    const taken = outcomes.filter(({ id }) => !this.refusing.has(id));
     this.settled.push(...taken);
     for (const { id } of taken) this.#held.delete(id);
     return {
       closed: new Set(taken.map(({ id }) => id).filter((id) => !this.takenOver.has(id))),
       refused: new Map(refused.map(({ id }) => [id, "the row is refused"])),
-      busy: new Map(busy.map(({ id }) => [id, "another transaction holds the row"])),
     };
   }
 

@@ -89,22 +89,22 @@ const MAX_TIMER_MS = 2 ** 31 - 1;
  * timeout, so insertion order is deadline order, and one timer for the oldest is enough. One listener per publish on a
  * shared signal, such as a poller's, would make Node warn of a leak.
  */
-export class InFlight<M extends InFlightMember = InFlightMember> {
-  protected readonly members = new LinkedList<M>();
+export class InFlight {
+  readonly #members = new LinkedList<InFlightMember>();
   readonly #bySignal = new Map<AbortSignal, Group>();
   #timer: NodeJS.Timeout | undefined;
 
   /** Tracks a publish until it is deleted. Its signal must not have aborted. */
-  add(member: M): void {
-    this.members.add(member);
+  add(member: InFlightMember): void {
+    this.#members.add(member);
     const group = this.#bySignal.get(member.signal) ?? this.#listen(member.signal);
     group.members += 1;
     if (this.#timer === undefined) this.#arm(member.deadline);
   }
 
-  delete(member: M): void {
-    if (!this.members.delete(member)) return;
-    if (this.members.size === 0) {
+  delete(member: InFlightMember): void {
+    if (!this.#members.delete(member)) return;
+    if (this.#members.size === 0) {
       clearTimeout(this.#timer);
       this.#timer = undefined;
     }
@@ -118,7 +118,7 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
 
   /** Fails every publish with this reason. */
   failAll(reason: unknown): void {
-    for (const member of [...this.members]) member.fail(reason);
+    for (const member of [...this.#members]) member.fail(reason);
   }
 
   #listen(signal: AbortSignal): Group {
@@ -132,9 +132,9 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
   }
 
   /** @param count how many there are: mostly the oldest of all */
-  #membersOf(signal: AbortSignal, count: number): readonly M[] {
-    const found: M[] = [];
-    for (const member of this.members) {
+  #membersOf(signal: AbortSignal, count: number): readonly InFlightMember[] {
+    const found: InFlightMember[] = [];
+    for (const member of this.#members) {
       if (found.length === count) break;
       if (member.signal === signal) found.push(member);
     }
@@ -150,7 +150,7 @@ export class InFlight<M extends InFlightMember = InFlightMember> {
   #expire(): void {
     this.#timer = undefined;
     const now = performance.now();
-    for (let oldest = this.members.first; oldest !== undefined; oldest = this.members.first) {
+    for (let oldest = this.#members.first; oldest !== undefined; oldest = this.#members.first) {
       if (oldest.deadline > now) {
         this.#arm(oldest.deadline);
         return;

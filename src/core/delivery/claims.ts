@@ -44,11 +44,11 @@ interface ClaimsOptions {
 }
 
 /**
- * What became of an outcome. `closed`: it was written, or the claim was lost and it changes nothing. `busy`: it could not
- * be written yet, and one of the others follows. `refused`: the database accepts no outcome of this row, whose claim
- * stays until its lease ends. `abandoned`: it was not written before the process had to end.
+ * What became of an outcome. `closed`: it was written, or the claim was lost and it changes nothing. `refused`: the
+ * database accepts no outcome of this row, whose claim stays until its lease ends. `abandoned`: it was not written before
+ * the process had to end.
  */
-type Settlement = "closed" | "busy" | "refused" | "abandoned";
+type Settlement = "closed" | "refused" | "abandoned";
 
 /**
  * The claims of this process, from the statement that makes them to the outcomes of their rows.
@@ -69,12 +69,6 @@ export class Claims {
   #renewing: Promise<void> | undefined;
   readonly #backoff: Backoff;
   #unsettled: Unsettled[] = [];
-  /** Those that the database could not write yet, and when they are tried again; monotonic ms. */
-  #busy: Unsettled[] = [];
-  #busyUntil = 0;
-  readonly #busyBackoff: Backoff;
-  /** Until then they are tried again; monotonic ms. */
-  #triesBusyUntil = Number.POSITIVE_INFINITY;
   #settling: Promise<void> | undefined;
   #givenUp = false;
   /** Until then a small batch of outcomes waits for more; monotonic ms. */
@@ -87,7 +81,6 @@ export class Claims {
     this.#renewDueAt = clock.monotonic() + this.#lease.leaseMs / 3;
     this.#msSinceJump = clockJumps(clock);
     this.#backoff = new Backoff(random, RETRY_WAITS);
-    this.#busyBackoff = new Backoff(random, RETRY_WAITS);
   }
 
   /**
@@ -145,18 +138,16 @@ export class Claims {
   /**
    * Writes the outcome of a row.
    *
-   * @param onSettled called once it is committed, or known never to be, and before that when it is `busy` for the first
-   *   time; must not throw
+   * @param onSettled called once it is committed, or known never to be; must not throw
    */
   settle(claim: HeldClaim, outcome: Outcome, onSettled: (settlement: Settlement) => void): void {
-    this.#unsettled.push({ claim, outcome, heldUntil: claim.deadline, onSettled, mayBeWritten: false, isBusy: false });
+    this.#unsettled.push({ claim, outcome, heldUntil: claim.deadline, onSettled, mayBeWritten: false });
     // Started from a microtask, so that the outcomes of one turn of the event loop share a statement.
     this.#settling ??= Promise.resolve().then(() => this.#settleAll());
   }
 
   /** Resolves when every outcome so far has its result, before the process ends: no claim is made any more. */
   async flushed(): Promise<void> {
-    this.#triesBusyUntil = this.#options.clock.monotonic() + BUSY_AT_END_MS;
     while (this.#settling !== undefined) await this.#settling;
   }
 
@@ -252,16 +243,12 @@ export class Claims {
   }
 
   async #settleAll(): Promise<void> {
-    while (this.#unsettled.length + this.#busy.length > 0) {
-      if (this.#unsettled.length === 0 && !this.#areBusyDue()) await this.#options.wait(BUSY_STEP_MS);
+    while (this.#unsettled.length > 0) {
       await this.#rest();
-      // Apart from the others, whose statement they would fail or hold up.
-      const areBusy = this.#areBusyDue();
-      const batch = areBusy ? this.#busy.splice(0) : this.#unsettled.splice(0, MAX_BATCH);
-      if (batch.length === 0) continue;
+      const batch = this.#unsettled.splice(0, MAX_BATCH);
       let refused: SettledRows["refused"];
       try {
-        refused = await this.#write(batch, !areBusy);
+        refused = await this.#write(batch);
       } catch (error) {
         for (const each of batch) each.mayBeWritten = true;
         this.#unsettled = [...batch, ...this.#unsettled];
@@ -269,17 +256,9 @@ export class Claims {
         continue;
       }
       this.#backoff.reset();
-      const busy = new Set(this.#busy);
-      if (busy.size === 0) this.#busyBackoff.reset();
-      for (const each of batch) {
-        if (!busy.has(each)) each.onSettled(refused.has(each.outcome.id) ? "refused" : "closed");
-      }
+      for (const { outcome, onSettled } of batch) onSettled(refused.has(outcome.id) ? "refused" : "closed");
     }
     this.#settling = undefined;
-  }
-
-  #areBusyDue(): boolean {
-    return this.#busy.length > 0 && (this.#givenUp || this.#options.clock.monotonic() >= this.#busyUntil);
   }
 
   async #rest(): Promise<void> {
@@ -289,25 +268,18 @@ export class Claims {
   }
 
   /** @returns the rows whose outcome the database refuses, with its reasons */
-  async #write(batch: readonly Unsettled[], mayWait: boolean): Promise<SettledRows["refused"]> {
+  async #write(batch: readonly Unsettled[]): Promise<SettledRows["refused"]> {
     const { store, clock } = this.#options;
     const startedAt = clock.monotonic();
     const outcomes = batch.map(({ outcome }) => outcome);
-    const { closed, refused: refusedForGood, busy } = await store.settle(outcomes, mayWait);
+    const { closed, refused } = await store.settle(outcomes);
     const endedAt = clock.monotonic();
     this.#restsUntil = endedAt + Math.min(endedAt - startedAt, MAX_REST_MS);
-    const refused = new Map(refusedForGood);
-    for (const each of batch) {
-      const { claim, outcome, heldUntil, mayBeWritten } = each;
-      const busyFor = busy?.get(outcome.id);
-      if (busyFor !== undefined || refused.has(outcome.id)) claim.isStuck = true;
-      if (busyFor !== undefined) {
-        if (this.#mayTryAgain(each, endedAt, busyFor)) continue;
-        refused.set(outcome.id, busyFor);
-      }
+    for (const { claim, outcome, heldUntil, mayBeWritten } of batch) {
       const reason = refused.get(outcome.id);
       if (reason !== undefined) {
-        this.#logRefusedOutcome(outcome, reason, busyFor === undefined ? REFUSED : BUSY_TOO_LONG);
+        claim.isStuck = true;
+        this.#logRefusedOutcome(outcome, reason);
       } else if (!closed.has(outcome.id)) {
         // While the lease holds, only an earlier statement can have closed the row.
         if (!mayBeWritten) this.#logLost(outcome, RECLAIMED);
@@ -319,24 +291,6 @@ export class Claims {
     return refused;
   }
 
-  /** Of an outcome that the database could not write now: it waits, while its claim lasts. */
-  #mayTryAgain(each: Unsettled, now: number, reason: string): boolean {
-    const { claim, outcome } = each;
-    // A renewal skips a row that another transaction holds, and so takes it for lost.
-    if (this.#givenUp || now >= Math.min(claim.deadline, this.#triesBusyUntil)) return false;
-    if (!each.isBusy) {
-      this.#options.metrics.outboxRowRefused(1);
-      this.#options.log.warn(
-        { id: outcome.id, outcome: outcome.kind, reason },
-        "the outcome of this row cannot be stored now, retrying",
-      );
-    }
-    if (this.#busy.push(each) === 1) this.#busyUntil = now + this.#busyBackoff.next();
-    if (!each.isBusy) each.onSettled("busy");
-    each.isBusy = true;
-    return true;
-  }
-
   async #writeFailed(reason: string): Promise<void> {
     const { metrics, log, wait } = this.#options;
     metrics.outboxProcessError();
@@ -346,13 +300,10 @@ export class Claims {
     for (const { onSettled } of this.#unsettled.splice(0)) onSettled("abandoned");
   }
 
-  #logRefusedOutcome({ id, kind }: Outcome, reason: string, what: string): void {
+  #logRefusedOutcome({ id, kind }: Outcome, reason: string): void {
     const { metrics, log } = this.#options;
     metrics.outboxRowRefused(1);
-    log.error(
-      { id, outcome: kind, reason },
-      `${what}: it stays claimed until its lease expires, then is delivered again`,
-    );
+    log.error({ id, outcome: kind, reason }, REFUSED);
   }
 
   #logLost({ id, kind }: Outcome, message: string): void {
@@ -369,8 +320,6 @@ interface Unsettled {
   readonly onSettled: (settlement: Settlement) => void;
   /** A failed statement included it, and may have been committed. */
   mayBeWritten: boolean;
-  /** The database could not write it the last time. */
-  isBusy: boolean;
 }
 
 /**
@@ -398,16 +347,12 @@ export function clockJumps(clock: Pick<Clock, "monotonic">): (read: () => Promis
 
 const RECLAIMED = "claim lost: the row was reclaimed before its outcome was written";
 const WRITTEN_OR_EXPIRED = "claim lost: an earlier statement without an answer wrote the outcome, or the lease expired";
-const REFUSED = "the database refuses every outcome of this row";
-const BUSY_TOO_LONG = "the outcome of this row could not be stored in time";
+const REFUSED =
+  "the outcome of this row cannot be stored: it stays claimed until its lease expires, then is delivered again";
 const MAX_BATCH = 1000;
 /** A statement for twenty rows costs a third of one for a hundred; beyond this size there is little more to gain. */
 const LARGE_BATCH = 250;
 const MAX_REST_MS = 50;
-/** While some wait to be tried again, new ones wait no longer than this. */
-const BUSY_STEP_MS = 50;
-/** How long the end of the process waits for them. */
-const BUSY_AT_END_MS = 5000;
 const RETRY_WAITS = { firstMs: 50, longestMs: 2000 };
 /** Bounds the memory for claimed payloads: only a few claims wait at a time. */
 export const MAX_CLAIM_BYTES = 16 * 1024 * 1024;

@@ -31,8 +31,7 @@ interface FairShareOptions {
  *   the last sixteenth, one slot at least.
  * - Those that have not succeeded yet leave a quarter of the slots to those that have.
  * - A destination is slow if its deliveries take longer than a second and none has ended sooner lately, from then on
- *   until one succeeds sooner; or if half of its last answers had to be cut off, since their body did not end. It fails
- *   if half of its last deliveries failed. While healthy ones want slots, the slow ones together get an eighth, in turns,
+ *   until one succeeds sooner. It fails if half of its last deliveries failed. While healthy ones want slots, the slow ones together get an eighth, in turns,
  *   and so do those that fail.
  * - One that was unhealthy before this process started counts as slow until a delivery succeeds. Unhealthy ones that have
  *   not succeeded yet get half of the slots: else many that hang would take every slot at the start.
@@ -138,16 +137,6 @@ export class FairShare {
     else if (verdict === "healthy") state.window = Math.min(state.window + 1, this.concurrency);
   }
 
-  /**
-   * The answer to a successful delivery has ended.
-   *
-   * @param isWhole false where it had to be cut off, which costs its connection
-   */
-  answerEnded(destination: string, isWhole: boolean): void {
-    const state = this.#states.get(destination);
-    if (state !== undefined) state.cutOff += ((isWhole ? 0 : 1) - state.cutOff) / ENDS_REMEMBERED;
-  }
-
   /** A destination has recovered: it counts as healthy, and starts again with one slot. */
   forget(destination: string): void {
     const state = this.#states.get(destination);
@@ -237,8 +226,6 @@ class State {
   window = 1;
   /** Share of the last deliveries that failed. */
   failures = 0;
-  /** Share of the last answers that had to be cut off. */
-  cutOff = 0;
   /** One of its deliveries has succeeded. */
   isProven = false;
   lastWasSlow: boolean;
@@ -264,7 +251,6 @@ class State {
   startAgain(): void {
     this.window = 1;
     this.failures = 0;
-    this.cutOff = 0;
     this.lastWasSlow = false;
   }
 }
@@ -280,8 +266,8 @@ function countEnd(state: State, now: number): void {
   state.ended += 1;
 }
 
-function isSlow({ lastWasSlow, cutOff, lastQuickAt, slots }: State, now: number): boolean {
-  if (lastWasSlow || cutOff >= 0.5) return true;
+function isSlow({ lastWasSlow, lastQuickAt, slots }: State, now: number): boolean {
+  if (lastWasSlow) return true;
   // A hanging delivery means little while others succeed.
   return now - lastQuickAt > SLOW_MS && slots.first !== undefined && now - slots.first.beganAt > SLOW_MS;
 }
@@ -292,7 +278,7 @@ function isBefore(a: State, b: State): boolean {
 
 /** A delivery that takes longer is slow. */
 const SLOW_MS = 1000;
-/** Deliveries over which failures and cut off answers are averaged. */
+/** Deliveries over which failures are averaged. */
 const ENDS_REMEMBERED = 8;
 const CONTENDED_MS = 1000;
 const FORGOTTEN_AFTER_MS = 10_000;

@@ -67,8 +67,6 @@ export class Poller {
   #retriesUntil = Number.NEGATIVE_INFINITY;
   #onRest: (() => void)[] = [];
   #claimed = 0;
-  /** Since when claims have been held up, or rows have waited while every slot is in use; monotonic ms. */
-  #strainedSince = Number.POSITIVE_INFINITY;
 
   constructor(options: PollerOptions) {
     const { concurrency, destinations, batchSize, gates, clock } = options;
@@ -140,16 +138,6 @@ export class Poller {
   /** Rows claimed so far. */
   get claimed(): number {
     return this.#claimed;
-  }
-
-  /**
-   * Whether other processes should claim, too: this one has had more rows than it delivers at once for a while, or a
-   * destination is unhealthy, which may be so from here alone.
-   */
-  get needsHelp(): boolean {
-    const { clock, destinations } = this.#options;
-    if (clock.monotonic() - this.#strainedSince > STRAINED_MS) return true;
-    return destinations.some((each) => this.share.isUnhealthy(each));
   }
 
   /**
@@ -301,10 +289,6 @@ export class Poller {
       this.#inDelivery += 1;
       void this.#deliver(entry);
     }
-    const isStrained = this.#unread.size > 0 || (!this.share.hasSlot && this.#queues.waiting > 0);
-    this.#strainedSince = isStrained
-      ? Math.min(this.#strainedSince, this.#options.clock.monotonic())
-      : Number.POSITIVE_INFINITY;
     this.#reportEnd();
   }
 
@@ -378,7 +362,7 @@ export class Poller {
     this.claims.settle(claim, located, (settlement) => {
       if (settlement === "abandoned") return;
       if (this.#hasHeldBack && held.key !== null && !goesBack(outcome)) this.#options.onMayClaim();
-      if (this.#releases.settled(held, goesBack(outcome) && settlement !== "busy")) this.#options.onMayClaim();
+      if (this.#releases.settled(held, goesBack(outcome))) this.#options.onMayClaim();
     });
   }
 }
@@ -393,9 +377,6 @@ function atBegin({ row, claim }: QueuedRow, now: number): ClaimedRow {
 }
 
 const LEAST_WAIT_MS = 20;
-
-/** A burst that ends sooner is left to one process: mostly a single claim has taken it anyway. */
-const STRAINED_MS = 500;
 
 /**
  * Longest wait of a row that a receipt has claimed, by the deliveries of the last second: less than it takes until other

@@ -1,10 +1,10 @@
 import type { Store } from "../../ports/store.ts";
-import type { Clock, Random } from "../../time/clock.ts";
+import type { Clock } from "../../time/clock.ts";
 import type { Poller } from "./poller.ts";
 
 interface WatchOptions {
-  readonly store: Pick<Store, "isOutboxWatched" | "glanceAtOutbox" | "callForHelp">;
-  readonly poller: Pick<Poller, "pass" | "needsHelp" | "claimed" | "nextPassWithinMs">;
+  readonly store: Pick<Store, "isOutboxWatched" | "glanceAtOutbox">;
+  readonly poller: Pick<Poller, "pass" | "claimed" | "nextPassWithinMs">;
   /** Wait between passes without a wake, in ms (`outbox.pollIntervalMs`; longer while a capture wakes this poller). */
   readonly pollIntervalMs: () => number;
   /** How many times longer than in a small fleet a poller may rest. */
@@ -14,7 +14,6 @@ interface WatchOptions {
   /** The next pass is due. */
   readonly onWake: () => void;
   readonly clock: Clock;
-  readonly random: Random;
 }
 
 /**
@@ -22,10 +21,8 @@ interface WatchOptions {
  * what is announced wakes it alone. The others rest, and glance at the outbox once a second, in a large fleet less
  * often, so that nothing depends on the watcher:
  *
- * - A poller that needs help calls. Each glance that meets a call wakes one poller in two, which then polls as usual:
- *   more than are needed would only get into each other's way.
- * - Where a row has been due for longer than a watcher would leave it, a resting poller claims it, and polls for some
- *   seconds, and for longer when that recurs.
+ * - If a row has been due for longer than a watcher that keeps up would leave it, a resting poller claims it, and polls for
+ *   some seconds, and for longer when that recurs.
  * - Wakes of its own process, and times that it has set itself (retries, probes), are never left to others.
  */
 export class OutboxWatch {
@@ -33,10 +30,6 @@ export class OutboxWatch {
   #awakeUntil = Number.NEGATIVE_INFINITY;
   /** The present wait is that of a resting poller. */
   #rests = false;
-  /** It has not glanced since it was awake. */
-  #wasAwake = false;
-  #calledAt = Number.NEGATIVE_INFINITY;
-  #neededHelpAt = Number.NEGATIVE_INFINITY;
   #busyAt = Number.NEGATIVE_INFINITY;
   /** Rows that the poller had claimed when that was looked at last. */
   #claimedBefore = 0;
@@ -47,7 +40,7 @@ export class OutboxWatch {
     this.#options = options;
   }
 
-  /** Whether another poller watches and nothing calls for this one. */
+  /** Whether another poller watches, and has left no row undone lately. */
   get mayRest(): boolean {
     const { store, clock } = this.#options;
     return store.isOutboxWatched() && clock.monotonic() >= this.#awakeUntil;
@@ -68,17 +61,14 @@ export class OutboxWatch {
   /** Before each wait for the next pass. @returns the longest one, in ms */
   waitMs(): number {
     const { poller, pollIntervalMs, fleetFactor } = this.#options;
-    const mayRest = this.mayRest && !poller.needsHelp;
-    const longestMs =
-      mayRest && !this.#wasAwake ? Math.max(pollIntervalMs(), REST_MS * fleetFactor()) : pollIntervalMs();
-    this.#rests = mayRest && longestMs <= poller.nextPassWithinMs;
+    const longestMs = this.mayRest ? Math.max(pollIntervalMs(), REST_MS * fleetFactor()) : pollIntervalMs();
+    this.#rests = this.mayRest && longestMs <= poller.nextPassWithinMs;
     return Math.min(longestMs, poller.nextPassWithinMs);
   }
 
   /** As {@link Poller.pass}; after a rest only where it must not rest on. */
   async pass(): Promise<"again" | "idle" | "full"> {
     const { poller, beforeClaims } = this.#options;
-    this.#callForHelp();
     const rested = this.#rests && this.mayRest;
     this.#rests = false;
     if (rested && !(await this.#mustClaim())) return "idle";
@@ -90,11 +80,6 @@ export class OutboxWatch {
     return result;
   }
 
-  /** Ends its call for help. */
-  stop(): void {
-    this.#options.store.callForHelp(false);
-  }
-
   /** Receipts claim rows, too. */
   #noteClaims(): void {
     const { poller, clock } = this.#options;
@@ -103,34 +88,14 @@ export class OutboxWatch {
   }
 
   async #mustClaim(): Promise<boolean> {
-    const { store, random } = this.#options;
-    const wasAwake = this.#wasAwake;
-    this.#wasAwake = false;
-    const { isOverdue, isCalled } = await store.glanceAtOutbox(OVERDUE_MS);
-    if (isCalled && (wasAwake || random() < 0.5)) this.#staysAwake(HELP_MS);
+    const { isOverdue } = await this.#options.store.glanceAtOutbox(OVERDUE_MS);
     return isOverdue || !this.mayRest;
-  }
-
-  #callForHelp(): void {
-    const { store, poller, clock } = this.#options;
-    const now = clock.monotonic();
-    if (poller.needsHelp) this.#neededHelpAt = now;
-    const calls = now - this.#neededHelpAt <= CALL_MS;
-    if (!calls && this.#calledAt === Number.NEGATIVE_INFINITY) return;
-    if (calls && now - this.#calledAt < CALL_INTERVAL_MS) return;
-    this.#calledAt = calls ? now : Number.NEGATIVE_INFINITY;
-    store.callForHelp(calls);
   }
 
   #isUnwatched(): void {
     const recurs = this.#options.clock.monotonic() - this.#awakeUntil < this.#unwatchedMs;
     this.#unwatchedMs = recurs ? Math.min(2 * this.#unwatchedMs, LONGEST_UNWATCHED_MS) : UNWATCHED_MS;
-    this.#staysAwake(this.#unwatchedMs);
-  }
-
-  #staysAwake(ms: number): void {
-    this.#awakeUntil = this.#options.clock.monotonic() + ms;
-    this.#wasAwake = true;
+    this.#awakeUntil = this.#options.clock.monotonic() + this.#unwatchedMs;
   }
 }
 
@@ -139,8 +104,4 @@ const REST_MS = 1000;
 const OVERDUE_MS = 500;
 const UNWATCHED_MS = 2500;
 const LONGEST_UNWATCHED_MS = 60_000;
-const HELP_MS = 1500;
-/** Half of the glances of a second meet the shortest call. */
-const CALL_MS = 500;
-const CALL_INTERVAL_MS = 500;
 const BUSY_MS = 2000;

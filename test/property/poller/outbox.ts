@@ -117,11 +117,10 @@ export class SimulatedOutbox implements OutboxStore, ListStore {
   }
 
   glance(overdueMs: number): Promise<OutboxGlance> {
-    return this.#run(({ database: { rows, now }, watcher, callers }) => ({
+    return this.#run(({ database: { rows, now }, watcher }) => ({
       isOverdue: rows.some(
         ({ state, dueAt, createdAt }) => state === "pending" && Math.max(dueAt, createdAt) <= now - overdueMs,
       ),
-      isCalled: callers.size > 0,
       isWatched: watcher !== undefined,
     }));
   }

@@ -94,10 +94,6 @@ export class SimulatedReplica {
           if (!glance.isWatched) this.#takeWatch();
           return glance;
         },
-        callForHelp: (isNeeded) => {
-          if (isNeeded && !this.#hasLeft) world.callers.add(this);
-          else world.callers.delete(this);
-        },
       },
       poller: this.#poller,
       pollIntervalMs: () => POLL_INTERVAL_MS,
@@ -105,7 +101,6 @@ export class SimulatedReplica {
       beforeClaims: async () => {},
       onWake: () => this.#claims.wake(),
       clock,
-      random: () => world.random(),
     });
     const loop = (name: string, intervalMs: number | (() => number), pass: () => Promise<PassResult>) =>
       new Loop({
@@ -172,7 +167,6 @@ export class SimulatedReplica {
 
   #leaveWatch(): void {
     this.#hasLeft = true;
-    this.#watch.stop();
     if (this.#world.watcher === this) this.#world.watcher = undefined;
   }
 

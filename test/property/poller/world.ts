@@ -44,8 +44,6 @@ export class World {
   readonly #brokenRules = new Set<string>();
   /** The replica that has the watch over the outbox, also while it is suspended. */
   watcher: SimulatedReplica | undefined;
-  /** Replicas that call for help. */
-  readonly callers = new Set<SimulatedReplica>();
   /** Rows that were given to replicas, each as often as it was. */
   claimedRows = 0;
   #refusals = 0;

@@ -6,7 +6,7 @@ import type { Destination, OutboundMessage } from "../../../ports/destination.ts
 import type { Metrics } from "../../../ports/metrics.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { InFlight, type InFlightMember } from "../../brokers/pendingPublish.ts";
+import type { InFlight, InFlightMember } from "../../brokers/pendingPublish.ts";
 import { httpError, publishErrorOf, retryAfterMs, statusCode } from "./errors.ts";
 import { type HttpDestinationConfig, requestUrl } from "./kind.ts";
 import type { RequestHeader, Signer } from "./signing.ts";
@@ -40,10 +40,8 @@ export interface Channel {
   readonly signer: Signer | null;
   readonly timeoutMs: number;
   readonly maxErrorBodyBytes: number;
-  /** As in `HttpDestinationEnvironment`. */
-  readonly onAnswerEnd: (isWhole: boolean) => void;
   readonly credentials: Credentials | null;
-  readonly inFlight: SweptInFlight;
+  readonly inFlight: InFlight;
   readonly clock: Clock;
   readonly metrics: Pick<Metrics, "httpPublishResponse">;
   readonly secrets: Pick<SecretMasker, "mask">;
@@ -96,18 +94,17 @@ const MAX_RESULT_BYTES = 4_194_304;
 /** A receiver that reports its progress ten times a second does so for 100 s. */
 const MAX_INFORMATIONAL = 1000;
 
-/** Why the exchange is cut off; never reported, since the publish has ended before. */
+/** Why the exchange is cut off; never reported. */
 const CUT_OFF = new Error("the exchange was cut off");
 
 /**
  * One publish: the exchange with the receiver, and a second one after a refused token. It is the handler of its own
  * request, called by the HTTP client.
  *
- * The publish ends with the status line of a 2xx answer, or when enough of an error's body has arrived. The exchange
- * ends with the last byte, which nearly always arrives with the first. It stays in flight until both have ended, so
- * that a sweep, the deadline, an abort and the close of the destination also end an endless body.
+ * The publish ends with its answer. When the time is over, or the body is larger than is read, the status decides if it
+ * has arrived, and the connection is given up.
  */
-export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
+export class Delivery implements Dispatcher.DispatchHandler, InFlightMember {
   readonly deadline: number;
   readonly signal: AbortSignal;
   readonly #channel: Channel;
@@ -146,32 +143,15 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
 
   expire(): void {
     const { name, timeoutMs } = this.#channel;
-    this.#tellOfCut();
     this.fail(httpError("timeout", `${name} took longer than ${timeoutMs} ms, ${this.#phase}`));
   }
 
-  /** Cuts off an exchange that has lacked only the end of its body since the previous sweep: it blocks a connection. */
-  sweep(): void {
-    const exchange = this.#exchange;
-    if (exchange === null || !(this.#settled || exchange.tokenRefused)) return;
-    if (!exchange.swept) {
-      exchange.swept = true;
-      return;
-    }
-    this.#tellOfCut();
-    exchange.controller.abort(CUT_OFF);
-  }
-
-  #tellOfCut(): void {
-    if (isSuccess(this.#status, this.#channel)) this.#channel.onAnswerEnd(false);
-  }
-
-  /** Fails the publish, unless it has ended, and always ends its exchange. */
+  /** Ends the publish early, and its exchange: a status that has arrived says more than `error`. */
   fail(error: unknown): void {
-    // A status that arrived in time says more than the timeout of its body.
-    this.#rejectOnce(this.#isRefused() && !this.signal.aborted ? this.#statusError() : error);
-    this.#exchange?.controller.abort(CUT_OFF);
-    this.#channel.inFlight.delete(this);
+    const exchange = this.#exchange;
+    if (this.#isDelivered()) this.#end(undefined);
+    else this.#end(this.#isRefused() && !this.signal.aborted ? this.#statusError() : error);
+    exchange?.controller.abort(CUT_OFF);
   }
 
   #start(): void {
@@ -184,10 +164,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     this.#phase = "waiting for a token";
     credentials?.fetch().then(
       (fetched) => this.#send(fetched),
-      (error) => {
-        this.#rejectOnce(error);
-        this.#channel.inFlight.delete(this);
-      },
+      (error) => this.#end(error),
     );
   }
 
@@ -204,8 +181,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
       const path = address === null ? target : targetOf(requestUrl(baseUrl, address));
       pool.dispatch({ method, origin, path, headers: requestHeaders(headers, own), body }, this);
     } catch (error) {
-      this.#rejectOnce(error);
-      this.#channel.inFlight.delete(this);
+      this.#end(error);
     }
   }
 
@@ -219,18 +195,17 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     this.#exchange = {
       controller,
       status: 0,
-      informational: 0,
       tokenRefused: false,
       retryAfter: undefined,
       body: [],
       bodyBytes: 0,
+      informational: 0,
       complete: false,
-      swept: false,
     };
   }
 
   onResponseStart(
-    _controller: Dispatcher.DispatchController,
+    controller: Dispatcher.DispatchController,
     status: number,
     headers: Readonly<Record<string, string | string[] | undefined>>,
   ): void {
@@ -239,47 +214,39 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     if (status < 200) {
       // They precede the final answer. A flood of them would take all of a processor until the timeout.
       exchange.informational += 1;
-      if (exchange.informational <= MAX_INFORMATIONAL) return;
-      const reason = `answered more than ${MAX_INFORMATIONAL} times with 1xx, and not with a final status`;
-      this.fail(httpError("bad_response", `${this.#channel.name} was ${reason}`));
+      const reason = `was answered more than ${MAX_INFORMATIONAL} times with 1xx, and not with a final status`;
+      if (exchange.informational > MAX_INFORMATIONAL)
+        this.fail(httpError("bad_response", `${this.#channel.name} ${reason}`));
       return;
     }
     exchange.status = status;
     this.#channel.metrics.httpPublishResponse(statusClass(status));
-    if (isSuccess(status, this.#channel)) {
-      if (!this.#hasResults()) this.#resolveOnce(undefined);
-      return;
-    }
+    if (isSuccess(status, this.#channel)) return;
     exchange.retryAfter = headers["retry-after"];
-    exchange.tokenRefused = status === 401 && this.#mayRenew();
+    if (status !== 401 || !this.#mayRenew()) return;
+    exchange.tokenRefused = true;
+    controller.abort(CUT_OFF);
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
     const exchange = this.#exchange;
     if (exchange === null) return;
-    const { maxErrorBodyBytes } = this.#channel;
+    const { maxErrorBodyBytes, name } = this.#channel;
     // Of an error's body the part that is kept, and one byte that shows whether there is more.
     const missing = (maxErrorBodyBytes === 0 ? 0 : maxErrorBodyBytes + 1) - exchange.bodyBytes;
     exchange.bodyBytes += chunk.length;
-    if (!this.#settled && this.#hasResults()) {
+    if (this.#hasResults()) {
       exchange.body.push(chunk);
-      if (exchange.bodyBytes <= MAX_RESULT_BYTES) return;
-      this.#rejectOnce(
-        httpError("bad_response", `${this.#channel.name} was answered 207 with more than ${MAX_RESULT_BYTES} bytes`),
-      );
-    } else if (!this.#settled && !exchange.tokenRefused) {
-      if (missing > 0) exchange.body.push(chunk.subarray(0, missing));
-      if (chunk.length >= missing) this.#rejectOnce(this.#statusError());
+      if (exchange.bodyBytes > MAX_RESULT_BYTES)
+        this.fail(httpError("bad_response", `${name} was answered 207 with more than ${MAX_RESULT_BYTES} bytes`));
+      return;
     }
+    if (this.#isRefused() && missing > 0) exchange.body.push(chunk.subarray(0, missing));
     if (exchange.bodyBytes > MAX_DRAINED_BYTES) controller.abort(CUT_OFF);
   }
 
   onResponseEnd(): void {
-    if (this.#exchange !== null) {
-      this.#exchange.complete = true;
-      if (this.#hasResults()) this.#resolveOnce(Buffer.concat(this.#exchange.body).toString("utf8"));
-      if (isSuccess(this.#status, this.#channel)) this.#channel.onAnswerEnd(true);
-    }
+    if (this.#exchange !== null) this.#exchange.complete = true;
     this.#exchangeEnded(undefined);
   }
 
@@ -289,19 +256,22 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
   }
 
   #exchangeEnded(error: Error | undefined): void {
-    if (!this.#settled) {
-      if (this.#exchange?.tokenRefused === true) {
-        // Once: a receiver that refuses the second token too refuses the message.
-        this.#renewed = true;
-        this.#exchange = null;
-        this.#start();
-        return;
-      }
-      const name = `${this.#channel.name}, ${this.#phase},`;
-      this.#rejectOnce(this.#isRefused() ? this.#statusError() : publishErrorOf(name, error));
-    }
-    this.#exchange = null;
-    this.#channel.inFlight.delete(this);
+    if (this.#settled) return;
+    const exchange = this.#exchange;
+    if (exchange?.tokenRefused === true) {
+      // Once: a receiver that refuses the second token too refuses the message.
+      this.#renewed = true;
+      this.#exchange = null;
+      this.#start();
+    } else if (this.#isDelivered()) this.#end(undefined);
+    else if (this.#isRefused()) this.#end(this.#statusError());
+    else if (error !== undefined) this.#end(publishErrorOf(`${this.#channel.name}, ${this.#phase},`, error));
+    else this.#end(undefined, Buffer.concat(exchange?.body ?? []).toString("utf8"));
+  }
+
+  /** Whether the status completes the publish, whatever the body is. */
+  #isDelivered(): boolean {
+    return isSuccess(this.#status, this.#channel) && !this.#hasResults();
   }
 
   /** Whether the statuses of the messages are in the body. */
@@ -320,7 +290,7 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
 
   /** Whether a new token can be fetched: this one may have been revoked. */
   #mayRenew(): boolean {
-    if (this.#settled || this.#renewed || this.#credential === null) return false;
+    if (this.#renewed || this.#credential === null) return false;
     return this.#channel.credentials?.refused(this.#credential) ?? false;
   }
 
@@ -349,17 +319,16 @@ export class Delivery implements Dispatcher.DispatchHandler, SweptMember {
     return `${decoded(bytes.subarray(0, maxErrorBodyBytes))}…`;
   }
 
-  #resolveOnce(results: string | undefined): void {
+  #end(error: unknown, results?: string): void {
     if (this.#settled) return;
     this.#settled = true;
-    this.#resolve(results);
-  }
-
-  #rejectOnce(error: unknown): void {
-    if (this.#settled) return;
-    this.#settled = true;
-    if (this.#status === 0 && error instanceof PublishError) this.#channel.metrics.httpPublishResponse("error");
-    this.#reject(error);
+    if (error === undefined) this.#resolve(results);
+    else {
+      if (this.#status === 0 && error instanceof PublishError) this.#channel.metrics.httpPublishResponse("error");
+      this.#reject(error);
+    }
+    this.#exchange = null;
+    this.#channel.inFlight.delete(this);
   }
 }
 
@@ -418,8 +387,6 @@ interface Exchange {
   bodyBytes: number;
   /** The body has ended properly. */
   complete: boolean;
-  /** At the last sweep only the rest of the body was missing. */
-  swept: boolean;
 }
 
 /** The bytes as text; the streaming decoder drops a character that the end cuts. */
@@ -441,39 +408,6 @@ function statusClass(status: number): "2xx" | "3xx" | "4xx" | "5xx" {
   if (status < 300) return "2xx";
   if (status < 400) return "3xx";
   return status < 500 ? "4xx" : "5xx";
-}
-
-/** A publish whose answer may outlast it. */
-interface SweptMember extends InFlightMember {
-  /** Called every {@link SWEEP_MS}; may end the member. */
-  sweep(): void;
-}
-
-/**
- * The rest of an answer has between one and two sweeps to arrive. A body sent separately from its head arrives up to a
- * round trip and a delayed acknowledgement (40 ms) later, so nearly every connection is kept.
- */
-const SWEEP_MS = 250;
-
-/** The publishes in flight of an HTTP destination, with one timer for all sweeps. */
-export class SweptInFlight extends InFlight<SweptMember> {
-  #sweepTimer: NodeJS.Timeout | undefined;
-
-  override add(member: SweptMember): void {
-    super.add(member);
-    this.#sweepTimer ??= setTimeout(() => this.#sweep(), SWEEP_MS).unref();
-  }
-
-  override failAll(reason: unknown): void {
-    super.failAll(reason);
-    clearTimeout(this.#sweepTimer);
-    this.#sweepTimer = undefined;
-  }
-
-  #sweep(): void {
-    for (const member of [...this.members]) member.sweep();
-    this.#sweepTimer = this.members.size === 0 ? undefined : setTimeout(() => this.#sweep(), SWEEP_MS).unref();
-  }
 }
 
 /**

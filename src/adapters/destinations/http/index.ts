@@ -1,15 +1,16 @@
 import { percentDecoded } from "../../../model/secret.ts";
 import type { Destination } from "../../../ports/destination.ts";
 import type { DestinationTools } from "../../../ports/kinds.ts";
+import { InFlight } from "../../brokers/pendingPublish.ts";
 import { createCredentials } from "./auth.ts";
 import { Batches } from "./batches.ts";
-import { type Channel, HttpDestination, SweptInFlight, targetOf } from "./delivery.ts";
+import { type Channel, HttpDestination, targetOf } from "./delivery.ts";
 import type { Lookup } from "./guard.ts";
 import { type HttpDestinationConfig, requestUrl } from "./kind.ts";
 import { createSigner } from "./signing.ts";
 import { createTransport } from "./transport.ts";
 
-type Tools = Pick<DestinationTools, "clock" | "metrics" | "secrets" | "onAnswerEnd">;
+type Tools = Pick<DestinationTools, "clock" | "metrics" | "secrets">;
 
 /** What an HTTP destination uses of its process; `secrets` learns its own. */
 export interface HttpDestinationEnvironment extends Tools, Readonly<DestinationTools["http"]> {
@@ -38,7 +39,7 @@ export function createHttpDestination(
   environment: HttpDestinationEnvironment,
 ): Destination {
   const { timeoutMs, auth, allowMetadataAddress, method, batch, signing, tls, proxy } = config;
-  const { clock, metrics, maxErrorBodyBytes, secrets, connections, onAnswerEnd } = environment;
+  const { clock, metrics, maxErrorBodyBytes, secrets, connections } = environment;
   const url = requestUrl(config.baseUrl, config.path);
   const policy = { blockPrivate: environment.blockPrivateAddresses, allowMetadata: allowMetadataAddress };
   const transport = createTransport({ policy, timeoutMs, lookup: environment.lookup, tls, proxy, secrets });
@@ -46,7 +47,7 @@ export function createHttpDestination(
   const credentials =
     auth === undefined ? null : createCredentials(auth, { clock, transport, timeoutMs: tokenTimeoutMs, secrets });
   const pool = transport.open(url, connections);
-  const inFlight = new SweptInFlight();
+  const inFlight = new InFlight();
   const name = `${method} ${url.origin}${withPlaceholders(url.pathname)}`;
   const channel: Channel = {
     pool,
@@ -61,7 +62,6 @@ export function createHttpDestination(
     signer: signing === undefined ? null : createSigner(signing, clock, secrets),
     timeoutMs,
     maxErrorBodyBytes,
-    onAnswerEnd,
     credentials,
     inFlight,
     clock,

@@ -4,13 +4,13 @@ import type { TableNames } from "../sql/names.ts";
 import { storedOutcome } from "../sql/outcomes.ts";
 import { textOf } from "../sql/rows.ts";
 import { hasGivenUp } from "./errors.ts";
-import { allWritten, PARKED_AT, ROW_WAIT, setBack } from "./fragments.ts";
+import { allWritten, PARKED_AT, setBack } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
 import { listStatements } from "./listSql.ts";
 import { literal, markBound, newestMark } from "./lowWater.ts";
 import type { OutboxParts } from "./outboxParts.ts";
 import { arraysOf, byIndex, type Statement, statement, uuidArray } from "./statement.ts";
-import { watchColumns } from "./watch.ts";
+import { isWatched } from "./watch.ts";
 
 /** The statements that claim outbox rows, and close the claims with their outcomes. */
 export function claimStatements(names: TableNames, parts: OutboxParts): ClaimStatements<Statement> {
@@ -285,16 +285,12 @@ ORDER BY o.${c.sequence} LIMIT 1) IS NOT NULL`;
 
   /** @param isOfFree whether of the rows that no other transaction holds @param noted a further part of the `WITH` */
   const settleText = (isOfFree: boolean, noted = ""): string => {
-    const free = `
-free AS MATERIALIZED (
-  SELECT f.${c.id} AS id FROM ${table} f WHERE f.${c.id} = ANY ($1::uuid[]) FOR NO KEY UPDATE OF f SKIP LOCKED
-),`;
-    const isFree = `\n  AND o.${c.id} = ANY (ARRAY(SELECT id FROM free))`;
+    const free = `SELECT f.${c.id} FROM ${table} f WHERE f.${c.id} = ANY ($1::uuid[]) FOR NO KEY UPDATE OF f SKIP LOCKED`;
     return `
 WITH outcomes AS MATERIALIZED (
   SELECT u.*, now() AS now, now() + u.delay * interval '1 millisecond' AS again_at
   FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::bigint[], $6::text[]) AS u(id, token, state, attempts, delay, reason)
-),${isOfFree ? free : ""}
+),
 closed AS (
 UPDATE ${table} o
 SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.attempts")}, ${c.updatedAt} = s.now, ${unclaimed},
@@ -303,25 +299,20 @@ SET ${c.state} = coalesce(s.state, 'sent'), ${c.attempt} = ${attemptsPlus("s.att
     ${c.lastError} = coalesce(s.reason, o.${c.lastError})
 FROM outcomes s
 WHERE o.${c.id} = s.id AND o.${c.claimToken} = s.token
-  AND (o.${c.state} || '') = 'processing'${isOfFree ? isFree : ""}
+  AND (o.${c.state} || '') = 'processing'${isOfFree ? `\n  AND o.${c.id} = ANY (ARRAY(${free}))` : ""}
 RETURNING o.${c.id} AS id, o.${c.claimToken} IS NULL AS is_closed)${noted}
-SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count${
-      isOfFree ? ", (SELECT array_agg(id::text) FROM free) AS free" : ""
-    }
+SELECT CASE WHEN count(*) < cardinality($1) THEN array_agg(id::text) END AS closed, count(*) AS count
 FROM closed WHERE is_closed`;
   };
   const entries = noteSettled(names, "SELECT id FROM closed WHERE is_closed", SETTLE_PARAMETERS.split(", ").length + 1);
   // Both under one name: it stands in the reason of a row whose outcome is refused.
-  const settle = (isOfFree: boolean) => {
-    const waits = isOfFree ? ROW_WAIT : SETTLE_WAITS;
-    return {
-      plain: byIndex(`outbox.settle(${SETTLE_PARAMETERS})`, waits)(settleText(isOfFree)),
-      noting: byIndex(
-        `outbox.settle with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`,
-        waits,
-      )(settleText(isOfFree, `,\nnoted AS (${entries})`)),
-    };
-  };
+  const settle = (isOfFree: boolean) => ({
+    plain: byIndex(`outbox.settle(${SETTLE_PARAMETERS})`, SETTLE_WAITS)(settleText(isOfFree)),
+    noting: byIndex(
+      `outbox.settle with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`,
+      SETTLE_WAITS,
+    )(settleText(isOfFree, `,\nnoted AS (${entries})`)),
+  });
 
   return {
     inOrder: hasQueues ? inOrderByQueue : inOrderOfAll,
@@ -373,7 +364,7 @@ FROM claimed`,
     ORDER BY o.${c.sequence} DESC LIMIT 1)::text AS "end"`,
 
     glance: statement("outbox.glance(overdueMs, lowWater)", { takesTurns: true })`
-SELECT (${anyDue(fromNewest("$2"), isOverdue("$1"))}) AS is_overdue, ${watchColumns(`'${literal(table)}'`)}`,
+SELECT (${anyDue(fromNewest("$2"), isOverdue("$1"))}) AS is_overdue, ${isWatched(`'${literal(table)}'`)} AS is_watched`,
 
     /**
      * The state is compared as an expression, so that rows are found by id and not by the index of everything in
@@ -383,13 +374,7 @@ SELECT (${anyDue(fromNewest("$2"), isOverdue("$1"))}) AS is_overdue, ${watchColu
      * states on are empty. Returns one row: null when every claim was closed, else the ids that were.
      */
     settle: settle(false),
-
-    whenLocked: {
-      free: settle(true),
-      underClaim: byIndex("outbox.rows under claims(ids, tokens)", ROW_WAIT)`
-SELECT o.${c.id} AS id FROM ${table} o JOIN unnest($1::uuid[], $2::uuid[]) AS s(id, token) ON o.${c.id} = s.id
-WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
-    },
+    settleUnlocked: settle(true),
 
     dialect: {
       scanOf([result = []]) {
@@ -415,7 +400,6 @@ WHERE o.${c.claimToken} = s.token AND (o.${c.state} || '') = 'processing'`,
         if (row?.closed) return row.closed as MessageId[];
         return row?.count === "0" ? [] : settlements.map(({ id }) => id);
       },
-      freeOf: ([row]) => (row?.free ?? []) as MessageId[],
       hasGivenUp,
     },
   };
@@ -435,8 +419,8 @@ const LOWEST_AGAIN = "least($1::bigint, (SELECT sequence FROM again))";
 const STRETCH = 5000;
 const LAST_POSITION = "9223372036854775807";
 
-/** It may wait for row after row. Where it runs as long without a wait, the one of free rows has the time it needs. */
-const SETTLE_WAITS = { ...ROW_WAIT, serverTimeoutMs: 5000 };
+/** Longer than this a row is held by hand. The statement may wait for row after row. */
+const SETTLE_WAITS = { lockTimeoutMs: 2000, serverTimeoutMs: 5000 };
 
 const MAX_INTEGER = 2 ** 31 - 1;
 

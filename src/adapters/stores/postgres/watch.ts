@@ -6,24 +6,20 @@ import { atMost } from "../../../time/wait.ts";
 import { socketOf } from "./statement.ts";
 
 /**
- * Who watches the outbox for all, and who calls for help: sessions that hold advisory locks. No transaction number is
- * drawn, the server frees a lock with its session, and a process that rests finds out with its glances. It does not
- * listen: the server wakes every session that does for each notification, whatever its channel is.
+ * Who watches the outbox for all: the session that holds an advisory lock. No transaction number is drawn, the server
+ * frees the lock with its session, and a process that rests finds out with its glances. It does not listen: the server
+ * wakes every session that does for each notification, whatever its channel is.
  */
 export class PostgresWatch {
   readonly #table: string;
   readonly #clock: Clock;
   readonly #log: Log;
-  /** The session for the locks; undefined while there is none, and after {@link leave}. */
+  /** The session for the lock; undefined while there is none, and after {@link leave}. */
   #client: pg.ClientBase | undefined;
   #onTaken: () => void = () => {};
   #timer: NodeJS.Timeout | undefined;
   #isMine = false;
   #isAsking = false;
-  /** It holds the lock that calls for help. */
-  #isCalling = false;
-  #needsHelp = false;
-  #isChangingCall = false;
   /** When another process was last known to have the watch; monotonic ms. */
   #othersAt = Number.NEGATIVE_INFINITY;
   #hasLeft = false;
@@ -61,7 +57,6 @@ export class PostgresWatch {
     clearTimeout(this.#timer);
     this.#client = undefined;
     this.#isMine = false;
-    this.#isCalling = false;
     this.#othersAt = Number.NEGATIVE_INFINITY;
   }
 
@@ -72,34 +67,13 @@ export class PostgresWatch {
     else void this.#ask(this.#client);
   }
 
-  /** Begins or ends a call for help. Where another process calls already, it is not begun: do so again. Never rejects. */
-  async call(isNeeded: boolean): Promise<void> {
-    const client = this.#client;
-    this.#needsHelp = isNeeded;
-    if (client === undefined || this.#isChangingCall) return;
-    this.#isChangingCall = true;
-    while (client === this.#client && this.#needsHelp !== this.#isCalling) {
-      const begins = this.#needsHelp;
-      const isDone = await this.#query(client, begins ? CALL : END_CALL);
-      if (isDone !== true) break;
-      if (client === this.#client) this.#isCalling = begins;
-      else if (begins) await this.#query(client, END_CALL);
-    }
-    this.#isChangingCall = false;
-  }
-
   /** Gives up the watch for good. Never rejects. */
   async leave(): Promise<void> {
     this.#hasLeft = true;
-    const [client, isMine, isCalling] = [this.#client, this.#isMine, this.#isCalling];
+    const [client, isMine] = [this.#client, this.#isMine];
     this.end();
-    if (client === undefined) return;
     // What is being taken meanwhile is given back with its answer.
-    const ended = [
-      isMine ? this.#query(client, LEAVE) : undefined,
-      isCalling ? this.#query(client, END_CALL) : undefined,
-    ];
-    await atMost(TIMEOUT_MS, Promise.all(ended));
+    if (client !== undefined && isMine) await atMost(TIMEOUT_MS, this.#query(client, LEAVE));
   }
 
   async #begin(client: pg.ClientBase): Promise<void> {
@@ -161,20 +135,11 @@ export class PostgresWatch {
  * @param table the text of an expression with the quoted name of the outbox, here and below
  */
 const watchKey = (table: string): string => `hashtextextended('svc watch', ${table}::text::regclass::oid::bigint)`;
-const helpKey = (table: string): string => `hashtextextended('svc help', ${table}::text::regclass::oid::bigint)`;
 
-/**
- * Two columns (boolean) of a glance: whether some process has the watch, and whether one calls for help. Glances share
- * their locks, which end with the statement.
- */
-export function watchColumns(table: string): string {
-  const isHeld = (key: string) => `NOT pg_try_advisory_xact_lock_shared(${key})`;
-  return `${isHeld(watchKey(table))} AS is_watched, ${isHeld(helpKey(table))} AS is_called`;
-}
+/** An expression of a glance: whether some process has the watch. Glances share the lock, which ends with the statement. */
+export const isWatched = (table: string): string => `NOT pg_try_advisory_xact_lock_shared(${watchKey(table)})`;
 
 const TAKE = `SELECT pg_try_advisory_lock(${watchKey("$1")}) AS answer`;
-const CALL = `SELECT pg_try_advisory_lock(${helpKey("$1")}) AS answer`;
-const END_CALL = `SELECT pg_advisory_unlock(${helpKey("$1")}) AS answer`;
 const LEAVE = `SELECT pg_advisory_unlock(${watchKey("$1")}) AS answer`;
 /** The server notices within some ten seconds that the machine of the watching process is gone, not in two hours. */
 const SOON_DEAD =

@@ -29,7 +29,7 @@ import {
   type Values,
 } from "./rows.ts";
 import { type Labels, NO_LABELS, UnlabelledRows } from "./unlabelledRows.ts";
-import { SKIPPED_REASON, Verdict } from "./verdict.ts";
+import { Verdict } from "./verdict.ts";
 
 /** One claim. Both statements have its parameters. */
 export interface ClaimStatement<S> {
@@ -63,13 +63,8 @@ export interface ClaimStatements<S> {
   readonly glance: S;
   /** `noting` writes the entries of {@link ClaimDialect.entryValues}, too. */
   readonly settle: WithHistory<S>;
-  /** For a database whose settlements wait for locked rows only so long. */
-  readonly whenLocked?: {
-    /** Of the rows that no other transaction holds. */
-    readonly free: WithHistory<S>;
-    /** Which rows are still under their claims. */
-    readonly underClaim: S;
-  };
+  /** The same of the rows that no other transaction holds. Undefined if settlements wait until locks end. */
+  readonly settleUnlocked?: WithHistory<S> | undefined;
   readonly dialect: ClaimDialect;
 }
 
@@ -92,9 +87,7 @@ interface ClaimDialect {
   entryValues(entries: readonly NewEntry[]): Values;
   /** Reads the answer of a settlement: the rows whose claim was closed. */
   closedOf(rows: readonly Row[], settlements: readonly Outcome[]): readonly MessageId[];
-  /** With `whenLocked`: the rows that a settlement of `free` ones did not find locked. */
-  freeOf?(rows: readonly Row[]): readonly MessageId[];
-  /** With `whenLocked`: whether a settlement has given up waiting for locks. */
+  /** Whether a settlement has given up waiting for locks. */
   hasGivenUp?(error: unknown): boolean;
 }
 
@@ -401,13 +394,16 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   }
 
   /** If the database refuses a row, settles the others; see {@link Verdict}, and {@link insteadOf} for that one. */
-  async settle(settlements: readonly Outcome[], mayWait?: boolean): Promise<SettledRows> {
+  async settle(settlements: readonly Outcome[]): Promise<SettledRows> {
     let settled: SettledRows;
     try {
-      settled = await this.#settleAll(settlements, mayWait !== false);
-      this.#verdict.wrote(settled.closed.size, settled.refused.size);
+      settled = { closed: await this.#close(this.sql.settle, settlements), refused: NONE_REFUSED };
+      this.#verdict.passed();
     } catch (error) {
-      settled = await this.#settleInHalves(settlements, error);
+      const hasGivenUp = this.sql.dialect.hasGivenUp?.(error) === true;
+      settled = hasGivenUp
+        ? await this.#settleFree(settlements, error)
+        : await this.#settleInHalves(settlements, error);
     }
     if (settled.closed.size > 0) this.fronts.finished();
     for (const { kind, destination } of settlements) {
@@ -419,54 +415,45 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     return settled;
   }
 
-  async #settleAll(settlements: readonly Outcome[], mayWait: boolean): Promise<SettledRows> {
-    const { whenLocked, dialect, settle } = this.sql;
-    const mayGiveUp = mayWait && whenLocked !== undefined;
-    let rows: readonly Row[];
-    try {
-      rows = await this.#close(mayWait ? settle : (whenLocked?.free ?? settle), settlements, mayGiveUp);
-    } catch (error) {
-      if (!mayGiveUp || dialect.hasGivenUp?.(error) !== true) throw error;
-      return await this.#settleAll(settlements, false);
-    }
-    const closed = new Set(dialect.closedOf(rows, settlements));
-    // Mostly of claims that were lost.
-    const left = settlements.filter(({ id }) => !closed.has(id));
-    if (left.length === 0 || whenLocked === undefined) return { closed, refused: NONE_REFUSED };
-    const kept = idsOf(await this.runner.run(whenLocked.underClaim, dialect.settleValues(left)));
-    const free = mayGiveUp ? undefined : new Set(dialect.freeOf?.(rows));
-    const isHeld = (id: MessageId): boolean => free?.has(id) === false;
-    return {
-      closed,
-      refused: new Map(kept.filter((id) => !isHeld(id)).map((id) => [id, SKIPPED_REASON])),
-      busy: new Map(kept.filter(isHeld).map((id) => [id, HELD])),
-    };
-  }
-
-  /** Most outcomes were sent and have no entry: then the statement is the plain one. */
-  async #close(
-    statements: WithHistory<S>,
-    settlements: readonly Outcome[],
-    mayGiveUp: boolean,
-  ): Promise<readonly Row[]> {
+  /**
+   * Most outcomes were sent and have no entry: then the statement is the plain one.
+   *
+   * @returns the rows whose claims were closed
+   */
+  async #close(statements: WithHistory<S>, settlements: readonly Outcome[]): Promise<ReadonlySet<MessageId>> {
     const { dialect } = this.sql;
     const entries = entriesOf(settlements);
     const values = dialect.settleValues(settlements);
-    if (entries.length === 0) return await this.runner.run(statements.plain, values);
-    return await this.#history.noting(
-      statements,
-      (statement) => this.runner.run(statement, { ...values, ...dialect.entryValues(entries) }),
-      mayGiveUp,
-    );
+    const noting = entries.length === 0 ? values : { ...values, ...dialect.entryValues(entries) };
+    const run = (statement: S) => this.runner.run(statement, noting);
+    const written = entries.length === 0 ? run(statements.plain) : this.#history.noting(statements, run, true);
+    return new Set(dialect.closedOf(await written, settlements));
+  }
+
+  /**
+   * After a wait for locked rows: writes the others first.
+   *
+   * @throws the failure if none can be written, as where the whole table is locked
+   */
+  async #settleFree(settlements: readonly Outcome[], failure: unknown): Promise<SettledRows> {
+    const { settle, settleUnlocked = settle, dialect } = this.sql;
+    const free = await this.#close(settleUnlocked, settlements);
+    if (free.size === 0) throw failure;
+    const left = settlements.filter(({ id }) => !free.has(id));
+    try {
+      return { closed: new Set([...free, ...(await this.#close(settle, left))]), refused: NONE_REFUSED };
+    } catch (error) {
+      if (dialect.hasGivenUp?.(error) !== true) throw error;
+      return { closed: free, refused: new Map(left.map(({ id }) => [id, HELD])) };
+    }
   }
 
   async #settleInHalves(settlements: readonly Outcome[], failure: unknown): Promise<SettledRows> {
     const closed = new Set<MessageId>();
     const refused = new Map<MessageId, string>();
-    const busy = new Map<MessageId, string>();
-    const parts = tryInHalves(settlements, failure, (part) => this.#settleAll(part, false));
+    const parts = tryInHalves(settlements, failure, (part) => this.#close(this.sql.settle, part));
     const judged = this.#verdict.of(parts, {
-      proves: (settled) => settled.closed.size > 0,
+      proves: (written) => written.size > 0,
       accepted: (outcome) => this.#acceptsAgain(outcome),
       again: (outcome) => {
         const values = this.sql.dialect.settleValues([outcome]);
@@ -474,31 +461,25 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
       },
     });
     for await (const tried of judged) {
-      if (tried.isRefused && tried.error.code === "busy") {
-        busy.set(tried.item.id, tried.error.message);
-        if (busy.size < MOST_BUSY || closed.size > 0) continue;
-        // None can be written now: each further try would say the same.
-        for (const { id } of settlements) if (!refused.has(id)) busy.set(id, tried.error.message);
-        break;
-      }
-      const part = tried.isRefused ? await this.#settleInstead(tried.item, tried.error.message) : tried.result;
-      for (const id of part.closed) closed.add(id);
-      for (const [id, reason] of part.refused) refused.set(id, reason);
-      for (const [id, reason] of part.busy ?? []) busy.set(id, reason);
+      if (!tried.isRefused) for (const id of tried.result) closed.add(id);
+      else if (tried.error.code === "busy") refused.set(tried.item.id, tried.error.message);
+      else if (await this.#settleInstead(tried.item, tried.error.message)) closed.add(tried.item.id);
+      else refused.set(tried.item.id, tried.error.message);
     }
-    return { closed, refused, busy };
+    return { closed, refused };
   }
 
-  /** A row that refuses every outcome keeps its claim. */
-  async #settleInstead(settlement: Outcome, refusal: string): Promise<SettledRows> {
+  /** @returns false for a row that refuses every outcome: it keeps its claim */
+  async #settleInstead(settlement: Outcome, refusal: string): Promise<boolean> {
     for (const outcome of insteadOf(settlement, refusal)) {
       try {
-        return await this.#settleAll([outcome], false);
+        await this.#close(this.sql.settle, [outcome]);
+        return true;
       } catch (error) {
         if (!isRefused(error)) throw error;
       }
     }
-    return { closed: new Set(), refused: new Map([[settlement.id, refusal]]) };
+    return false;
   }
 }
 
@@ -569,6 +550,5 @@ const DEFAULT_MAX_ATTEMPTS = 5;
 /** Thousands of rows that are not due make an idle check slow: it takes a tenth of the time, but for new rows and retries. */
 const LONGEST_CHECK_REST_MS = 1000;
 const LOOK_AGAIN_MS = 1000;
-const MOST_BUSY = 8;
 const HELD = "another transaction holds the row";
 const NONE_REFUSED: ReadonlyMap<MessageId, string> = new Map();

@@ -57,11 +57,7 @@ export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implement
   async glance(overdueMs: number): Promise<OutboxGlance> {
     await this.lowWater.refreshIfDue(GLANCE_READ_INTERVAL_MS);
     const [row] = await this.runner.run(this.sql.glance, { overdueMs, lowWater: this.lowWater.bound() });
-    return {
-      isOverdue: Boolean(row?.is_overdue),
-      isCalled: Boolean(row?.is_called),
-      isWatched: Boolean(row?.is_watched),
-    };
+    return { isOverdue: Boolean(row?.is_overdue), isWatched: Boolean(row?.is_watched) };
   }
 
   async renew(tokens: readonly ClaimToken[], { leaseMs, claimTimeoutMs }: Lease): Promise<ReadonlySet<MessageId>> {

@@ -42,7 +42,6 @@ interface Database<S> {
   readonly watch?: {
     readonly isOthers: boolean;
     saw(isWatched: boolean): void;
-    call(isNeeded: boolean): Promise<void>;
     leave(): Promise<void>;
   };
 }
@@ -82,7 +81,6 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
       watch?.saw(glance.isWatched);
       return glance;
     },
-    callForHelp: (isNeeded) => void watch?.call(isNeeded),
     leaveOutboxWatch: async () => await watch?.leave(),
     async close() {
       await wake?.close();

@@ -176,20 +176,6 @@ describe("a destination is unhealthy", () => {
     expect(share.isUnhealthy("a")).toBe(true);
   });
 
-  test("where half of the last answers had to be cut off, until most are whole again", () => {
-    deliver("a", 1, "healthy");
-    const ended = (isWhole: boolean) => {
-      let answers = 0;
-      for (const before = share.isUnhealthy("a"); share.isUnhealthy("a") === before; answers += 1)
-        share.answerEnded("a", isWhole);
-      return answers;
-    };
-    expect([ended(false), ended(true)]).toEqual([6, 1]);
-    for (let n = 0; n < 20; n += 1) share.answerEnded("a", false);
-    expect(ended(true)).toBe(5);
-    expect(share.isUnhealthy("b")).toBe(false);
-  });
-
   test("but not for what was cut off, or failed now and then", () => {
     deliver("a", 20, "unknown", 2000);
     for (let n = 0; n < 10; n += 1) {

@@ -136,4 +136,42 @@ describe("leases of the poller", () => {
     begun[0]?.end(release(begun[0].row));
     await poller.stop(never);
   });
+
+  test("leaves the claims of others that have expired to the one that watches, and renews its own", async () => {
+    const { deliver } = heldDeliveries();
+    const { store, poller, clock } = setup(deliver);
+    let reclaims = 0;
+    store.reclaim = async () => {
+      reclaims += 1;
+      return 0;
+    };
+    store.batches.push([outboxRow()]);
+    await poller.pass();
+    clock.advance(10_000);
+
+    await poller.tick(false);
+    expect([store.renewals, reclaims]).toEqual([1, 0]);
+    await poller.tick();
+    expect(reclaims).toBe(1);
+  });
+
+  test("leaves the claims of others alone for a lease after the database's clock was set ahead", async () => {
+    const { store, poller, clock } = setup(heldDeliveries().deliver);
+    let [reclaims, ahead] = [0, 0];
+    store.clock = async () => clock.monotonic() + ahead;
+    store.reclaim = async () => {
+      reclaims += 1;
+      return 0;
+    };
+    const reclaimsAfter = async (ms: number) => {
+      clock.advance(ms);
+      await poller.tick();
+      return reclaims;
+    };
+    expect(await reclaimsAfter(0)).toBe(1);
+    ahead = 600_000;
+    expect(await reclaimsAfter(1000)).toBe(1);
+    expect(await reclaimsAfter(29_000)).toBe(1);
+    expect(await reclaimsAfter(1000)).toBe(2);
+  });
 });

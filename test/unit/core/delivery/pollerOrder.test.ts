@@ -23,24 +23,13 @@ async function failHead(store: ScriptedOutbox, poller: Poller) {
   return rows;
 }
 
-/** Stops the poller once no row is locked any more: what waits for that is tried again. */
-async function stopWhenFree({ store, clock, poller, waits }: ReturnType<typeof setup>): Promise<void> {
-  store.locked.clear();
-  const stopped = poller.stop(never);
-  await settleDown();
-  clock.advance(2000);
-  for (const wake of waits.splice(0)) wake();
-  await stopped;
-}
-
 describe("the poller", () => {
-  describe.each(["refusing", "locked"] as const)("of a store that is %s a row that", (which) => {
+  describe("of a store that refuses the outcome of a row that", () => {
     test.each(GOING_BACK)("is %s, claims count the whole claim as another process's", async (_, back) => {
       const { begun, deliver } = heldDeliveries();
-      const it = setup(deliver);
-      const { store, poller } = it;
+      const { store, poller } = setup(deliver);
       const [failing, beside] = [outboxRow({ key: "a" }), outboxRow({ key: "b" })];
-      store[which].add(failing.id);
+      store.refusing.add(failing.id);
       store.batches.push([failing, beside]);
       await poller.pass();
       const [first, second] = begun;
@@ -52,19 +41,18 @@ describe("the poller", () => {
       expect(store.claims.map(({ heldTokens }) => heldTokens.length)).toEqual([0, 1, 0]);
 
       second.end(sent(second.row));
-      await stopWhenFree(it);
+      await poller.stop(never);
     });
 
     test("it gave back as soon as it had it keeps no claim waiting", async () => {
       const { begun, deliver } = heldDeliveries();
-      const it = setup(deliver);
-      const { store, poller } = it;
+      const { store, poller } = setup(deliver);
       const [failing, beside, behind] = [outboxRow({ key: "a" }), outboxRow({ key: "b" }), outboxRow({ key: "a" })];
       store.batches.push([failing, beside]);
       await poller.pass();
       const answer = holdClaims(store);
       store.batches.push([behind]);
-      store[which].add(behind.id);
+      store.refusing.add(behind.id);
       const pass = poller.pass();
       await settleDown();
       const [first, second] = begun;
@@ -81,33 +69,8 @@ describe("the poller", () => {
       expect(store.claims).toHaveLength(3);
 
       second?.end(sent(second.row));
-      await stopWhenFree(it);
+      await poller.stop(never);
     });
-  });
-
-  test("wakes the loop when a row is settled while rows that were read wait for one of their key", async () => {
-    const { store, poller, wakes } = setup(async (row) => sent(row));
-    const claim = store.claim.bind(store);
-    store.claim = async (request) => ({ ...(await claim(request)), heldBack: 1 });
-    store.batches.push([outboxRow({ key: "a" })]);
-
-    await poller.pass();
-    await settleDown();
-
-    expect(wakes()).toBe(1);
-  });
-
-  test("a dead row lets the later rows of its key go on", async () => {
-    const { store, poller } = setup(async (row) =>
-      row.topic === "a1" ? { ...sent(row), kind: "dead", attempted: true, reason: "no" } : sent(row),
-    );
-    store.batches.push([outboxRow({ key: "a", topic: "a1" }), outboxRow({ key: "a", topic: "a2" })]);
-
-    await poller.pass();
-    await settleDown();
-    await poller.stop(never);
-
-    expect(store.outcomes().map(([, kind]) => kind)).toEqual(["dead", "sent"]);
   });
 
   test("makes no claim while rows that it gave back as soon as it had them are not back in the database", async () => {

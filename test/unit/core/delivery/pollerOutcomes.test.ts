@@ -1,8 +1,8 @@
 import { describe, expect, test } from "@jest/globals";
 import { StoreError } from "../../../../src/model/errors.ts";
-import { ManualClock, recordingLog } from "../../../support/recorders.ts";
+import { recordingLog } from "../../../support/recorders.ts";
 import { outboxRow } from "../../../support/scriptedOutbox.ts";
-import { heldDeliveries, never, sent, settleDown, setup } from "./pollerSetup.ts";
+import { never, sent, settleDown, setup } from "./pollerSetup.ts";
 
 describe("the poller", () => {
   test("an outcome that the database refuses is logged and counted, keeps no other from being settled, and is no lost claim", async () => {
@@ -40,50 +40,6 @@ describe("the poller", () => {
     await poller.stop(never);
 
     expect(store.outcomes()).toEqual([[row.id, "sent"]]);
-  });
-
-  test("few outcomes wait for as long as the last statement took, so that they share the next; many do not", async () => {
-    const { begun, deliver } = heldDeliveries();
-    const pauses: { ms: number; end: () => void }[] = [];
-    const clock = new ManualClock();
-    const { store, poller } = setup(deliver, {
-      clock,
-      batchSize: 1000,
-      concurrency: 1000,
-      wait: (ms) => new Promise((end) => pauses.push({ ms, end })),
-    });
-    const batches: number[] = [];
-    const settle = store.settle.bind(store);
-    store.settle = async (outcomes) => {
-      batches.push(outcomes.length);
-      clock.advance(8);
-      return await settle(outcomes);
-    };
-    store.batches.push(Array.from({ length: 600 }, () => outboxRow()));
-    await poller.pass();
-    const end = async (count: number) => {
-      for (const { row, end } of begun.splice(0, count)) end(sent(row));
-      await settleDown();
-    };
-
-    await end(1);
-    expect({ batches, pauses }).toEqual({ batches: [1], pauses: [] });
-    clock.advance(2);
-    await end(3);
-    await end(4);
-    expect(batches).toEqual([1]);
-    expect(pauses.map(({ ms }) => ms)).toEqual([6]);
-    clock.advance(6);
-    pauses.shift()?.end();
-    await settleDown();
-    expect(batches).toEqual([1, 7]);
-
-    await end(300);
-    expect({ batches, pauses }).toEqual({ batches: [1, 7, 300], pauses: [] });
-    clock.advance(8);
-    await end(292);
-    expect({ batches, pauses }).toEqual({ batches: [1, 7, 300, 292], pauses: [] });
-    await poller.stop(never);
   });
 
   test("a outcome that the fence refuses is counted and otherwise forgotten", async () => {

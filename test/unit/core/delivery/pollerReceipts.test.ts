@@ -5,7 +5,7 @@ import type { ReceiptClaim } from "../../../../src/ports/store.ts";
 import { gatesOf } from "../../../support/gates.ts";
 import { ManualClock } from "../../../support/recorders.ts";
 import { outboxRow } from "../../../support/scriptedOutbox.ts";
-import { heldDeliveries, never, retry, sent, settleDown, setup } from "./pollerSetup.ts";
+import { heldDeliveries, never, sent, settleDown, setup } from "./pollerSetup.ts";
 
 type Row = Omit<ClaimedRow, "claimToken">;
 
@@ -96,51 +96,7 @@ describe("a receipt of a process that delivers", () => {
     await stopping;
   });
 
-  test("delivers a row behind the earlier ones of its key that are in delivery", async () => {
-    const { begun, deliver } = heldDeliveries();
-    const { poller } = await caughtUp(deliver);
-    const [first, second] = [outboxRow({ key: "a" }), outboxRow({ key: "a" })];
-    receive(poller, [first]);
-    receive(poller, [second, outboxRow()]);
-    expect(begun).toHaveLength(2);
-    begun[0]?.end(sent(begun[0].row));
-    await settleDown();
-    expect(begun[2]?.row.id).toBe(second.id);
-    for (const { row, end } of begun) end(sent(row));
-    await poller.stop(never);
-  });
-
-  test("names the claims of this process, whose rows hold back none of a later receipt", async () => {
-    const { begun, deliver } = heldDeliveries();
-    const { poller } = await caughtUp(deliver);
-    receive(poller, [outboxRow()]);
-    const claim = poller.claimForReceipt(1);
-    expect(claim?.request.heldTokens).toEqual([begun[0]?.row.claimToken]);
-    claim?.end([]);
-    begun[0]?.end(sent(begun[0].row));
-    await poller.stop(never);
-  });
-
-  test("gives back a row whose key has had one given back since the receipt began", async () => {
-    const { begun, deliver } = heldDeliveries();
-    const { store, poller } = await caughtUp(deliver);
-    const [failing, later, other] = [outboxRow({ key: "a" }), outboxRow({ key: "a" }), outboxRow({ key: "b" })];
-    receive(poller, [failing]);
-    const claim = poller.claimForReceipt(2) as ReceiptClaim;
-    begun[0]?.end(retry(begun[0].row));
-    await settleDown();
-    claim.end([later, other].map((row) => under(claim, row)));
-    await settleDown();
-    expect(store.outcomes()).toEqual([
-      [failing.id, "retry"],
-      [later.id, "release"],
-    ]);
-    expect(begun.map(({ row }) => row.id)).toEqual([failing.id, other.id]);
-    begun[1]?.end(sent(begun[1].row));
-    await poller.stop(never);
-  });
-
-  test("claims nothing while the limits of a destination hold up rows, or one is unhealthy", async () => {
+  test("claims nothing while the limits of a destination hold up rows", async () => {
     const clock = new ManualClock();
     const { begun, deliver } = heldDeliveries();
     const limits = { receiver: { concurrency: 1 } };
@@ -150,40 +106,5 @@ describe("a receipt of a process that delivers", () => {
     const stopping = limited.poller.stop(never);
     begun[0]?.end(sent(begun[0].row));
     await stopping;
-
-    const destinations = ["bad", "good"];
-    const { poller, clock: time } = await caughtUp(async (row) => retry(row), {
-      destinations,
-      destinationOf: ({ topic }) => topic ?? undefined,
-      concurrency: 60,
-    });
-    expect(room(poller)).toBe(60);
-    await poller.pass();
-    receive(
-      poller,
-      Array.from({ length: 40 }, () => outboxRow({ topic: "bad" })),
-    );
-    await settleDown();
-    time.advance(1);
-    expect(poller.share.isUnhealthy("bad")).toBe(true);
-    await poller.pass();
-    expect(room(poller)).toBeUndefined();
-    await poller.stop(never);
-  });
-
-  test("claims nothing once the poller stops, which waits for receipts that may and gives their rows back", async () => {
-    const { store, poller } = await caughtUp(async (row) => sent(row));
-    const row = outboxRow();
-    const claim = poller.claimForReceipt(1) as ReceiptClaim;
-    let stopped = false;
-    const stopping = poller.stop(never).then(() => {
-      stopped = true;
-    });
-    expect(room(poller)).toBeUndefined();
-    await settleDown();
-    expect(stopped).toBe(false);
-    claim.end([under(claim, row)]);
-    await stopping;
-    expect(store.outcomes()).toEqual([[row.id, "release"]]);
   });
 });

@@ -5,26 +5,21 @@ import { manualTime } from "../../../support/manualTime.ts";
 const POLL_MS = 100;
 
 /** A watch whose database and poller a test sets by hand; `rows` are claimed by the next pass. */
-function setup({ isWatched = true, draws = [] as number[], fleetFactor = 1 } = {}) {
+function setup({ isWatched = true, fleetFactor = 1 } = {}) {
   const time = manualTime();
   const state = {
     isWatched,
     isOverdue: false,
-    isCalled: false,
-    needsHelp: false,
     nextPassWithinMs: Number.POSITIVE_INFINITY,
     rows: 0,
   };
-  const calls: boolean[] = [];
   let [glances, claims, wakes, preparations, claimed] = [0, 0, 0, 0, 0];
   const watch = new OutboxWatch({
     store: {
       isOutboxWatched: () => state.isWatched,
-      callForHelp: (isNeeded) => calls.push(isNeeded),
       async glanceAtOutbox() {
         glances += 1;
-        const { isOverdue, isCalled } = state;
-        return { isOverdue, isCalled, isWatched: state.isWatched };
+        return { isOverdue: state.isOverdue, isWatched: state.isWatched };
       },
     },
     poller: {
@@ -36,9 +31,6 @@ function setup({ isWatched = true, draws = [] as number[], fleetFactor = 1 } = {
       },
       get claimed() {
         return claimed;
-      },
-      get needsHelp() {
-        return state.needsHelp;
       },
       get nextPassWithinMs() {
         return state.nextPassWithinMs;
@@ -53,7 +45,6 @@ function setup({ isWatched = true, draws = [] as number[], fleetFactor = 1 } = {
       wakes += 1;
     },
     clock: time.clock,
-    random: () => draws.shift() ?? 0.75,
   });
   /** A receipt claims so many rows. */
   const claim = (rows: number): void => {
@@ -72,7 +63,7 @@ function setup({ isWatched = true, draws = [] as number[], fleetFactor = 1 } = {
     throw new Error("it does not rest any more");
   };
   const seen = () => ({ glances, claims, wakes });
-  return { watch, time, state, calls, turn, claim, turnsAwake, seen, preparations: () => preparations };
+  return { watch, time, state, turn, claim, turnsAwake, seen, preparations: () => preparations };
 }
 
 describe("a poller that shares the watch over the outbox", () => {
@@ -131,7 +122,7 @@ describe("a poller that shares the watch over the outbox", () => {
       Object.assign(state, { isOverdue: true, rows: 1 });
       expect(await turn()).toBe(1000);
       state.isOverdue = false;
-      return ((await turnsAwake()) - 1) * POLL_MS;
+      return (await turnsAwake()) * POLL_MS;
     };
 
     const first = await awakeMs();
@@ -148,54 +139,6 @@ describe("a poller that shares the watch over the outbox", () => {
 
     expect([await turn(), await turn(), await turn()]).toEqual([1000, 1000, 1000]);
     expect(seen()).toEqual({ glances: 3, claims: 3, wakes: 0 });
-  });
-
-  test("answers one call for help in two, and polls for a while", async () => {
-    const { state, turn, turnsAwake, seen } = setup({ draws: [0.5, 0.4] });
-    state.isCalled = true;
-    expect(await turn()).toBe(1000);
-    expect(seen()).toEqual({ glances: 1, claims: 0, wakes: 0 });
-
-    // What it claims then was not left undone by the watcher.
-    state.rows = 1;
-    expect(await turn()).toBe(1000);
-    expect(seen().claims).toBe(1);
-    state.isCalled = false;
-    expect(await turnsAwake()).toBe(16);
-    expect(seen()).toEqual({ glances: 4, claims: 16, wakes: 0 });
-  });
-
-  test("stays awake, without another draw, as long as it is called", async () => {
-    const { state, turn, seen } = setup({ draws: [0.4] });
-    state.isCalled = true;
-    await turn();
-    for (let n = 0; n < 50; n += 1) expect(await turn()).toBe(POLL_MS);
-
-    expect(seen().claims).toBe(51);
-  });
-
-  test("calls for help twice a second while it needs it, and ends its call half a second later", async () => {
-    const { state, calls, turn } = setup({ isWatched: false });
-    await turn();
-    expect(calls).toEqual([]);
-
-    state.needsHelp = true;
-    for (let n = 0; n < 10; n += 1) await turn();
-    expect(calls).toEqual([true, true]);
-    state.needsHelp = false;
-    for (let n = 0; n < 5; n += 1) await turn();
-    expect(calls).not.toContain(false);
-    await turn();
-    expect(calls.filter((call) => !call)).toEqual([false]);
-    expect(calls.at(-1)).toBe(false);
-  });
-
-  test("does not rest while it needs help itself", async () => {
-    const { state, calls, turn } = setup();
-    state.needsHelp = true;
-
-    expect(await turn()).toBe(POLL_MS);
-    expect(calls).toEqual([true]);
   });
 
   test("is idle when it may rest and has claimed nothing for two seconds", async () => {
@@ -219,12 +162,5 @@ describe("a poller that shares the watch over the outbox", () => {
     expect(watch.isIdle).toBe(false);
     await time.advance(2000);
     expect(watch.isIdle).toBe(true);
-  });
-
-  test("ends its call when it stops", () => {
-    const { watch, calls } = setup();
-    watch.stop();
-
-    expect(calls).toEqual([false]);
   });
 });

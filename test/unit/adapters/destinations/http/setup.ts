@@ -32,7 +32,6 @@ export class Destinations {
         maxErrorBodyBytes: 2048,
         blockPrivateAddresses: false,
         connections: 256,
-        onAnswerEnd: () => {},
         clock,
         metrics,
         secrets: new KnownSecrets(),
