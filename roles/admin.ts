@@ -29,7 +29,7 @@ export function adminRole(context: OperatorContext, readFiles = readConsoleFiles
   const operations = createOperations({
     ...context,
     sources: () => everySource(context),
-    wakePoller: () => wakes.poller(),
+    wakePoller: () => wakes.wake("poller"),
   });
   const { overview, show, audit } = operations;
   const heavyReads = createHeavyReads(clock);

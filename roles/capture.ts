@@ -20,7 +20,7 @@ export async function captureRole(context: RoleContext): Promise<RoleParts & { p
   const capture = new Capture({
     changes: await changeLog(context),
     positions: positionFile(settings),
-    wake: () => wakes.poller(),
+    wake: () => wakes.wake("poller"),
     backoff: new Backoff(Math.random, BACKOFF),
     timer: systemTimer,
     clock,

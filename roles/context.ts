@@ -49,12 +49,23 @@ export type OperatorContext = Omit<RoleContext, "store" | "control" | "states"> 
 /** The cells of an installation, in the order of the configuration; each works in a store of its own once it is open. */
 export type Cells = readonly { readonly context: RoleContext; readonly isOpen: boolean }[];
 
-/** Hints that work has come. Each role of the process sets its own. */
-export interface Wakes {
-  /** Does nothing without a relay in this process. */
-  relay: () => void;
-  /** Without a poller in this process it wakes the poller that has the watch. */
-  poller: () => void;
+/** Hints to the roles of this process that work has come. */
+export class Wakes {
+  readonly #listeners: Record<"relay" | "poller", () => void>;
+
+  /** @param elsewhere wakes a poller of another process, as long as this one has none */
+  constructor(elsewhere: () => void) {
+    this.#listeners = { relay: () => {}, poller: elsewhere };
+  }
+
+  /** The role that is woken from now on. */
+  listen(role: "relay" | "poller", wake: () => void): void {
+    this.#listeners[role] = wake;
+  }
+
+  wake(role: "relay" | "poller"): void {
+    this.#listeners[role]();
+  }
 }
 
 /** What a role adds to the process. The order of the shutdown is that of the spec ("Runtime behaviours", Shutdown). */

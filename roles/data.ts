@@ -10,7 +10,7 @@ import type { ProcessOptions } from "../src/setup/process.ts";
 import { createStore, openStores, prepareStore } from "../src/setup/stores.ts";
 import { systemClock, systemTimer } from "../src/time/clock.ts";
 import { healthOf, openCells, RunningCell, workerRoles } from "./cells.ts";
-import { type Cells, closer, type OperatorContext, type RoleContext, type RoleParts } from "./context.ts";
+import { type Cells, closer, type OperatorContext, type RoleContext, type RoleParts, Wakes } from "./context.ts";
 import { fleetFactorOf } from "./poller.ts";
 import { SharedStates } from "./sharedStates.ts";
 
@@ -101,9 +101,9 @@ export async function openInstallation(
   const asked = cells.map((cell) => ({ name: cell.name, store: cell.context.store, isReady: () => cell.isOpen }));
   const store = severalCells(asked, control, systemClock, log);
   const context = contextOf(common, { config, store, log, metrics: registry.metrics });
-  context.wakes.poller = () => {
-    for (const { context } of cells) context.wakes.poller();
-  };
+  context.wakes.listen("poller", () => {
+    for (const { context } of cells) context.wakes.wake("poller");
+  });
   const isCell = stores.some(({ store }) => store === control);
   return {
     context,
@@ -165,7 +165,7 @@ function contextOf<S extends OperatorContext["store"]>(
     ...common,
     ...own,
     metrics: tallyDestinations(own.metrics, common.tally),
-    wakes: { relay: () => {}, poller: () => own.store.announceOutbox() },
+    wakes: new Wakes(() => own.store.announceOutbox()),
     receipts: { relay: undefined, claim: () => undefined },
   };
 }

@@ -74,8 +74,8 @@ function wayInto(context: RoleContext, onPullable: OnStored) {
     if (relayed.length > 0) metrics.inboxMessages("forwarded", relayed.length);
     const expanded = outcomes.filter((outcome) => outcome.kind === "stored" && outcome.isExpanded === true);
     if (expanded.length > 0) metrics.messagesExpanded(expanded.length);
-    if (relayed.includes("pending")) wakes.poller();
-    if (relayed.length < rows.length) wakes.relay();
+    if (relayed.includes("pending")) wakes.wake("poller");
+    if (relayed.length < rows.length) wakes.wake("relay");
     onPullable(rows);
   };
   const inbox: Pick<InboxStore, "insert" | "insertAllOrNone"> = {

@@ -69,7 +69,7 @@ export async function pollerRole(
     store: store.outbox,
     listOf: (topic) => lists.match(topic)?.list,
     mayExpand: () => knowLists(fleet, clock.monotonic() - startedAt),
-    onEnd: () => watch.wake(),
+    onEnd: () => wakes.wake("poller"),
     wait: sleep,
     clock,
     redact,
@@ -85,14 +85,14 @@ export async function pollerRole(
     newToken,
     timer: systemTimer,
   });
-  const poller: Poller = new Poller({
+  const poller = new Poller({
     ...tools,
     store: store.outbox,
     delivery,
     expansion,
     newToken,
     gates,
-    onMayClaim: () => watch.wake(),
+    onMayClaim: () => wakes.wake("poller"),
     // Also those without a route: a row may name its destination.
     destinations: Object.keys(config.destinations),
     batchSize: outbox.batchSize,
@@ -102,7 +102,7 @@ export async function pollerRole(
     wait: sleep,
   });
   const fleetFactor = () => fleetFactorOf(fleet.others.pollers);
-  const watch: OutboxWatch = new OutboxWatch({
+  const watch = new OutboxWatch({
     ...tools,
     store,
     poller,
@@ -112,7 +112,6 @@ export async function pollerRole(
       if (states.areStale) await atMost(REFRESH_MS, states.next());
     },
     fleetFactor,
-    onWake: () => claims.wake(),
   });
   const claims = new Loop({
     name: "outbox-poller",
@@ -174,7 +173,10 @@ export async function pollerRole(
     poller.claimUnknown(names.filter((name) => config.destinations[name] === undefined));
     return "idle";
   });
-  wakes.poller = () => watch.wake();
+  wakes.listen("poller", () => {
+    watch.endRest();
+    claims.wake();
+  });
   receipts.claim = (rows) => {
     // Receipts of several replicas do not see each other's rows before they are committed.
     const isOnlyPoller = fleet.others.routes !== undefined && fleet.others.pollers === 0;
@@ -188,7 +190,7 @@ export async function pollerRole(
       leaveStates = states.join({ gates, isSlow, isIdle: () => watch.isIdle });
       for (const loop of [upkeep, cutOffs, claims, gauges, labels]) await loop.start();
       // The claims of a capturing process follow the log: they look at the outbox less often.
-      const subscribe = () => store.onOutboxWake(() => watch.wake(), !outbox.capture.enabled);
+      const subscribe = () => store.onOutboxWake(() => wakes.wake("poller"), !outbox.capture.enabled);
       await withTimeout(WAKE_SETUP_MS, "the subscription to outbox wakes", subscribe).catch((error: unknown) => {
         if (!(error instanceof TimeoutError)) throw error;
       });

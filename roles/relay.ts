@@ -26,7 +26,7 @@ export function relayRole({ config, store, clock, log, metrics, wakes, receipts,
     store: store.inbox,
     rules,
     batchSize: settings.batchSize,
-    onRelayed: () => wakes.poller(),
+    onRelayed: () => wakes.wake("poller"),
     clock,
     metrics,
     log,
@@ -50,7 +50,7 @@ export function relayRole({ config, store, clock, log, metrics, wakes, receipts,
     onError: logFailures(log, "reading the inbox gauges failed"),
     clock,
   });
-  wakes.relay = () => loop.wake();
+  wakes.listen("relay", () => loop.wake());
   return {
     workers: [loop, gauges],
     health: [{ name: "inbox-relay", decidesReadiness: true, check: () => loop.check() }],

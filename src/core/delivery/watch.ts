@@ -11,8 +11,6 @@ interface WatchOptions {
   readonly fleetFactor: () => number;
   /** Called before a pass that may claim rows. */
   readonly beforeClaims: () => Promise<void>;
-  /** The next pass is due. */
-  readonly onWake: () => void;
   readonly clock: Clock;
 }
 
@@ -52,10 +50,9 @@ export class OutboxWatch {
     return this.mayRest && this.#options.clock.monotonic() - this.#busyAt >= BUSY_MS;
   }
 
-  /** Rows were added, or a claim may be made now. */
-  wake(): void {
+  /** Rows were added, or a claim may be made now: the next pass claims. */
+  endRest(): void {
     this.#rests = false;
-    this.#options.onWake();
   }
 
   /** Before each wait for the next pass. @returns the longest one, in ms */

@@ -65,7 +65,7 @@ export class SimulatedReplica {
         store: this.outbox,
         listOf: () => this.#list(),
         mayExpand: () => true,
-        onEnd: () => this.#watch.wake(),
+        onEnd: () => this.#wake(),
         wait: (ms) => this.wait(ms),
         clock,
         redact: (text) => text,
@@ -75,7 +75,7 @@ export class SimulatedReplica {
       newToken,
       gates: this.#gates,
       pollIntervalMs: POLL_INTERVAL_MS,
-      onMayClaim: () => this.#watch.wake(),
+      onMayClaim: () => this.#wake(),
       destinations: world.topics,
       batchSize: plan.batchSize,
       concurrency: plan.concurrency,
@@ -99,7 +99,6 @@ export class SimulatedReplica {
       pollIntervalMs: () => POLL_INTERVAL_MS,
       fleetFactor: () => plan.fleetFactor,
       beforeClaims: async () => {},
-      onWake: () => this.#claims.wake(),
       clock,
     });
     const loop = (name: string, intervalMs: number | (() => number), pass: () => Promise<PassResult>) =>
@@ -157,8 +156,13 @@ export class SimulatedReplica {
   /** A row was added, which a process with the watch may be told. */
   hearsOfRows(): void {
     this.#timer(this.#world.draw(this.#world.plan.databaseMs), () => {
-      if (!this.#hasLeft) this.#watch.wake();
+      if (!this.#hasLeft) this.#wake();
     });
+  }
+
+  #wake(): void {
+    this.#watch.endRest();
+    this.#claims.wake();
   }
 
   #takeWatch(): void {

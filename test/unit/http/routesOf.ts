@@ -1,5 +1,5 @@
 import { adminRole } from "../../../roles/admin.ts";
-import type { RoleContext, RoleParts } from "../../../roles/context.ts";
+import { type RoleContext, type RoleParts, Wakes } from "../../../roles/context.ts";
 import { ingestRole } from "../../../roles/ingest.ts";
 import type { Config } from "../../../src/config/types.ts";
 import { Tally } from "../../../src/core/operations/heartbeat.ts";
@@ -68,7 +68,7 @@ export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLE
     evaluator: { evaluate: () => Promise.reject(new Error("no test evaluates anything here")) },
     bodies: bodyLimits(1).budget,
     fleet: { others: { pollers: 0, relays: 0 } },
-    wakes: { relay: () => {}, poller: () => {} },
+    wakes: new Wakes(() => {}),
     receipts: { relay: undefined, claim: () => undefined },
   };
   const parts: RoleParts[] = [];

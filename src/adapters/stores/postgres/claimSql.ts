@@ -1,8 +1,8 @@
 import type { MessageId, Outcome } from "../../../model/rows.ts";
-import type { ClaimScan, ClaimStatement, ClaimStatements } from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
-import { storedOutcome } from "../sql/outcomes.ts";
+import type { ClaimScan, ClaimStatement, ClaimStatements } from "../sql/outboxClaims.ts";
 import { textOf } from "../sql/rows.ts";
+import { storedOutcome } from "../sql/settlements.ts";
 import { hasGivenUp } from "./errors.ts";
 import { allWritten, PARKED_AT, setBack } from "./fragments.ts";
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";

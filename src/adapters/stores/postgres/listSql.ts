@@ -1,7 +1,7 @@
 import { deliveryId } from "../../../model/deliveries.ts";
 import type { Expansion } from "../../../ports/store.ts";
-import type { ListStatements } from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
+import type { ListStatements } from "../sql/outboxClaims.ts";
 import type { Values } from "../sql/rows.ts";
 import { allWritten } from "./fragments.ts";
 import { ENTRY_PARAMETERS, noteSettled } from "./historySql.ts";

@@ -1,6 +1,6 @@
 import type { Clock } from "../../../time/clock.ts";
-import { higher, type LowWater, lower } from "../sql/lowWater.ts";
 import type { Row } from "../sql/rows.ts";
+import { higher, type LowWater, lower } from "../sql/rows.ts";
 import { IS_CITUS } from "./fragments.ts";
 import type { PostgresPool } from "./pool.ts";
 import type { Statement } from "./statement.ts";

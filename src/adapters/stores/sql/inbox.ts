@@ -1,6 +1,12 @@
 import { isRefused, type StoreError, type StoreErrorCode } from "../../../model/errors.ts";
 import { groupBy } from "../../../model/groups.ts";
-import { type InsertResult, type MessageId, type NewInboxRow, RELAY_DEATHS } from "../../../model/rows.ts";
+import {
+  type Headers,
+  type InsertResult,
+  type MessageId,
+  type NewInboxRow,
+  RELAY_DEATHS,
+} from "../../../model/rows.ts";
 import { listOfMessage } from "../../../model/topics.ts";
 import type {
   ClaimRequest,
@@ -12,9 +18,17 @@ import type {
   UnrelayedRows,
 } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { claimedRow } from "./claims.ts";
 import { Resting } from "./resting.ts";
-import { idsOf, type Named, oldestAgeMs, type Row, type StatementRunner, tryInHalves, tryInParts } from "./rows.ts";
+import {
+  claimedRow,
+  idsOf,
+  type Named,
+  oldestAgeMs,
+  type Row,
+  type StatementRunner,
+  tryInHalves,
+  tryInParts,
+} from "./rows.ts";
 import { type Tried, Verdict } from "./verdict.ts";
 
 /** How a database stores received messages, in one transaction each; it may refuse a row of it. */
@@ -261,3 +275,43 @@ function isRelayedAtOnce({ source, state, consumption, schedule, expiry }: NewIn
 const IS_OF_DATA: ReadonlySet<StoreErrorCode> = new Set(["data", "duplicate"]);
 
 const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };
+
+/** What the headers of an outbox row are made of. */
+export interface ReceivedRow {
+  readonly id: MessageId;
+  readonly source: string;
+  readonly eventType: string | null;
+  readonly idempotencyKey: string;
+  readonly correlationId: string | null;
+  readonly headers: Headers;
+}
+
+/**
+ * The headers of a received message in the outbox: its own without the dropped ones and without a `content-type` other
+ * than JSON, and those that identify it, which win over received ones of the same name.
+ *
+ * @param dropped names and prefixes in lower case; received names match in any letter case
+ */
+export function renderHeaders(row: ReceivedRow, dropped: RelayRequest["droppedHeaders"]): Headers {
+  const kept = Object.entries(row.headers).filter(([name, value]) => travels(lowerCase(name), value, dropped));
+  const added = [
+    ["x-correlation-id", row.correlationId],
+    ["x-inbox-id", row.id],
+    ["x-source", row.source],
+    ["x-idempotency-key", row.idempotencyKey],
+  ].filter(([, value]) => value !== null);
+  // From entries, and not by assignment: a header may be called `__proto__`.
+  return Object.fromEntries([...kept, ...added]);
+}
+
+/** Of ASCII alone, as header names are compared (RFC 9110, section 5.1), and the same in every database. */
+function lowerCase(name: string): string {
+  return NOT_ASCII.test(name) ? name.replace(/[A-Z]+/g, (some) => some.toLowerCase()) : name.toLowerCase();
+}
+
+const NOT_ASCII = /[^\p{ASCII}]/u;
+
+function travels(lowerCaseName: string, value: string, dropped: RelayRequest["droppedHeaders"]): boolean {
+  if (lowerCaseName === "content-type" && !/[/+]json/i.test(value)) return false;
+  return !dropped.names.includes(lowerCaseName) && !dropped.prefixes.some((prefix) => lowerCaseName.startsWith(prefix));
+}

@@ -11,9 +11,9 @@ import {
   type TopicRouting,
 } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { type ClaimStatements, OutboxClaims } from "./claims.ts";
 import type { SqlHistory } from "./history.ts";
-import type { LowWater } from "./lowWater.ts";
+import { type ClaimStatements, OutboxClaims } from "./outboxClaims.ts";
+import type { LowWater } from "./rows.ts";
 import { changeInParts, idsOf, type Named, oldestAgeMs, type Row, type StatementRunner, textOf } from "./rows.ts";
 
 export interface OutboxStatements<S> extends ClaimStatements<S> {

@@ -1,5 +1,5 @@
 import type { Clock } from "../../../time/clock.ts";
-import { higher, lower } from "./lowWater.ts";
+import { higher, lower } from "./rows.ts";
 
 /** The name of the only queue of a table without destinations. */
 export const ONE_QUEUE = "\0all";

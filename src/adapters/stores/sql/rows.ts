@@ -1,5 +1,5 @@
 import { isRefused, type StoreError } from "../../../model/errors.ts";
-import type { Headers, MessageId, RoutedRow, TooLarge } from "../../../model/rows.ts";
+import type { ClaimedRow, ClaimToken, Headers, MessageId, RoutedRow, TooLarge } from "../../../model/rows.ts";
 import type { Changed } from "../../../ports/finishedRows.ts";
 import type { Tried } from "./verdict.ts";
 
@@ -96,6 +96,30 @@ export function listedRow(row: Row) {
     lastError: row.last_error as string | null,
   };
 }
+
+/** @param token under which the row was claimed */
+export function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
+  return {
+    id: row.id as MessageId,
+    messageId: (row.message_id ?? undefined) as MessageId | undefined,
+    hasOpenCondition: row.has_open_condition === true,
+    claimToken: token,
+    sequence: row.sequence as string,
+    ...routedRow(row),
+    key: textOf(row.key),
+    aggregateType: textOf(row.aggregate_type),
+    payload: row.payload as string | null,
+    tooLarge: tooLargeOf(row),
+    headers: headersOf(row.headers),
+    attempt: numberOf(row.attempt, 0),
+    maxAttempts: numberOf(row.max_attempts, DEFAULT_MAX_ATTEMPTS),
+    createdAt: dateOf(row.created_at),
+    expiresInMs: row.expires_in_ms === null ? null : Number(row.expires_in_ms),
+  };
+}
+
+/** The default of the bundled table's column. */
+const DEFAULT_MAX_ATTEMPTS = 5;
 
 /** What a claim has left in the table, told from NULL by `has_payload` and `has_headers`. */
 export function tooLargeOf(row: Row): TooLarge | null {
@@ -229,4 +253,36 @@ export function inKeyOrder<T extends Keyed>(rows: readonly T[]): readonly T[] {
 function byCodeUnits(a: string, b: string): number {
   if (a === b) return 0;
   return a < b ? -1 : 1;
+}
+
+/**
+ * The low-water marks of the outbox, remembered by one process: where statements start, to skip index entries of finished
+ * rows that an old transaction keeps alive. They only save work: without them every statement is right, only slower.
+ */
+export interface LowWater {
+  /** The lowest unfinished `sequence` that is not parked, up to a second old. */
+  readonly newest: string;
+  /** A statement has found an unfinished row at this position. */
+  saw(position: string): void;
+  /** Reads the next mark. @param intervalMs since the last one; about a second by default */
+  refreshIfDue(intervalMs?: number): Promise<void>;
+  /** The parameter `lowWater` of a statement: nothing is unfinished below it. */
+  bound(): readonly string[];
+}
+
+/** For a database in which finished rows leave the indexes with their commit. */
+export const NO_LOW_WATER: LowWater = {
+  newest: "0",
+  saw: () => {},
+  refreshIfDue: async () => {},
+  bound: () => [],
+};
+
+/** Positions are decimal numbers of any length. */
+export function lower(a: string, b: string): string {
+  return BigInt(a) < BigInt(b) ? a : b;
+}
+
+export function higher(a: string, b: string): string {
+  return BigInt(a) > BigInt(b) ? a : b;
 }

@@ -1,8 +1,7 @@
 import type { MessageId } from "../../../model/rows.ts";
 import { type ClaimQueues, type ListMessage, NO_DESTINATION } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { higher } from "./lowWater.ts";
-import { type Row, textOf } from "./rows.ts";
+import { higher, type Row, textOf } from "./rows.ts";
 
 /** A row to label, and whether it is claimed if it can be. */
 interface Label {

@@ -1,8 +1,8 @@
 import type { Outcome } from "../../../model/rows.ts";
-import type { ClaimStatement, ClaimStatements } from "../sql/claims.ts";
 import type { TableNames } from "../sql/names.ts";
-import { storedOutcome } from "../sql/outcomes.ts";
+import type { ClaimStatement, ClaimStatements } from "../sql/outboxClaims.ts";
 import { idsOf } from "../sql/rows.ts";
+import { storedOutcome } from "../sql/settlements.ts";
 import {
   asBit,
   BATCH,

@@ -3,8 +3,8 @@ import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../model/rows.ts";
 import { renderTopic } from "../../../model/topics.ts";
 import type { RelayRequest } from "../../../ports/store.ts";
 import type { RelayCommands, Relayed } from "../sql/inbox.ts";
+import { type ReceivedRow, renderHeaders } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
-import { type ReceivedRow, renderHeaders } from "../sql/rendering.ts";
 import { headersOf, type Row, signature, type Values } from "../sql/rows.ts";
 import {
   BATCH,

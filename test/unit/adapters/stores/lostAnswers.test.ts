@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
-import { type ClaimStatements, OutboxClaims } from "../../../../src/adapters/stores/sql/claims.ts";
 import type { SqlHistory } from "../../../../src/adapters/stores/sql/history.ts";
-import { NO_LOW_WATER } from "../../../../src/adapters/stores/sql/lowWater.ts";
+import { type ClaimStatements, OutboxClaims } from "../../../../src/adapters/stores/sql/outboxClaims.ts";
 import type { StatementRunner } from "../../../../src/adapters/stores/sql/rows.ts";
+import { NO_LOW_WATER } from "../../../../src/adapters/stores/sql/rows.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 import type { ClaimQueues } from "../../../../src/ports/store.ts";
 import { claimRequest } from "../../../conformance/store/harness.ts";

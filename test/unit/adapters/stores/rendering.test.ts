@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { type ReceivedRow, renderHeaders } from "../../../../src/adapters/stores/sql/rendering.ts";
+import { type ReceivedRow, renderHeaders } from "../../../../src/adapters/stores/sql/inbox.ts";
 import type { Headers, MessageId } from "../../../../src/model/rows.ts";
 import { renderTopic } from "../../../../src/model/topics.ts";
 

@@ -13,7 +13,7 @@ function setup({ isWatched = true, fleetFactor = 1 } = {}) {
     nextPassWithinMs: Number.POSITIVE_INFINITY,
     rows: 0,
   };
-  let [glances, claims, wakes, preparations, claimed] = [0, 0, 0, 0, 0];
+  let [glances, claims, preparations, claimed] = [0, 0, 0, 0];
   const watch = new OutboxWatch({
     store: {
       isOutboxWatched: () => state.isWatched,
@@ -41,9 +41,6 @@ function setup({ isWatched = true, fleetFactor = 1 } = {}) {
     beforeClaims: async () => {
       preparations += 1;
     },
-    onWake: () => {
-      wakes += 1;
-    },
     clock: time.clock,
   });
   /** A receipt claims so many rows. */
@@ -62,7 +59,7 @@ function setup({ isWatched = true, fleetFactor = 1 } = {}) {
     for (let turns = 0; turns < 1000; turns += 1) if ((await turn()) > POLL_MS) return turns;
     throw new Error("it does not rest any more");
   };
-  const seen = () => ({ glances, claims, wakes });
+  const seen = () => ({ glances, claims });
   return { watch, time, state, turn, claim, turnsAwake, seen, preparations: () => preparations };
 }
 
@@ -72,7 +69,7 @@ describe("a poller that shares the watch over the outbox", () => {
 
     expect([await turn(), await turn()]).toEqual([POLL_MS, POLL_MS]);
 
-    expect(seen()).toEqual({ glances: 0, claims: 2, wakes: 0 });
+    expect(seen()).toEqual({ glances: 0, claims: 2 });
     expect(preparations()).toBe(2);
   });
 
@@ -81,7 +78,7 @@ describe("a poller that shares the watch over the outbox", () => {
 
     expect([await turn(), await turn()]).toEqual([1000, 1000]);
 
-    expect(seen()).toEqual({ glances: 2, claims: 0, wakes: 0 });
+    expect(seen()).toEqual({ glances: 2, claims: 0 });
     expect(preparations()).toBe(0);
   });
 
@@ -90,19 +87,19 @@ describe("a poller that shares the watch over the outbox", () => {
 
     expect([await turn(), await turn()]).toEqual([3500, 3500]);
 
-    expect(seen()).toEqual({ glances: 2, claims: 0, wakes: 0 });
+    expect(seen()).toEqual({ glances: 2, claims: 0 });
   });
 
   test("claims at once where rows come in its own process, and before the time that it has set itself", async () => {
     const { watch, state, turn, seen, preparations } = setup();
     watch.waitMs();
-    watch.wake();
+    watch.endRest();
     await watch.pass();
-    expect(seen()).toEqual({ glances: 0, claims: 1, wakes: 1 });
+    expect(seen()).toEqual({ glances: 0, claims: 1 });
 
     state.nextPassWithinMs = 70;
     expect(await turn()).toBe(70);
-    expect(seen()).toEqual({ glances: 0, claims: 2, wakes: 1 });
+    expect(seen()).toEqual({ glances: 0, claims: 2 });
     expect(preparations()).toBe(2);
   });
 
@@ -112,7 +109,7 @@ describe("a poller that shares the watch over the outbox", () => {
     state.isWatched = false;
     await watch.pass();
 
-    expect(seen()).toEqual({ glances: 0, claims: 1, wakes: 0 });
+    expect(seen()).toEqual({ glances: 0, claims: 1 });
     expect(watch.waitMs()).toBe(POLL_MS);
   });
 
@@ -138,7 +135,7 @@ describe("a poller that shares the watch over the outbox", () => {
     state.isOverdue = true;
 
     expect([await turn(), await turn(), await turn()]).toEqual([1000, 1000, 1000]);
-    expect(seen()).toEqual({ glances: 3, claims: 3, wakes: 0 });
+    expect(seen()).toEqual({ glances: 3, claims: 3 });
   });
 
   test("is idle when it may rest and has claimed nothing for two seconds", async () => {

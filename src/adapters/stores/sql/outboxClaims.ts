@@ -1,5 +1,5 @@
 import { isRefused } from "../../../model/errors.ts";
-import type { ClaimedRow, ClaimToken, MessageId, Outcome } from "../../../model/rows.ts";
+import type { ClaimToken, MessageId, Outcome } from "../../../model/rows.ts";
 import type {
   ClaimRequest,
   ClaimResult,
@@ -9,27 +9,21 @@ import type {
   UnexpandedMessage,
 } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { entriesOf, type NewEntry, type SqlHistory, type WithHistory } from "./history.ts";
-import { higher, type LowWater } from "./lowWater.ts";
-import { insteadOf } from "./outcomes.ts";
+import type { NewEntry, SqlHistory, WithHistory } from "./history.ts";
 import { ONE_QUEUE, QueueFronts, REST_FACTOR } from "./queueFronts.ts";
 import { type RefusedRow, Resting } from "./resting.ts";
 import {
   changeInParts,
-  dateOf,
-  headersOf,
+  claimedRow,
+  higher,
   idsOf,
-  numberOf,
+  type LowWater,
   type Row,
-  routedRow,
   type StatementRunner,
-  textOf,
-  tooLargeOf,
-  tryInHalves,
   type Values,
 } from "./rows.ts";
+import { Settlements } from "./settlements.ts";
 import { type Labels, NO_LABELS, UnlabelledRows } from "./unlabelledRows.ts";
-import { Verdict } from "./verdict.ts";
 
 /** One claim. Both statements have its parameters. */
 export interface ClaimStatement<S> {
@@ -130,7 +124,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   readonly #history: SqlHistory<S>;
   readonly #clock: Clock;
   readonly #resting: Resting;
-  readonly #verdict = new Verdict();
+  readonly #settlements: Settlements<S>;
   readonly fronts: QueueFronts;
   /** Undefined for a table without destinations. */
   readonly #unlabelled: UnlabelledRows | undefined;
@@ -153,6 +147,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     this.sql = sql;
     this.lowWater = lowWater;
     this.#history = history;
+    this.#settlements = new Settlements(runner, sql, history);
     this.#clock = clock;
     this.#resting = new Resting(clock);
     this.fronts = new QueueFronts(clock);
@@ -369,117 +364,26 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
       {
         nextPage: async () => pages.pop() ?? [],
         tryClaim: (ids) => this.runner.runAndRollBack((run) => run(this.sql.trial, { ...values, ids })),
-        accepted: () => this.#acceptsAgain(),
+        accepted: () => this.#settlements.acceptsAgain(),
       },
       failure,
     );
   }
 
-  /** Claims the row that was sent last, and rolls that back. @param outcome of another row, for it to take too */
-  async #acceptsAgain(outcome?: Outcome): Promise<boolean> {
-    return await this.runner.runAndRollBack(async (run) => {
-      const [id] = idsOf(await run(this.sql.setBack));
-      if (id === undefined) return false;
-      await run(this.sql.trial, { ...NOT_LABELLED, ids: [id] });
-      if (outcome === undefined) return true;
-      const own = { ...outcome, id, claimToken: id as string as ClaimToken };
-      const plain = "reason" in own ? { ...own, reason: "" } : own;
-      await run(this.sql.settle.plain, this.sql.dialect.settleValues([plain]));
-      return true;
-    });
-  }
-
   async check(): Promise<void> {
-    await this.#verdict.check();
+    await this.#settlements.check();
   }
 
-  /** If the database refuses a row, settles the others; see {@link Verdict}, and {@link insteadOf} for that one. */
-  async settle(settlements: readonly Outcome[]): Promise<SettledRows> {
-    let settled: SettledRows;
-    try {
-      settled = { closed: await this.#close(this.sql.settle, settlements), refused: NONE_REFUSED };
-      this.#verdict.passed();
-    } catch (error) {
-      const hasGivenUp = this.sql.dialect.hasGivenUp?.(error) === true;
-      settled = hasGivenUp
-        ? await this.#settleFree(settlements, error)
-        : await this.#settleInHalves(settlements, error);
-    }
+  async settle(outcomes: readonly Outcome[]): Promise<SettledRows> {
+    const settled = await this.#settlements.settle(outcomes);
     if (settled.closed.size > 0) this.fronts.finished();
-    for (const { kind, destination } of settlements) {
+    for (const { kind, destination } of outcomes) {
       if (destination === undefined) continue;
       const front = this.fronts.of(this.sql.unlabelled === undefined ? ONE_QUEUE : destination);
       if (kind === "retry") front.putOff();
       else front.sweepSoon();
     }
     return settled;
-  }
-
-  /**
-   * Most outcomes were sent and have no entry: then the statement is the plain one.
-   *
-   * @returns the rows whose claims were closed
-   */
-  async #close(statements: WithHistory<S>, settlements: readonly Outcome[]): Promise<ReadonlySet<MessageId>> {
-    const { dialect } = this.sql;
-    const entries = entriesOf(settlements);
-    const values = dialect.settleValues(settlements);
-    const noting = entries.length === 0 ? values : { ...values, ...dialect.entryValues(entries) };
-    const run = (statement: S) => this.runner.run(statement, noting);
-    const written = entries.length === 0 ? run(statements.plain) : this.#history.noting(statements, run, true);
-    return new Set(dialect.closedOf(await written, settlements));
-  }
-
-  /**
-   * After a wait for locked rows: writes the others first.
-   *
-   * @throws the failure if none can be written, as where the whole table is locked
-   */
-  async #settleFree(settlements: readonly Outcome[], failure: unknown): Promise<SettledRows> {
-    const { settle, settleUnlocked = settle, dialect } = this.sql;
-    const free = await this.#close(settleUnlocked, settlements);
-    if (free.size === 0) throw failure;
-    const left = settlements.filter(({ id }) => !free.has(id));
-    try {
-      return { closed: new Set([...free, ...(await this.#close(settle, left))]), refused: NONE_REFUSED };
-    } catch (error) {
-      if (dialect.hasGivenUp?.(error) !== true) throw error;
-      return { closed: free, refused: new Map(left.map(({ id }) => [id, HELD])) };
-    }
-  }
-
-  async #settleInHalves(settlements: readonly Outcome[], failure: unknown): Promise<SettledRows> {
-    const closed = new Set<MessageId>();
-    const refused = new Map<MessageId, string>();
-    const parts = tryInHalves(settlements, failure, (part) => this.#close(this.sql.settle, part));
-    const judged = this.#verdict.of(parts, {
-      proves: (written) => written.size > 0,
-      accepted: (outcome) => this.#acceptsAgain(outcome),
-      again: (outcome) => {
-        const values = this.sql.dialect.settleValues([outcome]);
-        return this.runner.runAndRollBack((run) => run(this.sql.settle.plain, values));
-      },
-    });
-    for await (const tried of judged) {
-      if (!tried.isRefused) for (const id of tried.result) closed.add(id);
-      else if (tried.error.code === "busy") refused.set(tried.item.id, tried.error.message);
-      else if (await this.#settleInstead(tried.item, tried.error.message)) closed.add(tried.item.id);
-      else refused.set(tried.item.id, tried.error.message);
-    }
-    return { closed, refused };
-  }
-
-  /** @returns false for a row that refuses every outcome: it keeps its claim */
-  async #settleInstead(settlement: Outcome, refusal: string): Promise<boolean> {
-    for (const outcome of insteadOf(settlement, refusal)) {
-      try {
-        await this.#close(this.sql.settle, [outcome]);
-        return true;
-      } catch (error) {
-        if (!isRefused(error)) throw error;
-      }
-    }
-    return false;
   }
 }
 
@@ -523,32 +427,6 @@ const NOT_CLAIMED: ClaimScan = { rows: [], queues: [], labelled: 0, hasUnlabelle
 const NOT_LABELLED = { labelledIds: [], labels: [], routes: "" };
 const NOT_FOUND = { candidates: 0, heldBack: 0, gap: 0 };
 
-/** @param token under which the row was claimed */
-export function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
-  return {
-    id: row.id as MessageId,
-    messageId: (row.message_id ?? undefined) as MessageId | undefined,
-    hasOpenCondition: row.has_open_condition === true,
-    claimToken: token,
-    sequence: row.sequence as string,
-    ...routedRow(row),
-    key: textOf(row.key),
-    aggregateType: textOf(row.aggregate_type),
-    payload: row.payload as string | null,
-    tooLarge: tooLargeOf(row),
-    headers: headersOf(row.headers),
-    attempt: numberOf(row.attempt, 0),
-    maxAttempts: numberOf(row.max_attempts, DEFAULT_MAX_ATTEMPTS),
-    createdAt: dateOf(row.created_at),
-    expiresInMs: row.expires_in_ms === null ? null : Number(row.expires_in_ms),
-  };
-}
-
-/** The default of the bundled table's column. */
-const DEFAULT_MAX_ATTEMPTS = 5;
-
 /** Thousands of rows that are not due make an idle check slow: it takes a tenth of the time, but for new rows and retries. */
 const LONGEST_CHECK_REST_MS = 1000;
 const LOOK_AGAIN_MS = 1000;
-const HELD = "another transaction holds the row";
-const NONE_REFUSED: ReadonlyMap<MessageId, string> = new Map();

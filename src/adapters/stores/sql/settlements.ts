@@ -1,0 +1,168 @@
+import { isRefused } from "../../../model/errors.ts";
+import type { ClaimToken, MessageId, Outcome } from "../../../model/rows.ts";
+import type { SettledRows } from "../../../ports/store.ts";
+import { entriesOf, type SqlHistory, type WithHistory } from "./history.ts";
+import type { ClaimStatements } from "./outboxClaims.ts";
+import { idsOf, type StatementRunner, tryInHalves } from "./rows.ts";
+import { Verdict } from "./verdict.ts";
+
+type Statements<S> = Pick<ClaimStatements<S>, "settle" | "settleUnlocked" | "setBack" | "trial" | "dialect">;
+
+/** Writes the outcomes of claimed rows, which closes their claims. */
+export class Settlements<S> {
+  readonly #runner: StatementRunner<S>;
+  readonly #sql: Statements<S>;
+  readonly #history: SqlHistory<S>;
+  readonly #verdict = new Verdict();
+
+  constructor(runner: StatementRunner<S>, sql: Statements<S>, history: SqlHistory<S>) {
+    this.#runner = runner;
+    this.#sql = sql;
+    this.#history = history;
+  }
+
+  /** @throws StoreError while the table refuses every outcome */
+  async check(): Promise<void> {
+    await this.#verdict.check();
+  }
+
+  /** If the database refuses a row, settles the others; see {@link Verdict}, and {@link insteadOf} for that one. */
+  async settle(settlements: readonly Outcome[]): Promise<SettledRows> {
+    try {
+      const closed = await this.#close(this.#sql.settle, settlements);
+      this.#verdict.passed();
+      return { closed, refused: NONE_REFUSED };
+    } catch (error) {
+      if (isRefused(error) || this.#sql.dialect.hasGivenUp?.(error) !== true)
+        return await this.#settleInHalves(settlements, error);
+      return await this.#settleFree(settlements, error);
+    }
+  }
+
+  /**
+   * Most outcomes were sent and have no entry: then the statement is the plain one.
+   *
+   * @returns the rows whose claims were closed
+   */
+  async #close(statements: WithHistory<S>, settlements: readonly Outcome[]): Promise<ReadonlySet<MessageId>> {
+    const { dialect } = this.#sql;
+    const entries = entriesOf(settlements);
+    const values = dialect.settleValues(settlements);
+    const noting = entries.length === 0 ? values : { ...values, ...dialect.entryValues(entries) };
+    const run = (statement: S) => this.#runner.run(statement, noting);
+    const written = entries.length === 0 ? run(statements.plain) : this.#history.noting(statements, run, true);
+    return new Set(dialect.closedOf(await written, settlements));
+  }
+
+  /**
+   * After a wait for locked rows: writes the others first.
+   *
+   * @throws the failure if none can be written, as where the whole table is locked
+   */
+  async #settleFree(settlements: readonly Outcome[], failure: unknown): Promise<SettledRows> {
+    const { settle, settleUnlocked = settle, dialect } = this.#sql;
+    const free = await this.#close(settleUnlocked, settlements);
+    if (free.size === 0) throw failure;
+    const left = settlements.filter(({ id }) => !free.has(id));
+    try {
+      return { closed: new Set([...free, ...(await this.#close(settle, left))]), refused: NONE_REFUSED };
+    } catch (error) {
+      if (dialect.hasGivenUp?.(error) !== true) throw error;
+      return { closed: free, refused: new Map(left.map(({ id }) => [id, HELD])) };
+    }
+  }
+
+  async #settleInHalves(settlements: readonly Outcome[], failure: unknown): Promise<SettledRows> {
+    const closed = new Set<MessageId>();
+    const refused = new Map<MessageId, string>();
+    const parts = tryInHalves(settlements, failure, (part) => this.#close(this.#sql.settle, part));
+    const judged = this.#verdict.of(parts, {
+      proves: (written) => written.size > 0,
+      accepted: (outcome) => this.acceptsAgain(outcome),
+      again: (outcome) => {
+        const values = this.#sql.dialect.settleValues([outcome]);
+        return this.#runner.runAndRollBack((run) => run(this.#sql.settle.plain, values));
+      },
+    });
+    for await (const tried of judged) {
+      if (!tried.isRefused) for (const id of tried.result) closed.add(id);
+      else if (tried.error.code === "busy") refused.set(tried.item.id, tried.error.message);
+      else if (await this.#settleInstead(tried.item, tried.error.message)) closed.add(tried.item.id);
+      else refused.set(tried.item.id, tried.error.message);
+    }
+    return { closed, refused };
+  }
+
+  /** @returns false for a row that refuses every outcome: it keeps its claim */
+  async #settleInstead(settlement: Outcome, refusal: string): Promise<boolean> {
+    for (const outcome of insteadOf(settlement, refusal)) {
+      try {
+        await this.#close(this.#sql.settle, [outcome]);
+        return true;
+      } catch (error) {
+        if (!isRefused(error)) throw error;
+      }
+    }
+    return false;
+  }
+
+  /** Claims the row that was sent last, and rolls that back. @param outcome of another row, for it to take too */
+  async acceptsAgain(outcome?: Outcome): Promise<boolean> {
+    return await this.#runner.runAndRollBack(async (run) => {
+      const [id] = idsOf(await run(this.#sql.setBack));
+      if (id === undefined) return false;
+      await run(this.#sql.trial, { ids: [id], labelledIds: [], labels: [], routes: "" });
+      if (outcome === undefined) return true;
+      const own = { ...outcome, id, claimToken: id as string as ClaimToken };
+      const plain = "reason" in own ? { ...own, reason: "" } : own;
+      await run(this.#sql.settle.plain, this.#sql.dialect.settleValues([plain]));
+      return true;
+    });
+  }
+}
+
+const HELD = "another transaction holds the row";
+const NONE_REFUSED: ReadonlyMap<MessageId, string> = new Map();
+
+/**
+ * What to store of an outcome that the database refuses: the same without its reason, which may have characters that the
+ * database lacks, then `dead`. Nothing for a release: an unattempted row does not die of that.
+ */
+export function insteadOf(settlement: Outcome, refusal: string): readonly Outcome[] {
+  const { id, claimToken, kind, record } = settlement;
+  if (kind === "release") return [];
+  const reason = `${WHAT_HAPPENED[kind]}, but the database refuses to store that: ${refusal}`;
+  const dead: Outcome = { id, claimToken, kind: "dead", attempted: false, reason, record };
+  return "reason" in settlement ? [{ ...settlement, reason: "the reason cannot be stored" }, dead] : [dead];
+}
+
+const WHAT_HAPPENED = {
+  sent: "delivered",
+  retry: "failed, to be tried again",
+  park: "failed for good, to be parked",
+  dead: "failed for good",
+} as const;
+
+const STATE_AFTER = {
+  sent: "sent",
+  retry: "pending",
+  park: "pending",
+  dead: "dead",
+  release: "pending",
+} as const;
+
+const PARKED_DELAY = -1;
+
+/** What a settlement stores. */
+export function storedOutcome(settlement: Outcome) {
+  const { kind } = settlement;
+  const givenBackAfter = kind === "park" ? PARKED_DELAY : null;
+  return {
+    state: STATE_AFTER[kind],
+    /** The failed attempts that it adds. */
+    attempts: kind === "retry" || kind === "park" || (kind === "dead" && settlement.attempted) ? 1 : 0,
+    /** After how many ms the row is due again; below 0 to park it, null if its time stays. */
+    delay: kind === "retry" ? Math.round(settlement.delayMs) : givenBackAfter,
+    reason: "reason" in settlement ? settlement.reason : null,
+  };
+}
