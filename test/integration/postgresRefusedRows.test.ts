@@ -57,47 +57,6 @@ describe("a row that a trigger refuses", () => {
     });
   });
 
-  test("at the relay holds back no source with keys of its own, whatever aggregate it has", async () => {
-    await withTables(async (store, database) => {
-      const row = (source: string, eventType: string) => inboxRow({ source, eventType, aggregateId: "a" });
-      await refuse(database, "UPDATE", "inbox", "NEW.event_type = 'bad'");
-      await store.inbox.insert([row("open", "bad")]);
-      await store.inbox.insert([row("open", "good"), row("own", "good"), row("orders", "good")]);
-      const topics = { open: ["", ""], own: ["", ""], orders: ["", ""] };
-      const request = relayRequest({ topics, ownKeySources: ["own", "open"] });
-
-      expect((await store.inbox.relay(request)).relayed).toBe(2);
-      await store.inbox.insert([row("open", "good"), row("own", "good"), row("orders", "good")]);
-      expect((await store.inbox.relay(request)).relayed).toBe(2);
-
-      const waiting = await database.query("SELECT source FROM inbox WHERE state = 'pending' AND event_type = 'good'");
-      expect(waiting).toEqual([{ source: "open" }, { source: "open" }]);
-    });
-  });
-
-  test("behind blocked keys is named, and the rows claimed in front of them are delivered", async () => {
-    await withTables(async (store, database) => {
-      await refuse(database, "UPDATE", "outbox", "NEW.state = 'processing' AND NEW.topic = 'bad'");
-      // The head of a key waits for its retry; the rows behind it fill the front.
-      await database.query(
-        "INSERT INTO outbox (topic, key, payload, attempt, scheduled_at) VALUES ('head', 'k', '1', 1, now() + interval '1 hour')",
-      );
-      await database.query("INSERT INTO outbox (topic, payload) VALUES ('front', '1')");
-      await database.query(
-        "INSERT INTO outbox (topic, key, payload) SELECT 'behind', 'k', '1' FROM generate_series(1, 9)",
-      );
-      await database.query("INSERT INTO outbox (topic, payload) VALUES ('bad', '1'), ('good', '1')");
-      const request = () => claimRequest({ limit: 8 });
-
-      const first = await store.outbox.claim(request());
-      expect(first.rows.map(({ topic }) => topic)).toEqual(["front"]);
-      expect(first.more).toBe(true);
-      const { refused } = await store.outbox.claim(request());
-      expect(refused).toMatchObject([{ reason: expect.stringContaining("not this one") }]);
-      expect((await store.outbox.claim(request())).rows.map(({ topic }) => topic)).toEqual(["good"]);
-    });
-  });
-
   test("at its claim is named and left out for a while; the others are claimed, but for those of its key", async () => {
     await withTables(async (store, database) => {
       await passOne(store);
@@ -129,21 +88,6 @@ describe("a row that a trigger refuses", () => {
       await expect(store.outbox.claim(claimRequest())).rejects.toThrow("not this one");
       await database.query("DROP TRIGGER refuse ON outbox");
       expect(await claimed(store)).toHaveLength(9);
-    });
-  });
-
-  test("at the commit of its claim is found too", async () => {
-    await withTables(async (store, database) => {
-      await database.query(
-        `CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$
-         BEGIN IF NEW.topic = 'bad' THEN RAISE EXCEPTION 'too late'; END IF; RETURN NULL; END $$`,
-      );
-      await database.query("INSERT INTO outbox (topic, payload) VALUES ('bad', '1'), ('good', '2')");
-      await database.query(
-        "CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON outbox DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()",
-      );
-      expect((await store.outbox.claim(claimRequest())).refused).toHaveLength(1);
-      expect((await claimed(store)).map(({ topic }) => topic)).toEqual(["good"]);
     });
   });
 
@@ -280,19 +224,6 @@ describe.each(["NULL", "OLD"] as const)("a row whose change a trigger drops by r
       expect([refused?.map(({ id }) => id), dead]).toEqual([[bad.id], []]);
       expect(await database.query("SELECT topic FROM outbox")).toEqual([{ topic: "good" }]);
       expect(await database.query("SELECT id FROM inbox WHERE state = 'pending'")).toEqual([{ id: bad.id }]);
-    });
-  });
-
-  test("when it is renewed counts as taken over", async () => {
-    await withTables(async (store, database) => {
-      await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 2) n");
-      const rows = await claimed(store);
-      await skip(database, "UPDATE", "outbox", "NEW.topic = 't1'", returned);
-      const tokens = rows.map(({ claimToken }) => claimToken);
-
-      const renewed = await store.outbox.renew(tokens, { leaseMs: 60_000, claimTimeoutMs: 120_000 });
-
-      expect([...renewed]).toEqual([rows[1]?.id]);
     });
   });
 

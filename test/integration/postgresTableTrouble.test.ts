@@ -322,91 +322,6 @@ describe("a row that is refused while the row that passed last still passes", ()
   });
 });
 
-describe("trouble that begins within a batch", () => {
-  const fullAt = (database: TestDatabase, when: string, table: string, condition: string, count: number) =>
-    refuse(
-      database,
-      when,
-      table,
-      `${condition} AND (SELECT count(*) FROM ${table} WHERE ${condition.replace(/NEW\./g, "")}) >= ${count}`,
-    );
-
-  test.each([2, 5, 9])("kills no row and refuses none, with room for %i more", async (room) => {
-    await withTables(async (store, database) => {
-      await passOne(store);
-      const types = Array.from({ length: 12 }, (_, n) => `t${n}`);
-      await fullAt(database, "INSERT", "outbox", "NEW.topic <> ''", 1 + room);
-      await store.inbox.insert(rowsOf(...types));
-      for (let pass = 0; pass < 3; pass += 1) {
-        await expect(store.inbox.relay(TO_ANY)).rejects.toMatchObject(tableTrouble("the row that passed last"));
-      }
-      expect(await dead(database)).toEqual([]);
-
-      await fullAt(database, "INSERT", "inbox", "NEW.event_type <> ''", 13 + room);
-      await expect(store.inbox.insert(rowsOf(...types))).rejects.toMatchObject(tableTrouble());
-      await database.query("DROP TRIGGER refuse ON outbox");
-      await relayAll(store);
-      expect((await claimed(store)).map(({ topic }) => topic)).toEqual([...types, ...types.slice(0, room)]);
-    });
-  });
-});
-
-describe("a row that passed last, and is refused itself by now", () => {
-  test("keeps no good row behind refused ones from its way", async () => {
-    await withTables(async (store, database) => {
-      const types = [...Array.from({ length: 50 }, () => "bad"), "good"];
-      const received = types.map((eventType, n) => inboxRow({ eventType, aggregateId: `${n}` }));
-      await store.inbox.insert([inboxRow({ eventType: "bad" })]);
-      await relayAll(store);
-      await store.outbox.settle((await claimed(store)).map(sent));
-
-      await refuse(database, "INSERT", "outbox", "NEW.topic = 'bad'");
-      await store.inbox.insert(received);
-      await relayAll(store);
-      expect((await claimed(store)).map(({ topic }) => topic)).toEqual(["good"]);
-      expect(await dead(database)).toHaveLength(50);
-
-      await database.query("DROP TRIGGER refuse ON outbox");
-      await database.query(
-        `INSERT INTO outbox (topic, payload) SELECT topic, '1' FROM unnest(ARRAY['${types.join("','")}']) AS t(topic)`,
-      );
-      await database.query("ALTER TABLE outbox ADD CHECK (topic <> 'bad' OR state <> 'processing') NOT VALID");
-      const { refused } = await store.outbox.claim(claimRequest());
-      expect(refused).toHaveLength(50);
-      expect((await claimed(store)).map(({ topic }) => topic)).toEqual(["good"]);
-    });
-  });
-
-  test("is no dead one: the table may have refused that, too", async () => {
-    await withTables(async (store, database) => {
-      await passOne(store);
-      await database.query("ALTER TABLE inbox ADD CHECK (event_type <> 'bad' OR state = 'dead')");
-      await store.inbox.insert([{ ...inboxRow({ eventType: "bad" }), state: "dead", lastError: "refused" }]);
-      expect(await store.inbox.insert(rowsOf("bad"))).toMatchObject([{ kind: "refused", mayPassLater: false }]);
-    });
-  });
-});
-
-describe("refused rows that two processes judge at once", () => {
-  test("are dead once, and are no trouble of the table", async () => {
-    await withTables(async (store, database) => {
-      for (let n = 0; n < 3; n += 1) await passOne(store);
-      await refuse(database, "INSERT", "outbox", "NEW.topic = 'bad'");
-      await withStore(postgresStore(database, DEFAULT_NAMES), async (other) => {
-        const deaths = [];
-        for (let round = 0; round < 10; round += 1) {
-          await store.inbox.insert(Array.from({ length: 5 }, () => inboxRow({ eventType: "bad" })));
-          const results = await Promise.all([store, other].map((each) => each.inbox.relay(TO_ANY)));
-          deaths.push(...results.flatMap((result) => result.dead.map(({ id }) => id)));
-        }
-        await relayAll(store);
-        expect(new Set(deaths).size).toBe(deaths.length);
-        expect(await dead(database)).toHaveLength(50);
-      });
-    });
-  });
-});
-
 describe("an inbox whose statements fail", () => {
   test.each([
     [
@@ -461,30 +376,6 @@ describe("a unique key of the owner", () => {
       await database.query("INSERT INTO outbox (topic, key, payload) VALUES ('twice', 'c', '1')");
       await store.inbox.insert([inboxRow({ eventType: "twice", aggregateId: "c" })]);
       expect(await store.inbox.relay(TO_ANY)).toMatchObject({ dead: [{ reason: expect.stringContaining("23505") }] });
-    });
-  });
-});
-
-describe("trouble that ends between two tries", () => {
-  /** Fails at the first `times` rows, whatever they are. */
-  const failFirst = async (database: TestDatabase, table: string, when: string, times: number) => {
-    await database.query("CREATE SEQUENCE tries");
-    await refuse(database, when, table, `nextval('tries') <= ${times}`, "USING ERRCODE = '54000'");
-  };
-
-  test.each([1, 2, 3, 4, 5])("kills no row and refuses none, after %i failures", async (times) => {
-    await withTables(async (store, database) => {
-      await passOne(store);
-      await store.inbox.insert(rowsOf("t1"));
-      await failFirst(database, "outbox", "INSERT", times);
-      for (let pass = 0; pass < 5; pass += 1) await store.inbox.relay(TO_ANY).catch(() => {});
-      expect((await claimed(store)).map(({ topic }) => topic)).toEqual(["t1"]);
-      expect(await dead(database)).toEqual([]);
-
-      await database.query("ALTER SEQUENCE tries RESTART");
-      await refuse(database, "INSERT", "inbox", `nextval('tries') <= ${times}`, "USING ERRCODE = '54000'");
-      const pulled = [inboxRow({ consumption: "pull" })];
-      await expect(store.inbox.insert(pulled)).rejects.toMatchObject({ code: "schema" });
     });
   });
 });

@@ -50,12 +50,6 @@ describe("slots", () => {
     expect(counts(fill("a", "b"))).toEqual({ a: 0, b: 1 });
   });
 
-  test("a sixteenth of many is left for whoever comes", () => {
-    share = new FairShare({ concurrency: 64, isShared: true, clock });
-    deliver("a", 64);
-    expect(counts(fill("a"))).toEqual({ a: 60 });
-  });
-
   test("a quarter is left for destinations that have answered, however long they have been idle", () => {
     prove("a");
     clock.advance(60_000);
@@ -151,39 +145,6 @@ describe("a destination is unhealthy", () => {
     clock.advance(1001);
     expect(share.isUnhealthy("a")).toBe(true);
   });
-
-  test("where one ends late, but not within a second of one that ended sooner", () => {
-    prove("a");
-    const late = [share.begin("a"), share.begin("a"), share.begin("a")];
-    clock.advance(2000);
-    deliver("a", 1);
-    const isUnhealthy = late.map((slot) => {
-      share.end(slot, "healthy");
-      const after = share.isUnhealthy("a");
-      clock.advance(900);
-      return after;
-    });
-    expect(isUnhealthy).toEqual([false, false, true]);
-  });
-
-  test("also where it fails at once between deliveries that are slow", () => {
-    const slow = [share.begin("a"), share.begin("a")];
-    clock.advance(2000);
-    for (const slot of slow) {
-      share.end(slot, "healthy");
-      deliver("a", 1, "failed");
-    }
-    expect(share.isUnhealthy("a")).toBe(true);
-  });
-
-  test("but not for what was cut off, or failed now and then", () => {
-    deliver("a", 20, "unknown", 2000);
-    for (let n = 0; n < 10; n += 1) {
-      deliver("a", 2, "healthy");
-      deliver("a", 1, "failed");
-    }
-    expect(share.isUnhealthy("a")).toBe(false);
-  });
 });
 
 describe("while others want slots", () => {
@@ -215,49 +176,6 @@ describe("while others want slots", () => {
     expect(counts(fill("a", "b", "c"))).toEqual({ a: 0, b: 0, c: 0 });
     if (first !== undefined) share.end(first, "failed");
     expect(counts(fill("a", "b", "c"))).toEqual({ a: 0, b: 1, c: 0 });
-  });
-
-  /** Two destinations that take every slot they get, and want more. @returns makes their deliveries for some time */
-  function busy(): (ms: number) => void {
-    prove("c", "d");
-    let slots: readonly Slot[] = [];
-    return (ms) => {
-      for (const end = clock.monotonic() + ms; clock.monotonic() < end; clock.advance(50)) {
-        for (const slot of slots) share.end(slot, "healthy");
-        slots = [...fill("c", "d").values()].flat();
-        share.next(["c", "d"]);
-      }
-    };
-  }
-
-  test("a slow one that waits for its turn stays unhealthy however long that takes", () => {
-    const others = busy();
-    deliver("a", 1, "failed", 2000);
-    deliver("b", 1, "failed", 2000);
-    expect(counts(fill("a"))).toEqual({ a: 1 });
-    for (let n = 0; n < 30; n += 1) {
-      others(500);
-      expect([share.mayClaim("b"), share.isUnhealthy("b")]).toEqual([false, true]);
-    }
-    clock.advance(10_001);
-    expect(share.isUnhealthy("b")).toBe(false);
-  });
-
-  test("one that was slow begins again with one slot, and with no fewer than before where nobody else wants any", () => {
-    const slotsAfter = (...waiting: readonly string[]) => {
-      prove("a", "b", "c");
-      const slow = share.begin("a");
-      clock.advance(1001);
-      const others = [...fill(...waiting).values()].flat();
-      share.end(slow, "healthy");
-      for (const slot of others) share.end(slot, "healthy");
-      deliver("a", 1);
-      const slots = fill("a").get("a") ?? [];
-      for (const slot of slots) share.end(slot, "healthy");
-      return slots.length;
-    };
-    // One, and one more for the delivery that succeeded.
-    expect([slotsAfter(), slotsAfter("b", "c")]).toEqual([7, 2]);
   });
 });
 

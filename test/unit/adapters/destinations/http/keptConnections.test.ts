@@ -60,14 +60,6 @@ describe.each(ENDS)("a kept connection that ends by %s before a byte of the answ
     expect(bodies).toEqual(sent.flatMap((body, n) => (n === 0 ? [body] : [body, body])));
   });
 
-  test("costs the concurrent publishes of other connections no attempt either", async () => {
-    const { url, bodies } = await startEnding(end);
-    const { publish } = destinations.create({ baseUrl: url }, { connections: 8 });
-    for (let round = 0; round < 5; round++)
-      await Promise.all(Array.from({ length: 8 }, (_, n) => publish({ body: `${round} ${n}` })));
-    expect(new Set(bodies).size).toBe(40);
-  });
-
   test("costs a token request no attempt", async () => {
     const answer = (response: ServerResponse) =>
       response.end(JSON.stringify({ access_token: "t", token_type: "Bearer", expires_in: 0 }));
@@ -86,14 +78,6 @@ describe.each(ENDS)("a kept connection that ends by %s before a byte of the answ
     for (let n = 0; n < 4; n++) await publish();
     expect(issuer.bodies).toHaveLength(7);
   });
-});
-
-test("a kept TLS connection that ends before a byte of the answer costs no attempt", async () => {
-  const { url, bodies } = await startEnding((socket) => socket.end(), { isTls: true });
-  const tls = { ca: new Secret(pem("ca")), serverName: "receiver.test" };
-  const { publish } = destinations.create({ baseUrl: url, tls }, { connections: 1 });
-  for (const body of ["1", "2", "3"]) await publish({ body });
-  expect(bodies).toEqual(["1", "2", "2", "3", "3"]);
 });
 
 test.each([1, 8])(

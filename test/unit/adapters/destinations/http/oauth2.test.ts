@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "@jest/globals";
 import type { HttpDestinationEnvironment } from "../../../../../src/adapters/destinations/http/index.ts";
 import type { HttpDestinationAuth } from "../../../../../src/adapters/destinations/http/kind.ts";
-import { errorText, StoppingError } from "../../../../../src/model/errors.ts";
+import { errorText } from "../../../../../src/model/errors.ts";
 import { Secret } from "../../../../../src/model/secret.ts";
 import { startBlackHole } from "../../../../support/blackHole.ts";
 import { failOnLeaks } from "../../../../support/leaks.ts";
@@ -102,26 +102,6 @@ describe("the token request", () => {
     expect(new Set(sentTokens())).toEqual(new Set(["Bearer t1"]));
     expect(receiver.requests).toHaveLength(20);
   });
-
-  test("leaves out a waiter whose signal aborts, and goes on for the others", async () => {
-    let release = () => {};
-    const after = new Promise<void>((resolve) => {
-      release = resolve;
-    });
-    issuer.answer = { status: 200, body: JSON.stringify({ access_token: "t1", token_type: "bearer" }), after };
-    const { publish } = create();
-    const controller = new AbortController();
-    const reason = new StoppingError();
-    const aborted = publish({}, controller.signal);
-    const kept = publish();
-    await issuer.received(1);
-    controller.abort(reason);
-    await expect(aborted).rejects.toBe(reason);
-    release();
-    await kept;
-    expect(issuer.requests).toHaveLength(1);
-    expect(receiver.requests).toHaveLength(1);
-  });
 });
 
 describe("the token", () => {
@@ -200,16 +180,6 @@ describe("the token", () => {
     expect(issuer.requests).toHaveLength(2);
   });
 
-  test("that is refused to many rows at a time is renewed once for all", async () => {
-    issuer.answerNext(token("t1"), token("t2"));
-    receiver.answer = (request, response) => {
-      response.writeHead(request.headers.authorization === "Bearer t2" ? 200 : 401).end();
-    };
-    const { publish } = create();
-    await Promise.all(Array.from({ length: 20 }, () => publish()));
-    expect(issuer.requests).toHaveLength(2);
-  });
-
   test("is not renewed for another refusal, nor for a fixed credential", async () => {
     issuer.answer = token("t1");
     receiver.answer = { status: 403 };
@@ -222,20 +192,6 @@ describe("the token", () => {
     expect((await fixed.failure()).code).toBe("status_4xx");
     expect(receiver.requests).toHaveLength(2);
     expect(issuer.requests).toHaveLength(1);
-  });
-
-  test("is repeated after a refusal whose body never ends", async () => {
-    issuer.answerNext(token("t1"), token("t2"));
-    receiver.answerNext((_request, response) => {
-      response.writeHead(401);
-      const more = () => {
-        while (!response.destroyed && response.write("x".repeat(65_536)));
-      };
-      response.on("drain", more);
-      more();
-    });
-    await create().publish();
-    expect(sentTokens()).toEqual(["Bearer t1", "Bearer t2"]);
   });
 
   test("is repeated after a refusal whose body stalls", async () => {
@@ -308,15 +264,6 @@ describe("a token that cannot be had", () => {
     const error = await failure();
     expect(error.code).toBe("private_address");
     expect(issuer.requests).toEqual([]);
-  });
-
-  test("because the destination is closed ends those who wait", async () => {
-    await using blackHole = await startBlackHole();
-    const { publish, destination } = create({ tokenUrl: `http://127.0.0.1:${blackHole.port}/token` });
-    const waiting = expect(publish()).rejects.toMatchObject({ code: "closed" });
-    await blackHole.reached;
-    await destination.close();
-    await waiting;
   });
 });
 

@@ -80,37 +80,6 @@ describe("the time limit", () => {
     await publish({ body: "third" });
     expect(receiver.requests.map(({ body }) => body.toString())).toEqual(["first", "third"]);
   });
-
-  test("of many publishes ends each at its own time", async () => {
-    await using blackHole = await startBlackHole();
-    const { failure } = destinations.create({ baseUrl: `http://127.0.0.1:${blackHole.port}`, timeoutMs: 100 });
-    const timed = async () => {
-      const started = performance.now();
-      expect((await failure()).code).toBe("timeout");
-      return performance.now() - started;
-    };
-    const all: Promise<number>[] = [];
-    for (let n = 0; n < 5; n++) {
-      all.push(timed());
-      await new Promise((resolve) => setTimeout(resolve, 15));
-    }
-    for (const ms of await Promise.all(all)) expect(ms).toBeGreaterThanOrEqual(99);
-  });
-
-  test("of 0 is none", async () => {
-    let release = () => {};
-    receiver.answerNext({
-      status: 200,
-      after: new Promise<void>((resolve) => {
-        release = resolve;
-      }),
-    });
-    const { publish } = destinations.create({ baseUrl: receiver.url, timeoutMs: 0 });
-    const published = publish();
-    await receiver.received(1);
-    release();
-    await published;
-  });
 });
 
 describe("an abort", () => {
@@ -126,25 +95,6 @@ describe("an abort", () => {
     await eventually(() => blackHole.givenUp === 1);
   });
 
-  test("ends only the publishes of its signal", async () => {
-    let release = () => {};
-    const after = new Promise<void>((resolve) => {
-      release = resolve;
-    });
-    receiver.answer = { status: 200, after };
-    const { publish } = destinations.create({ baseUrl: receiver.url });
-    const controller = new AbortController();
-    const aborted = [publish({}, controller.signal), publish({}, controller.signal)].map((each) =>
-      expect(each).rejects.toThrow("stop"),
-    );
-    const kept = publish();
-    await receiver.received(3);
-    controller.abort(new StoppingError("stop"));
-    await Promise.all(aborted);
-    release();
-    await kept;
-  });
-
   test("of a signal that many publishes share makes no warning of a leak", async () => {
     const warnings: Error[] = [];
     const listener = (warning: Error) => warnings.push(warning);
@@ -158,13 +108,5 @@ describe("an abort", () => {
     } finally {
       process.off("warning", listener);
     }
-  });
-
-  test("after the answer changes nothing", async () => {
-    const { publish } = destinations.create({ baseUrl: receiver.url });
-    const controller = new AbortController();
-    await publish({}, controller.signal);
-    controller.abort(new StoppingError());
-    await publish();
   });
 });
