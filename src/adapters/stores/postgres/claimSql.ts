@@ -10,7 +10,7 @@ import { listStatements } from "./listSql.ts";
 import { literal, markBound, newestMark } from "./lowWater.ts";
 import type { OutboxParts } from "./outboxParts.ts";
 import { arraysOf, byIndex, type Statement, statement, uuidArray } from "./statement.ts";
-import { isWatched } from "./watch.ts";
+import { isWatched } from "./wake.ts";
 
 /** The statements that claim outbox rows, and close the claims with their outcomes. */
 export function claimStatements(names: TableNames, parts: OutboxParts): ClaimStatements<Statement> {

@@ -22,8 +22,7 @@ import { PostgresRelay } from "./relay.ts";
 import { columnTypes, isCitus, migrate, schemaDialect } from "./schema.ts";
 import { statement } from "./statement.ts";
 import { fixedStatements, tableStatements } from "./statements.ts";
-import { PostgresWake } from "./wake.ts";
-import { PostgresWatch } from "./watch.ts";
+import { PostgresWake, PostgresWatch } from "./wake.ts";
 
 interface PostgresStoreOptions extends PoolOptions {
   readonly names: TableNames;

@@ -1,10 +1,11 @@
+import type pg from "pg";
+import { errorText } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { atMost } from "../../../time/wait.ts";
 import type { PostgresPool } from "./pool.ts";
 import type { SessionUser } from "./session.ts";
-import { type Statement, statement } from "./statement.ts";
-import type { PostgresWatch } from "./watch.ts";
+import { type Statement, socketOf, statement } from "./statement.ts";
 
 /** Wakes between processes by `LISTEN` and `NOTIFY`, on a channel of the store. */
 export class PostgresWake {
@@ -90,3 +91,148 @@ const NOTIFY_TIMEOUT_MS = 3000;
 const NOTIFY: Statement = statement("outbox.wake(channel)", { timeoutMs: NOTIFY_TIMEOUT_MS })(
   "SELECT pg_notify($1, '')",
 );
+
+/**
+ * Who watches the outbox for all: the session that holds an advisory lock. No transaction number is drawn, the server
+ * frees the lock with its session, and a process that rests finds out with its glances. It does not listen: the server
+ * wakes every session that does for each notification, whatever its channel is.
+ */
+export class PostgresWatch {
+  readonly #table: string;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  /** The session for the lock; undefined while there is none, and after {@link leave}. */
+  #client: pg.ClientBase | undefined;
+  #onTaken: () => void = () => {};
+  #timer: NodeJS.Timeout | undefined;
+  #isMine = false;
+  #isAsking = false;
+  /** When another process was last known to have the watch; monotonic ms. */
+  #othersAt = Number.NEGATIVE_INFINITY;
+  #hasLeft = false;
+  /** On Citus glances run on the node of the table, the locks of sessions are on the coordinator: each process watches. */
+  isShared = true;
+
+  /** @param table the outbox, already quoted: it names the locks */
+  constructor(table: string, clock: Clock, log: Log) {
+    this.#table = table;
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  /** Another process had the watch some seconds ago at most. */
+  get isOthers(): boolean {
+    return this.#clock.monotonic() - this.#othersAt < KNOWN_FOR_MS;
+  }
+
+  /**
+   * Takes the watch now, or when it is free.
+   *
+   * @param client a session, until {@link end}; other stores may hold locks of theirs in it
+   * @param onTaken called when this process has it
+   */
+  takePart(client: pg.ClientBase, onTaken: () => void): void {
+    this.end();
+    if (this.#hasLeft) return;
+    this.#client = client;
+    this.#onTaken = onTaken;
+    void this.#begin(client);
+  }
+
+  /** The session has ended, or is about to. */
+  end(): void {
+    clearTimeout(this.#timer);
+    this.#client = undefined;
+    this.#isMine = false;
+    this.#othersAt = Number.NEGATIVE_INFINITY;
+  }
+
+  /** A glance has seen whether some process has the watch. */
+  saw(isWatched: boolean): void {
+    if (this.#client === undefined || this.#isMine) return;
+    if (isWatched) this.#othersAt = this.#clock.monotonic();
+    else void this.#ask(this.#client);
+  }
+
+  /** Gives up the watch for good. Never rejects. */
+  async leave(): Promise<void> {
+    this.#hasLeft = true;
+    const [client, isMine] = [this.#client, this.#isMine];
+    this.end();
+    // What is being taken meanwhile is given back with its answer.
+    if (client !== undefined && isMine) await atMost(TIMEOUT_MS, this.#query(client, LEAVE));
+  }
+
+  async #begin(client: pg.ClientBase): Promise<void> {
+    await this.#query(client, SOON_DEAD);
+    await this.#ask(client);
+  }
+
+  async #ask(client: pg.ClientBase): Promise<void> {
+    if (this.#isAsking) return;
+    this.#isAsking = true;
+    clearTimeout(this.#timer);
+    const isTaken = await this.#query(client, TAKE);
+    this.#isAsking = false;
+    if (client !== this.#client) {
+      // It has left, or listens anew, meanwhile.
+      if (isTaken === true) await this.#query(client, LEAVE);
+      return;
+    }
+    if (isTaken === true) {
+      this.#isMine = true;
+      this.#othersAt = Number.NEGATIVE_INFINITY;
+      this.#onTaken();
+      return;
+    }
+    if (isTaken === false) this.#othersAt = this.#clock.monotonic();
+    this.#askLater(client, ASK_INTERVAL_MS);
+  }
+
+  #askLater(client: pg.ClientBase, ms: number): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      // Glances do it, unless the process does not rest.
+      const leftMs = this.#othersAt + ASK_INTERVAL_MS - this.#clock.monotonic();
+      if (leftMs > 0) this.#askLater(client, leftMs);
+      else void this.#ask(client);
+    }, ms);
+    this.#timer.unref();
+  }
+
+  /** @returns the answer; undefined when the statement failed, which is logged */
+  async #query(client: pg.ClientBase, text: string): Promise<unknown> {
+    const values = text === SOON_DEAD ? undefined : [this.#table];
+    try {
+      const { rows } = await client.query({ text, values, query_timeout: TIMEOUT_MS } as pg.QueryConfig);
+      return (rows?.[0] as { answer?: unknown } | undefined)?.answer;
+    } catch (error) {
+      this.#log.debug({ reason: errorText(error) }, "the watch over the outbox is not shared");
+      // A session that passes no answer passes no notification either: its end makes the process take part anew.
+      const isAnswered = typeof (error as { code?: unknown }).code === "string";
+      if (client === this.#client && !isAnswered) socketOf(client).destroy();
+      return undefined;
+    }
+  }
+}
+
+/**
+ * Keys of the table itself: installations in two schemas may call theirs the same.
+ *
+ * @param table the text of an expression with the quoted name of the outbox, here and below
+ */
+const watchKey = (table: string): string => `hashtextextended('svc watch', ${table}::text::regclass::oid::bigint)`;
+
+/** An expression of a glance: whether some process has the watch. Glances share the lock, which ends with the statement. */
+export const isWatched = (table: string): string => `NOT pg_try_advisory_xact_lock_shared(${watchKey(table)})`;
+
+const TAKE = `SELECT pg_try_advisory_lock(${watchKey("$1")}) AS answer`;
+const LEAVE = `SELECT pg_advisory_unlock(${watchKey("$1")}) AS answer`;
+/** The server notices within some ten seconds that the machine of the watching process is gone, not in two hours. */
+const SOON_DEAD =
+  "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; SET tcp_user_timeout = 11000";
+const ASK_INTERVAL_MS = 5000;
+/** Of a question. */
+const TIMEOUT_MS = 3000;
+/** Until the next answer, or its timeout. */
+const KNOWN_FOR_MS = ASK_INTERVAL_MS + TIMEOUT_MS;

@@ -18,7 +18,6 @@ import type {
   UnrelayedRows,
 } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { Resting } from "./resting.ts";
 import {
   claimedRow,
   idsOf,
@@ -29,7 +28,7 @@ import {
   tryInHalves,
   tryInParts,
 } from "./rows.ts";
-import { type Tried, Verdict } from "./verdict.ts";
+import { Resting, type Tried, Verdict } from "./verdict.ts";
 
 /** How a database stores received messages, in one transaction each; it may refuse a row of it. */
 export interface ReceiptCommands {

@@ -11,7 +11,6 @@ import type {
 import type { Clock } from "../../../time/clock.ts";
 import type { NewEntry, SqlHistory, WithHistory } from "./history.ts";
 import { ONE_QUEUE, QueueFronts, REST_FACTOR } from "./queueFronts.ts";
-import { type RefusedRow, Resting } from "./resting.ts";
 import {
   changeInParts,
   claimedRow,
@@ -24,6 +23,7 @@ import {
 } from "./rows.ts";
 import { Settlements } from "./settlements.ts";
 import { type Labels, NO_LABELS, UnlabelledRows } from "./unlabelledRows.ts";
+import { type RefusedRow, Resting } from "./verdict.ts";
 
 /** One claim. Both statements have its parameters. */
 export interface ClaimStatement<S> {
