@@ -128,7 +128,7 @@ const NONE_REFUSED: ReadonlyMap<MessageId, string> = new Map();
  * What to store of an outcome that the database refuses: the same without its reason, which may have characters that the
  * database lacks, then `dead`. Nothing for a release: an unattempted row does not die of that.
  */
-export function insteadOf(settlement: Outcome, refusal: string): readonly Outcome[] {
+function insteadOf(settlement: Outcome, refusal: string): readonly Outcome[] {
   const { id, claimToken, kind, record } = settlement;
   if (kind === "release") return [];
   const reason = `${WHAT_HAPPENED[kind]}, but the database refuses to store that: ${refusal}`;
