@@ -1,8 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
 import { PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
-import { PostgresWake } from "../../src/adapters/stores/postgres/wake.ts";
-import { PostgresWatch } from "../../src/adapters/stores/postgres/wake.ts";
+import { PostgresWake, PostgresWatch } from "../../src/adapters/stores/postgres/wake.ts";
 import type { Log } from "../../src/ports/runtime.ts";
 import { START_TIMEOUT_MS } from "../support/brokers/index.ts";
 import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";

@@ -287,7 +287,7 @@ export interface ReceivedRow {
 
 /**
  * The headers of a received message in the outbox: its own without the dropped ones and without a `content-type` other
- * than JSON, and those that identify it, which win over received ones of the same name.
+ * than JSON, and the headers that identify it, which win over received ones of the same name.
  *
  * @param dropped names and prefixes in lower case; received names match in any letter case
  */

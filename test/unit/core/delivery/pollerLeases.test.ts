@@ -137,7 +137,7 @@ describe("leases of the poller", () => {
     await poller.stop(never);
   });
 
-  test("leaves the claims of others that have expired to the one that watches, and renews its own", async () => {
+  test("leaves the claims of others that have expired to the poller that watches, and renews its own", async () => {
     const { deliver } = heldDeliveries();
     const { store, poller, clock } = setup(deliver);
     let reclaims = 0;
