@@ -57,7 +57,7 @@ export class Settlements<S> {
   /**
    * After a wait for locked rows: writes the others first.
    *
-   * @throws the failure if none can be written, as if the whole table is locked
+   * @throws the failure if none can be written: the whole table may be locked
    */
   async #settleFree(settlements: readonly Outcome[], failure: unknown): Promise<SettledRows> {
     const { settle, settleUnlocked = settle, dialect } = this.#sql;
