@@ -177,26 +177,6 @@ describeWith(["kafka"], "a Kafka source", () => {
     expect(bodies(second.intake)).toEqual(numbered(11, 20).map(({ value }) => value));
   });
 
-  test("goes on at the oldest record when its offset is out of range", async () => {
-    const { topic, ...config } = await own();
-    await send(kafka(), topic, numbered(1, 5));
-    const first = create(config);
-    await consuming(first.source);
-    await allTaken([first.intake], 5);
-    await first.source.stop(new AbortController().signal);
-    await send(kafka(), topic, numbered(6, 20));
-    const admin = kafka().admin();
-    await admin.connect();
-    // The client deletes only from topics that it has asked about.
-    await admin.fetchTopicOffsets(topic);
-    await admin.deleteTopicRecords({ topic, partitions: [{ partition: 0, offset: "12" }] });
-    await admin.disconnect();
-    const second = create(config);
-    await consuming(second.source);
-    await eventually(() => expect(bodies(second.intake)).toHaveLength(8), PATIENCE);
-    expect(bodies(second.intake)).toEqual(numbered(13, 20).map(({ value }) => value));
-  });
-
   describe("with autoOffsetReset latest, of a group that has begun its topics,", () => {
     const begun = async (partitions = 1) => {
       const { topic, ...config } = await own(partitions);
