@@ -3,7 +3,7 @@ import { createOperations } from "../src/core/operations/operations.ts";
 import { EventStream } from "../src/http/admin/events.ts";
 import { createHeavyReads } from "../src/http/admin/heavyReads.ts";
 import { adminRoutes } from "../src/http/admin/routes.ts";
-import { readConsoleFiles } from "../src/http/console/assets.ts";
+import { readConsoleFiles } from "../src/http/console/page.ts";
 import { consoleRoutes } from "../src/http/console/routes.ts";
 import { Sessions } from "../src/http/console/sessions.ts";
 import { accessOf } from "../src/http/credentials.ts";

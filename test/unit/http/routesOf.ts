@@ -3,7 +3,7 @@ import { type RoleContext, type RoleParts, Wakes } from "../../../roles/context.
 import { ingestRole } from "../../../roles/ingest.ts";
 import type { Config } from "../../../src/config/types.ts";
 import { Tally } from "../../../src/core/operations/heartbeat.ts";
-import type { ConsoleFiles } from "../../../src/http/console/assets.ts";
+import type { ConsoleFiles } from "../../../src/http/console/page.ts";
 import { openApiDocument } from "../../../src/http/openapi/document.ts";
 import type { OpenApiDocument } from "../../../src/http/openapi/types.ts";
 import { processRoutes } from "../../../src/http/process/routes.ts";

@@ -2,7 +2,6 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { describe, expect, test } from "@jest/globals";
 import { crossSiteRefusal, foreignHostRefusal } from "../../../../src/http/console/origin.ts";
 import { createSignInCode, type Session, Sessions } from "../../../../src/http/console/sessions.ts";
-import { FailedTries } from "../../../../src/http/console/tries.ts";
 import { Secret } from "../../../../src/model/secret.ts";
 import { ManualClock } from "../../../support/recorders.ts";
 
@@ -97,19 +96,6 @@ describe("a one-time code", () => {
     clock.ms += 2 * MINUTE;
     expect(sessions.redeem(late)).toBeUndefined();
   });
-});
-
-test("failed tries are counted by address, and forgotten after a minute", () => {
-  const clock = new ManualClock();
-  const tries = new FailedTries(clock);
-  for (let n = 0; n < 10; n++) {
-    expect(tries.waitOf("10.0.0.1")).toBe(0);
-    tries.add("10.0.0.1");
-  }
-  expect(tries.waitOf("10.0.0.1")).toBe(60);
-  expect(tries.waitOf("10.0.0.2")).toBe(0);
-  clock.ms += MINUTE;
-  expect(tries.waitOf("10.0.0.1")).toBe(0);
 });
 
 describe("what a browser reports", () => {
