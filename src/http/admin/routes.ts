@@ -1,13 +1,15 @@
 import type { Route } from "../routes.ts";
 import { type AdminOptions, createAdmin } from "./operation.ts";
-import { showAudit } from "./operations/audit.ts";
-import { showConfig } from "./operations/config.ts";
 import { listDestinations, pauseDestination, resumeDestination } from "./operations/destinations.ts";
-import { showBlockedKeys, showFailures } from "./operations/failures.ts";
-import { showMessage } from "./operations/message.ts";
-import { discardMessage, replayMessage, retryMessage } from "./operations/messageActions.ts";
-import { findMessages } from "./operations/messages.ts";
-import { followEvents, showOverview } from "./operations/overview.ts";
+import { discardMessage, findMessages, replayMessage, retryMessage, showMessage } from "./operations/messages.ts";
+import {
+  followEvents,
+  showAudit,
+  showBlockedKeys,
+  showConfig,
+  showFailures,
+  showOverview,
+} from "./operations/overview.ts";
 import { discardParked, listParked, retryParked } from "./operations/parked.ts";
 import { replayNow } from "./operations/replay.ts";
 import { cancelReplay, listReplays, resumeReplay, showReplay, startReplay } from "./operations/replayJobs.ts";

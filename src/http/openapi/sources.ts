@@ -3,8 +3,6 @@ import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import { STORABLE } from "../../core/operations/syntax.ts";
 import { CORRELATION_HEADER } from "../../core/receipt/attributes.ts";
 import { hasExpressions } from "../../core/receipt/expressions.ts";
-import { parseJsonPath } from "../../core/receipt/jsonPath.ts";
-import { parseListPath } from "../../core/receipt/requestBatch.ts";
 import { object, type Schema, TEXT } from "../../model/described.ts";
 import { ERRORS, tooManyMessage } from "../exchange.ts";
 import { type Answer, error, header, json, RETRY_AFTER, type RouteDescription, STORAGE_FAILED } from "./answers.ts";
@@ -39,7 +37,8 @@ export function describeReceive(name: string, source: DescribedSource, maxBodyBy
     parameters: [...CORRELATION, ...attributeHeaders(source)],
     body: {
       description: `One JSON document of at most ${maxBodyBytes} bytes; ${formText(source)}It may be sent with the \`Content-Encoding\` gzip, deflate or br.`,
-      schema: messageSchema(source),
+      // The description says where the key is.
+      schema: {},
     },
     answers: answers(source),
   };
@@ -220,68 +219,5 @@ const TRANSFORM_BUSY = error(
 
 const RATE_LIMITED: Answer = [429, { description: "Too many requests in this minute.", headers: RETRY_AFTER }];
 
-/** The body that a source takes: any JSON value that has the idempotency key. */
-function messageSchema(source: DescribedSource): Schema {
-  const { path } = source.batch;
-  if (path === undefined) return singleSchema(source);
-  // A message that is refused does not refuse the document.
-  return at(parseListPath(path), { type: "array", maxItems: source.batch.maxItems }, true);
-}
-
-function singleSchema(source: DescribedSource): Schema {
-  // A structured event has the data a level deeper than a binary one.
-  if (source.cloudEvents === true) return {};
-  const { idempotencyKeyHeader, idempotencyKeyExpression, idempotencyKeyPath } = source;
-  const { eventTypePath, eventTypeExpression, aggregateIdPath, aggregateIdExpression } = source;
-  const isOnlyInBody = idempotencyKeyHeader === undefined && idempotencyKeyExpression === undefined;
-  const key = keySchemas(idempotencyKeyPath ?? [], isOnlyInBody);
-  const optional = [
-    [aggregateIdPath, aggregateIdExpression, AGGREGATE_ID] as const,
-    [eventTypePath, eventTypeExpression, "The event type."] as const,
-  ].flatMap(([paths = [], expression, description]) =>
-    // A value at a later path, or after an expression, may be unusable: the first value counts.
-    paths.map((path, index) => {
-      const isFirst = index === 0 && expression === undefined;
-      return at(parseJsonPath(path).segments, { ...(isFirst ? ATTRIBUTE : {}), description }, false);
-    }),
-  );
-  const [first = {}, ...rest] = [...key, ...optional];
-  return rest.reduce(merged, first);
-}
-
-/** @param isRequired whether the key has no place outside of the body */
-function keySchemas(paths: readonly string[], isRequired: boolean): readonly Schema[] {
-  const schemas = paths.map((path) =>
-    at(parseJsonPath(path).segments, isRequired ? IDEMPOTENCY_KEY : ATTRIBUTE, isRequired),
-  );
-  return isRequired && schemas.length > 1 ? [{ anyOf: schemas }] : schemas;
-}
-
-const KEY_TYPES = ["string", "number", "boolean"];
-const IDEMPOTENCY_KEY: Schema = { type: KEY_TYPES, minLength: 1, description: "The idempotency key." };
-
-/** Of any type; a value that is neither text, number nor boolean counts as absent. */
+/** Of a header that may be absent. */
 const ATTRIBUTE: Schema = { maxLength: 1024, pattern: STORABLE.schema.pattern };
-
-/** A schema that holds another one at a place in a document. */
-function at([segment, ...rest]: readonly (string | number)[], leaf: Schema, isRequired: boolean): Schema {
-  if (segment === undefined) return leaf;
-  const below = at(rest, leaf, isRequired);
-  if (typeof segment === "string") {
-    const properties = { [segment]: below };
-    return isRequired ? { type: "object", required: [segment], properties } : { properties };
-  }
-  const items = segment < 0 ? {} : { prefixItems: [...Array<Schema>(segment).fill({}), below] };
-  return isRequired ? { type: "array", minItems: segment < 0 ? -segment : segment + 1, ...items } : items;
-}
-
-/** Both schemas in one; a member that both describe must fit both. */
-function merged(one: Schema, other: Schema): Schema {
-  const [first, second] = [one.properties, other.properties] as (Record<string, Schema> | undefined)[];
-  if (first === undefined || second === undefined) return { allOf: [one, other] };
-  const shared = Object.entries(second).map(([name, schema]) => {
-    const known = Object.hasOwn(first, name) ? first[name] : undefined;
-    return [name, known === undefined ? schema : merged(known, schema)] as const;
-  });
-  return { ...other, ...one, properties: { ...first, ...Object.fromEntries(shared) } };
-}

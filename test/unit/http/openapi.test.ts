@@ -1,7 +1,6 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "@jest/globals";
-import { Ajv2020 } from "ajv/dist/2020.js";
 import type { Role } from "../../../src/model/roles.ts";
 import { OPERATIONS } from "../../../src/model/routes.ts";
 import { describedApi } from "../../support/describedApi.ts";
@@ -71,31 +70,21 @@ describe("the OpenAPI document", () => {
     expect(missing).toEqual([]);
   });
 
-  test("names every path of a list: a body needs a key at one of them", async () => {
+  test("names every path of a list", async () => {
     const lists = "idempotencyKeyPath: [$.id, $.event.id], eventTypePath: [$.type, $.event.type], consumption: pull";
     const { paths } = await documentOf(loadWith(`sources: { s: { path: /s, ${lists} } }`));
-    const { description, requestBody } = paths["/inbox/s"]?.post ?? {};
+    const { description } = paths["/inbox/s"]?.post ?? {};
     expect(description).toContain("The idempotency key is the value at `$.id`, else the value at `$.event.id`:");
     expect(description).toContain("The event type is the value at `$.type`, else the value at `$.event.type`.");
-    const schema = requestBody?.content["application/json"]?.schema as object;
-    const validate = new Ajv2020({ strict: false }).compile(schema);
-    expect([{ id: 1 }, { event: { id: 1 } }, { id: null, event: { id: 1 } }].map((body) => validate(body))).toEqual([
-      true,
-      true,
-      true,
-    ]);
-    expect([{}, { id: "" }, { event: {} }].map((body) => validate(body))).toEqual([false, false, false]);
   });
 
-  test("does not require in header or body what a source may compute, and has the answer while it cannot", async () => {
+  test("does not require in a header what a source may compute, and has the answer while it cannot", async () => {
     const computed =
       "idempotencyKeyHeader: X-Id, idempotencyKeyExpression: a, eventTypePath: $.type, eventTypeExpression: b, consumption: pull";
     const { paths } = await documentOf(loadWith(`sources: { s: { path: /s, ${computed} } }`));
-    const { description, parameters = [], requestBody, responses } = paths["/inbox/s"]?.post ?? {};
+    const { description, parameters = [], responses } = paths["/inbox/s"]?.post ?? {};
     expect(description).toContain("is the header `X-Id`, else what the source computes from body and headers:");
     expect(parameters).toContainEqual(expect.objectContaining({ name: "X-Id", required: false }));
-    const schema = requestBody?.content["application/json"]?.schema as object;
-    expect(new Ajv2020({ strict: false }).validate(schema, { type: "t".repeat(2000) })).toBe(true);
     expect(Object.keys(responses ?? {})).toContain("503");
     expect(Object.keys(responses ?? {})).not.toContain("422");
   });
