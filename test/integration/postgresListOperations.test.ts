@@ -1,6 +1,4 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
-import { retentionStatements } from "../../src/adapters/stores/postgres/finishedSql.ts";
-import { quoteNames } from "../../src/adapters/stores/sql/names.ts";
 import { NotInListError, Replay, ReplayInterruptedError } from "../../src/core/operations/replay.ts";
 import type { ReplayRequest } from "../../src/core/operations/replayRequest.ts";
 import { deliveryId } from "../../src/model/deliveries.ts";
@@ -111,13 +109,6 @@ describe("a replay", () => {
     expect((await rows()).slice(1, 4)).toEqual(["standby pending", "audit pending", "fraud pending"]);
     expect((await rows()).slice(5)).toEqual(["billing sent", "standby pending"]);
   });
-
-  test("leaves a message row that is named to the statement itself", async () => {
-    const message = await insertExpanded(database, { deliveries: { billing: "sent" } });
-    const scope = await store.replay.begin();
-    expect(await store.replay.move(scope, [message, deliveryId(message, "billing")], "alice")).toEqual({ changed: 1 });
-    expect(await rows()).toEqual(['["billing"] sent', "billing pending"]);
-  });
 });
 
 describe("an addition", () => {
@@ -187,30 +178,6 @@ describe("an addition", () => {
       cause: { message: expect.stringMatching(/^the topic "former" has no route with a list .* names "fraud"/) },
     });
   });
-
-  test("refuses a message whose list a trigger keeps, and makes no delivery for it", async () => {
-    const [kept, other] = [
-      await insertExpanded(database, { key: "kept", deliveries: { billing: "sent" } }),
-      await insertExpanded(database, { deliveries: { billing: "sent" } }),
-    ];
-    await database.query(
-      `CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$
-       BEGIN IF OLD.key = 'kept' THEN RETURN OLD; END IF; RETURN NEW; END $$`,
-    );
-    await database.query("CREATE TRIGGER keep BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION keep()");
-    try {
-      expect(await store.replay.add([kept, other], "fraud")).toEqual({ changed: 1, refusal: expect.any(String) });
-    } finally {
-      await database.query("DROP FUNCTION keep CASCADE");
-    }
-    expect(await rows()).toEqual([
-      '["billing"] sent',
-      "billing sent",
-      '["billing", "fraud"] sent',
-      "billing sent",
-      "fraud pending",
-    ]);
-  });
 });
 
 const byAge = (maxAgeMs: number): RetentionPolicy => ({ table: "outbox", kind: "AGE", maxAgeMs });
@@ -252,31 +219,12 @@ describe("retention", () => {
     expect(await rows()).toEqual(['["billing"] sent', "billing sent"]);
   });
 
-  test("continues behind a page of messages that stay", async () => {
-    for (let n = 0; n < 5; n += 1) await insertExpanded(database, { deliveries: { billing: "pending" } });
-    await plainRow("sent");
-    const [range] = await store.retention.plan(byAge(1000));
-    const first = await store.retention.deleteBatch(range as RetentionRange, 2);
-    expect(first).toMatchObject({ deleted: 0, refused: 0, rest: expect.anything() });
-    expect(await sweep(byAge(1000), 2)).toBe(1);
-    expect(await rows()).toHaveLength(10);
-  });
-
   test("by count keeps the newest rows, and older messages that have a delivery", async () => {
     await insertExpanded(database, { deliveries: { billing: "sent" } });
     await insertExpanded(database, { finishedMsAgo: 2000, deliveries: { billing: "pending" } });
     await insertExpanded(database, { finishedMsAgo: 1000, deliveries: { billing: "sent" } });
     expect(await sweep({ table: "outbox", kind: "COUNT", maxCount: 1 })).toBe(2);
     expect(await rows()).toEqual(['["billing"] sent', "billing pending", '["billing"] sent', "billing sent"]);
-  });
-
-  test("leaves a message that got another delivery since it was read, whatever the clock", async () => {
-    const message = await insertExpanded(database, { deliveries: { billing: null } });
-    await store.replay.add([message], "fraud");
-    const { remove } = retentionStatements(quoteNames(DEFAULT_NAMES, (name) => `"${name}"`)).batches.sent;
-    const deleted = await database.query(remove.text, [[message], new Date(Date.now() + HOUR), '["billing"]']);
-    expect(deleted).toEqual([]);
-    expect(await rows()).toEqual(['["billing", "fraud"] sent', "fraud pending"]);
   });
 });
 

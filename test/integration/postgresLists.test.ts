@@ -1,5 +1,4 @@
 import { describe, expect, test } from "@jest/globals";
-import pg from "pg";
 import { type ListEntry, MessageExpansion } from "../../src/core/delivery/expansion.ts";
 import { deliveryId } from "../../src/model/deliveries.ts";
 import { PublishError, TransformError } from "../../src/model/errors.ts";
@@ -16,7 +15,7 @@ import {
   released,
   sent,
 } from "../conformance/store/harness.ts";
-import { createDatabase, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
+import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { refuse, skip } from "../support/looseTables.ts";
@@ -173,18 +172,6 @@ describe("a message of a list", () => {
     });
   });
 
-  test("is left while another transaction holds it", async () => {
-    await withTables(async (store, database) => {
-      const ids = await insert(database, "ab k", "ab l");
-      const holder = new pg.Client({ connectionString: database.url, application_name: TEST_APPLICATION_NAME });
-      await holder.connect();
-      await holder.query("BEGIN; SELECT FROM outbox WHERE key = 'k' FOR UPDATE");
-      expect(await expand(store, ids)).toEqual({ expanded: 1, refused: [] });
-      await holder.end();
-      expect(await expand(store, ids)).toEqual({ expanded: 1, refused: [] });
-    });
-  });
-
   test("that goes nowhere is sent, with the reasons in its history, and holds nothing back", async () => {
     await withTables(async (store, database) => {
       const [id] = await insert(database, "ab k", "a k");
@@ -208,34 +195,6 @@ describe("a message of a list", () => {
       expect((await claim(store)).lists ?? []).toEqual([]);
       await database.query("UPDATE outbox SET scheduled_at = now() WHERE topic = 'ab'");
       await eventually(async () => expect((await claim(store)).lists).toMatchObject([{ id: ids[0] }]));
-    });
-  });
-
-  test("that is scheduled ahead is expanded before its time if many such hide others; its deliveries wait for it", async () => {
-    await withTables(async (store, database) => {
-      const ids = await insert(database, "ab k", "ab k", "a k");
-      await database.query("UPDATE outbox SET scheduled_at = now() + interval '1 hour' WHERE topic = 'ab'");
-      expect((await claim(store, { limit: 2 })).lists?.map(({ id }) => id)).toEqual(ids.slice(0, 2));
-      await expand(store, ids.slice(0, 2));
-      expect(await namesOfAll(store)).toEqual(["3 to a"]);
-      await database.query("UPDATE outbox SET scheduled_at = now() WHERE state = 'pending'");
-      expect(await namesOfAll(store)).toEqual(["1 to a", "1 to b", "2 to a", "2 to b"]);
-    });
-  });
-
-  test("that has failed at another route's destination waits for its retry, and its deliveries are due at once", async () => {
-    await withTables(async (store, database) => {
-      const [id] = await insert(database, "ab k");
-      await database.query(
-        "UPDATE outbox SET attempt = 2, scheduled_at = now() + interval '1 hour', last_error = 'status 500'",
-      );
-      expect((await claim(store)).lists ?? []).toEqual([]);
-      await database.query("UPDATE outbox SET scheduled_at = now()");
-      await store.outbox.settle([]);
-      expect((await claim(store)).lists).toMatchObject([{ id }]);
-      await expand(store, [id as MessageId]);
-      const rows = await claimAll(store);
-      expect(rows).toMatchObject([{ attempt: 0 }, { attempt: 0 }]);
     });
   });
 
@@ -294,14 +253,6 @@ describe("the order of a key", () => {
     });
   });
 
-  test("and behind one of its own claims if they are named", async () => {
-    await withTables(async (store, database) => {
-      await insertExpanded(store, database, "ab k", "ab k");
-      const first = await elsewhere(store, "a", "1 to a");
-      expect(await namesOfAll(store, { heldTokens: [first.claimToken] })).toEqual(["1 to b", "2 to a", "2 to b"]);
-    });
-  });
-
   test("and behind a delivery that failed, was released, is parked or was discarded", async () => {
     await withTables(async (store, database) => {
       await insertExpanded(store, database, "abc k", "abc k");
@@ -357,21 +308,6 @@ describe("the order of a key", () => {
     });
   });
 
-  test("lets a row pass a delivery elsewhere that waits, whatever is behind it, and no row of its own lane", async () => {
-    await withTables(async (store, database) => {
-      await insertExpanded(store, database, "ab k", "b k", "a k", "ab l", "a l", "b l");
-      const rows = await claimAll(store);
-      expect(rows.map(nameOf)).toEqual(["1 to a", "1 to b", "4 to a", "4 to b"]);
-      await store.outbox.settle([
-        failed(named(rows, "1 to a")),
-        sent(named(rows, "1 to b")),
-        failed(named(rows, "4 to a")),
-        sent(named(rows, "4 to b")),
-      ]);
-      expect(await namesOfAll(store)).toEqual(["2 to b"]);
-    });
-  });
-
   test("makes all wait for a message that is not expanded, and lets later rows that go elsewhere pass its deliveries", async () => {
     await withTables(async (store, database) => {
       const ids = await insert(database, "ab k", "ab k", "c k");
@@ -379,17 +315,6 @@ describe("the order of a key", () => {
       expect(await namesOfAll(store)).toEqual([]);
       await expand(store, ids.slice(0, 1));
       expect(await namesOfAll(store)).toEqual(["1 to a", "1 to b", "2 to a", "2 to b", "3 to c"]);
-    });
-  });
-
-  test("makes deliveries wait for an earlier row whose destination is that of other routes, and may still change", async () => {
-    await withTables(async (store, database) => {
-      const [, id] = await insert(database, "c k", "ab k");
-      await database.query("UPDATE outbox SET destination = 'c', routes = 'former' WHERE topic = 'c'");
-      await expand(store, [id as MessageId]);
-      expect(await namesOfAll(store, { of: ["a", "b"] })).toEqual([]);
-      await database.query("UPDATE outbox SET routes = 'hash' WHERE topic = 'c'");
-      expect(await namesOfAll(store, { of: ["a", "b"] })).toEqual(["2 to a", "2 to b"]);
     });
   });
 
@@ -449,32 +374,6 @@ describe("past a blocked front", () => {
       const heldTokens = namesHeld ? [...new Set(rows.map(({ claimToken }) => claimToken))] : [];
       await insertExpanded(store, database, "abc k", "abc l", "abc m", "a k", "a n");
       expect((await behindIt(store, { heldTokens })).toSorted()).toEqual(expected);
-    });
-  });
-
-  test("deliveries made late come first, however many of later messages wait behind them", async () => {
-    await withTables(async (store, database) => {
-      const [first, ...others] = await insert(database, ...Array.from({ length: 13 }, () => "ab k"));
-      await expand(store, others);
-      await expand(store, [first as MessageId]);
-      await insertExpanded(store, database, "a l");
-      const rows = await claimAll(store, { of: ["a"], limit: 6 });
-      expect(rows.map(nameOf).toSorted()).toEqual(["1 to a", "14 to a"]);
-      await store.outbox.settle(rows.map(sent));
-      expect(await behindIt(store)).toEqual(Array.from({ length: 12 }, (_, n) => `${n + 2} to a`));
-    });
-  });
-
-  test("a delivery waits for a message that is not expanded, for a retry and for a parked one", async () => {
-    await withBlocked(async (store, database) => {
-      await insertExpanded(store, database, "ab k", "ab l", "ab m");
-      const rows = await claimAll(store, { of: ["a"], limit: 6 });
-      expect(rows.map(nameOf)).toEqual(["14 to a", "15 to a", "16 to a"]);
-      const [k, l, m] = rows as [ClaimedRow, ClaimedRow, ClaimedRow];
-      await store.outbox.settle([failed(k), parked(l), failed(m, 0)]);
-      await insert(database, "ab n");
-      await insertExpanded(store, database, "ab k", "ab l", "ab m", "ab n", "ab o");
-      expect(await behindIt(store)).toEqual(["16 to a", "20 to a", "22 to a"]);
     });
   });
 });
@@ -642,19 +541,6 @@ describe("a receipt of messages of a list", () => {
     });
   });
 
-  test("claims them in the order of their places, with other rows", async () => {
-    await withTables(async (store) => {
-      const { claimed, outcomes } = await receive(store, [
-        rowOf("ab", "k", "1"),
-        rowOf("c", "l", "2"),
-        rowOf("ab", "k", "3"),
-        rowOf("ab", null, "4"),
-      ]);
-      expect(claimed).toEqual(["1 to a", "1 to b", "2 to c", "3 to a", "3 to b", "4 to a", "4 to b"]);
-      expect(outcomes).toEqual(["claimed", "claimed", "claimed", "claimed"]);
-    });
-  });
-
   test("claims none of a key with rows of both lanes", async () => {
     await withTables(async (store) => {
       const { claimed, outcomes } = await receive(store, [
@@ -713,30 +599,6 @@ describe("a receipt of messages of a list", () => {
       expect((await claim(store)).lists).toMatchObject([{ id: rows[0]?.id, topic: "ab" }]);
     });
   });
-
-  test("stores duplicates as such beside them", async () => {
-    await withTables(async (store) => {
-      const first = inboxRow({ eventType: "ab", idempotencyKey: "one", payload: "1" });
-      await receive(store, [first]);
-      const { claimed, outcomes } = await receive(store, [
-        inboxRow({ eventType: "ab", idempotencyKey: "one", payload: "2" }),
-        rowOf("ab", "k", "3"),
-      ]);
-      expect(claimed).toEqual(["3 to a", "3 to b"]);
-      expect(outcomes).toEqual(["duplicate", "claimed"]);
-    });
-  });
-
-  test("expands what it has not claimed without a claim, and stores messages whose deliveries the table refuses", async () => {
-    await withTables(async (store, database) => {
-      await store.inbox.insertRelayed?.([rowOf("ab", "k", "1")], RELAY);
-      expect(await statesOf(database)).toMatchObject([{ state: "sent" }, { state: "pending" }, { state: "pending" }]);
-      await refuse(database, "INSERT", "outbox", "NEW.destination = 'b'");
-      const { outcomes } = await receive(store, [rowOf("ab", "k", "2"), rowOf("c", "l", "3")]);
-      expect(outcomes).toEqual([undefined, undefined]);
-      expect(await database.query("SELECT count(*)::int AS n FROM inbox WHERE state = 'pending'")).toEqual([{ n: 2 }]);
-    });
-  });
 });
 
 describe("a table that refuses a delivery", () => {
@@ -761,48 +623,6 @@ describe("a table that refuses a delivery", () => {
       expect(await namesOfAll(store)).toEqual(["1 to a", "1 to b", "3 to a", "3 to b"]);
       expect((await claim(store)).lists ?? []).toEqual([]);
       expect(await statesOf(database, "key = 'bad'")).toMatchObject([{ state: "pending" }, { state: "pending" }]);
-    });
-  });
-
-  test("makes no delivery of a message whose change it drops", async () => {
-    await withTables(async (store, database) => {
-      await skip(database, "UPDATE", "outbox", "NEW.expanded_to IS NOT NULL");
-      const [id] = await insert(database, "ab k");
-      expect(await expand(store, [id as MessageId])).toMatchObject({ expanded: 0, refused: [{ id }] });
-      expect(await statesOf(database)).toMatchObject([{ state: "pending" }]);
-      await database.query("DROP TRIGGER skip ON outbox");
-      expect(await expand(store, [id as MessageId])).toMatchObject({ expanded: 1 });
-    });
-  });
-
-  test("is named in the log, and the next attempt passes once it is mended", async () => {
-    await withTables(async (store, database) => {
-      await refuse(database, "INSERT", "outbox", "NEW.destination = 'b'");
-      const [id] = await insert(database, "ab k");
-      const { log, lines } = recordingLog();
-      const list = ["a", "b"].map((destination) => ({ destination, condition: null }));
-      const expansion = new MessageExpansion({
-        ...{
-          store: store.outbox,
-          listOf: () => list,
-          mayExpand: () => true,
-          onEnd() {},
-          wait: async () => {},
-          clock: systemClock,
-        },
-        ...{ redact: String, metrics: silentMetrics, log },
-      });
-      const expandIt = async () => {
-        expansion.begin([{ id: id as MessageId, topic: "ab" }]);
-        await expansion.ended();
-      };
-      await expandIt();
-      expect(lines).toMatchObject([
-        { level: "error", fields: { id, reason: expect.stringContaining("not this one") } },
-      ]);
-      await database.query("DROP TRIGGER refuse ON outbox");
-      await expandIt();
-      expect(await namesOfAll(store)).toEqual(["1 to a", "1 to b"]);
     });
   });
 });

@@ -1,6 +1,5 @@
 import { beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import type { Page } from "playwright-core";
-import { PARKED_UNTIL } from "../../../src/model/rows.ts";
 import { axeFindings, useBrowser } from "../../support/browser.ts";
 import { describeWithTools } from "../../support/describeWithTools.ts";
 import { eventually } from "../../support/eventually.ts";
@@ -174,36 +173,6 @@ describeWithTools(["chromium"], "an operator", () => {
       await furnished.database.query("DELETE FROM outbox WHERE payload = '{}' AND topic = 'payments.received'");
     });
 
-    test("retries and discards one group of parked rows and no other", async () => {
-      const { database } = furnished;
-      const park = (error: string) =>
-        database.query(
-          `INSERT INTO outbox (topic, payload, attempt, scheduled_at, last_error)
-           SELECT 'orders.group', '{}', 5, $1, $2 || n FROM generate_series(1, 7) n`,
-          [PARKED_UNTIL, error],
-        );
-      await park("answered 402: no credit, case ");
-      await park("answered 403: no right, case ");
-      const states = () =>
-        database.query(
-          "SELECT state, attempt, count(*)::int AS rows FROM outbox WHERE topic = 'orders.group' GROUP BY 1, 2 ORDER BY 1, 2",
-        );
-      await goTo(page, "#/failures?state=parked", "Failures");
-      const group = (text: string) => page.getByRole("listitem").filter({ hasText: text });
-      await group("no credit").getByRole("button", { name: "Retry this group of 7 rows…" }).click();
-      await confirm("Retry");
-      await notice("7 rows due now.");
-      await group("no right").getByRole("button", { name: "Discard this group of 7 rows…" }).click();
-      await page.getByLabel("Reason").fill("nobody wants them");
-      await confirm("Discard");
-      await notice("7 rows discarded.");
-      expect(await states()).toEqual([
-        { state: "dead", attempt: 5, rows: 7 },
-        { state: "pending", attempt: 0, rows: 7 },
-      ]);
-      await database.query("DELETE FROM outbox WHERE topic = 'orders.group'");
-    });
-
     test("finds messages by key, id and filters, and turns the pages", async () => {
       await goTo(page, "#/messages", "Messages");
       await page.getByLabel("Find").fill("customer-17");
@@ -259,22 +228,6 @@ describeWithTools(["chromium"], "an operator", () => {
       expect(await furnished.database.query("SELECT state, event_type FROM inbox WHERE id = $1", [id])).toEqual([
         { state: "pending", event_type: "made" },
       ]);
-    });
-
-    test("sees that a filter dropped a message", async () => {
-      const dropped = {
-        at: new Date().toISOString(),
-        source: "orders",
-        idempotencyKey: "order-13",
-        correlationId: null,
-      };
-      await page.route(/\/admin\/messages\?text=order-13/, (route) =>
-        route.fulfill({ json: { messages: [], cursor: null, filtered: [{ ...dropped, replica: "svc-ingest-1" }] } }),
-      );
-      await goTo(page, "#/messages?text=order-13", "Messages");
-      await page.getByRole("heading", { name: "Dropped by a filter" }).waitFor();
-      await page.getByRole("cell", { name: "order-13" }).waitFor();
-      expect(await axeFindings(page)).toEqual([]);
     });
 
     test("sees what is wrong with a message, and that there is none", async () => {

@@ -88,12 +88,6 @@ describe("events", () => {
     expect(events.lines.map(({ message }) => message)).toEqual(["the overview cannot be read"]);
   });
 
-  test("have comments in between", async () => {
-    const events = await start({ intervalMs: 60_000, heartbeatMs: 10 });
-    const client = await events.follow();
-    await eventually(() => expect(client.text.split("\n: \n\n").length).toBeGreaterThan(2));
-  });
-
   test("go to so many clients and no more", async () => {
     const events = await start({ maxClients: 2 });
     const first = await events.follow();
@@ -126,12 +120,5 @@ describe("events", () => {
     const next = events.reads() + 1;
     await eventually(() => expect(client.isEnded).toBe(true));
     expect(client.text).not.toContain(`{"n":${next}}`);
-  });
-
-  test("are not read for HEAD", async () => {
-    const events = await start();
-    const head = await events.follow("HEAD");
-    await eventually(() => expect(head.isEnded).toBe(true));
-    expect(events.reads()).toBe(0);
   });
 });

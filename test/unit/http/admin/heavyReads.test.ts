@@ -1,15 +1,8 @@
-import { once } from "node:events";
-import { createConnection } from "node:net";
 import { describe, expect, test } from "@jest/globals";
-import type { Operations } from "../../../../src/core/operations/operations.ts";
 import { createHeavyReads } from "../../../../src/http/admin/heavyReads.ts";
-import { adminRoutes } from "../../../../src/http/admin/routes.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
-import { eventually } from "../../../support/eventually.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
-import { ManualClock, recordingLog } from "../../../support/recorders.ts";
-import { startHttp } from "../harness.ts";
-import { adminOptions } from "./adminOptions.ts";
+import { ManualClock } from "../../../support/recorders.ts";
 
 failOnLeaks();
 
@@ -102,97 +95,5 @@ describe("heavy reads", () => {
     const failed = await Promise.allSettled([ask("a", 0, fault), ask("a"), ask("b")]);
     expect(failed.map(({ status }) => status)).toEqual(["rejected", "rejected", "fulfilled"]);
     expect(log).toEqual(["a", "b"]);
-  });
-});
-
-describe("the admin routes", () => {
-  const CALLERS = 25;
-
-  /**
-   * The routes over reads that end once so many callers have asked; `begun` counts the reads, `most` is how many ran at a
-   * time.
-   */
-  async function start(callers: number) {
-    let [begun, running, most] = [0, 0, 0];
-    let asked = 0;
-    let release = () => {};
-    const gate = new Promise<void>((resolve) => {
-      release = resolve;
-    });
-    const read = async <T>(value: T): Promise<T> => {
-      begun += 1;
-      running += 1;
-      most = Math.max(most, running);
-      await gate;
-      running -= 1;
-      return value;
-    };
-    const { log } = recordingLog();
-    const options = adminOptions(log);
-    const http = await startHttp({
-      routes: adminRoutes({
-        ...options,
-        heavyReads(question, read, isGone) {
-          asked += 1;
-          if (asked === callers) release();
-          return options.heavyReads(question, read, isGone);
-        },
-        ...({
-          destinations: { names: [], list: () => read([]) },
-          parked: { list: () => read([]) },
-          jobs: { preview: () => read({ count: 1, isExact: true, sample: [] }) },
-          overview: {
-            read: () => read({}),
-            failures: () => read({ groups: [], rowsRead: 0, isComplete: true }),
-            blockedKeys: () => read([]),
-          },
-          trace: { list: () => read({ messages: [], cursor: null }) },
-        } as unknown as Operations),
-        operations: { audit: () => read([]) },
-      }),
-    });
-    return { ...http, counts: () => ({ begun, most }) };
-  }
-
-  const READS = [
-    "destinations",
-    "parked?limit=10000",
-    "messages?topic=a",
-    "overview?minutes=1440",
-    "failures",
-    "blocked-keys",
-    "audit",
-    "replays",
-  ];
-
-  test.each(READS)("answer 25 callers of %s at a time with two reads", async (path) => {
-    await using http = await start(CALLERS);
-    const url = `http://127.0.0.1:${http.data.port}/admin/${path}`;
-    const dryRun = { method: "POST", body: '{"topic":"a","dryRun":true}' };
-    const callers = Array.from({ length: CALLERS }, () => fetch(url, path === "replays" ? dryRun : {}));
-    const answers = await Promise.all(callers);
-    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
-    expect(http.counts().most).toBe(1);
-    expect(http.counts().begun).toBeLessThanOrEqual(2);
-  });
-
-  test("read nothing for callers that have left", async () => {
-    await using http = await start(3);
-    const url = (topic: string) => `http://127.0.0.1:${http.data.port}/admin/messages?topic=${topic}`;
-    const first = fetch(url("first"));
-    await eventually(() => expect(http.counts().begun).toBe(1));
-    const leaving = createConnection(http.data.port, "127.0.0.1");
-    leaving.end("GET /admin/messages?topic=left HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    await once(leaving.resume(), "finish");
-    const answers = await Promise.all([first, fetch(url("last")), once(leaving, "close")]);
-    expect([answers[0].status, answers[1].status]).toEqual([200, 200]);
-    expect(http.counts().begun).toBe(2);
-  });
-
-  test("run different reads one at a time", async () => {
-    const paths = READS.filter((path) => path !== "replays");
-    await using http = await start(paths.length);
-    await Promise.all(paths.map((path) => fetch(`http://127.0.0.1:${http.data.port}/admin/${path}`)));
-    expect(http.counts()).toEqual({ begun: paths.length, most: 1 });
   });
 });
