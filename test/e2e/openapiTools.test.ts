@@ -91,7 +91,7 @@ bearer = "the-token"
 bearer = "the-token"
 [auth.openapi."source.guarded"]
 bearer = "the-token"
-# No schema says where a source has its key, nor what compiles.
+# No schema says what compiles, and which key a source takes.
 [[operations]]
 include-operation-id-regex = "admin_transform_test|receive_.*"
 checks.positive_data_acceptance.expected-statuses = [200, 202, 400]

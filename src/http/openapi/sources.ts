@@ -53,7 +53,7 @@ function formText(source: DescribedSource): string {
   return "it is read as JSON whatever `Content-Type` it has. ";
 }
 
-/** The headers that win over the body. One that is the only place of the key is required. */
+/** The headers that win over the body. The only place of the key is required. */
 function attributeHeaders(source: DescribedSource): readonly Parameter[] {
   const isOnlyPlace =
     source.idempotencyKeyPath === undefined &&
