@@ -129,14 +129,11 @@ describe("retention on PostgreSQL", () => {
     ]);
   });
 
-  test("a batch at the end of a sweep reads no more than the first one, also while an old snapshot keeps the deleted rows", async () => {
+  test("a batch at the end of a sweep reads no deleted row, also while an old snapshot keeps them", async () => {
+    expect.assertions(2);
     await using setup = await setUp();
     const { database, store, client } = setup;
     await store.schema.migrate();
-    // Later statistics could change the plan between the two batches.
-    await database.query(
-      "ALTER TABLE outbox SET (autovacuum_enabled = off); ALTER TABLE inbox SET (autovacuum_enabled = off)",
-    );
     await fill(database, 6000);
     await database.query("VACUUM ANALYZE");
     await client.query("BEGIN ISOLATION LEVEL REPEATABLE READ");
@@ -146,15 +143,12 @@ describe("retention on PostgreSQL", () => {
       [OLDER_THAN_A_MINUTE, SQL.batches.sent.page],
       [INBOX_OLDER_THAN_A_MINUTE, SQL.batches.inbox.page],
     ] as const) {
-      const blocks: number[] = [];
       let range: RetentionRange | null = await onlyRange(store, policy);
       for (let batch = 1; range !== null; batch += 1) {
-        if (batch === 1 || batch === 59) blocks.push(await blocksRead(database, statement.text, range));
+        // A block a row, unless the visibility map spares it, and some of the index; the deleted rows before are 5,800.
+        if (batch === 59) expect(await blocksRead(database, statement.text, range)).toBeLessThan(200);
         range = (await store.retention.deleteBatch(range, 100)).rest;
       }
-      const [first = 0, last = 0] = blocks;
-      expect(blocks).toHaveLength(2);
-      expect([statement.name, last < first * 2]).toEqual([statement.name, true]);
     }
     await client.query("ROLLBACK");
   });
