@@ -81,7 +81,6 @@ export async function pollerRole(
     limits: config.destinations,
     concurrency: outbox.concurrency,
     store: control.destinations,
-    schema: control.schema,
     newToken,
     timer: systemTimer,
   });

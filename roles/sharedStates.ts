@@ -42,7 +42,7 @@ export class SharedStates {
       backoff: { firstMs: 100, longestMs: REFRESH_MS },
       staleAfterMs: REFRESH_MS + STALE_AFTER_MS,
       onError: (error, failures) => {
-        for (const { gates } of this.#members) void gates.refreshFailed(error, failures);
+        for (const { gates } of this.#members) gates.refreshFailed(error, failures);
       },
       clock,
     });

@@ -348,11 +348,9 @@ export interface SchemaStore {
   /**
    * Checks that the tables have the columns, types and keys that the statements need; logs what only makes them slow.
    *
-   * The destinations' table may be missing, or closed to this user: a warning contains the statement that fixes it, and
-   * `DestinationStore.isAvailable` is false.
-   *
-   * The history's table may be missing or closed too: then `HistoryStore.isAvailable` is false. Its check needs a
-   * database that takes writes.
+   * The tables of the destinations and of the history may be missing, or closed to this user: then
+   * `DestinationStore.isAvailable`, with a warning, or `HistoryStore.isAvailable` is false. Their check needs a database
+   * that takes writes.
    *
    * An owner's outbox may have no columns for destinations, see `ReplayStore.destinationRemedy`, and neither table one for the
    * expiry.
@@ -373,9 +371,6 @@ export interface SchemaStore {
 
   /** Whether rows wait in these tables; none do in tables that are missing, or closed to the user. */
   hasUnfinished(): Promise<boolean>;
-
-  /** Checks the destinations' table again. @returns what keeps it from being used, and the statements that fix it */
-  destinationFault(): Promise<{ readonly what: string; readonly remedy: string } | undefined>;
 }
 
 /** Which cell of an installation of several a database is. */

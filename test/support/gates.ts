@@ -19,7 +19,6 @@ export function gatesOf(options: Partial<DestinationGatesOptions> = {}): Destina
     limits: {},
     concurrency: 8,
     store: NO_DESTINATION_STORE,
-    schema: { destinationFault: async () => undefined },
     newToken: () => "probe" as ClaimToken,
     clock: new ManualClock(),
     timer: () => () => {},

@@ -407,3 +407,35 @@ const SUDDEN_MS = 1000;
 /** One or two rows that fail all night are not an outage. */
 const LEAST_ROWS_IN_A_ROW = 3;
 const WAITS_ASKED = 3;
+
+/**
+ * Limits the deliveries in flight to a receiver that has just recovered: one at first, one more per success, half as
+ * many after a failure.
+ */
+export class Ramp {
+  readonly #most: number;
+  #limit: number;
+
+  /** @param most deliveries in flight, also until the first {@link restart} */
+  constructor(most: number) {
+    this.#most = most;
+    this.#limit = most;
+  }
+
+  /** Infinite once everything may be in flight. */
+  get limit(): number {
+    return this.#limit < this.#most ? this.#limit : Number.POSITIVE_INFINITY;
+  }
+
+  restart(): void {
+    this.#limit = 1;
+  }
+
+  succeeded(): void {
+    this.#limit = Math.min(this.#limit + 1, this.#most);
+  }
+
+  failed(): void {
+    if (this.#limit < this.#most) this.#limit = Math.max(1, Math.floor(this.#limit / 2));
+  }
+}

@@ -1,4 +1,4 @@
-import { errorText, StoreError } from "../../model/errors.ts";
+import { errorText } from "../../model/errors.ts";
 import type { ClaimToken, MessageId } from "../../model/rows.ts";
 import {
   type DestinationFacts,
@@ -9,9 +9,8 @@ import {
 } from "../../ports/destinationStore.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
-import type { SchemaStore } from "../../ports/store.ts";
 import type { Clock, Random, Timer } from "../../time/clock.ts";
-import { type BreakerLimits, type ReceiverReport, SharedBreaker } from "./breaker.ts";
+import { type BreakerLimits, Ramp, type ReceiverReport, SharedBreaker } from "./breaker.ts";
 import { RateLimiter } from "./rateLimiter.ts";
 
 /** The limits of one destination in the configuration. */
@@ -28,7 +27,6 @@ export interface DestinationGatesOptions {
   /** `outbox.concurrency`. */
   readonly concurrency: number;
   readonly store: DestinationStore;
-  readonly schema: Pick<SchemaStore, "destinationFault">;
   readonly newToken: () => ClaimToken;
   readonly clock: Clock;
   readonly timer: Timer;
@@ -161,17 +159,13 @@ export class DestinationGates {
     if (error !== undefined) throw error;
   }
 
-  /** Logs a failed refresh and its remedy, at most once a minute. Never rejects. @param failures how many in a row */
-  async refreshFailed(error: unknown, failures: number): Promise<void> {
-    const { schema, clock, log } = this.#options;
+  /** Logs a failed refresh, at most once a minute. @param failures how many in a row */
+  refreshFailed(error: unknown, failures: number): void {
+    const { clock, log } = this.#options;
     if (clock.monotonic() - this.#faultLoggedAt < LOG_INTERVAL_MS) return;
     this.#faultLoggedAt = clock.monotonic();
-    const isOfSchema = error instanceof StoreError && error.code === "schema";
-    // Without permission to read the table this check fails too: then the error itself is enough.
-    const fault = isOfSchema ? await schema.destinationFault().catch(() => undefined) : undefined;
-    const fields = fault === undefined ? {} : { problem: fault.what, remedy: fault.remedy };
     log.error(
-      { err: error, failures, ...fields },
+      { err: error, failures },
       "reading pauses and circuit breakers failed: the last known ones apply, and rows with a rate limit wait",
     );
   }
@@ -474,35 +468,3 @@ const LEAST_ROWS = 2;
 const MOST_PROBED = 100;
 /** So that no slot waits for a claim. */
 const ROWS_PER_SLOT = 4;
-
-/**
- * Limits the deliveries in flight to a receiver that has just recovered: one at first, one more per success, half as
- * many after a failure.
- */
-export class Ramp {
-  readonly #most: number;
-  #limit: number;
-
-  /** @param most deliveries in flight, also until the first {@link restart} */
-  constructor(most: number) {
-    this.#most = most;
-    this.#limit = most;
-  }
-
-  /** Infinite once everything may be in flight. */
-  get limit(): number {
-    return this.#limit < this.#most ? this.#limit : Number.POSITIVE_INFINITY;
-  }
-
-  restart(): void {
-    this.#limit = 1;
-  }
-
-  succeeded(): void {
-    this.#limit = Math.min(this.#limit + 1, this.#most);
-  }
-
-  failed(): void {
-    if (this.#limit < this.#most) this.#limit = Math.max(1, Math.floor(this.#limit / 2));
-  }
-}

@@ -50,7 +50,6 @@ export class SimulatedReplica {
       ),
       concurrency: plan.concurrency,
       store: this.outbox.destinations,
-      schema: { destinationFault: async () => undefined },
       newToken,
       clock,
       timer: this.#timer,

@@ -1,5 +1,5 @@
 import { type INBOX_COLUMNS, type OUTBOX_COLUMNS, ROUTES_HASH_LENGTH } from "../../../model/rows.ts";
-import { type ColumnRule, destinationRules, LONGEST_ERROR } from "../sql/schema.ts";
+import { type ColumnRule, LONGEST_ERROR } from "../sql/schema.ts";
 
 /** What the statements of this store accept per column, and how the bundled tables have it. */
 
@@ -95,32 +95,6 @@ export const OUTBOX_RULES = {
   messageSequence: { accepted: ["int8", WHOLE_NUMERIC], type: "bigint", definition: "bigint", isOptional: true },
   expandedTo: { ...text, isOptional: true },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
-
-/** Times of the destinations are computed with, to the microsecond: they have a zone. */
-const moment: ColumnRule = { ...time, accepted: ["timestamptz"] };
-const name: ColumnRule = { ...text, type: 'text COLLATE "C"', definition: 'text COLLATE "C" NOT NULL PRIMARY KEY' };
-const total: ColumnRule = {
-  ...count("0"),
-  accepted: ["int8"],
-  type: "bigint",
-  definition: "bigint NOT NULL DEFAULT 0",
-};
-
-export const DESTINATION_RULES = destinationRules({
-  name,
-  moment,
-  author: text,
-  words: text,
-  breakerState: {
-    ...text,
-    fallback: "'closed'",
-    definition: "text NOT NULL DEFAULT 'closed'",
-    leastLength: "half-open".length,
-  },
-  openings: { ...count("0"), accepted: ["int4", "int8"] },
-  token: uuid,
-  total,
-});
 
 /** Types, as a cast names them, of columns written with a cast: an owner may have chosen them. */
 export interface ColumnTypes {

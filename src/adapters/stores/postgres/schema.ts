@@ -15,7 +15,7 @@ import {
   type SchemaDialect,
   type TableCheck,
 } from "../sql/schema.ts";
-import { type ColumnTypes, DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES, WHOLE_NUMERIC } from "./columns.ts";
+import { type ColumnTypes, INBOX_RULES, OUTBOX_RULES, WHOLE_NUMERIC } from "./columns.ts";
 import { refuseOtherEngines } from "./engine.ts";
 import { hasSqlState, toStoreError } from "./errors.ts";
 import { IS_CITUS } from "./fragments.ts";
@@ -218,8 +218,7 @@ const CITUS: Statement = statement("schema.citus")(
 /** What the start-up check of the tables needs from PostgreSQL. */
 export function schemaDialect(pool: PostgresPool): SchemaDialect {
   return {
-    database: "postgresql",
-    rules: { inbox: INBOX_RULES, outbox: OUTBOX_RULES, destination: DESTINATION_RULES },
+    rules: { inbox: INBOX_RULES, outbox: OUTBOX_RULES },
     quote: (identifier) => `"${identifier}"`,
     settingProblems: () => settingProblems(pool),
     async columns(table) {
@@ -238,13 +237,11 @@ export function schemaDialect(pool: PostgresPool): SchemaDialect {
     },
     obstacles: async ({ name }, columns) =>
       (await pool.run(OBSTACLES, { table: name, columns })) as readonly (Obstacle & Row)[],
-    rights: async ({ name }) => (await pool.run(RIGHTS, { table: name }))[0],
     remedies,
     unique: "UNIQUE",
     withoutIdIndex: "each outcome reads the whole table, and two rows with one id would count as one",
     withoutInboxKey: { isFatal: true, effect: "without which nothing can be received" },
     relayIndexes: ["createdAt", "scheduledAt"],
-    needsDestinationKey: true,
   };
 }
 
@@ -356,10 +353,6 @@ WHERE k.attgenerated <> '' AND NOT k.attisdropped AND k.attname = ANY ($2::text[
 UNION ALL
 SELECT 'policy', '', format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY;', $1::text) FROM t WHERE t.is_table AND row_security_active(t.oid)
 ORDER BY 1, 2`;
-
-const RIGHTS: Statement = statement("schema.rights(table)")`
-SELECT has_table_privilege(to_regclass($1), 'SELECT') AS select, has_table_privilege(to_regclass($1), 'INSERT') AS insert,
-  has_table_privilege(to_regclass($1), 'UPDATE') AS update`;
 
 const INDEXES: Statement = statement("schema.indexes(table)")`
 SELECT i.indisunique AND i.indimmediate AS unique, i.indpred IS NULL AS whole, ARRAY(

@@ -1,3 +1,5 @@
+import { randomUUID } from "node:crypto";
+import { isRefused, StoreError } from "../../../model/errors.ts";
 import type {
   BreakerState,
   DestinationReport,
@@ -35,7 +37,8 @@ export interface DestinationStatements<S>
 export function destinationStore<S>(
   runner: StatementRunner<S>,
   sql: DestinationStatements<S>,
-): DestinationStore & { isAvailable: boolean } {
+): DestinationStore & { check(): Promise<StoreError | undefined> } {
+  let isAvailable = false;
   const hasChanged = (answer: readonly Row[]) => countOf(answer, "changed") > 0;
   const isAnswer = (answer: readonly Row[]) => answer.length > 0;
   const changes = async (statement: S, values: Values): Promise<boolean> =>
@@ -53,8 +56,34 @@ export function destinationStore<S>(
     return await runner.run(statement, values);
   };
   return {
-    /** Set by the check of the tables. */
-    isAvailable: false,
+    get isAvailable() {
+      return isAvailable;
+    },
+
+    /**
+     * Tries a pause, which is rolled back.
+     *
+     * @returns why this process cannot use the table
+     * @throws StoreError where that stays unknown
+     */
+    async check() {
+      const name = `svc check ${randomUUID()}`;
+      const fault = await runner
+        .runAndRollBack(async (run) => {
+          await run(sql.states);
+          if (sql.makeRows !== undefined) await run(sql.makeRows, { names: [name] });
+          await run(sql.pause, { name, ...pauseValues({ by: name, reason: name, forMs: undefined }) });
+        })
+        .then(
+          () => undefined,
+          (error: unknown) => {
+            if (isRefused(error) || (error instanceof StoreError && error.code === "schema")) return error;
+            throw error;
+          },
+        );
+      isAvailable = fault === undefined;
+      return fault;
+    },
 
     async states() {
       return (await runner.run(sql.states)).map(sharedDestination);

@@ -1,15 +1,13 @@
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { ConfigError, type ConfigProblem } from "../../../model/errors.ts";
-import type { DestinationColumnNames } from "../../../model/rows.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { CheckedTables, SchemaNeeds } from "../../../ports/store.ts";
 import type { MissingColumns, TableNames } from "./names.ts";
-import type { Row } from "./rows.ts";
 
 export interface CheckedTable {
-  readonly which: "inbox" | "outbox" | "destination";
+  readonly which: "inbox" | "outbox";
   /** Quoted, and qualified where the configuration names a schema. */
   readonly name: string;
 }
@@ -63,39 +61,6 @@ export interface ColumnRule {
 /** Characters of the longest `last_error`: a reason, who discarded the row and why, and the reason before it. */
 export const LONGEST_ERROR = 5000;
 
-/** The rules for the columns of the table of the destinations, from those for each kind of column. */
-export function destinationRules(
-  of: Readonly<
-    Record<"name" | "moment" | "author" | "words" | "breakerState" | "openings" | "token" | "total", ColumnRule>
-  >,
-): Readonly<Record<keyof DestinationColumnNames, ColumnRule>> {
-  const { name, moment, author, words, breakerState, openings, token, total } = of;
-  return {
-    name,
-    pausedAt: moment,
-    pausedUntil: moment,
-    pausedBy: author,
-    pauseReason: words,
-    breakerState,
-    openings,
-    openedAt: moment,
-    openUntil: moment,
-    breakerReason: words,
-    closedAt: moment,
-    probeToken: token,
-    probeAt: moment,
-    probeUntil: moment,
-    rateNextAt: moment,
-    rateSecond: moment,
-    rateTaken: total,
-    rateTakenBefore: total,
-    lastSuccessAt: moment,
-    lastFailureAt: moment,
-    lastError: words,
-    slowAt: moment,
-  };
-}
-
 export interface Remedies {
   add(rule: ColumnRule, column: string): string;
   /** Gives a column its type. @param found as it is now */
@@ -107,7 +72,6 @@ export interface Remedies {
 
 /** What the check needs from a database, and how the database writes statements that repair a table. */
 export interface SchemaDialect {
-  readonly database: "postgresql" | "sqlserver";
   readonly rules: {
     readonly [Which in CheckedTable["which"]]: Readonly<Record<keyof TableNames[Which], ColumnRule>>;
   };
@@ -119,8 +83,6 @@ export interface SchemaDialect {
   indexes(table: CheckedTable, names: readonly string[]): Promise<readonly FoundIndex[]>;
   /** @param columns those that statements write */
   obstacles(table: CheckedTable, columns: readonly string[]): Promise<readonly Obstacle[]>;
-  /** A row with a column for each right, in lower case, true or 1 where the user has it. */
-  rights(table: CheckedTable): Promise<Row | undefined>;
   remedies(table: CheckedTable): Remedies;
   /** What `ALTER TABLE ... ADD` takes. */
   readonly unique: string;
@@ -130,8 +92,6 @@ export interface SchemaDialect {
   readonly withoutInboxKey: { readonly isFatal: boolean; readonly effect: string };
   /** Times of the inbox by which the relay looks for rows. */
   readonly relayIndexes: readonly ("createdAt" | "scheduledAt")[];
-  /** Whether the statements on destinations need a unique key on the name. */
-  readonly needsDestinationKey: boolean;
 }
 
 export class TableCheck {
@@ -150,9 +110,9 @@ export class TableCheck {
     this.#log = log;
   }
 
-  /** As `SchemaStore.checkColumns`. @returns whether the destinations' table is checked and can be used */
-  async check(tables: CheckedTables | undefined, needs: SchemaNeeds): Promise<boolean> {
-    const checked = tables ?? ["inbox", "outbox", "destinations"];
+  /** As `SchemaStore.checkColumns`, of inbox and outbox. */
+  async check(tables: CheckedTables | undefined, needs: SchemaNeeds): Promise<void> {
+    const checked = tables ?? ["inbox", "outbox"];
     const ofSettings = (await this.#dialect.settingProblems?.()) ?? [];
     const ofTables = await Promise.all([
       checked.includes("inbox") ? this.#inboxProblems() : [],
@@ -162,12 +122,6 @@ export class TableCheck {
     const ofLists = needs.lists === true && checked.includes("outbox") ? this.#listProblems() : [];
     const all = [...ofSettings, ...ofTables.flat(), ...ofExpiry, ...ofLists];
     if (all.length > 0) throw new ConfigError(all);
-    if (!checked.includes("destinations")) return false;
-    return destinationsAvailable(await this.#destinationTable(), needs.destinations ?? false, this.#log);
-  }
-
-  async destinationFault() {
-    return destinationTableFault(await this.#destinationTable());
   }
 
   /** A table by its qualified name. */
@@ -290,34 +244,6 @@ export class TableCheck {
     return [];
   }
 
-  async #destinationTable(): Promise<FoundDestinationTable> {
-    const { destination } = this.#names;
-    const { database, rules, needsDestinationKey } = this.#dialect;
-    const table = this.table("destination");
-    const { name } = table;
-    const create = destinationTableStatement(database, name);
-    const names = this.#columnNames(table);
-    const found = await this.#dialect.columns(table, names);
-    if (found === undefined) return { name, isThere: false, missingRights: [], problems: [], create };
-    const remedies = this.#dialect.remedies(table);
-    const columns = columnProblems(table, destination, found, rules.destination, remedies);
-    const indexes = needsDestinationKey && columns.length === 0 ? await this.#dialect.indexes(table, names) : undefined;
-    const keys =
-      indexes === undefined || hasUniqueKey(indexes, destination.name)
-        ? []
-        : [
-            {
-              path: "database.destinationTableName",
-              message:
-                `the table ${name} has no unique key on the name of the destination, without which nothing can be noted there: add it with\n` +
-                `      ${this.#addUnique(table, destination.name)}`,
-            },
-          ];
-    const rights = await this.#dialect.rights(table);
-    const missingRights = DESTINATION_RIGHTS.filter((right) => Number(rights?.[right.toLowerCase()]) !== 1);
-    return { name, isThere: true, missingRights, problems: [...columns, ...keys], create };
-  }
-
   /** A partitioned table has no unique key on the id alone; an index that begins with it suffices. */
   #checkId(table: CheckedTable, id: string, indexes: readonly FoundIndex[]): void {
     if (indexes.some(({ columns: [first] }) => first === id)) return;
@@ -378,9 +304,7 @@ function columnProblems<K extends string>(
 ): readonly ConfigProblem[] {
   return (Object.entries(names) as [K, string | null][]).flatMap(([key, column]) => {
     if (column === null) return [];
-    // The columns of the destinations' table have one name only.
-    const isMapped = table.which !== "destination";
-    const path = isMapped ? `database.columnMapping.${table.which}.${key}` : "database.destinationTableName";
+    const path = `database.columnMapping.${table.which}.${key}`;
     const problem = (what: string, remedy: string) => ({
       path,
       message: `the table ${table.name} ${what}\n      ${remedy}`,
@@ -389,8 +313,7 @@ function columnProblems<K extends string>(
     const rule = rules[key];
     if (is === undefined) {
       if (rule.isOptional === true) return [];
-      const map = isMapped ? "map the key to the column you have, or " : "";
-      const what = `has no column "${column}": ${map}add it with`;
+      const what = `has no column "${column}": map the key to the column you have, or add it with`;
       return [problem(what, remedies.add(rule, column))];
     }
     if (!rule.accepted.includes(is.type)) {
@@ -428,72 +351,6 @@ function hasUniqueKey(indexes: readonly FoundIndex[], ...columns: readonly strin
   );
 }
 
-/** What the database reports about the table of the destinations, which may be missing. */
-interface FoundDestinationTable {
-  /** Quoted, and qualified where the configuration names a schema. */
-  readonly name: string;
-  readonly isThere: boolean;
-  /** Of SELECT, INSERT and UPDATE those that this user does not have. */
-  readonly missingRights: readonly string[];
-  readonly problems: readonly ConfigProblem[];
-  readonly create: string;
-}
-
-const DESTINATION_RIGHTS = ["SELECT", "INSERT", "UPDATE"] as const;
-
-/**
- * Whether the destinations' table can be used; warns when it cannot.
- *
- * @param isRequired true where the configuration has something that needs it
- * @throws ConfigError with the statements that fix it: for columns always, for a missing table or right where it is
- *   required
- */
-function destinationsAvailable(found: FoundDestinationTable, isRequired: boolean, log: Log): boolean {
-  if (found.isThere && found.problems.length > 0) throw new ConfigError(found.problems);
-  const fault = destinationTableFault(found);
-  if (fault === undefined) return true;
-  if (isRequired) {
-    const message = `${fault.what}, and pauses, rate limits and circuit breakers need it: ${fault.advice}\n      ${fault.remedy}`;
-    throw new ConfigError([{ path: "database.destinationTableName", message }]);
-  }
-  log.warn(
-    { remedy: fault.remedy },
-    `${fault.what}: destinations cannot be paused, and have no rate limit or circuit breaker, until that is fixed and the process restarted`,
-  );
-  return false;
-}
-
-/** What keeps the table from being used, and the statements that fix it; undefined for nothing. */
-function destinationTableFault({ name, isThere, missingRights, problems, create }: FoundDestinationTable) {
-  if (!isThere) {
-    return {
-      what: `the table ${name} does not exist, or this user has no right on it at all (${grant(DESTINATION_RIGHTS, name)} fixes that)`,
-      advice: "run `svc migrate`, set database.migrate: true, or make it with",
-      remedy: create,
-    };
-  }
-  if (problems.length > 0) {
-    // Each message ends with the statement, on lines of its own.
-    const parts = problems.map(({ message }) => message.split(/\n\s*/));
-    return {
-      what: parts.map(([what = ""]) => what.replace(/: [^:]*$/, "")).join("; "),
-      advice: "let the owner of the table run",
-      remedy: parts.flatMap(([, ...statement]) => statement).join("\n"),
-    };
-  }
-  if (missingRights.length === 0) return undefined;
-  return {
-    what: `the database user has no right to ${missingRights.join(", ")} on the table ${name}`,
-    advice: "let the owner of the table run",
-    remedy: grant(missingRights, name),
-  };
-}
-
-/** The statement that gives rights on a table. @param table quoted, and qualified */
-export function grant(rights: readonly string[], table: string): string {
-  return `GRANT ${rights.join(", ")} ON ${table} TO <user>;`;
-}
-
 /** The folder of the bundled migrations: next to `src`, or above `dist`. @throws Error when there is none */
 export function migrationsDirectory(database: "postgresql" | "sqlserver"): string {
   for (let folder = dirname(fileURLToPath(import.meta.url)); ; folder = dirname(folder)) {
@@ -502,11 +359,4 @@ export function migrationsDirectory(database: "postgresql" | "sqlserver"): strin
     if (dirname(folder) === folder)
       throw new Error("the bundled migrations are missing: the installation is incomplete");
   }
-}
-
-/** The statement that makes the table of the destinations, as the bundled migration has it. @param name quoted, and qualified */
-function destinationTableStatement(database: "postgresql" | "sqlserver", name: string): string {
-  const script = readFileSync(join(migrationsDirectory(database), "007.do.destinations.sql"), "utf8");
-  const statement = script.replace(/--.*$/gm, "").replace(/\s+/g, " ").trim();
-  return statement.replace(/^CREATE TABLE (?:IF NOT EXISTS )?\w+/, `CREATE TABLE ${name}`);
 }

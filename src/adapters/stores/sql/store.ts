@@ -1,3 +1,4 @@
+import { ConfigError } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
@@ -46,12 +47,28 @@ interface Database<S> {
   };
 }
 
+const DESTINATIONS_REMEDY =
+  "run `svc migrate`, or the statement of migrations/<type>/007.do.destinations.sql with its name, and grant SELECT, INSERT and UPDATE on it";
+
 /** A store on a SQL database. */
 export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Store {
   const { pool, check, wake, watch, migrate, history } = database;
   const destinations = destinationStore(pool, database.destinations);
   const ping = async () => {
     await pool.run(database.ping);
+  };
+  const checkDestinations = async (areNeeded: boolean) => {
+    const fault = await destinations.check();
+    if (fault === undefined) return;
+    const path = "database.destinationTableName";
+    if (areNeeded) {
+      const message = `the table cannot be used (${fault.message}), and pauses, rate limits and circuit breakers need it: ${DESTINATIONS_REMEDY}`;
+      throw new ConfigError([{ path, message }]);
+    }
+    log.warn(
+      { reason: fault.message, remedy: DESTINATIONS_REMEDY },
+      `the table of ${path} cannot be used: destinations cannot be paused, and have no rate limit or circuit breaker, until that is fixed and the process restarted`,
+    );
   };
   const store: Store = {
     ...database.facets,
@@ -63,11 +80,11 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
     schema: {
       migrate,
       checkColumns: async (tables, needs) => {
-        destinations.isAvailable = await check.check(tables, needs ?? {});
+        await check.check(tables, needs ?? {});
+        if (tables?.includes("destinations") !== false) await checkDestinations(needs?.destinations === true);
         if (tables?.includes("history") !== false) await history.check();
         Object.assign(store, await database.checkedFacets());
       },
-      destinationFault: () => check.destinationFault(),
       ...cellOfDatabase(pool, database.cell),
     },
     waitUntilReady: (timeoutMs, signal) => untilAnswered(ping, timeoutMs, signal, clock, log),

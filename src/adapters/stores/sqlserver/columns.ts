@@ -1,5 +1,5 @@
 import { type INBOX_COLUMNS, type OUTBOX_COLUMNS, ROUTES_HASH_LENGTH } from "../../../model/rows.ts";
-import { type ColumnRule, destinationRules, LONGEST_ERROR } from "../sql/schema.ts";
+import { type ColumnRule, LONGEST_ERROR } from "../sql/schema.ts";
 import { COLLATED } from "./fragments.ts";
 
 /** What the statements of this store accept per column, and how the bundled tables have it. */
@@ -94,26 +94,3 @@ export const OUTBOX_RULES = {
   messageSequence: { accepted: ["bigint"], type: "bigint", definition: "bigint NULL", isOptional: true },
   expandedTo: { ...text("nvarchar(max)", "NULL"), isOptional: true },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
-
-/** Times of the destinations are computed with, in UTC. */
-const moment: ColumnRule = { ...time, accepted: ["datetimeoffset"] };
-const total: ColumnRule = {
-  ...count("0"),
-  accepted: ["bigint"],
-  type: "bigint",
-  definition: "bigint NOT NULL DEFAULT 0",
-};
-
-export const DESTINATION_RULES = destinationRules({
-  name: text("nvarchar(400)", `${COLLATED} NOT NULL PRIMARY KEY`),
-  moment,
-  author: text("nvarchar(400)", "NULL"),
-  words: text("nvarchar(2000)", "NULL"),
-  breakerState: {
-    ...text("nvarchar(20)", `${COLLATED} NOT NULL DEFAULT N'closed'`),
-    leastLength: "half-open".length,
-  },
-  openings: { ...count("0"), accepted: ["int", "bigint"] },
-  token: uuid,
-  total,
-});

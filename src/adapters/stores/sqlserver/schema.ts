@@ -10,7 +10,7 @@ import {
   type Remedies,
   type SchemaDialect,
 } from "../sql/schema.ts";
-import { DESTINATION_RULES, INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
+import { INBOX_RULES, OUTBOX_RULES } from "./columns.ts";
 import { COLLATED } from "./fragments.ts";
 import type { Executor, SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
@@ -44,8 +44,7 @@ export async function migrate(pool: SqlServerPool): Promise<readonly string[]> {
 export function schemaDialect(pool: SqlServerPool): SchemaDialect {
   const named = (names: readonly string[]) => names.map((name) => ({ name }));
   return {
-    database: "sqlserver",
-    rules: { inbox: INBOX_RULES, outbox: OUTBOX_RULES, destination: DESTINATION_RULES },
+    rules: { inbox: INBOX_RULES, outbox: OUTBOX_RULES },
     quote: (identifier) => `[${identifier}]`,
     async columns({ name }, names) {
       const rows = await pool.run(COLUMNS, { table: name, columns: named(names) });
@@ -73,14 +72,12 @@ export function schemaDialect(pool: SqlServerPool): SchemaDialect {
     },
     obstacles: async ({ name }, columns) =>
       (await pool.run(OBSTACLES, { table: name, columns: named(columns) })) as readonly (Obstacle & Row)[],
-    rights: async ({ name }) => (await pool.run(RIGHTS, { table: name }))[0],
     remedies,
     unique: "UNIQUE NONCLUSTERED",
     // A hint of the statements takes that index.
     withoutIdIndex: "its rows cannot be looked up, and statements fail with error 8622",
     withoutInboxKey: { isFatal: false, effect: "a message that is received twice may be stored twice" },
     relayIndexes: ["scheduledAt"],
-    needsDestinationKey: false,
   };
 }
 
@@ -161,10 +158,6 @@ SELECT N'generated', k.name, CONCAT(N'ALTER TABLE ', @table, N' DROP COLUMN ', Q
 FROM OPENJSON(@columns) WITH (name nvarchar(128) ${COLLATED} '$.name') c
 JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId')
 WHERE k.is_computed = 1 OR k.generated_always_type <> 0;`;
-
-const RIGHTS: Statement = statement("schema.rights(table text)")`
-SELECT HAS_PERMS_BY_NAME(@table, N'OBJECT', N'SELECT') AS [select], HAS_PERMS_BY_NAME(@table, N'OBJECT', N'INSERT') AS [insert],
-  HAS_PERMS_BY_NAME(@table, N'OBJECT', N'UPDATE') AS [update];`;
 
 /** A row for each column of an index's key, in order; null for a name that is not among `@columns`. */
 const INDEXES: Statement = statement("schema.indexes(table text, columns list)")`
