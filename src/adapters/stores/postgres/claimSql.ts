@@ -356,7 +356,6 @@ FROM claimed`,
      */
     due: statement("outbox.due(from, lowWater)", {
       takesTurns: true,
-      isQuestion: true,
     })`SELECT (${anyDue(`CASE WHEN $1::bigint = ${newestMark("$2")} THEN ${fromNewest("$2")} ELSE $1 END`)})
   OR (SELECT o.${c.sequence} FROM ${table} o WHERE o.${c.state} = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} <= now()
     ORDER BY o.${c.scheduledAt} LIMIT 1) IS NOT NULL AS answer,

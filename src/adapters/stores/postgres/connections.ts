@@ -5,8 +5,7 @@ import type { Log } from "../../../ports/runtime.ts";
 import { atMost } from "../../../time/wait.ts";
 import { Reserve } from "../sql/reserve.ts";
 import { type Endpoint, EndpointChoice } from "./endpoints.ts";
-import { hasTimedOut, isEnded, isReadOnly, toStoreError } from "./errors.ts";
-import { Questions } from "./questions.ts";
+import { isEnded, isReadOnly, toStoreError } from "./errors.ts";
 import { Session } from "./session.ts";
 import { LONGEST_MS, socketOf } from "./statement.ts";
 import { Turns } from "./turns.ts";
@@ -33,7 +32,6 @@ export interface PoolOptions extends PostgresConnection {
 export class PostgresConnections {
   /** Of all stores: an idle process keeps one connection warm, not one for each. */
   readonly turns = new Turns();
-  readonly questions = new Questions(this);
   readonly session: Session;
   readonly #options: PoolOptions;
   readonly #log: Log;
@@ -110,7 +108,7 @@ export class PostgresConnections {
   join(): Reserve {
     const { poolSize, connectionTimeoutMs } = this.#options;
     const share = () => (this.#reserves.size > 1 ? Math.max(1, Math.floor(poolSize / 2)) : undefined);
-    const reserve = new Reserve({ poolSize, longestWaitMs: connectionTimeoutMs, share, hasTimedOut });
+    const reserve = new Reserve({ poolSize, longestWaitMs: connectionTimeoutMs, share });
     this.#reserves.add(reserve);
     return reserve;
   }

@@ -66,11 +66,6 @@ export function hasGivenUp(error: unknown): boolean {
   return isLockTimeout(error) || hasSqlState(error, QUERY_CANCELED);
 }
 
-/** The same, or that no answer came in time: of the driver, or the `StoreError` made of it. */
-export function hasTimedOut(error: unknown): boolean {
-  return hasGivenUp(error) || (error instanceof Error && error.message.endsWith("Query read timeout"));
-}
-
 const LOCK_NOT_AVAILABLE = "55P03";
 /** By a `statement_timeout`, too. */
 const QUERY_CANCELED = "57014";

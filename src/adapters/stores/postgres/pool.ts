@@ -46,12 +46,6 @@ export class PostgresPool implements StatementRunner<Statement> {
   }
 
   async #reserved(statement: Statement, values: Values): Promise<pg.QueryResult> {
-    if (statement.isQuestion === true && !this.#closed) {
-      const { questions, prepares } = this.connections;
-      const ordered = valuesInOrder(statement, values);
-      const answer = await questions.ask(this.#reserve, (client) => execute(client, statement, ordered, prepares));
-      if (answer !== undefined) return answer;
-    }
     return await this.#reserve.run(statement.name, () => this.#run(statement, values));
   }
 

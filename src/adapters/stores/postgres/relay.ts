@@ -313,7 +313,7 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
      * next look will see every row (`unseen`): a transaction that does not write yet gives later times. Ordered, for the
      * planner to take the index.
      */
-    waits: statement("inbox.waits(from, sources, isLook)", { takesTurns: true, isQuestion: true })`
+    waits: statement("inbox.waits(from, sources, isLook)", { takesTurns: true })`
 SELECT w.first IS NOT NULL AS waits, CASE WHEN $3::boolean THEN ${positionOf("w.first")} END AS lowest,
   CASE WHEN $3::boolean AND NOT ${IS_CITUS} THEN ${positionOf(`least(${LATEST_START}, (${oldestWriter}))`)} END AS unseen
 FROM (SELECT least(${lowest(ORDINARY)}, ${lowest(PUT_OFF)}) AS first) w`,

@@ -22,15 +22,13 @@ export interface Statement {
   readonly onePlan?: boolean;
   /** Whether it runs after others of its kind; see `Turns`. */
   readonly takesTurns?: boolean;
-  /** Whether it is sent together with others of its kind; see `Questions`. Not with `byIndex`. */
-  readonly isQuestion?: boolean;
   /** Whether it may be sent behind another such statement on its connection; see `Pipeline`. Not with `byIndex`. */
   readonly isPipelined?: boolean;
 }
 
 type Options = Pick<
   Statement,
-  "timeoutMs" | "lockTimeoutMs" | "serverTimeoutMs" | "onePlan" | "takesTurns" | "isQuestion"
+  "timeoutMs" | "lockTimeoutMs" | "serverTimeoutMs" | "onePlan" | "takesTurns"
 >;
 type Template = (text: string | TemplateStringsArray, ...parts: readonly string[]) => Statement;
 

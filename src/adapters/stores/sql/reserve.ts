@@ -10,21 +10,18 @@ interface ReserveOptions {
   readonly longestWaitMs: number;
   /** Most connections of this store while it shares the pool with others; undefined while it is alone. */
   readonly share?: () => number | undefined;
-  /** Whether a statement has failed because it took too long. */
-  readonly hasTimedOut?: (error: unknown) => boolean;
 }
 
 /**
  * The connections of a pool that a store may use.
  *
  * It keeps one for receipts, and one for all other statements: a locked or slow outbox never stops receipts, nor a locked
- * inbox deliveries. A store that shares the pool leaves the others half of it. While receipts, or all other statements,
- * time out, they have a single connection, which finds out when they are answered again.
+ * inbox deliveries. A store that shares the pool leaves the others half of it.
  */
 export class Reserve {
   readonly #options: ReserveOptions;
-  readonly #receipts = new Side("the other statements");
-  readonly #others = new Side("receipts");
+  readonly #receipts = new Side();
+  readonly #others = new Side();
 
   constructor(options: ReserveOptions) {
     this.#options = options;
@@ -48,24 +45,10 @@ export class Reserve {
     if (side.waiting.length > 0 || !this.#isFree(side)) await this.#turn(name, side);
     else side.used += 1;
     try {
-      const result = await work();
-      side.hangs = false;
-      return result;
-    } catch (error) {
-      side.hangs = this.#options.hasTimedOut?.(error) === true;
-      throw error;
+      return await work();
     } finally {
       this.#end(side);
     }
-  }
-
-  /** Takes a connection for other statements than receipts, if one is free. @returns to call at its end */
-  tryTake(): (() => void) | undefined {
-    const side = this.#others;
-    side.hasCome = true;
-    if (side.waiting.length > 0 || !this.#isFree(side)) return undefined;
-    side.used += 1;
-    return () => this.#end(side);
   }
 
   #end(side: Side): void {
@@ -82,8 +65,7 @@ export class Reserve {
     const most = share?.();
     const kept = other.hasCome && (most ?? poolSize) >= LEAST_POOL ? 1 : 0;
     if (most === undefined) return kept === 0 || side.used < poolSize - kept;
-    const all = side.hangs && other.hangs ? 1 : most;
-    return side.used < (side.hangs ? 1 : most - kept) && side.used + other.used < all;
+    return side.used < most - kept && side.used + other.used < most;
   }
 
   #otherOf(side: Side): Side {
@@ -92,7 +74,7 @@ export class Reserve {
 
   /** Waits for its turn, and counts it as used from then on. */
   #turn(name: string, side: Side): Promise<void> {
-    const { longestWaitMs, share } = this.#options;
+    const { longestWaitMs } = this.#options;
     return new Promise((resolve, reject) => {
       const go = () => {
         clearTimeout(timer);
@@ -101,8 +83,7 @@ export class Reserve {
       };
       const giveUp = () => {
         side.waiting.splice(side.waiting.indexOf(go), 1);
-        const kept = share?.() === undefined ? `the one kept for ${side.other}` : "those of other cells";
-        const reason = `no connection was free for ${longestWaitMs} ms, but for ${kept}`;
+        const reason = `no connection was free for ${longestWaitMs} ms, but for those kept for others`;
         reject(new StoreError("unavailable", `${name}: ${reason}`));
       };
       const timer = longestWaitMs > 0 ? setTimeout(giveUp, longestWaitMs) : undefined;
@@ -113,18 +94,10 @@ export class Reserve {
 
 /** Statements that must not take the last connection from those of the other side. */
 class Side {
-  /** The other side, for errors. */
-  readonly other: string;
   /** Whether any has come: nothing is kept for statements that a process does not have. */
   hasCome = false;
-  /** The last one to end has timed out. */
-  hangs = false;
   used = 0;
   readonly waiting: (() => void)[] = [];
-
-  constructor(other: string) {
-    this.other = other;
-  }
 }
 
 const RECEIPT = /^inbox\.(insert|present)\b/;

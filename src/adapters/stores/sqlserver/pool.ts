@@ -1,19 +1,17 @@
 import sql from "mssql";
 import { StoreError } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
-import { ASK_EVERY_MS, whileServed } from "../sql/readiness.ts";
 import { isVictim, Reserve, retried } from "../sql/reserve.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type PoolOptions, poolConfig } from "./endpoints.ts";
 import { toStoreError } from "./errors.ts";
-import { execute, type Statement, statement } from "./statement.ts";
+import { execute, type Statement } from "./statement.ts";
 
 /** What statements run on: the pool, each in a transaction of its own, or one transaction. */
 export type Executor = Pick<StatementRunner<Statement>, "run" | "runAll">;
 
 /** A pool of connections to one server, whose errors are `StoreError`s that name the statement. */
 export class SqlServerPool implements StatementRunner<Statement> {
-  readonly #options: PoolOptions;
   readonly #log: Log;
   readonly #pool: sql.ConnectionPool;
   readonly #reserve: Reserve;
@@ -21,7 +19,6 @@ export class SqlServerPool implements StatementRunner<Statement> {
   #closed = false;
 
   constructor(options: PoolOptions, log: Log) {
-    this.#options = options;
     this.#log = log;
     this.#reserve = new Reserve({ poolSize: options.poolSize, longestWaitMs: options.connectionTimeoutMs });
     this.#pool = new sql.ConnectionPool(poolConfig(options));
@@ -59,9 +56,8 @@ export class SqlServerPool implements StatementRunner<Statement> {
    * from the beginning.
    *
    * @param name for errors and logs
-   * @param signal cancels the statement that runs
    */
-  async transaction<T>(name: string, work: (transaction: Executor) => Promise<T>, signal?: AbortSignal): Promise<T> {
+  async transaction<T>(name: string, work: (transaction: Executor) => Promise<T>): Promise<T> {
     return await this.#retried(name, async (pool) => {
       const transaction = new sql.Transaction(pool);
       await transaction.begin(sql.ISOLATION_LEVEL.READ_COMMITTED);
@@ -71,7 +67,7 @@ export class SqlServerPool implements StatementRunner<Statement> {
         ended = true;
       });
       try {
-        const runAll = (statement: Statement, values: Values = {}) => execute(transaction, statement, values, signal);
+        const runAll = (statement: Statement, values: Values = {}) => execute(transaction, statement, values);
         const run = async (statement: Statement, values: Values = {}) => (await runAll(statement, values)).at(-1) ?? [];
         const result = await work({ run, runAll });
         await transaction.commit();
@@ -81,35 +77,6 @@ export class SqlServerPool implements StatementRunner<Statement> {
         throw error;
       }
     });
-  }
-
-  /**
-   * The same for work that may take any time while the server works on it: a separate connection pings the server, and
-   * when it does not answer the running statement is cancelled.
-   */
-  async longTransaction<T>(name: string, work: (transaction: Executor) => Promise<T>): Promise<T> {
-    const ending = new AbortController();
-    return await whileServed(
-      this.transaction(name, work, ending.signal),
-      () => this.#answers(),
-      () => ending.abort(),
-      ASK_EVERY_MS,
-    );
-  }
-
-  async #answers(): Promise<void> {
-    const apart = new sql.ConnectionPool(
-      poolConfig({ ...this.#options, poolSize: 1, connectionTimeoutMs: ASK_TIMEOUT_MS }),
-    );
-    apart.on("error", () => {});
-    try {
-      await apart.connect();
-      await execute(apart, ASK, {});
-    } catch (error) {
-      throw toStoreError("the server does not answer", error);
-    } finally {
-      await apart.close();
-    }
   }
 
   usage(): { used: number; idle: number; waiting: number } {
@@ -146,6 +113,3 @@ export class SqlServerPool implements StatementRunner<Statement> {
     await this.#connecting;
   }
 }
-
-const ASK_TIMEOUT_MS = 3000;
-const ASK: Statement = statement("ping", { timeoutMs: ASK_TIMEOUT_MS })("SELECT 1 AS answer;");

@@ -15,13 +15,16 @@ import { COLLATED } from "./fragments.ts";
 import type { Executor, SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** An index on a large table takes time, and so does waiting for the replica that makes it. */
+/**
+ * An index on a large table takes time, and so does waiting for the replica that makes it. A connection that is gone ends
+ * by its keep-alive.
+ */
 const MIGRATION_TIMEOUT_MS = 3_600_000;
 
 /** As `SchemaStore.migrate`. */
 export async function migrate(pool: SqlServerPool): Promise<readonly string[]> {
   // One transaction holds the lock and all files: replicas that start together wait here and then find nothing to do.
-  return await pool.longTransaction("migrate", async (transaction) => {
+  return await pool.transaction("migrate", async (transaction) => {
     await lock(transaction);
     const { database, schema } = await whereTablesGo(transaction);
     const migrations = new Postgrator({

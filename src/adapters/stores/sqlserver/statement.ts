@@ -60,7 +60,6 @@ const DEFAULT_REQUEST_TIMEOUT_MS = 60_000;
 /**
  * Runs one statement.
  *
- * @param signal cancels it; if the server does not answer, the driver ends the connection after five seconds
  * @returns the rows of every result set, in order
  * @throws Error when a parameter has no value, and what the driver throws
  */
@@ -68,9 +67,7 @@ export async function execute(
   on: sql.ConnectionPool | sql.Transaction,
   statement: Statement,
   values: Values,
-  signal?: AbortSignal,
 ): Promise<readonly (readonly Row[])[]> {
-  signal?.throwIfAborted();
   const requestTimeout = statement.timeoutMs ?? DEFAULT_REQUEST_TIMEOUT_MS;
   // The types of the driver's declarations lag behind it: a request takes its own timeout.
   const request = (on as unknown as { request(options: { requestTimeout: number }): sql.Request }).request({
@@ -81,14 +78,8 @@ export async function execute(
     if (value === undefined) throw new Error(`${statement.name}: no value for the parameter @${name}`);
     request.input(name, TYPES[type], encoded(type, value));
   }
-  const cancel = () => request.cancel();
-  signal?.addEventListener("abort", cancel, { once: true });
-  try {
-    const { recordsets } = await request.query(statement.text);
-    return recordsets as unknown as Row[][];
-  } finally {
-    signal?.removeEventListener("abort", cancel);
-  }
+  const { recordsets } = await request.query(statement.text);
+  return recordsets as unknown as Row[][];
 }
 
 function encoded(type: ParameterType, value: unknown): unknown {

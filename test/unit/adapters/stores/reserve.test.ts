@@ -4,8 +4,7 @@ import { settle } from "../../../support/manualTime.ts";
 
 /** Statements that end when they are told to, by the order in which they began. */
 function setUp(poolSize: number, longestWaitMs = 0, share?: () => number | undefined) {
-  const hasTimedOut = (error: unknown) => (error as Error).message === "timed out";
-  const reserve = new Reserve({ poolSize, longestWaitMs, ...(share && { share }), hasTimedOut });
+  const reserve = new Reserve({ poolSize, longestWaitMs, ...(share && { share }) });
   const begun: string[] = [];
   const ends: ((outcome: Promise<void>) => void)[] = [];
   const run = (name: string) =>
@@ -84,7 +83,7 @@ test("one that waits too long is told so, and its place goes to nobody", async (
 
   await expect(late).rejects.toMatchObject({
     code: "unavailable",
-    message: "outbox.settle: no connection was free for 20 ms, but for the one kept for receipts",
+    message: "outbox.settle: no connection was free for 20 ms, but for those kept for others",
   });
 
   expect(reserve.waiting).toBe(0);
@@ -97,9 +96,6 @@ test("one that waits too long is told so, and its place goes to nobody", async (
 });
 
 describe("a store that shares the pool", () => {
-  const TIMED_OUT = Promise.reject(new Error("timed out"));
-  TIMED_OUT.catch(() => {});
-
   const kinds = { receipts: "inbox.insert", others: "outbox.claim" } as const;
 
   test.each([
@@ -118,35 +114,6 @@ describe("a store that shares the pool", () => {
     expect(reserve.waiting).toBe(0);
   });
 
-  test("has one connection for the statements that time out until one is answered, and its share for the others", async () => {
-    const { begun, run, end } = setUp(10, 0, () => 5);
-    const late = run("outbox.claim");
-    const receipt = run("inbox.insert");
-    await Promise.all([expect(late).rejects.toThrow("timed out"), end(0, TIMED_OUT)]);
-
-    const claims = [run("outbox.claim"), run("outbox.claim"), run("outbox.claim")];
-    const receipts = [receipt, run("inbox.insert"), run("inbox.insert")];
-    expect(begun.slice(2)).toEqual(["outbox.claim", "inbox.insert", "inbox.insert"]);
-    await end(2);
-    expect(begun.slice(5)).toEqual(["outbox.claim", "outbox.claim"]);
-    for (const n of [1, 3, 4, 5, 6]) await end(n);
-    await Promise.all([...claims, ...receipts]);
-  });
-
-  test("has one connection when all its statements time out", async () => {
-    const { begun, run, end } = setUp(10, 0, () => 5);
-    const late = [run("outbox.claim"), run("inbox.insert")].map((each) => expect(each).rejects.toThrow("timed out"));
-    await Promise.all([...late, end(0, TIMED_OUT), end(1, TIMED_OUT)]);
-
-    const all = [run("inbox.insert"), run("outbox.claim"), run("inbox.insert")];
-    expect(begun.slice(2)).toEqual(["inbox.insert"]);
-    await end(2);
-    expect(begun.slice(3)).toEqual(["outbox.claim", "inbox.insert"]);
-    await end(3);
-    await end(4);
-    await Promise.all(all);
-  });
-
   test("gives up its share when the others have gone", async () => {
     let share: number | undefined = 1;
     const { begun, run, end } = setUp(10, 0, () => share);
@@ -158,15 +125,5 @@ describe("a store that shares the pool", () => {
     await end(1);
     await end(2);
     await Promise.all(all);
-  });
-
-  test("says so when it has waited too long", async () => {
-    const { run, end } = setUp(10, 20, () => 1);
-    const held = run("outbox.claim");
-    await expect(run("inbox.insert")).rejects.toThrow(
-      "inbox.insert: no connection was free for 20 ms, but for those of other cells",
-    );
-    await end(0);
-    await held;
   });
 });
