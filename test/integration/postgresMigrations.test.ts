@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import { describe, expect, test } from "@jest/globals";
 import pg from "pg";
-import { onlineStatements } from "../../src/adapters/stores/postgres/onlineMigration.ts";
+import { onlineStatements } from "../../src/adapters/stores/postgres/migrations.ts";
 import { migrationsDirectory } from "../../src/adapters/stores/sql/schema.ts";
 import type { Store } from "../../src/ports/store.ts";
 import { claimRequest, inboxRow, relayRequest, sent } from "../conformance/store/harness.ts";

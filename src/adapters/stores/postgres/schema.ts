@@ -1,153 +1,23 @@
-import { join } from "node:path";
-import type pg from "pg";
-import Postgrator from "postgrator";
-import { ConfigError, type ConfigProblem, errorText } from "../../../model/errors.ts";
+import { ConfigError, type ConfigProblem } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { Row } from "../sql/rows.ts";
-import {
-  type CheckedTable,
-  type ColumnRule,
-  type FoundColumn,
-  migrationsDirectory,
-  type Obstacle,
-  type Remedies,
-  type SchemaDialect,
-  type TableCheck,
+import type {
+  CheckedTable,
+  ColumnRule,
+  FoundColumn,
+  Obstacle,
+  Remedies,
+  SchemaDialect,
+  TableCheck,
 } from "../sql/schema.ts";
 import { type ColumnTypes, INBOX_RULES, OUTBOX_RULES, WHOLE_NUMERIC } from "./columns.ts";
-import { refuseOtherEngines } from "./engine.ts";
-import { hasSqlState, toStoreError } from "./errors.ts";
 import { IS_CITUS } from "./fragments.ts";
-import { liftTimeLimits, runOnline, statementsOf, takeOnlineLock } from "./onlineMigration.ts";
 import type { PostgresPool } from "./pool.ts";
-import { runIn, type Statement, statement } from "./statement.ts";
-
-/** The last migration that makes a table: later ones run on tables in use. */
-const TABLES_VERSION = 2;
-const MISSING_RIGHT = "42501";
-
-/** The bundled migrations with their history. @param run how a file is run */
-function migrationsOf(schema: string, client: pg.ClientBase, run: (script: string) => Promise<void>): Postgrator {
-  return new Postgrator({
-    driver: "pg",
-    migrationPattern: join(migrationsDirectory("postgresql"), "*.sql"),
-    // Qualified, so that a history in another schema of the database is never taken for ours.
-    schemaTable: `${schema}.svc_migrations`,
-    newline: "LF",
-    // The schema exists. The statement would still require the right to create one in the database.
-    execQuery: async (query) => (/^\s*CREATE SCHEMA IF NOT EXISTS/.test(query) ? { rows: [] } : client.query(query)),
-    execSqlScript: run,
-  });
-}
-
-const nameOf = ({ version, name }: Postgrator.Migration): string => `${version} ${name}`;
-
-/** As `SchemaStore.migrate`. @param schema of the tables, plain; undefined if the search path has them */
-export async function migrate(pool: PostgresPool, schema: string | undefined, log: Log, isAtStart?: boolean) {
-  const problems = await settingProblems(pool);
-  if (problems.length > 0) throw new ConfigError(problems);
-  try {
-    const { applied, isComplete, ...found } = await migrateAtOnce(pool, schema, log, isAtStart);
-    return isComplete ? applied : await migrateOnline(pool, found.schema, log);
-  } catch (error) {
-    if (!hasSqlState(error, MISSING_RIGHT)) throw error;
-    const message = `${errorText(error)}: run \`svc migrate\` as the owner of the tables, with CREATE on their schema, and set database.migrate: false for this user`;
-    throw new ConfigError([{ path: "database.username", message }]);
-  }
-}
-
-/** Without tables: all files in one transaction. Else reads only the history. */
-async function migrateAtOnce(pool: PostgresPool, named: string | undefined, log: Log, isAtStart?: boolean) {
-  // Replicas that start together wait for the lock, and then find nothing to do. It belongs to the transaction, so it
-  // also works behind a transaction pooler.
-  return await pool.transaction("migrate", async (client) => {
-    await liftTimeLimits(client, true);
-    await client.query("SELECT pg_advisory_xact_lock(hashtextextended('svc migrations', 0))");
-    if (named !== undefined) await makeSchema(client, named);
-    const searched = named ?? (await placeOfTables(client));
-    if (searched !== undefined) {
-      await client.query("SELECT set_config('search_path', $1, true)", [`"${searched}"`]);
-    }
-    const { schema, is_closed } = (await client.query(HISTORY)).rows[0] as Row & { readonly schema: string | null };
-    if (schema === null) {
-      throw new ConfigError([
-        {
-          path: "database.url",
-          message: `${searched === undefined ? "a schema of the search_path" : `the schema "${searched}"`} does not exist for this user: create it or grant USAGE on it, or name another in currentSchema`,
-        },
-      ]);
-    }
-    if (is_closed === true) {
-      // It fails in the server's words.
-      if (!isAtStart) await client.query(`TABLE "${schema}".svc_migrations`);
-      const remedy = `GRANT SELECT ON "${schema}".svc_migrations TO <user>;`;
-      log.warn({ remedy }, "this user may not read which migrations are applied: the check of the tables decides");
-      return { schema, applied: [], isComplete: true };
-    }
-    // One by one: Citus sends the text of a query to its nodes, which take one statement at a time.
-    const run = async (script: string) => {
-      for (const statement of statementsOf(script)) await client.query(statement);
-    };
-    const migrations = migrationsOf(schema, client, run);
-    const version = await migrations.getDatabaseVersion();
-    const areTablesThere = version >= TABLES_VERSION;
-    const applied = await migrations.migrate(areTablesThere ? String(version) : "max");
-    const isComplete = !areTablesThere || version >= (await migrations.getMaxVersion());
-    return { schema, applied: applied.map(nameOf), isComplete };
-  });
-}
-
-/** @throws ConfigError when the schema is missing and the user may not create it */
-async function makeSchema(client: pg.ClientBase, schema: string): Promise<void> {
-  const [missing] = (await client.query<Row>(MISSING_SCHEMA, [schema])).rows;
-  if (missing === undefined) return;
-  if (missing.may_create === true) await client.query(missing.statement as string);
-  else {
-    const message = `the schema "${schema}" does not exist, and this user may not create it: let the owner of the database run one of\n      ${missing.statement}\n      ${missing.grant}`;
-    throw new ConfigError([{ path: "database.username", message }]);
-  }
-}
-
-/** The tables are in use: file by file, each statement in a transaction of its own. */
-async function migrateOnline(pool: PostgresPool, schema: string, log: Log): Promise<readonly string[]> {
-  const clients: pg.Client[] = [];
-  const connect = async () => {
-    const client = await pool.connections.dedicated();
-    clients.push(client);
-    return client;
-  };
-  try {
-    await takeOnlineLock(await connect(), log);
-    const client = await connect();
-    await liftTimeLimits(client, false);
-    const run = async (script: string) => {
-      for (const statement of await runOnline(client, script, schema)) {
-        log.warn(
-          { statement },
-          "a migration could not lock the table, which a transaction has open, or needs a column that an earlier migration has left to you: run its statement yourself when that has ended, behind those before it",
-        );
-      }
-    };
-    return (await migrationsOf(schema, client, run).migrate()).map(nameOf);
-  } catch (error) {
-    throw error instanceof ConfigError ? error : toStoreError("migrate", error);
-  } finally {
-    await Promise.all(clients.map((client) => client.end().catch(() => {})));
-  }
-}
-
-/** The schema of the search path that has the tables; undefined when none has. */
-async function placeOfTables(client: pg.ClientBase): Promise<string | undefined> {
-  const places = (await runIn(client, PLACES, { tables: ["svc_migrations", "inbox", "outbox"] })).rows as Row[];
-  const names = places.map(({ name }) => name);
-  // Without a history these may be another application's: ours would be made in the first schema.
-  const isOurs = places.some(({ has_history }) => has_history);
-  return onlyPlace("the tables", isOurs ? names : [...places.map(({ first }) => first), ...names]);
-}
+import { type Statement, statement } from "./statement.ts";
 
 /** @throws ConfigError when there are several schemas */
-function onlyPlace(what: string, schemas: readonly unknown[]): string | undefined {
+export function onlyPlace(what: string, schemas: readonly unknown[]): string | undefined {
   const [one, ...others] = new Set(schemas as readonly string[]);
   if (others.length === 0) return one;
   const choice = [one, ...others].map((schema) => `currentSchema=${schema}`).join(" or ");
@@ -160,13 +30,22 @@ function onlyPlace(what: string, schemas: readonly unknown[]): string | undefine
  *
  * @throws ConfigError if the database is another engine
  */
-async function settingProblems(pool: PostgresPool): Promise<readonly ConfigProblem[]> {
-  await refuseOtherEngines(pool);
+export async function settingProblems(pool: PostgresPool): Promise<readonly ConfigProblem[]> {
+  const [{ version = "" } = {}] = (await pool.run(VERSION)) as { readonly version?: string }[];
+  if (!POSTGRES_13.test(version)) {
+    throw new ConfigError([{ path: "database.url", message: `the database is ${version}: ${NEEDED_ENGINE}` }]);
+  }
   return (await pool.run(SETTINGS)).map(({ name, setting, needed, database }) => ({
     path: "database.username",
     message: `${name} is ${setting} for this user, and the statements of the service need ${needed}: run ALTER ROLE <user> IN DATABASE "${database}" SET ${name} = '${needed}';`,
   }));
 }
+
+const VERSION: Statement = statement("schema.version")("SELECT version() AS version");
+/** PostgreSQL and what is made of it; Aurora DSQL gives no minor version, YugabyteDB its own mark. */
+const POSTGRES_13 = /^PostgreSQL (?:1[3-9]|[2-9]\d)(?!\d*(?:$|\S*-YB-))/;
+const NEEDED_ENGINE =
+  "use PostgreSQL 13 or newer, which Citus distributes; engines that only speak its protocol keep neither locks nor the order of a key";
 
 /** The types of the columns that statements write with a cast. */
 export async function columnTypes(
@@ -289,22 +168,12 @@ function remedies({ name }: CheckedTable): Remedies {
 }
 
 /** The schemas of the search path with any of some tables, in its order; none for a qualified name. */
-const PLACES: Statement = statement("schema.places(tables)")`
+export const PLACES: Statement = statement("schema.places(tables)")`
 SELECT n.nspname::text AS name, bool_or(c.relname = 'svc_migrations') AS has_history, current_schema()::text AS first
 FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid
 WHERE n.nspname = ANY (current_schemas(false)) AND c.relkind IN ('r', 'p', 'v', 'f')
   AND ARRAY[c.relname::text] IN (SELECT parse_ident(t) FROM unnest($1::text[]) t)
 GROUP BY n.nspname ORDER BY array_position(current_schemas(false), n.nspname)`;
-
-/** No row for a schema that is there. */
-const MISSING_SCHEMA = `SELECT format('CREATE SCHEMA %I AUTHORIZATION %I;', $1::text, current_user) AS statement,
-  format('GRANT CREATE ON DATABASE %I TO %I;', current_database(), current_user) AS grant,
-  has_database_privilege(current_database(), 'CREATE') AS may_create
-WHERE NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`;
-
-/** The first schema of the search path, and whether it has a history of migrations that may not be read. */
-const HISTORY = `SELECT current_schema()::text AS schema,
-  NOT has_table_privilege(to_regclass(quote_ident(current_schema()) || '.svc_migrations'), 'SELECT') AS is_closed`;
 
 /** Settings of the session that are not as statements rely on. */
 const SETTINGS: Statement = statement("schema.settings")`

@@ -26,10 +26,7 @@ export interface Statement {
   readonly isPipelined?: boolean;
 }
 
-type Options = Pick<
-  Statement,
-  "timeoutMs" | "lockTimeoutMs" | "serverTimeoutMs" | "onePlan" | "takesTurns"
->;
+type Options = Pick<Statement, "timeoutMs" | "lockTimeoutMs" | "serverTimeoutMs" | "onePlan" | "takesTurns">;
 type Template = (text: string | TemplateStringsArray, ...parts: readonly string[]) => Statement;
 
 /** A statement by its {@link signature}, with the names of `$1`, `$2` and so on; its SQL follows as a template. */

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { expect, test } from "@jest/globals";
-import { onlineStatements } from "../../../../src/adapters/stores/postgres/onlineMigration.ts";
+import { onlineStatements } from "../../../../src/adapters/stores/postgres/migrations.ts";
 import { migrationsDirectory } from "../../../../src/adapters/stores/sql/schema.ts";
 import { DESTINATION_COLUMNS, INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../../src/model/rows.ts";
 

@@ -1,7 +1,7 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { afterEach, describe, expect, test } from "@jest/globals";
-import { untilAnswered } from "../../../../src/adapters/stores/sql/readiness.ts";
+import { untilAnswered } from "../../../../src/adapters/stores/sql/store.ts";
 import { ManualClock, silentLog } from "../../../support/recorders.ts";
 
 setFlagsFromString("--expose-gc");
