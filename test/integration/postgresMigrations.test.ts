@@ -202,22 +202,6 @@ describe("migrations of tables in use", () => {
     ]);
   });
 
-  test("leave the statements behind a postponed statement to the operator too, as they may need it", async () => {
-    await using database = await openMigrated();
-    await database.query(
-      "DROP INDEX outbox_destination_idx; ALTER TABLE outbox DROP COLUMN routes; ALTER TABLE outbox RENAME COLUMN destination TO destination_override; DELETE FROM svc_migrations WHERE version > 15",
-    );
-    const { applied, lines } = await migratedBesideReport(database);
-
-    expect(applied).toEqual(["16 destination", "17 lists"]);
-    const statements = lines.filter(({ level }) => level === "warn").map(({ fields }) => String(fields.statement));
-    expect(statements).toHaveLength(12);
-    for (const statement of statements) await database.query(statement);
-    const { log: quiet, lines: warnings } = recordingLog();
-    await withStore(postgresStore(database, DEFAULT_NAMES, undefined, quiet), (store) => store.schema.checkColumns());
-    expect(warnings).toEqual([]);
-  });
-
   /** Takes back the migration of lists. */
   const WITHOUT_LISTS = `ALTER TABLE outbox DROP COLUMN message_sequence, DROP COLUMN expanded_to, ALTER COLUMN payload SET NOT NULL;
     CREATE INDEX IF NOT EXISTS outbox_key_idx ON outbox (key, sequence) WHERE state IN ('pending', 'processing') AND key IS NOT NULL;
@@ -268,32 +252,5 @@ describe("migrations of tables in use", () => {
     for (const statement of statements) await database.query(statement);
     await database.query("DELETE FROM outbox");
     expect(await start()).toEqual([]);
-  });
-});
-
-describe("the bundled outbox", () => {
-  test("takes NULL for no headers", async () => {
-    await using database = await openMigrated();
-    await withStore(postgresStore(database, DEFAULT_NAMES), async (store) => {
-      await database.query("INSERT INTO outbox (topic, payload, headers) VALUES ('a', '1', NULL)");
-      expect(await claimed(store)).toMatchObject([{ headers: {} }]);
-    });
-  });
-
-  test("is migrated and written to beside a transaction that keeps it open", async () => {
-    await using database = await openMigrated();
-    await withStore(postgresStore(database, DEFAULT_NAMES), async (store) => {
-      await database.query("DELETE FROM svc_migrations WHERE version > 5");
-      const reader = new pg.Client({ connectionString: database.url });
-      await reader.connect();
-      await reader.query("BEGIN; SELECT FROM outbox");
-      // Both would wait until the reader has ended, which it does not.
-      const [migrated] = await Promise.all([
-        store.schema.migrate(),
-        database.query("INSERT INTO outbox (topic, payload) VALUES ('a', '1')"),
-      ]);
-      expect(migrated).toEqual(MIGRATIONS.slice(5).map(({ version, name }) => `${version} ${name}`));
-      await reader.end();
-    });
   });
 });
