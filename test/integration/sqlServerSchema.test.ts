@@ -151,7 +151,7 @@ describeWithSqlServer("the column check of SQL Server", () => {
     expect(await database.query("SELECT state FROM messages_out")).toEqual([{ state: "sent" }]);
   });
 
-  test("views, INSTEAD OF triggers and computed columns are refused with the statements that drop them", async () => {
+  test("views, INSTEAD OF triggers and computed columns are refused", async () => {
     await using database = await createSqlServerDatabase();
     await migrated(database);
     await database.query("EXEC sp_rename 'inbox', 'kept'");
@@ -162,13 +162,9 @@ describeWithSqlServer("the column check of SQL Server", () => {
     await database.query("ALTER TABLE outbox ADD last_error AS topic");
 
     const failure = problemsOf(await checkFailure(database));
-    expect(failure.match(/(?:DROP|ALTER TABLE) .*;/g)).toEqual(
-      expect.arrayContaining([
-        "DROP VIEW [inbox];",
-        "DROP TRIGGER [dbo].[instead_of_it];",
-        "ALTER TABLE [outbox] DROP COLUMN [last_error];",
-      ]),
-    );
+    for (const obstacle of ["[inbox] is not a table", "the trigger instead_of_it", "the column last_error"]) {
+      expect(failure).toContain(obstacle);
+    }
     expect(failure).not.toContain("after_it");
   });
 

@@ -12,27 +12,25 @@ const COUNTS = ["int2", "int4", "int8"] as const;
 /** Fractions would be rounded to another place in the order. */
 export const WHOLE_NUMERIC = "numeric(n, 0)";
 
-const uuid: ColumnRule = { accepted: ["uuid"], type: "uuid", definition: "uuid" };
+const uuid: ColumnRule = { accepted: ["uuid"], definition: "uuid" };
 const id: ColumnRule = {
   ...uuid,
   fallback: "gen_random_uuid()",
   definition: "uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()",
   notNull: true,
 };
-const text: ColumnRule = { accepted: TEXTS, type: "text", definition: "text" };
+const text: ColumnRule = { accepted: TEXTS, definition: "text" };
 const label: ColumnRule = { ...text, accepted: LABELS };
 const document: ColumnRule = { ...text, accepted: DOCUMENTS };
 const headers: ColumnRule = {
   accepted: ["jsonb", "json", "text", "varchar"],
-  type: "jsonb",
   fallback: "'{}'",
   definition: "jsonb DEFAULT '{}'",
 };
-const time: ColumnRule = { accepted: ["timestamptz", "timestamp"], type: "timestamptz", definition: "timestamptz" };
+const time: ColumnRule = { accepted: ["timestamptz", "timestamp"], definition: "timestamptz" };
 const now: ColumnRule = { ...time, fallback: "now()", definition: "timestamptz NOT NULL DEFAULT now()" };
 const count = (fallback: string): ColumnRule => ({
   accepted: COUNTS,
-  type: "integer",
   fallback,
   definition: `integer NOT NULL DEFAULT ${fallback}`,
 });
@@ -85,14 +83,13 @@ export const OUTBOX_RULES = {
   lastError: { ...text, leastLength: LONGEST_ERROR },
   sequence: {
     accepted: ["int8", "int4", WHOLE_NUMERIC],
-    type: "bigint",
     definition: "bigint GENERATED ALWAYS AS IDENTITY",
     notNull: true,
   },
   destination: { ...text, isOptional: true },
   routes: { ...text, isOptional: true, leastLength: ROUTES_HASH_LENGTH },
   expiresAt: { ...time, isOptional: true },
-  messageSequence: { accepted: ["int8", WHOLE_NUMERIC], type: "bigint", definition: "bigint", isOptional: true },
+  messageSequence: { accepted: ["int8", WHOLE_NUMERIC], definition: "bigint", isOptional: true },
   expandedTo: { ...text, isOptional: true },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
 

@@ -153,16 +153,6 @@ function remedies({ name }: CheckedTable): Remedies {
           : `, ALTER COLUMN "${column}" SET DEFAULT ${fallback}`;
       return `ALTER TABLE ${name} ADD COLUMN "${column}" ${definition}${after};`;
     },
-    retype({ type, fallback }, column, found) {
-      const value = found.type === "bytea" ? `convert_from("${column}", 'UTF8')` : `"${column}"`;
-      const changes = [
-        ...(fallback === undefined ? [] : ["DROP DEFAULT"]),
-        `TYPE ${type} USING ${value}::${type}`,
-        ...(fallback === undefined ? [] : [`SET DEFAULT ${fallback}`]),
-      ];
-      return `ALTER TABLE ${name} ${changes.map((change) => `ALTER COLUMN "${column}" ${change}`).join(", ")};`;
-    },
-    forbidNull: (_, column) => `ALTER TABLE ${name} ALTER COLUMN "${column}" SET NOT NULL;`,
     allowNull: (column) => `ALTER TABLE ${name} ALTER COLUMN "${column}" DROP NOT NULL;`,
   };
 }
@@ -205,22 +195,16 @@ WHERE t.typtype <> 'd'`;
  * for none of our statements.
  */
 const OBSTACLES: Statement = statement("schema.obstacles(table, columns)")`
-WITH t AS (SELECT c.oid, c.relkind, c.relkind IN ('r', 'p') AS is_table FROM pg_class c WHERE c.oid = to_regclass($1))
-SELECT 'view' AS kind, '' AS name,
-  format('DROP %s %s;', CASE t.relkind WHEN 'f' THEN 'FOREIGN TABLE' WHEN 'm' THEN 'MATERIALIZED VIEW' ELSE 'VIEW' END, $1::text) AS remedy
-FROM t WHERE NOT t.is_table
+WITH t AS (SELECT c.oid, c.relkind IN ('r', 'p') AS is_table FROM pg_class c WHERE c.oid = to_regclass($1))
+SELECT 'view' AS kind, '' AS name FROM t WHERE NOT t.is_table
 UNION ALL
-SELECT 'rule', quote_ident(r.rulename), format('DROP RULE %I ON %s;', r.rulename, $1::text)
-FROM t JOIN pg_rewrite r ON r.ev_class = t.oid
+SELECT 'rule', quote_ident(r.rulename) FROM t JOIN pg_rewrite r ON r.ev_class = t.oid
 WHERE t.is_table AND r.ev_type <> '1' AND r.ev_enabled IN ('O', 'A')
 UNION ALL
-SELECT 'generated', quote_ident(k.attname),
-  format('ALTER TABLE %s %s COLUMN %I%s;', $1::text, CASE k.attgenerated WHEN 's' THEN 'ALTER' ELSE 'DROP' END, k.attname,
-    CASE k.attgenerated WHEN 's' THEN ' DROP EXPRESSION' ELSE '' END)
-FROM t JOIN pg_attribute k ON k.attrelid = t.oid
+SELECT 'generated', quote_ident(k.attname) FROM t JOIN pg_attribute k ON k.attrelid = t.oid
 WHERE k.attgenerated <> '' AND NOT k.attisdropped AND k.attname = ANY ($2::text[])
 UNION ALL
-SELECT 'policy', '', format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY;', $1::text) FROM t WHERE t.is_table AND row_security_active(t.oid)
+SELECT 'policy', '' FROM t WHERE t.is_table AND row_security_active(t.oid)
 ORDER BY 1, 2`;
 
 const INDEXES: Statement = statement("schema.indexes(table)")`

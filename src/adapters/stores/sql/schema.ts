@@ -25,29 +25,25 @@ export interface FoundColumn {
 export interface Obstacle {
   readonly kind: keyof typeof OBSTACLES;
   readonly name: string;
-  /** The statement that removes it. */
-  readonly remedy: string;
 }
 
 const OBSTACLES = {
-  view: () => "is not a table, and the service locks and changes rows: name the table behind it, or drop it with",
+  view: () => "is not a table, and the service locks and changes rows: name the table behind it",
   rule: (name: string) =>
-    `has the rule ${name}, which rewrites statements of the service: use a trigger that returns the row, and drop the rule with`,
+    `has the rule ${name}, which rewrites statements of the service: use a trigger that returns the row`,
   trigger: (name: string) =>
-    `has the trigger ${name}, which runs instead of statements of the service: use an AFTER trigger, and drop this one with`,
-  generated: (name: string) =>
-    `has the column ${name}, whose values the database generates and the service writes: change it with`,
+    `has the trigger ${name}, which runs instead of statements of the service: use an AFTER trigger`,
+  generated: (name: string) => `has the column ${name}, whose values the database generates and the service writes`,
   policy: () =>
-    "has row level security that is active for this user, and hidden rows would wait for ever: give the user BYPASSRLS, or run",
+    "has row level security that is active for this user, and hidden rows would wait for ever: give the user BYPASSRLS",
 } as const;
 
 /** What a column must be for the statements to work, and how the bundled table has it. */
 export interface ColumnRule {
   /** Types that every statement works with. */
   readonly accepted: readonly string[];
-  /** What to write after the column's name to add it, and the type alone. */
+  /** What to write after the column's name to add it. */
   readonly definition: string;
-  readonly type: string;
   /** The default alone; undefined for none. */
   readonly fallback?: string;
   /** True where a row with NULL would never be seen, or never be found again. */
@@ -63,9 +59,6 @@ export const LONGEST_ERROR = 5000;
 
 export interface Remedies {
   add(rule: ColumnRule, column: string): string;
-  /** Gives a column its type. @param found as it is now */
-  retype(rule: ColumnRule, column: string, found: FoundColumn): string;
-  forbidNull(rule: ColumnRule, column: string): string;
   /** @param found the column */
   allowNull(column: string, found: FoundColumn | undefined): string;
 }
@@ -150,9 +143,9 @@ export class TableCheck {
     const obstacles = await this.#dialect.obstacles(table, written);
     return [
       ...columnProblems(table, names, found, rules, this.#dialect.remedies(table)),
-      ...obstacles.map(({ kind, name, remedy }) => ({
+      ...obstacles.map(({ kind, name }) => ({
         path: `database.${table.which}TableName`,
-        message: `the table ${table.name} ${OBSTACLES[kind](name)}\n      ${remedy}`,
+        message: `the table ${table.name} ${OBSTACLES[kind](name)}`,
       })),
     ];
   }
@@ -305,28 +298,27 @@ function columnProblems<K extends string>(
   return (Object.entries(names) as [K, string | null][]).flatMap(([key, column]) => {
     if (column === null) return [];
     const path = `database.columnMapping.${table.which}.${key}`;
-    const problem = (what: string, remedy: string) => ({
-      path,
-      message: `the table ${table.name} ${what}\n      ${remedy}`,
-    });
+    const problem = (what: string) => ({ path, message: `the table ${table.name} ${what}` });
     const is = found.get(column);
     const rule = rules[key];
     if (is === undefined) {
       if (rule.isOptional === true) return [];
-      const what = `has no column "${column}": map the key to the column you have, or add it with`;
-      return [problem(what, remedies.add(rule, column))];
+      const remedy = remedies.add(rule, column);
+      return [
+        problem(`has no column "${column}": map the key to the column you have, or add it with\n      ${remedy}`),
+      ];
     }
     if (!rule.accepted.includes(is.type)) {
-      const what = `has the column "${column}" of type ${is.type}, which the service cannot work with (${rule.accepted.join(", ")}): change it with`;
-      return [problem(what, remedies.retype(rule, column, is))];
+      const accepted = rule.accepted.join(", ");
+      return [
+        problem(`has the column "${column}" of type ${is.type}, which the service cannot work with: use ${accepted}`),
+      ];
     }
     if (is.length !== null && is.length < (rule.leastLength ?? 0)) {
-      const what = `has the column "${column}" for ${is.length} characters, and the service writes up to ${rule.leastLength}: change it with`;
-      return [problem(what, remedies.retype(rule, column, is))];
+      return [problem(`has the column "${column}" for ${is.length} characters: give it ${rule.leastLength} or more`)];
     }
     if (is.nullable && rule.notNull === true) {
-      const what = `allows NULL in the column "${column}", and a row without it could never be delivered: forbid it with`;
-      return [problem(what, remedies.forbidNull(rule, column))];
+      return [problem(`allows NULL in the column "${column}": a row without it could never be delivered`)];
     }
     return [];
   });

@@ -133,10 +133,6 @@ function remedies({ which, name }: CheckedTable): Remedies {
         `ALTER TABLE ${name} DROP CONSTRAINT [${history}]; ALTER TABLE ${name} ADD DEFAULT ${fallback} FOR [${column}]; COMMIT TRANSACTION;`
       );
     },
-    retype({ type }, column, found) {
-      return `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type} ${found.nullable ? "NULL" : "NOT NULL"};`;
-    },
-    forbidNull: ({ type }, column) => `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type} NOT NULL;`,
     allowNull(column, { type = "nvarchar", length = null } = { type: "nvarchar", nullable: false, length: null }) {
       return `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type}${TEXTS.test(type) ? `(${length ?? "max"})` : ""} NULL;`;
     },
@@ -153,13 +149,13 @@ LEFT JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COL
 
 /** What comes between statements and rows. */
 const OBSTACLES: Statement = statement("schema.obstacles(table text, columns list)")`
-SELECT N'view' AS kind, o.name, CONCAT(N'DROP VIEW ', @table, N';') AS remedy
+SELECT N'view' AS kind, o.name
 FROM sys.objects o WHERE o.object_id = OBJECT_ID(@table) AND o.type = N'V'
 UNION ALL
-SELECT N'trigger', t.name, CONCAT(N'DROP TRIGGER ', QUOTENAME(OBJECT_SCHEMA_NAME(t.object_id)), N'.', QUOTENAME(t.name), N';')
+SELECT N'trigger', t.name
 FROM sys.triggers t WHERE t.parent_id = OBJECT_ID(@table) AND t.is_instead_of_trigger = 1 AND t.is_disabled = 0
 UNION ALL
-SELECT N'generated', k.name, CONCAT(N'ALTER TABLE ', @table, N' DROP COLUMN ', QUOTENAME(k.name), N';')
+SELECT N'generated', k.name
 FROM OPENJSON(@columns) WITH (name nvarchar(128) ${COLLATED} '$.name') c
 JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId')
 WHERE k.is_computed = 1 OR k.generated_always_type <> 0;`;
@@ -183,7 +179,6 @@ const COUNTS = ["tinyint", "smallint", "int", "bigint"] as const;
 
 const uuid: ColumnRule = {
   accepted: ["uniqueidentifier"],
-  type: "uniqueidentifier",
   definition: "uniqueidentifier NULL",
 };
 const id: ColumnRule = {
@@ -193,7 +188,6 @@ const id: ColumnRule = {
 };
 const text = (type: string, rest: string): ColumnRule => ({
   accepted: TEXT_TYPES,
-  type,
   definition: `${type} ${rest}`,
 });
 const label = (type: string, rest: string): ColumnRule => ({ ...text(type, rest), accepted: LABELS });
@@ -203,13 +197,11 @@ const long = (rest: string): ColumnRule => ({
 });
 const time: ColumnRule = {
   accepted: ["datetimeoffset", "datetime2", "datetime"],
-  type: "datetimeoffset(7)",
   definition: "datetimeoffset(7) NULL",
 };
 const now: ColumnRule = { ...time, definition: "datetimeoffset(7) NOT NULL DEFAULT SYSUTCDATETIME()" };
 const count = (fallback: string): ColumnRule => ({
   accepted: COUNTS,
-  type: "int",
   definition: `int NOT NULL DEFAULT ${fallback}`,
 });
 /** @param history what rows that are there already count as, when the column is added */
@@ -260,13 +252,12 @@ const OUTBOX_RULES = {
   lastError: { ...text("nvarchar(max)", "NULL"), leastLength: LONGEST_ERROR },
   sequence: {
     accepted: ["bigint", "int"],
-    type: "bigint",
     definition: "bigint NOT NULL IDENTITY (1, 1)",
     notNull: true,
   },
   destination: { ...text("nvarchar(400)", `${COLLATED} NULL`), isOptional: true },
   routes: { ...text("nvarchar(16)", `${COLLATED} NULL`), isOptional: true, leastLength: ROUTES_HASH_LENGTH },
   expiresAt: { ...time, isOptional: true },
-  messageSequence: { accepted: ["bigint"], type: "bigint", definition: "bigint NULL", isOptional: true },
+  messageSequence: { accepted: ["bigint"], definition: "bigint NULL", isOptional: true },
   expandedTo: { ...text("nvarchar(max)", "NULL"), isOptional: true },
 } as const satisfies Record<keyof typeof OUTBOX_COLUMNS, ColumnRule>;
