@@ -75,42 +75,6 @@ describe("a schema that comes before that of the tables in the search path", () 
       { made: "outbox_cell" },
     ]);
   });
-
-  test.each([
-    ["a second set of them, as earlier releases made it", "svc_migrations"],
-    ["another application's table of that name", "outbox"],
-  ])("stops the start when it has %s, and both are named", async (_, table) => {
-    await using database = await openMigrated();
-    await ofUser(database);
-    await database.query(`CREATE TABLE ${pg.escapeIdentifier(database.user)}.${table} (version int)`);
-
-    const { end } = await start(database);
-
-    expect(end).toMatch(/^database\.url: the search_path leads to several schemas for the tables/);
-    expect(end).toContain(`currentSchema=${database.user} or currentSchema=public`);
-    expect(await start(database, { names: { ...DEFAULT_NAMES, schema: "public" } })).toEqual({ end: [], warnings: [] });
-  });
-
-  test("stops a start without migrations, too", async () => {
-    await using database = await openMigrated();
-    await ofUser(database);
-    await database.query(`CREATE TABLE ${pg.escapeIdentifier(database.user)}.inbox (LIKE public.inbox)`);
-
-    const failure = await withStoreOn(database, DEFAULT_NAMES, (store) =>
-      store.schema.checkColumns().catch((error: unknown) => error),
-    );
-
-    expect(problemsOf(failure)).toMatch(/several schemas for "inbox".* currentSchema=\w+ or currentSchema=public$/);
-    await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.checkColumns(["outbox"]));
-  });
-
-  test("stops the start when tables without a history are behind it", async () => {
-    await using database = await openMigrated();
-    await database.query("DROP TABLE svc_migrations");
-    await ofUser(database);
-
-    expect((await start(database)).end).toContain(`currentSchema=${database.user} or currentSchema=public`);
-  });
 });
 
 describe("a role without the right to create tables", () => {

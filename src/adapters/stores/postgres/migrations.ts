@@ -8,8 +8,7 @@ import type { Row } from "../sql/rows.ts";
 import { migrationsDirectory } from "../sql/schema.ts";
 import { hasSqlState, toStoreError } from "./errors.ts";
 import type { PostgresPool } from "./pool.ts";
-import { onlyPlace, PLACES, settingProblems } from "./schema.ts";
-import { runIn } from "./statement.ts";
+import { settingProblems } from "./schema.ts";
 
 /** The last migration that makes a table: later ones run on tables in use. */
 const TABLES_VERSION = 2;
@@ -53,7 +52,7 @@ async function migrateAtOnce(pool: PostgresPool, named: string | undefined, log:
     await liftTimeLimits(client, true);
     await client.query("SELECT pg_advisory_xact_lock(hashtextextended('svc migrations', 0))");
     if (named !== undefined) await makeSchema(client, named);
-    const searched = named ?? (await placeOfTables(client));
+    const searched = named ?? ((await client.query(PLACE)).rows[0] as Row | undefined)?.schema;
     if (searched !== undefined) {
       await client.query("SELECT set_config('search_path', $1, true)", [`"${searched}"`]);
     }
@@ -125,20 +124,15 @@ async function migrateOnline(pool: PostgresPool, schema: string, log: Log): Prom
   }
 }
 
-/** The schema of the search path that has the tables; undefined when none has. */
-async function placeOfTables(client: pg.ClientBase): Promise<string | undefined> {
-  const places = (await runIn(client, PLACES, { tables: ["svc_migrations", "inbox", "outbox"] })).rows as Row[];
-  const names = places.map(({ name }) => name);
-  // Without a history these may be another application's: ours would be made in the first schema.
-  const isOurs = places.some(({ has_history }) => has_history);
-  return onlyPlace("the tables", isOurs ? names : [...places.map(({ first }) => first), ...names]);
-}
-
 /** No row for a schema that is there. */
 const MISSING_SCHEMA = `SELECT format('CREATE SCHEMA %I AUTHORIZATION %I;', $1::text, current_user) AS statement,
   format('GRANT CREATE ON DATABASE %I TO %I;', current_database(), current_user) AS grant,
   has_database_privilege(current_database(), 'CREATE') AS may_create
 WHERE NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`;
+
+/** The schema whose history of migrations the search path leads to; no row without one. */
+const PLACE = `SELECT n.nspname::text AS schema FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = to_regclass('svc_migrations')`;
 
 /** The first schema of the search path, and whether it has a history of migrations that may not be read. */
 const HISTORY = `SELECT current_schema()::text AS schema,

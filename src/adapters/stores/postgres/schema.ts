@@ -16,15 +16,6 @@ import { IS_CITUS } from "./fragments.ts";
 import type { PostgresPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** @throws ConfigError when there are several schemas */
-export function onlyPlace(what: string, schemas: readonly unknown[]): string | undefined {
-  const [one, ...others] = new Set(schemas as readonly string[]);
-  if (others.length === 0) return one;
-  const choice = [one, ...others].map((schema) => `currentSchema=${schema}`).join(" or ");
-  const message = `the search_path leads to several schemas for ${what}, and rows in the other would never be delivered: add the right one to the URL, ${choice}`;
-  throw new ConfigError([{ path: "database.url", message }]);
-}
-
 /**
  * What settings of the role, the database or the server keep statements from working.
  *
@@ -101,8 +92,6 @@ export function schemaDialect(pool: PostgresPool): SchemaDialect {
     quote: (identifier) => `"${identifier}"`,
     settingProblems: () => settingProblems(pool),
     async columns(table) {
-      const schemas = (await pool.run(PLACES, { tables: [table.name] })).map(({ name }) => name);
-      onlyPlace(table.name, schemas);
       const found = await columnsOf(pool, table);
       return found.size === 0 ? undefined : found;
     },
@@ -156,14 +145,6 @@ function remedies({ name }: CheckedTable): Remedies {
     allowNull: (column) => `ALTER TABLE ${name} ALTER COLUMN "${column}" DROP NOT NULL;`,
   };
 }
-
-/** The schemas of the search path with any of some tables, in its order; none for a qualified name. */
-export const PLACES: Statement = statement("schema.places(tables)")`
-SELECT n.nspname::text AS name, bool_or(c.relname = 'svc_migrations') AS has_history, current_schema()::text AS first
-FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid
-WHERE n.nspname = ANY (current_schemas(false)) AND c.relkind IN ('r', 'p', 'v', 'f')
-  AND ARRAY[c.relname::text] IN (SELECT parse_ident(t) FROM unnest($1::text[]) t)
-GROUP BY n.nspname ORDER BY array_position(current_schemas(false), n.nspname)`;
 
 /** Settings of the session that are not as statements rely on. */
 const SETTINGS: Statement = statement("schema.settings")`
