@@ -77,14 +77,6 @@ describe("statements that are sent behind one another", () => {
     });
   });
 
-  test("those that are not marked so have connections of their own", async () => {
-    const { pool } = await start();
-    const single = { name: "single", text: "SELECT pg_backend_pid() AS pid" };
-    await pool.run(single);
-    const [[a], [b]] = await Promise.all([pool.run(single), pool.run(single)]);
-    expect(a?.pid).not.toBe(b?.pid);
-  });
-
   test("none goes behind the first one of a connection, whose preparation may fail", async () => {
     const { pool } = await start();
     const missing = { isPipelined: true, name: "missing", text: "SELECT * FROM not_there" };
@@ -111,18 +103,6 @@ describe("statements that are sent behind one another", () => {
     });
     const [row] = await database.query("SELECT count(*)::int AS n FROM pg_stat_activity WHERE state LIKE '%aborted%'");
     expect(row?.n).toBe(0);
-  });
-
-  test("none goes behind one that takes long", async () => {
-    const { database, pool } = await start();
-    const [first] = await pool.run(locked, { key: 2 });
-    const lock = await holdLock(database, pool, 1);
-    const stuck = pool.run(locked, { key: 1 });
-    await lock.waiting();
-    const [beside] = await pool.run(locked, { key: 2 });
-    expect(beside?.pid).not.toBe(first?.pid);
-    await lock.release();
-    expect((await stuck)[0]?.pid).toBe(first?.pid);
   });
 
   test("where all take long each has its own connection, until they are short again", async () => {

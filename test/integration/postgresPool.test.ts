@@ -1,5 +1,5 @@
-import { describe, expect, jest, test } from "@jest/globals";
-import pg from "pg";
+import { describe, expect, test } from "@jest/globals";
+import type pg from "pg";
 import type { PoolOptions } from "../../src/adapters/stores/postgres/connections.ts";
 import { PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
 import { Secret } from "../../src/model/secret.ts";
@@ -43,20 +43,6 @@ describe("the connection pool", () => {
     await pool.close();
   });
 
-  test("goes on when a column changes its type under a prepared statement", async () => {
-    await using database = await createDatabase();
-    await database.query("CREATE TABLE things (n int)");
-    await database.query("INSERT INTO things VALUES (1)");
-    const pool = open(database);
-    const all = { name: "all", text: "SELECT n FROM things" };
-    expect(await pool.run(all)).toEqual([{ n: 1 }]);
-
-    await database.query("ALTER TABLE things ALTER COLUMN n TYPE text USING 'one'");
-
-    expect(await pool.run(all)).toEqual([{ n: "one" }]);
-    await pool.close();
-  });
-
   test("prepares no more behind a pooler that keeps a prepared statement after its table has changed, and says so", async () => {
     await using database = await createDatabase();
     await database.query("CREATE TABLE things (n int)");
@@ -74,18 +60,6 @@ describe("the connection pool", () => {
     expect(pooler.clients).toBe(2);
     const said = lines.filter(({ level }) => level === "info");
     expect(said).toMatchObject([{ fields: { reason: expect.stringContaining("cached plan") } }]);
-    await pool.close();
-  });
-
-  test("the commit behind a statement may take as long as that", async () => {
-    await using database = await createDatabase();
-    await database.query("CREATE TABLE things (n int)");
-    const pool = open(database);
-    const query = jest.spyOn(pg.Client.prototype, "query");
-    await pool.run({ ...count, timeoutMs: 300_000 }, { n: 0 });
-    const sent = query.mock.calls.map(([config]) => config as { query_timeout?: number });
-    query.mockRestore();
-    expect(sent.map((config) => config.query_timeout)).toEqual([300_000, 300_000, 300_000]);
     await pool.close();
   });
 
@@ -189,17 +163,6 @@ describe("the connection pool", () => {
 });
 
 describe("a transaction", () => {
-  test("gives each statement as long as any other", async () => {
-    await using database = await createDatabase();
-    const pool = open(database);
-    const limitMs = await pool.transaction("limit", async (client) => {
-      const { connectionParameters } = client as unknown as { connectionParameters: { query_timeout: number } };
-      return connectionParameters.query_timeout;
-    });
-    expect(limitMs).toBe(60_000);
-    await pool.close();
-  });
-
   test("ends with its connection when a statement gets no answer", async () => {
     await using database = await createDatabase();
     await using proxy = await startTcpProxy(database);

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { afterAll, describe, expect, test } from "@jest/globals";
 import { parseSync, type TsInterfaceDeclaration } from "@swc/core";
 import { createPostgresStore } from "../../../../src/adapters/stores/postgres/index.ts";
@@ -11,7 +11,6 @@ import { unconnectedSqlServerStore } from "../../../support/unconnectedSqlServer
 /** Both databases are first-class: whatever one store has, the other has too, under the same name. Differences are named here. */
 
 const ROOT = new URL("../../../../", import.meta.url);
-const filesOf = (folder: string): string[] => readdirSync(new URL(folder, ROOT)).sort();
 
 /** Neither connects before its first statement. */
 const STORES = {
@@ -70,33 +69,6 @@ describe.each(FACETS)("%s", (port, file, of) => {
   test("neither store has a public method that the other has not", () => {
     expect(publicMethods(of(STORES.sqlserver))).toEqual(publicMethods(of(STORES.postgres)));
   });
-});
-
-test("the statements of both stores have the same files, but for what only one database needs", () => {
-  const only: Readonly<Record<keyof typeof STORES, readonly string[]>> = {
-    // Low-water marks against old transactions, indexes that are made while others write, all statements in one list to
-    // check them for Citus, LISTEN and NOTIFY, connections that stores share, and receipts that relay.
-    postgres: [
-      "connections.ts",
-      "engine.ts",
-      "lowWater.ts",
-      "onlineMigration.ts",
-      "payloadParts.ts",
-      "pipeline.ts",
-      "questions.ts",
-      "relayOrder.ts",
-      "relayedReceiptSql.ts",
-      "session.ts",
-      "statements.ts",
-      "turns.ts",
-      "wake.ts",
-      "watch.ts",
-    ],
-    sqlserver: [],
-  };
-  const common = (store: keyof typeof only) =>
-    filesOf(`src/adapters/stores/${store}/`).filter((file) => !only[store].includes(file));
-  expect(common("sqlserver")).toEqual(common("postgres"));
 });
 
 /** Each method of an interface of `src/ports` with the number of its parameters. */

@@ -20,18 +20,6 @@ function table(...refused: readonly number[]) {
 const numbers = (count: number) => Array.from({ length: count }, (_, n) => n);
 const ids = (count: number) => numbers(count).map((n) => String(n) as MessageId);
 
-test("a batch without a refused row is one try", async () => {
-  const { change, tries } = table();
-  expect(await countChanged(ids(100), change)).toMatchObject({ changed: 100 });
-  expect(tries).toHaveLength(1);
-});
-
-test("an empty batch is no try", async () => {
-  const { change, tries } = table();
-  expect(await countChanged([], change)).toMatchObject({ changed: 0 });
-  expect(tries).toEqual([]);
-});
-
 test("around refused rows all others are stored, in order, and each refused one is met alone", async () => {
   const { store, tries } = table(1, 5);
   const met: unknown[] = [];
@@ -50,12 +38,6 @@ test("what is behind a refused row is tried when the caller has dealt with it", 
     await store([9]);
   }
   expect(tries.slice(3)).toEqual([[9], [1], [2, 3]]);
-});
-
-test("a thousand rows with one refused take some twenty tries", async () => {
-  const { change, tries } = table(700);
-  expect(await countChanged(ids(1000), change)).toMatchObject({ changed: 999 });
-  expect(tries.length).toBeLessThanOrEqual(21);
 });
 
 test("a change tells why a row was left; an error that is no refusal ends it", async () => {

@@ -28,16 +28,3 @@ test("one that takes long holds up no other", async () => {
 
   await expect(turns.take()).resolves.toBeInstanceOf(Function);
 });
-
-test("one that begins alone need not wait, also after others", async () => {
-  const turns = new Turns();
-  const first = await turns.take();
-  first();
-  let begun = false;
-  void turns.take().then(() => {
-    begun = true;
-  });
-  await settle(1);
-
-  expect(begun).toBe(true);
-});

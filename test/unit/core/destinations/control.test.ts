@@ -93,17 +93,6 @@ describe("the overview of the destinations", () => {
     expect(overview).toMatchObject([{ state: "unknown", breaker: null }]);
   });
 
-  test("takes backlog, age and what is in flight from the store, and counts 0 where it names a destination not", () => {
-    const backlog = new Map([
-      ["billing", { pending: 7, due: 6, oldestPendingAgeMs: 1500, processing: 2, blockedKeys: 3, parked: 0 }],
-    ]);
-    const rows = destinationOverview({ ...CONFIGURED, idle: {} }, [], backlog, []);
-    expect(rows).toMatchObject([
-      { backlog: 7, oldestAgeMs: 1500, inFlight: 2, blockedKeys: 3 },
-      { backlog: 0, oldestAgeMs: null, inFlight: 0, blockedKeys: 0 },
-    ]);
-  });
-
   test("tells the rate where there is a limit", () => {
     const configured = { billing: { rateLimit: { perSecond: 50 } } };
     const rateOf = (known: readonly SharedDestination[]) =>

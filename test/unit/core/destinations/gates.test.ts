@@ -224,16 +224,6 @@ describe("the gates of destinations", () => {
     }
     await later(5000);
     expect(one.gates.probed("billing")).toEqual(["row-5", "row-6", "row-7"]);
-  });
-
-  test("name the rows whose probe failed, until the breaker closes", async () => {
-    const { one, later, refreshAll } = await openBreaker();
-    await later(5000);
-    expect(one.gates.probed("billing")).toEqual([]);
-    await one.deliver(FAILED);
-    await refreshAll();
-    await later(10_000);
-    expect(one.gates.probed("billing")).toEqual(["row-5"]);
     await one.deliver(HEALTHY);
     expect(one.gates.probed("billing")).toEqual([]);
   });
@@ -252,18 +242,6 @@ describe("the gates of destinations", () => {
       return passes.length;
     };
     expect([await inFlight(), await inFlight(), await inFlight(), await inFlight()]).toEqual([1, 2, 4, 8]);
-  });
-
-  test("give the probe of a replica that has ended to another one", async () => {
-    const { fleet, one, later, time } = await openBreaker(2);
-    await later(5000);
-    await one.gates.enter("billing");
-    const [, other] = fleet;
-    await other?.refresh();
-    expect(other?.may()).toBe(false);
-    await time.advance(5000);
-    await other?.refresh();
-    expect(await other?.deliver(HEALTHY)).toBe("probe");
   });
 
   test("tell the database what they saw, at most every two seconds", async () => {
@@ -430,22 +408,4 @@ test("tells which destinations replicas last saw unhealthy when the process star
   await time.advance(500);
   await one.refresh();
   expect(unhealthy()).toEqual(["slow", "failed"]);
-});
-
-test("a destination that was last seen slow is so however long nothing ran, unless it succeeded since", async () => {
-  const { time, store, one } = setup({});
-  const report = { failure: undefined, isSlow: true };
-  await store.report([
-    { ...report, name: "silent", succeededAgoMs: undefined },
-    { ...report, name: "silent since", succeededAgoMs: 5 },
-    { ...report, name: "recovered", succeededAgoMs: undefined },
-  ]);
-  await time.advance(20_000);
-  await store.report([{ name: "recovered", succeededAgoMs: 5, failure: undefined, isSlow: false }]);
-  await time.advance(3_600_000);
-  await one.refresh();
-  expect(["silent", "silent since", "recovered"].filter((name) => one.gates.wasUnhealthy(name))).toEqual([
-    "silent",
-    "silent since",
-  ]);
 });
