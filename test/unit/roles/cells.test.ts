@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { healthOf, openCells, type RunningCell } from "../../../roles/cells.ts";
+import { healthOf, openCells, type RunningCell } from "../../../roles/data.ts";
 import { Health } from "../../../src/core/health.ts";
 import { ConfigError, StoreError } from "../../../src/model/errors.ts";
 import type { HealthComponent } from "../../../src/ports/runtime.ts";

@@ -1,10 +1,9 @@
 import sql from "mssql";
-import { StoreError } from "../../../model/errors.ts";
+import { errorText, StoreError, type StoreErrorCode } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
 import { isVictim, Reserve, retried } from "../sql/reserve.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type PoolOptions, poolConfig } from "./endpoints.ts";
-import { toStoreError } from "./errors.ts";
 import { execute, type Statement } from "./statement.ts";
 
 /** What statements run on: the pool, each in a transaction of its own, or one transaction. */
@@ -112,4 +111,97 @@ export class SqlServerPool implements StatementRunner<Statement> {
     });
     await this.#connecting;
   }
+}
+
+type ListedCode = Exclude<StoreErrorCode, "other" | "skipped" | "busy">;
+
+/**
+ * Error numbers of SQL Server and Azure SQL (Microsoft Learn, "Database Engine events and errors" and "Troubleshoot
+ * transient connection errors"). A number that is not listed is `other`; no number is a connection fault.
+ */
+const CODES: Readonly<Record<ListedCode, readonly number[]>> = {
+  unavailable: [
+    // Connection broken, server shutting down, database in recovery, log full or read-only replica.
+    17, 64, 233, 596, 617, 669, 701, 802, 845, 904, 921, 922, 924, 927, 942, 945, 952, 976, 978, 983, 1105, 3906, 3908,
+    4060, 6005, 8645, 8651, 9002, 10053, 10054, 10060, 11001, 17142, 17187, 18401, 18451, 18452, 18456, 18487, 18488,
+    // Azure SQL: moving, throttled, out of resources.
+    10928, 10929, 10936, 40143, 40197, 40501, 40532, 40540, 40544, 40549, 40550, 40551, 40552, 40553, 40613, 40627,
+    42108, 42109, 49918, 49919, 49920,
+  ],
+  // Deadlock victim, lock timeout, snapshot conflict, parallelism deadlock, statement cancelled by a resource governor.
+  contention: [1203, 1204, 1205, 1222, 3960, 3961, 8650],
+  data: [
+    // Conversions and arithmetic, text that is cut off, date out of range, XML and JSON.
+    220, 232, 241, 242, 244, 245, 248, 295, 298, 517, 529, 2628, 8114, 8115, 8134, 8152, 8169, 9402, 9413, 9420, 13609,
+    // NOT NULL, CHECK and foreign keys, row and index key sizes.
+    515, 547, 511, 1505, 1946,
+  ],
+  duplicate: [2601, 2627],
+  refused: [
+    // A trigger of the owner fails, or rolls the row back; a security policy or the check of a view turns it away. What
+    // THROW and RAISERROR give a number of their own is 50000 and above, see `toStoreError`.
+    217, 512, 550, 3609, 3616, 6522, 33504,
+  ],
+  schema: [
+    // Table, column, type, right or index is missing; an index needs other SET options.
+    102, 156, 201, 206, 207, 208, 213, 229, 230, 262, 297, 300, 333, 334, 339, 544, 916, 1088, 1934, 2706, 2715, 2760,
+    2812, 3701, 4121, 4902, 4924, 8622,
+  ],
+};
+
+const CODE_OF = new Map(
+  Object.entries(CODES).flatMap(([code, numbers]) =>
+    numbers.map((number) => [number, code as StoreErrorCode] as const),
+  ),
+);
+
+/** Error codes of the SQL Server store: see {@link CODES}. The message names the statement and holds no row data. */
+export function toStoreError(statement: string, error: unknown): StoreError {
+  if (error instanceof StoreError) return error;
+  const number = errorNumber(error);
+  if (number === undefined) {
+    const code = isOfConnection(error) ? "unavailable" : "other";
+    return new StoreError(code, `${statement}: ${errorText(error)}`, { cause: error });
+  }
+  const code = codeOf(number, error);
+  return new StoreError(code, `${statement}: ${safeText(error, number)}`, { cause: withoutRowData(number) });
+}
+
+function codeOf(number: number, error: unknown): StoreErrorCode {
+  if (number >= RAISED_BY_APPLICATION) return "refused";
+  const code = CODE_OF.get(number) ?? "other";
+  // In a trigger or procedure, which our statements do not call: one row has met it.
+  const { procName } = error as { procName?: unknown };
+  return code === "contention" && typeof procName === "string" && procName !== "" ? "busy" : code;
+}
+
+function errorNumber(error: unknown): number | undefined {
+  const { number } = (error ?? {}) as { number?: unknown };
+  return typeof number === "number" ? number : undefined;
+}
+
+/** Errors of the driver: connection, pool, timeout, cancelled, a transaction that ended with its connection. */
+function isOfConnection(error: unknown): boolean {
+  const { name, code } = (error ?? {}) as { name?: unknown; code?: unknown };
+  if (/^(Connection|Request|Transaction|Timeout)Error$/.test(String(name))) return true;
+  return typeof code === "string" && /^E[A-Z]+$/.test(code);
+}
+
+/** Messages quote values, which may be anything a sender wrote: keep only names that the server gives. */
+function safeText(error: unknown, number: number): string {
+  if (number >= RAISED_BY_APPLICATION) return `a trigger refuses the row (error ${number})`;
+  const message = error instanceof Error ? error.message : String(error);
+  const cut = QUOTES_VALUES.has(number)
+    ? message.replace(/(?:value|key value|Truncated value)[^.]*['(:].*/s, "value")
+    : message;
+  return `${cut} (error ${number})`;
+}
+
+const QUOTES_VALUES = new Set([241, 242, 244, 245, 248, 295, 2601, 2627, 2628, 8114, 8115, 8169]);
+const RAISED_BY_APPLICATION = 50000;
+
+/** The driver's error carries what came before it and the statement: they must not reach a log. */
+function withoutRowData(number: number): Error & { number: number } {
+  const plain = new Error(`error ${number}`);
+  return Object.assign(plain, { number });
 }

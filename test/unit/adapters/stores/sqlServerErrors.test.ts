@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { toStoreError } from "../../../../src/adapters/stores/sqlserver/errors.ts";
+import { toStoreError } from "../../../../src/adapters/stores/sqlserver/pool.ts";
 import { StoreError, type StoreErrorCode } from "../../../../src/model/errors.ts";
 
 /** An error as the driver gives it: with the server's number, or with a code of its own. */

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { Turns } from "../../../../src/adapters/stores/postgres/turns.ts";
+import { Turns } from "../../../../src/adapters/stores/postgres/connections.ts";
 import { settle } from "../../../support/manualTime.ts";
 
 test("statements that take turns begin one after another, in their order", async () => {
