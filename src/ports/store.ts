@@ -339,11 +339,8 @@ export interface DestinationBacklog {
 export type CheckedTables = readonly ("inbox" | "outbox" | "destinations" | "history")[];
 
 export interface SchemaStore {
-  /**
-   * Applies the bundled migrations under a database lock. With `isAtStart`, a user that may not read which are applied
-   * applies none, with a warning. @returns the files applied
-   */
-  migrate(isAtStart?: boolean): Promise<readonly string[]>;
+  /** Applies the bundled migrations under a database lock. @returns the files applied */
+  migrate(): Promise<readonly string[]>;
 
   /**
    * Checks that the tables have the columns, types and keys that the statements need; logs what only makes them slow.

@@ -144,7 +144,7 @@ export async function prepareStore(
     await store.waitUntilReady(waitMs, signal);
     try {
       if (migrate) {
-        const applied = await store.schema.migrate(true);
+        const applied = await store.schema.migrate();
         if (applied.length > 0) {
           log.info({ applied }, "migrations applied");
           // Migrations of large tables take long: the limit is for the wait alone.

@@ -79,7 +79,7 @@ export function createPostgresStore(
       return facets(await columnTypes(pool, check, options.names), onCitus);
     },
     check,
-    migrate: (isAtStart?: boolean) => migrate(pool, options.names.schema, log, isAtStart),
+    migrate: () => migrate(pool, options.names.schema, log),
     wake: new PostgresWake(pool, channelName(options.names), watch, clock, log),
     watch,
   };

@@ -31,11 +31,11 @@ function migrationsOf(schema: string, client: pg.ClientBase, run: (script: strin
 const nameOf = ({ version, name }: Postgrator.Migration): string => `${version} ${name}`;
 
 /** As `SchemaStore.migrate`. @param schema of the tables, plain; undefined if the search path has them */
-export async function migrate(pool: PostgresPool, schema: string | undefined, log: Log, isAtStart?: boolean) {
+export async function migrate(pool: PostgresPool, schema: string | undefined, log: Log) {
   const problems = await settingProblems(pool);
   if (problems.length > 0) throw new ConfigError(problems);
   try {
-    const { applied, isComplete, ...found } = await migrateAtOnce(pool, schema, log, isAtStart);
+    const { applied, isComplete, ...found } = await migrateAtOnce(pool, schema);
     return isComplete ? applied : await migrateOnline(pool, found.schema, log);
   } catch (error) {
     if (!hasSqlState(error, MISSING_RIGHT)) throw error;
@@ -45,7 +45,7 @@ export async function migrate(pool: PostgresPool, schema: string | undefined, lo
 }
 
 /** Without tables: all files in one transaction. Else reads only the history. */
-async function migrateAtOnce(pool: PostgresPool, named: string | undefined, log: Log, isAtStart?: boolean) {
+async function migrateAtOnce(pool: PostgresPool, named: string | undefined) {
   // Replicas that start together wait for the lock, and then find nothing to do. It belongs to the transaction, so it
   // also works behind a transaction pooler.
   return await pool.transaction("migrate", async (client) => {
@@ -65,13 +65,8 @@ async function migrateAtOnce(pool: PostgresPool, named: string | undefined, log:
         },
       ]);
     }
-    if (is_closed === true) {
-      // It fails in the server's words.
-      if (!isAtStart) await client.query(`TABLE "${schema}".svc_migrations`);
-      const remedy = `GRANT SELECT ON "${schema}".svc_migrations TO <user>;`;
-      log.warn({ remedy }, "this user may not read which migrations are applied: the check of the tables decides");
-      return { schema, applied: [], isComplete: true };
-    }
+    // It fails in the server's words; what follows would take the history for missing.
+    if (is_closed === true) await client.query(`TABLE "${schema}".svc_migrations`);
     // One by one: Citus sends the text of a query to its nodes, which take one statement at a time.
     const run = async (script: string) => {
       for (const statement of statementsOf(script)) await client.query(statement);

@@ -74,7 +74,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
     facets: facets(),
     checkedFacets: async () => facets(),
     check,
-    migrate: (_isAtStart?: boolean) => migrate(pool),
+    migrate: () => migrate(pool),
   };
   return sqlStore(database, clock, log);
 }

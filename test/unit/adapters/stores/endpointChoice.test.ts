@@ -11,7 +11,7 @@ beforeEach(() => {
 });
 
 /** Works through a failed attempt at the current endpoint. */
-const fail = () => choice.attempt()(false);
+const fail = () => choice.leave(choice.current, false);
 
 test("a failed attempt leads to the next endpoint, the last one to the first", () => {
   const seen = ALL.map(() => {
@@ -23,19 +23,8 @@ test("a failed attempt leads to the next endpoint, the last one to the first", (
 });
 
 test("of several attempts at one endpoint only the first failure counts", () => {
-  const attempts = ALL.map(() => choice.attempt());
-  for (const failed of attempts) failed(false);
+  for (const endpoint of ALL.map(() => choice.current)) choice.leave(endpoint, false);
   expect(choice.current).toBe(second);
-});
-
-test("a failure says nothing when a later attempt at that endpoint has succeeded: it was promoted in between", () => {
-  fail();
-  const early = choice.attempt();
-  choice.works(second ?? choice.current);
-  early(false);
-  expect(choice.current).toBe(second);
-  fail();
-  expect(choice.current).toBe(third);
 });
 
 test("new connections go where one has worked, although others have moved on since it began", () => {
@@ -61,9 +50,9 @@ test("a standby is left with every way to it, and stays the place to go to when 
     ...way,
   }));
   choice = new EndpointChoice(ways);
-  choice.attempt()(true);
+  choice.leave(choice.current, true);
   expect(choice.current).toBe(ways[2]);
   choice = new EndpointChoice(ways.slice(0, 2));
-  choice.attempt()(true);
+  choice.leave(choice.current, true);
   expect(choice.current).toBe(ways[0]);
 });
