@@ -87,14 +87,7 @@ describe("the column check", () => {
   ];
 
   test.each([
-    ["without the columns of lists", [WITHOUT_COLUMNS], [WITH_COLUMNS]],
-    ["whose payload may not be NULL", [WITHOUT_NULL], [WITH_NULL]],
     ["with neither", [WITHOUT_COLUMNS, WITHOUT_NULL], [WITH_COLUMNS, WITH_NULL]],
-    [
-      "without one of the columns",
-      ["ALTER TABLE outbox DROP COLUMN expanded_to"],
-      ['ALTER TABLE "outbox" ADD COLUMN "expanded_to" text;'],
-    ],
     [
       "without any column of lists or destinations",
       [WITHOUT_COLUMNS, "ALTER TABLE outbox DROP COLUMN destination, DROP COLUMN routes"],

@@ -108,7 +108,6 @@ export function schemaDialect(pool: PostgresPool): SchemaDialect {
     remedies,
     unique: "UNIQUE",
     withoutIdIndex: "each outcome reads the whole table, and two rows with one id would count as one",
-    withoutInboxKey: { isFatal: true, effect: "without which nothing can be received" },
     relayIndexes: ["createdAt", "scheduledAt"],
   };
 }

@@ -81,8 +81,6 @@ export interface SchemaDialect {
   readonly unique: string;
   /** What happens where no index begins with the id. */
   readonly withoutIdIndex: string;
-  /** The effect of an inbox without a unique key on source and idempotency key. */
-  readonly withoutInboxKey: { readonly isFatal: boolean; readonly effect: string };
   /** Times of the inbox by which the relay looks for rows. */
   readonly relayIndexes: readonly ("createdAt" | "scheduledAt")[];
 }
@@ -200,18 +198,12 @@ export class TableCheck {
     if (problems.length > 0) return problems;
     this.missing = { ...this.missing, inbox: this.#optionalRemedies(table, found) };
     const { id, source, idempotencyKey, state } = this.#names.inbox;
-    const { withoutInboxKey, relayIndexes } = this.#dialect;
     const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
     this.#checkId(table, id, indexes);
-    for (const time of relayIndexes) this.#checkIndex(table, indexes, this.#names.inbox[time], state);
+    for (const time of this.#dialect.relayIndexes) this.#checkIndex(table, indexes, this.#names.inbox[time], state);
     if (hasUniqueKey(indexes, source, idempotencyKey)) return [];
     const remedy = this.#addUnique(table, source, idempotencyKey);
-    const what = "no unique key on exactly the source and the idempotency key";
-    if (!withoutInboxKey.isFatal) {
-      this.#log.warn({ remedy }, `the inbox table has ${what}: ${withoutInboxKey.effect}`);
-      return [];
-    }
-    const message = `the table ${table.name} has ${what}, ${withoutInboxKey.effect}: add it with\n      ${remedy}`;
+    const message = `the table ${table.name} has no unique key on exactly the source and the idempotency key, by which a message that is received twice is stored once: add it with\n      ${remedy}`;
     return [{ path: "database.inboxTableName", message }];
   }
 

@@ -81,7 +81,6 @@ export function schemaDialect(pool: SqlServerPool): SchemaDialect {
     unique: "UNIQUE NONCLUSTERED",
     // A hint of the statements takes that index.
     withoutIdIndex: "its rows cannot be looked up, and statements fail with error 8622",
-    withoutInboxKey: { isFatal: false, effect: "a message that is received twice may be stored twice" },
     relayIndexes: ["scheduledAt"],
   };
 }
