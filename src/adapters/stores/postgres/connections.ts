@@ -98,11 +98,6 @@ export class PostgresConnections {
     return this.#prepares;
   }
 
-  /** Whether a caller waits for a connection. */
-  get isExhausted(): boolean {
-    return this.#pool.waitingCount > 0;
-  }
-
   /** Adds a store. @returns its budget of connections, until it {@link leave}s */
   join(): Reserve {
     const { poolSize, connectionTimeoutMs } = this.#options;

@@ -26,8 +26,7 @@ export class PostgresReceipt implements ReceiptCommands {
   async insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]> {
     if (rows.length === 0) return [];
     const { statement, values } = this.#insertOf(rows);
-    const isPipelined = rows.length < PIPELINED_ROWS && bytesOf(values) < PIPELINED_BYTES;
-    const stored = await this.#pool.change({ ...statement, isPipelined }, values);
+    const stored = await this.#pool.change(statement, values);
     if (stored === rows.length) return rows.map(() => STORED);
     return outcomesOf(rows, await this.#pool.run(this.#sql.present, keyValues(rows)));
   }
@@ -161,14 +160,6 @@ function headersText(): (row: NewInboxRow) => string {
     if (row.headers !== headers) [headers, text] = [row.headers, JSON.stringify(row.headers)];
     return text;
   };
-}
-
-/** Inserts below these sizes are pipelined on one connection; larger ones are worth a connection of their own. */
-const PIPELINED_ROWS = 64;
-const PIPELINED_BYTES = 512 * 1024;
-
-function bytesOf(values: Values): number {
-  return Object.values(values).reduce<number>((sum, value) => sum + (Buffer.isBuffer(value) ? value.length : 0), 0);
 }
 
 /**

@@ -22,8 +22,6 @@ export interface Statement {
   readonly onePlan?: boolean;
   /** Whether it runs after others of its kind; see `Turns`. */
   readonly takesTurns?: boolean;
-  /** Whether it may be sent behind another such statement on its connection; see `Pipeline`. Not with `byIndex`. */
-  readonly isPipelined?: boolean;
 }
 
 type Options = Pick<Statement, "timeoutMs" | "lockTimeoutMs" | "serverTimeoutMs" | "onePlan" | "takesTurns">;
