@@ -180,7 +180,7 @@ function contextOf<S extends OperatorContext["store"]>(
  *
  * @param roles those of the process; the others of it are not made here
  */
-export async function workerRoles(context: RoleContext, roles: ReadonlySet<Role>): Promise<readonly RoleParts[]> {
+async function workerRoles(context: RoleContext, roles: ReadonlySet<Role>): Promise<readonly RoleParts[]> {
   const parts: RoleParts[] = [];
   // Its libraries patch the file system module, so only this role loads them.
   const capture = roles.has("capture") ? await (await import("./capture.ts")).captureRole(context) : undefined;

@@ -4,17 +4,10 @@ import { PostgresPool } from "../../src/adapters/stores/postgres/pool.ts";
 import { ConfigError } from "../../src/model/errors.ts";
 import { claimRequest, inboxRow, relayRequest } from "../conformance/store/harness.ts";
 import { START_TIMEOUT_MS } from "../support/brokers/index.ts";
-import {
-  createDatabase,
-  existingDatabase,
-  onServer,
-  TEST_APPLICATION_NAME,
-  type TestDatabase,
-} from "../support/databases.ts";
+import { createDatabase, onServer, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
 import { describeWithPgbouncer } from "../support/describeWithPgbouncer.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { passOne } from "../support/looseTables.ts";
 import { startPgbouncer } from "../support/pgbouncer.ts";
 import { connectionTo, DEFAULT_NAMES, databaseCopies, postgresStore, withStoreOn } from "../support/postgresHarness.ts";
 import { ManualClock, recordingLog, silentLog } from "../support/recorders.ts";
@@ -246,20 +239,4 @@ describe("settings of the role that the statements need otherwise", () => {
     await expect(primary.connections.dedicated()).rejects.toThrow(/takes no writes/);
     await primary.close();
   });
-});
-
-test("a database of another encoding than UTF8 is warned of at the start", async () => {
-  const name = `svc_latin1_${process.pid}`;
-  await onServer(`CREATE DATABASE ${name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`);
-  await using database = await existingDatabase(name);
-
-  const { warnings } = await start(database);
-
-  expect(warnings).toMatchObject([{ fields: { encoding: "LATIN1" }, message: expect.stringContaining("emoji") }]);
-  expect(
-    await withStoreOn(database, DEFAULT_NAMES, async (store) => {
-      await passOne(store);
-      return await store.inbox.insert([inboxRow({ payload: "\u{1f600}" })]);
-    }),
-  ).toMatchObject([{ kind: "refused" }]);
 });

@@ -2,20 +2,8 @@ import { errorText, StoreError, type StoreErrorCode } from "../../../model/error
 import { SKIPPED_REASON } from "../sql/verdict.ts";
 
 /**
- * Error codes of the PostgreSQL store, from SQLSTATE classes and socket errors (PostgreSQL documentation, appendix A,
- * "PostgreSQL Error Codes"):
- *
- * | code        | from |
- * | ----------- | ---- |
- * | unavailable | 08 connection, 53 resources, 57P shutdown, 28 authentication, 25006 read-only standby, socket errors, pool or query timeouts |
- * | contention  | 40 rollback (deadlock, serialization), 55P03 lock not available, 57014 cancelled |
- * | data        | 22 data exception, 23 integrity constraint, 54 program limit (for example an index row too large) |
- * | duplicate   | 23505 unique violation, not in a trigger |
- * | busy        | the same states from a trigger or function of the owner, which one row has met; 57P and 25006 only from RAISE |
- * | refused     | what code of the owner raises (P0, states of its own), whatever fails inside a trigger, row policies, 44 check of a view |
- * | skipped     | 22011, not in a trigger: `allWritten` of `fragments` |
- * | schema      | 42 undefined table or column, missing right; 3F schema |
- * | other       | anything else |
+ * The error of a statement, by its SQLSTATE (PostgreSQL documentation, appendix A) and by whose code has failed: ours, or a
+ * trigger or policy of the owner. An error without a SQLSTATE is one of the connection.
  */
 export function toStoreError(statement: string, error: unknown): StoreError {
   if (error instanceof StoreError) return error;

@@ -64,10 +64,9 @@ export async function columnTypes(
   };
 }
 
-/** Whether the database is one of Citus; warns of a setting that the statements need there, and of an encoding. */
+/** Whether the database is one of Citus; warns of a setting that the statements need there. */
 export async function isCitus(pool: PostgresPool, log: Log): Promise<boolean> {
   const [row] = await pool.run(CITUS);
-  if (row?.encoding !== "UTF8") log.warn({ encoding: row?.encoding }, NOT_UTF8);
   if (row?.is_citus !== true) return false;
   if (row.propagates !== "local") {
     log.warn(
@@ -78,11 +77,8 @@ export async function isCitus(pool: PostgresPool, log: Log): Promise<boolean> {
   return true;
 }
 
-const NOT_UTF8 =
-  "the encoding of the database is not UTF8: messages with characters that it lacks, such as emoji, are refused. Move to a database made with ENCODING 'UTF8'";
-
 const CITUS: Statement = statement("schema.citus")(
-  `SELECT getdatabaseencoding() AS encoding, ${IS_CITUS} AS is_citus, current_setting('citus.propagate_set_commands', true) AS propagates`,
+  `SELECT ${IS_CITUS} AS is_citus, current_setting('citus.propagate_set_commands', true) AS propagates`,
 );
 
 /** What the start-up check of the tables needs from PostgreSQL. */

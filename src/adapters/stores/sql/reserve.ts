@@ -13,10 +13,8 @@ interface ReserveOptions {
 }
 
 /**
- * The connections of a pool that a store may use.
- *
- * It keeps one for receipts, and one for all other statements: a locked or slow outbox never stops receipts, nor a locked
- * inbox deliveries. A store that shares the pool leaves the others half of it.
+ * The connections of a pool that a store may use. It keeps one for receipts, and one for all other statements: a locked or
+ * slow outbox never stops receipts, nor a locked inbox deliveries. A store that shares the pool leaves the others half of it.
  */
 export class Reserve {
   readonly #options: ReserveOptions;
