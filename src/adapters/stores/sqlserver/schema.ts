@@ -172,7 +172,7 @@ ORDER BY i.index_id, k.key_ordinal;`;
 /** What the statements of this store accept per column, and how the bundled tables have it. */
 
 const TEXT_TYPES = ["nvarchar", "varchar", "nchar", "char"] as const;
-/** Columns of which the driver makes a text, and which the server converts to and from texts by itself. */
+/** Columns whose values the driver makes texts, and which the server converts to and from texts by itself. */
 const LABELS = [...TEXT_TYPES, "uniqueidentifier", "tinyint", "smallint", "int", "bigint"] as const;
 const COUNTS = ["tinyint", "smallint", "int", "bigint"] as const;
 
