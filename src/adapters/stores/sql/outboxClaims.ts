@@ -23,7 +23,7 @@ import {
 } from "./rows.ts";
 import { Settlements } from "./settlements.ts";
 import { type Labels, NO_LABELS, UnlabelledRows } from "./unlabelledRows.ts";
-import { type RefusedRow, Resting } from "./verdict.ts";
+import { type RefusedRow, Resting, requireSound } from "./verdict.ts";
 
 /** One claim. Both statements have its parameters. */
 export interface ClaimStatement<S> {
@@ -357,17 +357,18 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     return [...this.#resting.ids(), ...(queues?.exceptIds ?? []), ...(queues?.expansion?.running ?? [])];
   }
 
+  /** @throws the failure if no row is refused alone, StoreError `schema` if the table is the cause */
   async #restRefused(chosen: S, values: Values, failure: unknown): Promise<readonly RefusedRow[]> {
     if (!isRefused(failure)) throw failure;
-    const pages = [idsOf(await this.runner.run(chosen, values))];
-    return await this.#resting.addRefused(
-      {
-        nextPage: async () => pages.pop() ?? [],
-        tryClaim: (ids) => this.runner.runAndRollBack((run) => run(this.sql.trial, { ...values, ids })),
-        accepted: () => this.#settlements.acceptsAgain(),
-      },
-      failure,
+    const { results, refused } = await changeInParts(idsOf(await this.runner.run(chosen, values)), (ids) =>
+      this.runner.runAndRollBack((run) => run(this.sql.trial, { ...values, ids })),
     );
+    const [first] = refused.values();
+    if (first === undefined) throw failure;
+    if (results.length === 0) await requireSound(first, () => this.#settlements.acceptsAgain());
+    const rows = [...refused].map(([id, { message }]) => ({ id, reason: message }));
+    this.#resting.add(rows);
+    return rows;
   }
 
   async check(): Promise<void> {

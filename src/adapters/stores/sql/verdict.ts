@@ -1,7 +1,6 @@
 import { isRefused, StoreError, type StoreErrorCode } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { changeInParts } from "./rows.ts";
 
 /** What became of a part of a batch: the statement's result, or the one item that the database refuses. */
 export type Tried<T, R> =
@@ -96,7 +95,7 @@ export class Verdict {
  * @param accepted see {@link Trial}
  * @throws StoreError `schema` when the row that passed last is refused too, or when there is none
  */
-async function requireSound(refusal: StoreError, accepted: () => Promise<boolean>): Promise<void> {
+export async function requireSound(refusal: StoreError, accepted: () => Promise<boolean>): Promise<void> {
   if (await isAccepted(refusal, accepted)) return;
   throw troubleOf(refusal, "there is no row that has passed, to compare it with");
 }
@@ -133,16 +132,6 @@ export interface RefusedRow {
   readonly reason: string;
 }
 
-/** How the search for refused rows reaches the table. */
-export interface TrialClaims {
-  /** The next due rows in order; empty behind the last. */
-  nextPage(): Promise<readonly MessageId[]>;
-  /** Claims the rows and rolls that back. @throws StoreError when the database refuses one of them */
-  tryClaim(ids: readonly MessageId[]): Promise<unknown>;
-  /** Claims the row that was finished last, and rolls that back. @returns false without one @throws StoreError */
-  accepted(): Promise<boolean>;
-}
-
 /** Rows that the database refuses to change. This process leaves them out for a while, and others of their keys wait. */
 export class Resting {
   readonly #clock: Clock;
@@ -162,35 +151,7 @@ export class Resting {
     const until = this.#clock.monotonic() + REST_MS;
     for (const { id } of rows) this.#until.set(id, until);
   }
-
-  /**
-   * After a failed claim: finds rows that the database refuses to let be claimed, by halves, and adds them.
-   *
-   * @throws the failure when it is not a refusal, or when no refused row is found; StoreError `schema` when the table is
-   *   the cause
-   */
-  async addRefused({ nextPage, tryClaim, accepted }: TrialClaims, failure: unknown): Promise<readonly RefusedRow[]> {
-    if (!isRefused(failure)) throw failure;
-    const known = this.ids();
-    for (let page = 0; page < MOST_PAGES; page += 1) {
-      const ids = await nextPage();
-      if (ids.length === 0) break;
-      const { results, refused } = await changeInParts(
-        ids.filter((id) => !known.includes(id)),
-        tryClaim,
-      );
-      if (refused.size === 0) continue;
-      if (results.length === 0) await requireSound([...refused.values()][0] as StoreError, accepted);
-      const rows = [...refused].map(([id, { message }]) => ({ id, reason: message }));
-      this.add(rows);
-      return rows;
-    }
-    throw failure;
-  }
 }
 
 /** As long as a lease: after the trigger is fixed no restart is needed. */
 const REST_MS = 30_000;
-const MOST_PAGES = 50;
-/** Rows of a page. */
-export const TRIAL_ROWS = 100;
