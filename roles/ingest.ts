@@ -25,12 +25,7 @@ import { sourceOptions } from "../src/setup/sources.ts";
 import { sleep } from "../src/time/wait.ts";
 import { type Cells, closer, type OperatorContext, type RoleContext, type RoleParts } from "./context.ts";
 
-/**
- * Role `ingest`: receives messages over HTTP and from brokers and stores them, several in one commit; serves pull
- * clients.
- *
- * @param entrances where messages are stored
- */
+/** Role `ingest`: receives messages over HTTP and from brokers and stores them; serves pull clients. */
 export async function ingestRole(context: OperatorContext, entrances: RoleContext | Cells): Promise<RoleParts> {
   const { config, clock, metrics, bodies } = context;
   const pull = pullParts(context);
@@ -157,11 +152,7 @@ function pullParts({ config, store, clock, log, metrics, redact, bodies }: Opera
   };
 }
 
-/**
- * The configured broker sources with their health components. Loads only the client libraries of the configured kinds.
- *
- * @param insert stores rows, in one commit in each cell
- */
+/** The configured broker sources with their health components. Loads only the libraries of their kinds. */
 export async function brokerSources(
   context: OperatorContext,
   insert: Way["insert"],

@@ -130,13 +130,7 @@ export interface Access {
   readonly challenges: readonly string[];
 }
 
-/**
- * Describes an `auth` block; its secret is not read.
- *
- * @param name of the security scheme: letters, digits, `.`, `-` and `_`
- * @param owner what it protects, such as `the source orders`
- * @returns undefined without a block: every caller passes
- */
+/** Describes an `auth` block, undefined without one. @param owner what it protects, such as `the source orders` */
 export function accessOf(auth: InboundAuth | undefined, name: string, owner: string): Access | undefined {
   if (auth === undefined) return undefined;
   const { scheme, parameters, challenge } = kindOf(auth);

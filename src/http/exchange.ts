@@ -130,12 +130,11 @@ interface BodyEvents {
 }
 
 /**
- * Gathers the bytes of a body within the limits, counting them as they arrive.
+ * Gathers the bytes of a body within the limits. Never rejects.
  *
  * @param largest most bytes that it can have
- * @param start begins to read. @returns stops reading
+ * @param start begins to read, and returns what stops it
  * @param keeps false counts the bytes only
- * @returns never rejects
  */
 function gather(
   largest: number,
@@ -195,11 +194,7 @@ const DECODERS: ReadonlyMap<string, Decoder> = new Map(
   } satisfies Readonly<Record<string, Decoder>>),
 );
 
-/**
- * The decoder of a `Content-Encoding`.
- *
- * @returns null for an identity body; undefined for an encoding, or several, that the service does not decode
- */
+/** The decoder of a `Content-Encoding`: null for an identity body, undefined for what the service does not decode. */
 function decoderOf(contentEncoding: string | undefined): Decoder | null | undefined {
   if (contentEncoding === undefined) return null;
   const name = contentEncoding.trim().toLowerCase();
@@ -369,11 +364,7 @@ export function sendError(res: ServerResponse, status: number, message: string):
 /** Emitted by a response with the status and the text of its answer, before it goes out. */
 export const ANSWERED = "answered";
 
-/**
- * Sends a whole answer, also to a request whose body has not arrived whole.
- *
- * @param contentType null for an answer without a body
- */
+/** Sends a whole answer, also to a request whose body is not complete. @param contentType null without a body */
 export function send(res: ServerResponse, status: number, contentType: string | null, text: string): void {
   // The sender is gone or has its answer.
   if (res.headersSent || res.destroyed) return;

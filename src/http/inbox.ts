@@ -160,11 +160,7 @@ function receiveHandler(
   return { handle, handshakeMethods: webhook?.methods ?? [] };
 }
 
-/**
- * How the messages of a request to a source are written; undefined for a request that is one message.
- *
- * @throws Error when `batch.path` is not a path to a list
- */
+/** How the messages of a request are written; undefined for one alone. @throws Error for a `batch.path` to no list */
 function createFormOf(source: DescribedSource): (req: IncomingMessage) => BatchForm | undefined {
   const { path } = source.batch;
   const configured: BatchForm | undefined =
@@ -260,12 +256,7 @@ function answerUnsplit(
   else sendError(res, 400, split.kind === "no_list" ? split.reason : "Invalid JSON");
 }
 
-/**
- * Which received headers of an HTTP source are neither stored nor shown to transforms.
- *
- * @param further `inbox.credentialHeaders`
- * @returns decides by a name in lower case
- */
+/** Decides by a name in lower case which received headers are neither stored nor shown to transforms. */
 export function headersNotStored(auth: InboundAuth | undefined, further: readonly string[]): (name: string) => boolean {
   // The correlation id has a column of its own, and what is stored has been decoded.
   const own = [...credentialHeaderNames(auth), ...further, CORRELATION_HEADER, "content-encoding"];
@@ -280,12 +271,11 @@ function keyHeadersOf({ idempotencyKey }: Provider): readonly string[] {
 }
 
 /**
- * The received headers as one text per name.
+ * The received headers, each name in the letter case of its first occurrence; its values are joined with `, ` (RFC 9110,
+ * section 5.3).
  *
- * @param raw names and values in turn, as `IncomingMessage.rawHeaders` holds them
- * @param omits decides by a name in lower case whether to leave it out
- * @returns names in the letter case of their first occurrence; the values of a repeated name joined with `, ` (RFC
- *   9110, section 5.3).
+ * @param raw names and values in turn
+ * @param omits by a name in lower case
  */
 export function receivedHeaders(raw: readonly string[], omits: (name: string) => boolean): Headers {
   const headers = emptyHeaders();
@@ -374,10 +364,7 @@ interface WebhookSettings {
 }
 
 /** @param settings of the source. @returns undefined where its sender is no such provider and asks nothing before */
-export function createWebhook(
-  { auth, webhookOrigins }: WebhookSettings,
-  clock: Pick<Clock, "now">,
-): Webhook | undefined {
+function createWebhook({ auth, webhookOrigins }: WebhookSettings, clock: Pick<Clock, "now">): Webhook | undefined {
   const own = auth?.kind === "provider" ? ofProvider(auth, providerOf(auth.provider), clock) : undefined;
   if (webhookOrigins === undefined) return own;
   return {
@@ -430,7 +417,7 @@ function originAnswer(req: IncomingMessage, origins: readonly string[]): Handsha
 }
 
 /** Sends the answer to a handshake. */
-export function answerHandshake(res: ServerResponse, { status, body, headers = {} }: HandshakeAnswer): void {
+function answerHandshake(res: ServerResponse, { status, body, headers = {} }: HandshakeAnswer): void {
   for (const [name, value] of Object.entries(headers)) res.setHeader(name, value);
   if (status === 204) {
     // It must not have a Content-Length.

@@ -22,11 +22,7 @@ export interface Route extends OperationPath {
 
 type OnAnswer = (status: number, body: string) => void;
 
-/**
- * The entry of {@link OPERATIONS} with what serves and describes it.
- *
- * @param of for an operation that each source has: the whole path, and the source's name as a part of operation ids
- */
+/** The entry of {@link OPERATIONS} with what serves and describes it. @param of of an operation of each source */
 export function route(
   id: OperationId,
   description: RouteDescription,

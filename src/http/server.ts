@@ -105,11 +105,7 @@ export class HttpServer implements Service {
     return this.#unanswered;
   }
 
-  /**
-   * Listens. After `stop` it does nothing.
-   *
-   * @throws Error that names the address and its configuration keys when listening fails
-   */
+  /** Listens, unless it was stopped. @throws Error that names the address and its configuration keys */
   start(): Promise<void> {
     if (this.#stopping !== undefined) return Promise.resolve();
     this.#starting ??= this.#listen();
@@ -202,11 +198,7 @@ export class HttpServer implements Service {
     await closed;
   }
 
-  /**
-   * Waits until a condition holds that only answers and closed connections bring about.
-   *
-   * @returns false when it did not within `ms`
-   */
+  /** Waits until a condition of answers and closed connections holds. @returns false if it did not within `ms` */
   async #until(condition: () => boolean, ms: number, cutoff: AbortSignal): Promise<boolean> {
     if (condition()) return true;
     if (ms <= 0) return false;

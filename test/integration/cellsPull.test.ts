@@ -1,13 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
-import { StoreError } from "../../src/model/errors.ts";
 import type { ClaimToken, MessageId } from "../../src/model/rows.ts";
-import type { PullClaimRequest } from "../../src/ports/pullStore.ts";
 import { inboxRow } from "../conformance/store/harness.ts";
 import { ids as idsOf, pullRequest } from "../conformance/store/pullSupport.ts";
 import { composed, twoCells } from "../support/cells.ts";
 import { failOnLeaks } from "../support/leaks.ts";
-import { type PostgresHarness, postgresHarnesses } from "../support/postgresHarness.ts";
+import { postgresHarnesses } from "../support/postgresHarness.ts";
 
 failOnLeaks();
 
@@ -57,25 +55,6 @@ describe("pull clients of two cells", () => {
       }
       const ofNoCell = `00ff${randomUUID().slice(4)}` as ClaimToken;
       expect(await store.pull.acknowledge({ source, token: ofNoCell, ids: null })).toEqual([]);
-    });
-  });
-
-  test("close no message that a cell claimed for them and that they never got", async () => {
-    await withCells(async ({ a, b, store }) => {
-      for (const { store } of [a, b]) await store.inbox.insert(pulled(3));
-      // The connection breaks behind the commit.
-      const claim = async (request: PullClaimRequest) => {
-        expect((await a.store.pull.claim(request)).rows).toHaveLength(3);
-        throw new StoreError("unavailable", "inbox.pull.claim: the connection was lost");
-      };
-      const lossy = { ...a.store, pull: { ...a.store.pull, claim } };
-      const given = await composed([lossy, b.store]).pull.claim(pullRequest({ limit: 10 }));
-      expect(given.rows).toHaveLength(3);
-      const whole = { source, token: given.token, ids: null };
-      expect((await store.pull.acknowledge(whole)).toSorted()).toEqual(idsOf(given.rows).toSorted());
-      const states = async ({ database }: PostgresHarness) =>
-        (await database.query<{ state: string }>("SELECT DISTINCT state FROM inbox")).map(({ state }) => state);
-      expect([await states(a), await states(b)]).toEqual([["pending"], ["processed"]]);
     });
   });
 });

@@ -91,12 +91,7 @@ export class Pull {
     return this.#outcome(claim, await this.#options.store.acknowledge(claim), (ids) => ids);
   }
 
-  /**
-   * The client could not process the rows.
-   *
-   * @param delayMs wait until they are available again
-   * @param error the client's reason; null without one
-   */
+  /** The client could not process the rows. @param delayMs until they are available again @param error its reason */
   async reject(claim: PullClaim, delayMs: number, error: string | null): Promise<PullResult<PullRejection>> {
     const { store, maxAttempts, redact } = this.#options;
     const redacted = error === null ? "" : redact(error);

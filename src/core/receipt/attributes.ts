@@ -3,7 +3,7 @@ import { decodedAttribute } from "../../model/cloudEvents.ts";
 import type { Headers } from "../../model/rows.ts";
 import type { AttributePlace, AttributePlaces } from "../../ports/kinds.ts";
 import type { BrokerMessage } from "../../ports/source.ts";
-import { evaluateJsonPath, JsonDocument, member, parseWithExactNumbers } from "./jsonDocument.ts";
+import { JsonDocument, member, parseWithExactNumbers } from "./jsonDocument.ts";
 import { parseJsonPath } from "./jsonPath.ts";
 
 /** What the service reads from a message: its idempotency key, its type and what it is about. */
@@ -46,8 +46,6 @@ interface AttributeProvider {
   readonly isDerived?: boolean;
   /** @returns the value, or null when the place holds no usable one */
   find(input: AttributeInput): string | null;
-  /** @returns what was found instead of a value, for a reason */
-  found(input: AttributeInput): string;
 }
 
 /** Where to read each attribute, in order; the first value wins. */
@@ -129,14 +127,13 @@ function eventPlaces({ cloudEvents = false }: AttributeSettings): AttributePlan 
 }
 
 function inEvent(name: string): AttributeProvider {
-  const { find, found } = inHeader(`ce-${name}`);
+  const { find } = inHeader(`ce-${name}`);
   return {
     place: `in the event's attribute ${name}`,
     find(input) {
       const value = find(input);
       return value === null ? null : decodedAttribute(value);
     },
-    found,
   };
 }
 
@@ -164,11 +161,7 @@ function inStoredForm(place: AttributeProvider): AttributeProvider {
   return isDerived ? place : { ...place, find: findStored };
 }
 
-/**
- * Reads every place of a message.
- *
- * @returns what they hold; `noKeyReason` says why there is no idempotency key, empty where there is one
- */
+/** Reads every place of a message. @returns what they hold; `noKeyReason` is empty if there is a key */
 export function findAttributes(
   plan: AttributePlan,
   input: AttributeInput,
@@ -178,7 +171,7 @@ export function findAttributes(
     idempotencyKey,
     eventType: firstValue(plan.eventType, input),
     aggregateId: firstValue(plan.aggregateId, input),
-    noKeyReason: idempotencyKey === null ? noKeyReason(plan.idempotencyKey, input) : "",
+    noKeyReason: idempotencyKey === null ? noKeyReason(plan.idempotencyKey) : "",
   };
 }
 
@@ -193,12 +186,7 @@ export function usableAttributes(
   return { kind: "extracted", attributes: { idempotencyKey, eventType, aggregateId } };
 }
 
-/**
- * Reads the attributes of a message that is kept only as evidence: its body is not JSON or was refused.
- *
- * @param plan places in the body apply only where there is a document
- * @returns the attributes as stored; the key is a digest of the body where no place holds one
- */
+/** Reads the attributes of a message that is kept only as evidence; see {@link storableAttributes}. */
 export function evidenceAttributes(plan: AttributePlan, input: AttributeInput): Attributes {
   return storableAttributes(findAttributes(plan, input), input.body);
 }
@@ -219,12 +207,7 @@ export function storableAttributes(
   };
 }
 
-/**
- * The idempotency key of a message that leaves no row, as its row would have it.
- *
- * @returns null for a large body, which is not worth its parsing, where no place holds a key, and where an expression
- * would give it
- */
+/** The key that the row of a dropped message would have; null without one, by an expression, or of a large body. */
 export function droppedKey(
   { idempotencyKey }: AttributePlan,
   { body, ...input }: Omit<AttributeInput, "document" | "body"> & { readonly body: Buffer },
@@ -256,9 +239,9 @@ function keyIn(providers: readonly AttributeProvider[], input: AttributeInput): 
   return ofRequest === null ? null : joinedKey([ofRequest, input.position]);
 }
 
-function noKeyReason(providers: readonly AttributeProvider[], input: AttributeInput): string {
-  const places = providers.map((provider) => `no idempotency key ${provider.place}: found ${provider.found(input)}`);
-  return `${places.join("; ")}; expected a non-empty string, a number or a boolean`;
+function noKeyReason(providers: readonly AttributeProvider[]): string {
+  const places = providers.map(({ place }) => place).join(" or ");
+  return `no idempotency key ${places}: a non-empty string, a number or a boolean is expected`;
 }
 
 function unusable(attribute: string, value: string | null): string | null {
@@ -298,7 +281,6 @@ export function inHeader(name: string): AttributeProvider {
     place: `in header ${name}`,
     isOfRequest: true,
     find: ({ headers }) => findHeader(headers, lowerCaseName) || null,
-    found: ({ headers }) => (findHeader(headers, lowerCaseName) === undefined ? "nothing" : "an empty text"),
   };
 }
 
@@ -307,7 +289,6 @@ const computed = (key: string): AttributeProvider => ({
   place: `by ${key}`,
   isComputed: true,
   find: () => null,
-  found: () => "nothing",
 });
 
 function inPlace(place: AttributePlace): AttributeProvider {
@@ -320,7 +301,6 @@ function inPlace(place: AttributePlace): AttributeProvider {
   return {
     place: `in ${text}`,
     find: ({ properties }) => properties?.[property] || null,
-    found: ({ properties }) => (properties?.[property] === undefined ? "nothing" : "an empty text"),
   };
 }
 
@@ -329,12 +309,10 @@ function atPath(text: string): AttributeProvider {
   return {
     place: `at ${text}`,
     find: ({ document }) => document.scalarAt(path),
-    found: ({ document }) => describe(evaluateJsonPath(path, document.value)),
   };
 }
 
 function joined(providers: readonly AttributeProvider[]): AttributeProvider {
-  const missing = (input: AttributeInput) => providers.find((provider) => provider.find(input) === null);
   return {
     place: providers.map(({ place }) => place).join(" and "),
     isOfRequest: providers.every(({ isOfRequest = false }) => isOfRequest),
@@ -343,7 +321,6 @@ function joined(providers: readonly AttributeProvider[]): AttributeProvider {
       const values = providers.map((provider) => provider.find(input));
       return values.includes(null) ? null : joinedKey(values);
     },
-    found: (input) => missing(input)?.found(input) ?? "nothing",
   };
 }
 
@@ -361,7 +338,6 @@ function inItems(members: readonly string[]): AttributeProvider {
       if (values.length > 1) return digest(Buffer.from(JSON.stringify(values)));
       return first.length > 1 ? joinedKey(first) : storedKey(String(first[0]));
     },
-    found: () => "no list whose items all have them",
   };
 }
 
@@ -372,21 +348,9 @@ const bodyDigest: AttributeProvider = {
   place: "as digest of the body",
   isDerived: true,
   find: ({ body }) => digest(body),
-  found: () => "nothing",
 };
 
-function describe(value: unknown): string {
-  if (value === undefined) return "nothing";
-  if (value === null) return "null";
-  if (value === "") return "an empty string";
-  return Array.isArray(value) ? "an array" : "an object";
-}
-
-/**
- * @param headers names as received
- * @param lowerCaseName the name to find, in lower case
- * @returns the value of the first header of that name, in any letter case
- */
+/** The value of the first header of a name, which is given in lower case. */
 export function findHeader(headers: Headers, lowerCaseName: string): string | undefined {
   for (const name in headers) {
     if (name.length === lowerCaseName.length && name.toLowerCase() === lowerCaseName) return headers[name];

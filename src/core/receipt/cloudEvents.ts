@@ -15,11 +15,7 @@ type ReadEvent =
   /** `reason` is addressed to the sender. */
   | { readonly kind: "failed"; readonly reason: string };
 
-/**
- * Reads a message as an event.
- *
- * @returns its data as JSON text, and headers: its attributes with the prefix `ce-`, its content type, and the others
- */
+/** Reads an event. @returns its data as JSON text; its attributes with the prefix `ce-` are among its headers */
 export function readEvent({ body, headers: all }: EventMessage): ReadEvent {
   const contentType = Object.entries(all).find(([name]) => name.toLowerCase() === "content-type")?.[1] ?? "";
   const [, isBatch, format] = /^application\/cloudevents(-batch)?(?:\+([a-z0-9]+))?\s*(?:;|$)/i.exec(contentType) ?? [];

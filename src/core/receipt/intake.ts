@@ -312,12 +312,7 @@ function evidenceRow(options: IntakeOptions, arrival: Arrival, reason: string, k
   };
 }
 
-/**
- * A dead row that any inbox table can hold, even with a payload column of type json: the body as base64 in a JSON
- * string, and nothing else from outside but the key.
- *
- * @param reason why the message is dead; redacted here
- */
+/** A dead row that any inbox table can hold, also with a payload column of type json: the key, the body as base64. */
 function plainEvidenceRow(options: IntakeOptions, receipt: Receipt, reason: string): NewInboxRow {
   return {
     ...deadFrame(options, receipt),

@@ -69,11 +69,7 @@ function item(value: unknown, index: number): unknown {
   return Array.isArray(value) ? value.at(index) : undefined;
 }
 
-/**
- * A JSON text parsed with its numbers as they are written where a double may lose their digits: those are texts.
- *
- * @param json valid JSON
- */
+/** Parses valid JSON: numbers of which a double may lose digits become texts. */
 export function parseWithExactNumbers(json: string): unknown {
   return JSON.parse(MAY_LOSE_DIGITS.test(json) ? quoteRiskyNumbers(json) : json);
 }

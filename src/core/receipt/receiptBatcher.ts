@@ -98,13 +98,7 @@ export class ReceiptBatcher {
     this.#onStored = onStored;
   }
 
-  /**
-   * Stores one row.
-   *
-   * @param row must not change any more
-   * @returns the store's result, after the commit
-   * @throws StoreError when the insert of its batch failed; `unavailable` when too much is waiting, or after `close`
-   */
+  /** Stores a row. @throws StoreError if its insert failed; `unavailable` if too much is waiting, or after `close` */
   add(row: NewInboxRow): Promise<InsertResult> {
     const bytes = bytesOf(row);
     const refusal = this.#refusal(bytes);
@@ -112,14 +106,7 @@ export class ReceiptBatcher {
     return this.#join(this.#batchFor(bytes), row, bytes);
   }
 
-  /**
-   * Stores the rows of one request in one insert.
-   *
-   * @param rows at least one; must not change any more
-   * @param isAtomic stores all of them or none (`InboxStore.insertAllOrNone`)
-   * @returns the store's results in order, after the commit
-   * @throws StoreError as {@link add}
-   */
+  /** Stores the rows of one request in one insert. @param isAtomic all or none @throws StoreError as {@link add} */
   addRequest(rows: readonly NewInboxRow[], isAtomic: boolean): Promise<readonly InsertResult[]> {
     const sizes = rows.map(bytesOf);
     const refusal = this.#refusal(sizes.reduce((sum, bytes) => sum + bytes, 0));
@@ -307,11 +294,7 @@ export function cellReceipts(cells: readonly CellEntrance[]): CellReceipts {
   };
 }
 
-/**
- * Notes a duplicate in the journal of the cell that has its first message.
- *
- * @param journals in the order of the cells; the first one takes what belongs to none
- */
+/** Notes a duplicate in the journal of the cell of its key. @param journals in the order of the cells */
 export function cellJournal(journals: readonly (Journal | undefined)[]): Journal {
   return {
     filtered: (...given) => journals[0]?.filtered(...given),

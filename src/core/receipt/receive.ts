@@ -64,12 +64,7 @@ type SourceStageOutcome =
   /** The evaluator failed, not the message: its sender may send it again. */
   | { readonly kind: "unavailable"; readonly reason: string };
 
-/**
- * A source's transform with its limits and `onError`. Never rejects.
- *
- * @param body JSON text as received
- * @param refusable whether the message may be refused when too many evaluations wait. Default false
- */
+/** A source's transform with its limits and `onError`. Never rejects. @param refusable if too many evaluations wait */
 export type SourceStage = (
   body: string,
   context: SourceStageContext,
@@ -124,11 +119,9 @@ export interface Receiver {
   /** Everything after the filter: JSON, attributes, transform, insert. Counts the outcome. Never rejects. */
   accept(message: ReceivedMessage): Promise<Receipt>;
   /**
-   * The same for the messages of one request, in one commit. While the transform of one of them cannot run, none is
-   * stored.
+   * The same for the messages of one request, in one commit; none is stored while the transform of one cannot run.
    *
    * @param isAtomic stores all of them or none; duplicates count as stored
-   * @returns a receipt for each, in order
    */
   acceptRequest(messages: readonly ReceivedMessage[], isAtomic: boolean): Promise<readonly Receipt[]>;
 }
@@ -307,9 +300,7 @@ export type Prepared =
 /**
  * Makes the inbox row of a message without storing it: JSON, attributes, transform. Never rejects.
  *
- * @param id the row's id. Ids order the rows of one insert: draw them in the order of receipt
- * @param refusable whether the message may be refused when too many evaluations wait: for senders without a limit of
- *   their own
+ * @param id of the row. Ids order the rows of one insert: draw them in the order of receipt
  */
 type Prepare = (message: ReceivedMessage, id: MessageId, refusable: boolean) => Promise<Prepared>;
 
@@ -413,7 +404,7 @@ export interface HeaderRule {
   readonly exists?: boolean | undefined;
 }
 
-export interface HeaderFilterSettings {
+interface HeaderFilterSettings {
   /** The message must match all of these. */
   readonly require?: readonly HeaderRule[] | undefined;
   /** The message must match none of these. */
@@ -421,7 +412,7 @@ export interface HeaderFilterSettings {
 }
 
 /** Whether a message with these headers passes. */
-export type HeaderFilter = (headers: Headers) => boolean;
+type HeaderFilter = (headers: Headers) => boolean;
 
 /**
  * @param settings the source's `filter` block; without rules everything passes

@@ -67,12 +67,7 @@ export interface WarningTools {
   readonly clock: Pick<Clock, "monotonic">;
 }
 
-/**
- * Makes a warning of what the messages of a source do wrong, logged once an hour for each key.
- *
- * @returns takes the key of the configuration that is concerned, and a code of what happened: no text of the message,
- * which may be secret
- */
+/** Makes a warning of a source's messages, logged once an hour for each configuration key, without their text. */
 export function hourlyWarning(
   source: string,
   message: string,

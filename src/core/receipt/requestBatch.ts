@@ -17,12 +17,7 @@ export type SplitBatch =
   | { readonly kind: "no_list"; readonly reason: string }
   | { readonly kind: "too_many" };
 
-/**
- * Reads a path to the items of a list, such as `$.events[*]`.
- *
- * @returns the names of the members that lead to the list
- * @throws Error when the path is another one
- */
+/** Reads a path to a list, such as `$.events[*]`. @returns the names of the members that lead to it @throws Error */
 export function parseListPath(text: string): readonly string[] {
   const path = text.trim();
   if (!path.endsWith("[*]")) {
@@ -36,12 +31,7 @@ export function parseListPath(text: string): readonly string[] {
   return names;
 }
 
-/**
- * Splits the body of a request into its messages, byte for byte as they are written.
- *
- * @param maxItems most messages
- * @returns their bodies in order; a line may be no JSON, the items of a list always are
- */
+/** Splits the body of a request into its messages, byte for byte. @returns lines may be no JSON; items of a list are */
 export function splitBatch(body: Buffer, form: BatchForm, maxItems: number): SplitBatch {
   return form.kind === "lines" ? splitLines(body, maxItems) : splitList(body, form.names, maxItems);
 }

@@ -85,13 +85,7 @@ function ofBroker({ properties }: AttributeInput): number | null {
   return time !== undefined && isTime(time) ? time : null;
 }
 
-/**
- * Reads a time of a message: in the header, then at each path.
- *
- * @param name of the configuration's keys, without `Header` and `Path`
- * @param onUnreadable is given the keys of places that hold something else
- * @returns ms since 1970; null where no place holds a time that can be read
- */
+/** Reads a time of a message, in ms since 1970: in the header, then at each path. @param name of the keys' beginning */
 function createTimeReader(
   name: "scheduledAt" | "deliverAt" | "expiresAt",
   settings: TimeSettings,

@@ -115,12 +115,7 @@ interface ProcessOptions {
   readonly document: DocumentOptions;
 }
 
-/**
- * All routes of a process.
- *
- * @param roleRoutes those of its roles
- * @returns these, and those that every process has: `/`, health, metrics and the OpenAPI document of all of them
- */
+/** All routes of a process: those of its roles, and `/`, health, metrics and the OpenAPI document of all of them. */
 export function processRoutes(roleRoutes: readonly Route[], options: ProcessOptions): readonly Route[] {
   const { health } = options;
   const own = [root, live, ready("health_ready", health), ready("health", health), metrics(health, options.metrics)];

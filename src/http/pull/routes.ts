@@ -259,12 +259,7 @@ const extend = ({ operation, pull, settings }: Tools, source: string) =>
 
 const OPERATIONS_OF_SOURCE = [claim, acknowledge, giveBack, extend];
 
-/**
- * 200 with what became of the messages, and 409 with the same lists when nothing is held under the token.
- *
- * @param names of the components
- * @param example has a list for each outcome
- */
+/** 200 with a list for each outcome, as in the example, and 409 with the same lists if nothing is held. */
 function settled(
   description: string,
   [some, nothing]: readonly [some: string, nothing: string],

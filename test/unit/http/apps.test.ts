@@ -12,13 +12,6 @@ const get = (port: number | undefined, path: string, method = "GET") =>
   fetch(`http://127.0.0.1:${port}${path}`, { method });
 
 describe("the data port", () => {
-  test("says that the service runs", async () => {
-    await using http = await startHttp();
-    const response = await get(http.data.port, "/");
-    expect(await seen(response)).toEqual({ status: 200, body: "Service is running!" });
-    expect(response.headers.get("content-type")).toBe("text/plain; charset=utf-8");
-  });
-
   test("serves the operator routes when there is no management port", async () => {
     await using http = await startHttp();
     for (const path of OPERATOR_PATHS) expect((await get(http.data.port, path)).status).toBe(200);
@@ -84,16 +77,6 @@ describe("the management port", () => {
 });
 
 describe("the operator routes", () => {
-  test("answer liveness whatever readiness says", async () => {
-    await using http = await startHttp({ isReady: false });
-    const response = await get(http.data.port, "/health/live");
-    expect(await seen(response)).toEqual({
-      status: 200,
-      body: '{"status":"healthy","components":{"process":{"status":"up"}}}',
-    });
-    expect(response.headers.get("content-type")).toBe("application/json; charset=utf-8");
-  });
-
   test("answer 503 with the same body on both readiness paths when the service is not ready", async () => {
     await using http = await startHttp({ isReady: false });
     for (const path of ["/health/ready", "/health"]) {
@@ -102,12 +85,5 @@ describe("the operator routes", () => {
         body: '{"status":"unhealthy","components":{"database":{"status":"down"}}}',
       });
     }
-  });
-
-  test("give the metrics in the Prometheus text format", async () => {
-    await using http = await startHttp();
-    const response = await get(http.data.port, "/metrics");
-    expect(response.headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
-    expect(await response.text()).toContain("svc_info 1");
   });
 });

@@ -59,7 +59,7 @@ describe("a request with several messages", () => {
         [202, "an id"],
         [200, { status: "duplicate" }],
         [400, { error: "Invalid JSON" }],
-        [400, { error: expect.stringContaining("no idempotency key at $.id: found nothing") }],
+        [400, { error: expect.stringContaining("no idempotency key at $.id") }],
         [422, { error: "Transform failed: no" }],
         [400, { error: "Invalid JSON" }],
       ],
@@ -178,14 +178,6 @@ describe("a batch of CloudEvents", () => {
       ],
     });
     expect(http.store.rows).toMatchObject([{ payload: '{"n":1}', idempotencyKey: "a", eventType: "t" }]);
-  });
-
-  test("is a batch of documents where the source does not read events, and none but a list", async () => {
-    await using http = await startHttp();
-    expect((await http.post(JSON.stringify([event("a", 1)]), BATCH)).status).toBe(202);
-    expect(JSON.parse(http.store.rows[0]?.payload ?? "")).toEqual(event("a", 1));
-    const response = await http.post("{}", BATCH);
-    expect([response.status, await response.json()]).toEqual([400, { error: "no list of messages at $" }]);
   });
 });
 

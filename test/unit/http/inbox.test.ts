@@ -26,7 +26,7 @@ describe("POST of a message", () => {
     await using http = await startHttp();
     expect(await seen(await http.post('{"id":{}}'))).toEqual({
       status: 400,
-      body: '{"error":"no idempotency key at $.id: found an object; expected a non-empty string, a number or a boolean"}',
+      body: '{"error":"no idempotency key at $.id: a non-empty string, a number or a boolean is expected"}',
     });
     expect(http.calls).toEqual(["inboxRejection(extraction_failed)"]);
   });

@@ -26,7 +26,7 @@ test("the source gets every answer once, also before it reads the body", async (
   expect(http.answers.map(([status]) => status)).toEqual([202, 400, 400, 413, 415, 405, 500, 429]);
   expect(http.answers.slice(1, 5).map(([, body]) => body)).toEqual([
     error("Invalid JSON"),
-    error("no idempotency key at $.id: found nothing; expected a non-empty string, a number or a boolean"),
+    error("no idempotency key at $.id: a non-empty string, a number or a boolean is expected"),
     error("Request body exceeds 100 bytes"),
     expect.stringContaining("The Content-Encoding of the body is not supported"),
   ]);
@@ -46,7 +46,7 @@ test("the source gets each refused item of a batch that is stored in part", asyn
   const refused = http.answers
     .filter(([status]) => status >= 400)
     .map(([status, body]) => [status, JSON.parse(body).error]);
-  const reason = "no idempotency key at $.id: found nothing; expected a non-empty string, a number or a boolean";
+  const reason = "no idempotency key at $.id: a non-empty string, a number or a boolean is expected";
   expect(refused).toEqual([
     [400, reason],
     [400, reason],

@@ -99,14 +99,6 @@ describe("shutdown", () => {
     await client.closed;
     await stopped;
   });
-
-  test("ends connections that never sent a request", async () => {
-    await using http = await startHttp();
-    using silent = new RawClient(http.data.port);
-    await http.post('{"id":1}');
-    await http.data.stop(never);
-    await silent.closed;
-  });
 });
 
 describe("an HTTP server", () => {

@@ -19,12 +19,7 @@ export interface ClientCertificateSettings {
   readonly subjectAltNames?: readonly string[] | undefined;
 }
 
-/**
- * Makes the check of a client certificate.
- *
- * @param now in Unix milliseconds
- * @throws Error when a network is none
- */
+/** Makes the check of a client certificate. @param now in Unix milliseconds @throws Error for a network that is none */
 export function createCertificateCheck(settings: ClientCertificateSettings, now: () => number): Refusal {
   const { certificateHeader: header, commonNames = [], subjectAltNames = [] } = settings;
   const isTrusted = createAddressTest(settings.trustedProxies);

@@ -21,12 +21,7 @@ export interface VerifyingKey {
   readonly verifier: (signed: readonly Buffer[]) => (signature: Buffer) => boolean;
 }
 
-/**
- * Reads a configured secret.
- *
- * @returns undefined for a secret of another form, which a provider with several schemes may take
- * @throws Error that names what is expected, and quotes nothing of the secret
- */
+/** Reads a configured secret, undefined for one of another form. @throws Error that quotes nothing of the secret */
 export function readKey(form: KeyForm, secret: string): VerifyingKey | undefined {
   if ("token" in form) return tokenKey(secret);
   if ("standard" in form) return standardKey(secret, form.standard === "whsec_ optional");

@@ -74,12 +74,7 @@ export function headerText({ headers }: Pick<SignedRequest, "headers">, name: st
   return Array.isArray(value) ? value.join(", ") : value;
 }
 
-/**
- * A value in a JSON document.
- *
- * @param path such as `$.items[0].event-data`; the paths here are those of this folder's tables
- * @returns undefined where there is none; only own members count
- */
+/** A value of a JSON document at a path of this folder's tables, `$.items[0].event-data`. Only own members count. */
 export function valueAt(document: unknown, path: string): unknown {
   let value = document;
   for (const name of path.match(/[^$.[\]]+/g) ?? []) {

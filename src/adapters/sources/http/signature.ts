@@ -39,11 +39,7 @@ const MOST_SIGNATURES = 10;
 /** Of a list in the body. */
 const MOST_ITEMS = 1000;
 
-/**
- * Makes the check of a scheme.
- *
- * @returns why a request is refused, naming the check and never a credential; null when a signature holds
- */
+/** Makes the check of a scheme, whose refusals name the check and never a credential. */
 export function createSignatureCheck(settings: SignatureSettings): Refusal {
   const { scheme, signed, keys, webhookId } = settings;
   const isInBody = "path" in scheme.at || "list" in scheme.at;

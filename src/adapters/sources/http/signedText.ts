@@ -79,13 +79,7 @@ export function covers(auth: DeclaredAuthOf<"hmac">, covered: Covered): boolean 
 
 const PLACEHOLDER = /\{\{\s*([^{}]*?)\s*\}\}/;
 
-/**
- * Compiles a template.
- *
- * @param text literal text and `{{ method }}`, `{{ url }}`, `{{ path }}`, `{{ timestamp }}`, `{{ body }}` and
- *   `{{ headers.<name> }}`
- * @throws Error that names an unknown placeholder
- */
+/** Compiles a template of the {@link VARIABLES} and `{{ headers.<name> }}`. @throws Error for an unknown placeholder */
 export function parseSignedText(text: string): SignedText {
   return compiled(text, VARIABLES, false);
 }

@@ -49,13 +49,6 @@ describe("a claim", () => {
     expect(calls).toEqual(["claimRows(pull, 1)", "claimDuration(pull, 2)"]);
   });
 
-  test("that finds nothing is not counted", async () => {
-    const { pull, calls } = setUp([{ rows: [], dead: [] }]);
-
-    expect(await pull.claim("orders", { max: 1, leaseMs: 1000 })).toBeNull();
-    expect(calls).toEqual([]);
-  });
-
   test("makes dead what no answer can hold, gives the others but for those behind it, and looks further where none is left", async () => {
     const of = (id: string) => ({ ...row, id: id as MessageId });
     const large = { ...of("b"), tooLarge: "payload" as const };
@@ -110,12 +103,5 @@ describe("what a claim has lost", () => {
 
     expect(await pull.reject(ids("a", "b", "x"), 0, null)).toMatchObject({ lost: ["x"], held: true });
     expect(calls).toEqual(["inboxDead(pull)", "claimsLost(pull, 1)"]);
-  });
-
-  test("is unknown when all of a claim is meant", async () => {
-    const { pull, calls } = setUp([]);
-
-    expect(await pull.acknowledge({ ...ids(), ids: null })).toEqual({ result: ["a"], lost: [], held: true });
-    expect(calls).toEqual([]);
   });
 });

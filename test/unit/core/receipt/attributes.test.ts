@@ -35,21 +35,12 @@ function reasonOf(text: string): string {
   return extraction.kind === "failed" ? extraction.reason : "";
 }
 
-describe("attributes of an HTTP message", () => {
-  test.each([
-    ["{}", "nothing"],
-    ['{"id":null}', "null"],
-    ['{"id":""}', "an empty string"],
-    ['{"id":{"a":1}}', "an object"],
-    ['{"id":["a"]}', "an array"],
-    ["[]", "nothing"],
-    ['"text"', "nothing"],
-  ])("have no idempotency key in %s, and the reason says what stands there", (text, found) => {
-    expect(reasonOf(text)).toBe(
-      `no idempotency key at $.id: found ${found}; expected a non-empty string, a number or a boolean`,
-    );
-  });
-});
+test.each(["{}", '{"id":null}', '{"id":""}', '{"id":{"a":1}}', '{"id":["a"]}', "[]", '"text"'])(
+  "an HTTP message has no idempotency key in %s",
+  (text) => {
+    expect(reasonOf(text)).toBe("no idempotency key at $.id: a non-empty string, a number or a boolean is expected");
+  },
+);
 
 describe("several paths", () => {
   const lists = {
@@ -74,8 +65,7 @@ describe("several paths", () => {
   test("are all named when none has the key", () => {
     expect(extractAttributes(httpPlan(lists), input('{"id":null}'))).toEqual({
       kind: "failed",
-      reason:
-        "no idempotency key at $.id: found null; no idempotency key at $.event.id: found nothing; expected a non-empty string, a number or a boolean",
+      reason: "no idempotency key at $.id or at $.event.id: a non-empty string, a number or a boolean is expected",
     });
   });
 });

@@ -30,13 +30,3 @@ test.each([
 ] as const)("a message expires by %s", (_what, settings, body, headers, expected) => {
   expect(expiryOf(settings, body, headers)).toEqual({ found: expected, warned: [] });
 });
-
-test("a time that cannot be read counts as none, and the next place is tried", () => {
-  const settings = { ...HEADER, ...PATHS, timeToLive: 7 };
-  expect(expiryOf(settings, '{"until":"soon","data":{"until":60}}', { "X-Expires": "tomorrow" })).toEqual({
-    found: { at: 60_000, afterMs: 7 },
-    warned: ["expiresAtHeader", "expiresAtPath"],
-  });
-  expect(expiryOf({ ...PATHS, timeToLive: 7 }, '{"until":"soon"}').found).toEqual({ at: null, afterMs: 7 });
-  expect(expiryOf(PATHS, '{"until":"soon"}').found).toBeUndefined();
-});

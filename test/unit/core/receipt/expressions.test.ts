@@ -215,8 +215,7 @@ describe("a source with an expression for its key", () => {
     expect(rows).toMatchObject([{ idempotencyKey: "1" }]);
     expect(await accept("{}")).toMatchObject({
       rejection: "extraction_failed",
-      reason:
-        "no idempotency key by idempotencyKeyExpression: found nothing; expected a non-empty string, a number or a boolean",
+      reason: "no idempotency key by idempotencyKeyExpression: a non-empty string, a number or a boolean is expected",
     });
   });
 

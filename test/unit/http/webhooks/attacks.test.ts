@@ -1,10 +1,7 @@
 import { createHmac } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
 import { createProviderCheck } from "../../../../src/adapters/sources/http/kind.ts";
-import { httpPlan } from "../../../../src/core/receipt/attributes.ts";
-import { Secret } from "../../../../src/model/secret.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
-import { startHttp } from "../harness.ts";
 import { SENDERS, type Sender, type Sent } from "./senders.ts";
 import { authOf, startSource } from "./source.ts";
 
@@ -184,50 +181,4 @@ describe("a recorded request under the content type of a batch, which is not sig
       expect(http.store.rows).toHaveLength(1);
     },
   );
-
-  test("is a duplicate where the source verifies an HMAC, and its list is split only where the source says so", async () => {
-    const auth = { kind: "hmac", secrets: [new Secret("key")], ...HMAC_DEFAULTS } as const;
-    const post = (http: Awaited<ReturnType<typeof startHttp>>, body: string, type: string) => {
-      const signature = `sha256=${createHmac("sha256", "key").update(body).digest("hex")}`;
-      return http.post(body, { "X-Signature": signature, "X-Key": "k", "Content-Type": type });
-    };
-    const key = { idempotencyKeyHeader: "X-Key" };
-    const attributes = httpPlan(key);
-    await using http = await startHttp({ route: { auth, ...key }, attributes });
-    const body = '[{"n":1},{"n":2}]';
-    expect((await post(http, body, "application/json")).status).toBe(202);
-    for (const type of TYPES) expect(await (await post(http, body, type)).json()).toEqual({ status: "duplicate" });
-    expect(http.store.rows.map(({ payload }) => payload)).toEqual([body]);
-    expect((await post(http, '{"n":1}\n{"n":2}', "application/x-ndjson")).status).toBe(400);
-
-    const batch = { path: "$[*]", atomic: false, maxItems: 10 };
-    await using split = await startHttp({ route: { auth, batch, ...key }, attributes });
-    for (const [index, type] of ["application/json", ...TYPES].entries()) {
-      expect((await post(split, body, type)).status).toBe(index === 0 ? 202 : 200);
-    }
-    expect(split.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["joined:k:0", "joined:k:1"]);
-
-    // A list with an id of its own, beside those of its items.
-    const ofItems = { auth, batch: { path: "$.events[*]", atomic: false, maxItems: 10 } };
-    await using items = await startHttp({ route: ofItems, attributes: httpPlan({ idempotencyKeyPath: ["$.id"] }) });
-    const list = '{"id":"list","events":[{"id":"a"},{"id":"b"}]}';
-    for (const [index, type] of ["application/json", ...TYPES].entries()) {
-      expect((await post(items, list, type)).status).toBe(index === 0 ? 202 : 200);
-    }
-    expect(items.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(["a", "b"]);
-
-    const computed = { idempotencyKeyExpression: "$string($position)" };
-    await using byPosition = await startHttp({ route: { auth, ...computed }, attributes });
-    expect((await post(byPosition, '{"n":1}\n{"n":2}', "application/x-ndjson")).status).toBe(400);
-  });
 });
-
-const HMAC_DEFAULTS = {
-  headerName: "X-Signature",
-  algorithm: "HmacSHA256",
-  encoding: "hex",
-  signaturePrefix: "sha256=",
-  timestampUnit: "ms",
-  timestampTolerance: 300_000,
-  signaturePayloadFormat: "BODY",
-} as const;
