@@ -125,24 +125,3 @@ describe("a history that cannot be written", () => {
     });
   }, 40_000);
 });
-
-describe("a refused outcome", () => {
-  test("is dead as without a history, and every attempt has its entry", async () => {
-    await withTables(async (database, store) => {
-      await database.query(
-        "ALTER TABLE outbox ADD CONSTRAINT no_retry CHECK (NOT (attempt > 0 AND state = 'pending' AND key = 'bad'))",
-      );
-      await database.query(
-        "INSERT INTO outbox (topic, key, payload) VALUES ('orders', 'bad', '{}'), ('orders', 'good', '{}')",
-      );
-      const { rows } = await store.outbox.claim(claimRequest());
-      expect((await store.outbox.settle(rows.map(failure))).closed.size).toBe(2);
-      const states = await database.query("SELECT key, state FROM outbox ORDER BY key");
-      expect(states).toEqual([
-        { key: "bad", state: "dead" },
-        { key: "good", state: "pending" },
-      ]);
-      expect((await store.history.since(null, 10)).map(({ event }) => event).toSorted()).toEqual(["dead", "retry"]);
-    });
-  });
-});

@@ -144,35 +144,6 @@ describeWithTools(["chromium"], "an operator", () => {
       expect(await database.query(due, [parked])).toHaveLength(1);
     });
 
-    test("replays one group of failures and no other", async () => {
-      const failed = (rows: number, topic: string, error: string) =>
-        furnished.database.query(
-          `INSERT INTO outbox (topic, payload, state, attempt, last_error)
-           SELECT $2, '{}', 'dead', 5, $3 || n FROM generate_series(1, $1::int) n`,
-          [rows, topic, error],
-        );
-      await failed(30, "payments.received", "answered 409: already closed, case ");
-      await failed(30, "payments.received", "answered 410: already closed, case ");
-      await goTo(page, "#/failures?state=dead&destination=billing", "Failures");
-      const group = page.getByRole("listitem").filter({ hasText: "answered 409" });
-      await group.getByText("30 rows", { exact: true }).waitFor();
-      await group.getByRole("link", { name: "Replay this group…" }).click();
-      await page.getByRole("heading", { name: "Replays" }).waitFor();
-      await page.getByRole("button", { name: "Dry run" }).click();
-      await page.getByText("30 rows", { exact: true }).waitFor();
-      await page.getByRole("cell", { name: "answered 409: already closed, case #" }).waitFor();
-      expect(await axeFindings(page)).toEqual([]);
-      await page.getByRole("button", { name: "Replay…" }).click();
-      await page.getByLabel("Rows a second").fill("");
-      await confirm("Start replay");
-      const job = page.getByRole("listitem").filter({ hasText: "reason answered 409" });
-      await job.getByText("30 of 30 moved").waitFor();
-      const moved =
-        "SELECT state, count(*)::int AS rows FROM outbox WHERE attempt = 0 AND payload = '{}' AND topic = 'payments.received' GROUP BY 1";
-      expect(await furnished.database.query(moved)).toEqual([{ state: "pending", rows: 30 }]);
-      await furnished.database.query("DELETE FROM outbox WHERE payload = '{}' AND topic = 'payments.received'");
-    });
-
     test("finds messages by key, id and filters, and turns the pages", async () => {
       await goTo(page, "#/messages", "Messages");
       await page.getByLabel("Find").fill("customer-17");

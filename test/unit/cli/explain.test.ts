@@ -112,14 +112,6 @@ describe("svc explain topic", () => {
     expect(stdout).not.toContain("rabbit-password");
   });
 
-  test("says what needs the payload when there is none", async () => {
-    const { stdout } = await explain(["orders.paid"]);
-    expect(lines(stdout).slice(-2)).toEqual([
-      'exchange     needs the payload: give one with --payload  (template "billing.{{ payload.country }}")',
-      'routing key  needs the payload: give one with --payload  (routes[1].routingKeyTemplate "{{payload.id}}-{{ key }}")',
-    ]);
-  });
-
   test("takes an address from its column, and says that a publish without one fails", async () => {
     const named = await explain(["ledger", "--aggregate-type", "invoice"]);
     expect(lines(named.stdout).slice(-2)).toEqual([
@@ -203,10 +195,6 @@ describe("svc explain topic", () => {
   test("ends with code 2 when the payload cannot be read", async () => {
     const { stderr, exitCode } = await explain(["orders.paid", "--payload", "nowhere.json"]);
     expect([stderr, exitCode]).toEqual([expect.stringMatching(/--payload: cannot read nowhere.json: ENOENT/), 2]);
-  });
-
-  test("refuses a configuration that is not valid", async () => {
-    await expect(explain(["x"], "bad.yml")).rejects.toThrow(/routes/);
   });
 
   test("renders the path of an HTTP destination, and shows no secret that signs", async () => {

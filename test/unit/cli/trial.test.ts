@@ -117,10 +117,6 @@ describe("the trial of a configured transform", () => {
     });
   });
 
-  test("takes a time from the command line in place of its own", async () => {
-    expect((await ofConfigured("destinations.a.b", { timeoutMs: 300 })).evaluation.timeoutMs).toBe(300);
-  });
-
   test("of an HTTP source sees the attributes of the payload and the headers that would be stored", async () => {
     const header = [
       ["X-Tenant", "blue"],

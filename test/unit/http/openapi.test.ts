@@ -128,10 +128,6 @@ describe("the OpenAPI document", () => {
     expect(() => describedApi(JSON.stringify(api))).not.toThrow();
   });
 
-  test("names no other port when there is only one", async () => {
-    expect((await documentOf(loadWith(""))).paths["/"]?.get).not.toHaveProperty("servers");
-  });
-
   test("names the caps of the bodies: on the data port the smaller one counts for the admin routes", async () => {
     const caps = async (yaml: string) =>
       JSON.stringify((await documentOf(loadWith(yaml))).paths["/admin/replay"]?.post?.responses["413"]?.content).match(

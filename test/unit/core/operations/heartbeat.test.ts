@@ -111,26 +111,6 @@ test("while the database is away, ten minutes of counts are kept for their minut
   expect(left).toEqual([]);
 });
 
-test("a stop before the start, twice, or with a database that hangs ends", async () => {
-  const { heartbeat, beats } = setup();
-  await heartbeat.stop(new AbortController().signal);
-  await heartbeat.stop(new AbortController().signal);
-  await heartbeat.start();
-  await settled();
-  expect(beats).toHaveLength(1);
-  const hanging = new Heartbeat({
-    store: { beat: () => new Promise(() => {}), leave: async () => {} },
-    process: PROCESS,
-    tally: new Tally(new ManualClock()),
-    onBeat: () => {},
-    clock: new ManualClock(),
-    timer: () => () => {},
-    log: recordingLog().log,
-  });
-  await hanging.start();
-  await hanging.stop(AbortSignal.abort());
-});
-
 test("what is wrong with messages of a source is a remark for each word", () => {
   const tally = new Tally(new ManualClock());
   const { metrics, calls } = recordingMetrics();
