@@ -25,20 +25,48 @@ export function get<T>(path: string, isBackground = false): Promise<T> {
 
 /** @param body a text is sent as it is. @throws Error as of {@link get} */
 export function post<T>(path: string, body: object | string = {}, headers: HeadersSent = {}): Promise<T> {
-  const token = csrfToken === null ? {} : { "X-CSRF-Token": csrfToken };
   const text = typeof body === "string" ? body : JSON.stringify(body);
-  return request<T>("POST", path, text, { "Content-Type": "application/json", ...token, ...headers });
+  return request<T>("POST", path, text, { ...ofChange(), ...headers });
 }
+
+const ofChange = (): HeadersSent => ({
+  "Content-Type": "application/json",
+  ...(csrfToken !== null && { "X-CSRF-Token": csrfToken }),
+});
 
 type HeadersSent = Readonly<Record<string, string>>;
 
 async function request<T>(method: string, path: string, body: string | undefined, headers: HeadersSent): Promise<T> {
-  const init = { method, headers, ...(body !== undefined && { body }) };
+  return JSON.parse(await (await send(method, path, body, headers)).text()) as T;
+}
+
+/** Reads an answer of lines of JSON, until the signal aborts. @throws Error as of {@link get} */
+export async function* postForLines<T>(path: string, body: object, signal: AbortSignal): AsyncGenerator<T> {
+  const answer = await send("POST", path, JSON.stringify(body), ofChange(), signal);
+  let rest = "";
+  const decoder = new TextDecoder();
+  for (const reader = answer.body?.getReader(); reader !== undefined; ) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const lines = `${rest}${decoder.decode(value, { stream: true })}`.split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) yield JSON.parse(line) as T;
+  }
+}
+
+async function send(
+  method: string,
+  path: string,
+  body: string | undefined,
+  headers: HeadersSent,
+  signal: AbortSignal | null = null,
+): Promise<Response> {
+  const init = { method, headers, signal, ...(body !== undefined && { body }) };
   const answer = await fetch(path, { ...init, cache: "no-store", credentials: "same-origin" }).catch(() => {
     throw new Error("The service does not answer. Check that it runs and that this machine reaches it.");
   });
+  if (answer.ok) return answer;
   const text = await answer.text();
-  if (answer.ok) return JSON.parse(text) as T;
   if (answer.status === 401 && !path.startsWith("console/")) onSignedOut();
   throw new Error(advice(answer.status, errorOf(text)));
 }

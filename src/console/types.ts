@@ -6,7 +6,6 @@ import type {
   OverviewShown,
 } from "../core/operations/shown.ts";
 import type { FilteredMessage, Timeline } from "../core/operations/timeline.ts";
-import type { Job } from "../ports/jobStore.ts";
 import type { FoundMessage as Found } from "../ports/messageStore.ts";
 import type * as operations from "../ports/operationsStore.ts";
 
@@ -65,8 +64,12 @@ export interface ReplayFilter {
   readonly createdAfter?: string;
   readonly createdBefore?: string;
 }
-export interface ReplayJob extends Json<Omit<Job, "filter" | "scope" | "position">> {
-  readonly filter: ReplayFilter;
+/** A line of the answer to a replay. */
+export interface ReplayProgress {
+  readonly moved?: number;
+  readonly refusal?: string;
+  readonly done?: true;
+  readonly error?: string;
 }
 export interface DryRun {
   readonly count: number;

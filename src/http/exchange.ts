@@ -415,10 +415,8 @@ export const ERRORS = {
     "the log at startup has the statement that repairs it",
   noCsrfToken: "the X-CSRF-Token header is missing or is not that of the session: load the page again",
   noAuditTable: "The table of the audit log is missing, or the service has no right to read it: see docs/status.md",
-  noJobTable: "The table of the replay jobs is missing, or the service has no rights on it: see docs/operations.md",
   noDestinationColumn:
     "The outbox has no column for another destination: run svc migrate, or add it by docs/outbox.md, and restart the processes",
-  noJob: "There is no such replay",
   noCursor: "There is no such page: the cursor of the page before is expected, as it came",
   noMessage: "There is no such message: it was never received, a filter dropped it, or retention deleted it",
   tooManyReads: "Too many questions of operators wait: repeat this one",

@@ -163,8 +163,6 @@ export interface JsonBody<F extends Fields> {
   readonly fields: F;
   /** Further keywords of its schema. */
   readonly keywords?: Schema;
-  /** Instead of the schema that the fields make. */
-  readonly schema?: Schema;
   readonly examples?: Examples;
 }
 

@@ -169,10 +169,10 @@ export type JournalColumnNames = Readonly<Record<keyof typeof JOURNAL_COLUMNS, s
 export type HistoryColumnNames = Readonly<Record<keyof typeof HISTORY_COLUMNS, string>>;
 
 /**
- * Tables for operators: processes alive, their figures, the audit log, replay jobs, received messages without a row, and which
+ * Tables for operators: processes alive, their figures, the audit log, received messages without a row, and which
  * cell the database is.
  */
-const OPERATIONS_TABLES = ["process", "figures", "audit", "job", "journal", "cell"] as const;
+const OPERATIONS_TABLES = ["process", "figures", "audit", "journal", "cell"] as const;
 export type OperationsTables = Readonly<Record<(typeof OPERATIONS_TABLES)[number], string>>;
 
 /** @param prefix of `database.operationsTablePrefix` */

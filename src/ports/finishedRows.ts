@@ -80,6 +80,7 @@ export interface ReplayFilter {
   readonly topics?: readonly string[] | undefined;
   readonly createdAfter?: string | undefined;
   readonly createdBefore?: string | undefined;
+  readonly finishedBefore?: string | undefined;
   /** Message rows that have not been expanded to this destination, instead of rows to move; whenever they finished. */
   readonly add?: string | undefined;
 }

@@ -20,14 +20,6 @@ export interface HistoryStore {
    * @param after a sequence; null for the newest `limit` entries
    */
   since(after: string | null, limit: number): Promise<readonly HistoryEntry[]>;
-
-  /**
-   * Deletes entries whose row is gone, because the application deleted it: reads up to `limit` entries, the next ones
-   * at the next call.
-   *
-   * @returns how many were deleted, and whether the end was reached
-   */
-  deleteOrphans(limit: number): Promise<{ readonly deleted: number; readonly isDone: boolean }>;
 }
 
 /**

@@ -1,7 +1,6 @@
 import type { DestinationStore } from "./destinationStore.ts";
 import type { ReplayStore } from "./finishedRows.ts";
 import type { HistoryStore } from "./historyStore.ts";
-import type { JobStore } from "./jobStore.ts";
 import type { JournalStore } from "./journalStore.ts";
 import type { MessageStore } from "./messageStore.ts";
 import type { OperationsStore } from "./operationsStore.ts";
@@ -14,13 +13,12 @@ import type { OutboxStore, ParkedStore, SchemaStore, Store } from "./store.ts";
  *
  * With cells, reads leave out a cell that does not answer within about two seconds, and `cells` names it. A change is
  * made in every cell that it concerns; where some fail it rejects with `CellError`, which says what was done in the
- * others. Processes, figures, audit log, replay jobs and the state of destinations are in the control store, that of
+ * others. Processes, figures, audit log and the state of destinations are in the control store, that of
  * `database.url`: while it is away, they reject with a `CellError` that names `control`.
  */
 export interface OperatorStore extends Pick<Store, "histories" | "announceOutbox" | "waitUntilReady" | "close"> {
   readonly messages: MessageStore;
   readonly operations: Omit<OperationsStore, "beat" | "leave" | "partlyDead">;
-  readonly jobs: JobStore;
   readonly parked: ParkedStore;
   readonly replay: ReplayStore;
   readonly history: Pick<HistoryStore, "of">;

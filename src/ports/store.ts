@@ -10,7 +10,6 @@ import type {
 import type { DestinationStore } from "./destinationStore.ts";
 import type { Changed, ReplayStore, RetentionStore } from "./finishedRows.ts";
 import type { HistoryStore } from "./historyStore.ts";
-import type { JobStore } from "./jobStore.ts";
 import type { JournalStore } from "./journalStore.ts";
 import type { MessageStore } from "./messageStore.ts";
 import type { OperationsStore } from "./operationsStore.ts";
@@ -406,7 +405,6 @@ export interface Store {
   readonly journal: JournalStore;
   readonly messages: MessageStore;
   readonly operations: OperationsStore;
-  readonly jobs: JobStore;
   readonly parked: ParkedStore;
   readonly replay: ReplayStore;
   readonly retention: RetentionStore;
@@ -443,7 +441,7 @@ export interface ParkedStore {
   list(filter: ParkedFilter, after: string | null, limit: number): Promise<readonly ParkedRow[]>;
 
   /**
-   * Makes those of the rows that are still parked due now, with attempt 0.
+   * Makes those of the rows due now that wait for their retry, or are parked: parked ones with attempt 0.
    *
    * @param by who does it, for the history
    * @throws StoreError, `contention` when another transaction locks one of the rows for long: none is changed
@@ -451,17 +449,11 @@ export interface ParkedStore {
   retry(ids: readonly MessageId[], by: string): Promise<Changed>;
 
   /**
-   * Makes those of the rows that are still parked `dead`, in one transaction: the next rows of their keys are free.
+   * Makes those of the rows `dead` that are pending, in one transaction: the next rows of their keys are free.
    *
    * @param by, reason go before the row's `last_error`, and into the history
    */
   discard(ids: readonly MessageId[], by: string, reason: string): Promise<Changed>;
-
-  /** As {@link discard}, of rows that are pending, parked or not. */
-  discardPending(ids: readonly MessageId[], by: string, reason: string): Promise<Changed>;
-
-  /** Makes those of the rows that wait for their retry due now, their attempts as they are. */
-  hasten(ids: readonly MessageId[], by: string): Promise<Changed>;
 }
 
 /** All conditions given must hold. An empty list of ids matches no row. */

@@ -6,7 +6,7 @@ import { sleep } from "../time/wait.ts";
 
 interface RetentionTools extends Pick<RetentionOptions, "clock" | "metrics" | "log"> {
   readonly config: Config;
-  readonly store: Pick<Store, "retention" | "history">;
+  readonly store: Pick<Store, "retention">;
 }
 
 /** The retention of each table whose policy is not `DISABLED`. */
@@ -15,8 +15,7 @@ export function retentions({ config, store, ...tools }: RetentionTools, stopping
     const policy = policyOf(config, table);
     if (policy === undefined) return [];
     const { batchSize, cleanupInterval } = config.retention[table];
-    const history = table === "outbox" ? store.history : undefined;
-    const options = { ...tools, store: store.retention, history, policy, batchSize, stopping, wait: sleep };
+    const options = { ...tools, store: store.retention, policy, batchSize, stopping, wait: sleep };
     return [{ table, retention: new Retention(options), cleanupIntervalMs: cleanupInterval }];
   });
 }

@@ -201,7 +201,7 @@ describe("every answer is as the OpenAPI document has it", () => {
 
   test("of the pull and admin routes to what they refuse", async () => {
     const guarded = api.operations.filter((operation) => /^POST \/(pull|admin)\//.test(operation));
-    expect(guarded).toHaveLength(16);
+    expect(guarded).toHaveLength(14);
     for (const operation of guarded) {
       expect([operation, (await ask(operation, { body: {} })).status]).toEqual([operation, 401]);
       expect([operation, (await ask(operation, { body: "[]", headers: BEARER })).status]).toEqual([operation, 400]);
@@ -234,22 +234,8 @@ describe("every answer is as the OpenAPI document has it", () => {
     }
     const replay = (body: object) => ask("POST /admin/replays", { body, headers: BEARER });
     expect((await replay({ state: "dead", dryRun: true })).status).toBe(200);
-    const { id } = (await replay({ topic: "nobody", perSecond: 5 })).json() as { id: string };
-    const job = (operation: string, name = id) => ask(operation, { headers: BEARER, name });
-    await eventually(async () =>
-      expect((await job("GET /admin/replays/{id}")).json()).toMatchObject({ state: "done" }),
-    );
-    expect((await job("GET /admin/replays")).status).toBe(200);
-    expect((await ask("GET /admin/replays", wrong)).status).toBe(401);
-    expect((await ask("GET /admin/replays/{id}", { ...wrong, name: id })).status).toBe(401);
-    expect((await job("GET /admin/replays/{id}", nobody)).status).toBe(404);
-    for (const change of ["cancel", "resume"]) {
-      const operation = `POST /admin/replays/{id}/${change}`;
-      expect([operation, (await job(operation)).status]).toEqual([operation, 409]);
-      expect([operation, (await job(operation, nobody)).status]).toEqual([operation, 404]);
-      await database.query("UPDATE outbox_job SET state = 'interrupted'");
-      expect([operation, (await job(operation)).status]).toEqual([operation, 200]);
-    }
+    expect((await replay({ topic: "nobody", perSecond: 5 })).status).toBe(200);
+    expect((await ask("POST /admin/replays", wrong)).status).toBe(401);
     const insert = async (state: string) => {
       const [row] = await database.query(
         `INSERT INTO outbox (topic, payload, state, attempt, scheduled_at) VALUES ('nowhere', '{}', $1, 1, now() + interval '1 hour') RETURNING id`,

@@ -91,8 +91,8 @@ bearer = "the-token"
 bearer = "the-token"
 [auth.openapi."source.guarded"]
 bearer = "the-token"
-# No schema says what compiles, and which key a source takes.
+# No schema says what compiles, which key a source takes, and which fields go together.
 [[operations]]
-include-operation-id-regex = "admin_transform_test|receive_.*"
+include-operation-id-regex = "admin_transform_test|receive_.*|admin_replays?|admin_parked_(retry|discard)"
 checks.positive_data_acceptance.expected-statuses = [200, 202, 400]
 `;

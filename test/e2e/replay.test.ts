@@ -49,7 +49,7 @@ describe("svc replay", () => {
     expect((await child.exited).code).toBe(0);
     expect(child.stdout.at(-1)).toBe("1 row moved to pending");
     expect(await database.query("SELECT action, detail FROM outbox_audit")).toEqual([
-      { action: "replay", detail: '{"ids":1,"topics":["orders.created","none"]}' },
+      { action: "replay", detail: '1 rows of {"ids":1,"topics":["orders.created","none"]}' },
     ]);
     const [request] = await receiver.received(1);
     expect(request?.headers["x-message-id"]).toBe(FIRST);
@@ -62,7 +62,7 @@ describe("svc replay", () => {
     expect((await poller.stop()).code).toBe(0);
   });
 
-  // Ctrl-C, with what goes on afterwards: replayJobs.test.ts.
+  // Ctrl-C, with what goes on afterwards: replays.test.ts.
   test("SIGTERM ends it between two batches, and it says what was moved", async () => {
     await database.query(
       "INSERT INTO outbox (topic, payload, state) SELECT 'a', '{}', 'dead' FROM generate_series(1, 2500)",
@@ -74,7 +74,7 @@ describe("svc replay", () => {
     child.kill("SIGTERM");
 
     expect((await child.exited).code).toBe(1);
-    expect(child.stderr.join("\n")).toContain("the replay ended early, after 1000 rows were moved");
+    expect(child.stderr.join("\n")).toContain("ended early, after 1000 rows were moved");
     const [counts] = await database.query(
       `SELECT count(*) FILTER (WHERE state = 'pending' AND sequence <= 1000)::int AS moved,
        count(*) FILTER (WHERE state = 'dead')::int AS left FROM outbox`,

@@ -9,7 +9,6 @@ const services = useServices();
 failOnLeaks();
 
 const NO_RECEIVER = { url: "http://127.0.0.1:9" };
-const NO_DATABASE = { jdbcUrl: "jdbc:postgresql://127.0.0.1:1/none", user: "svc", password: "none" };
 const CLEAN = { code: 0, signal: null };
 const ONCE = ["retention", "--once"] as const;
 
@@ -24,11 +23,10 @@ const configured = (retention: ConfigTree = {}) => ordersTo(NO_RECEIVER, { reten
 
 /** What the first run made of an empty database: the other databases are copies of it. */
 let template: TestDatabase;
-let firstEnd: Awaited<RunningProcess["exited"]>;
 beforeAll(async () => {
   template = await createDatabase();
   const { process } = await services.launch({ database: template, config: configured(), roles: ONCE });
-  firstEnd = await process.exited;
+  expect(await process.exited).toEqual(CLEAN);
   await template.disconnect();
 });
 afterAll(() => template.drop());
@@ -174,26 +172,6 @@ describe("svc retention --once", () => {
     expect(logged(service.process)).toEqual([]);
   });
 
-  test("migrates an empty database as any start does, and keeps so many rows by count", async () => {
-    const database = await migrated();
-    expect(firstEnd).toEqual(CLEAN);
-    await fill(database, 10);
-    const config = configured({
-      outbox: { policy: "COUNT", maxCount: 15, batchSize: 4 },
-      inbox: { policy: "DISABLED" },
-    });
-
-    const once = await services.launch({ database, config, roles: ONCE });
-    expect(await once.process.exited).toEqual(CLEAN);
-
-    const kept = await database.query("SELECT state, count(*)::int FROM outbox GROUP BY state ORDER BY state");
-    expect(kept).toEqual([
-      { state: "dead", count: 15 },
-      { state: "sent", count: 15 },
-    ]);
-    expect(logged(once.process)).toEqual([["retention", "outbox", 10]]);
-  });
-
   test("ends with code 1 when a batch failed, having swept the other table", async () => {
     const database = await migrated();
     await fill(database, 10);
@@ -206,17 +184,6 @@ describe("svc retention --once", () => {
     expect(await database.query("SELECT count(*)::int AS n FROM outbox")).toEqual([{ n: 40 }]);
     expect(await database.query("SELECT count(*)::int AS n FROM inbox")).toEqual([{ n: 20 }]);
     expect(logged(process)).toContainEqual(["retention", "inbox", 20]);
-  });
-
-  test("ends with code 2 when retention is switched off", async () => {
-    const { process } = await services.launch({
-      database: NO_DATABASE,
-      config: configured({ enabled: false }),
-      roles: ONCE,
-    });
-
-    expect(await process.exited).toEqual({ code: 2, signal: null });
-    expect(process.stderr.join("\n")).toMatch(/retention\.enabled: is false/);
   });
 
   test("ends after the running batch with code 0 on a signal, and leaves the rest to the next run", async () => {

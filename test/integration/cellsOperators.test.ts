@@ -3,7 +3,6 @@ import { describe, expect, test } from "@jest/globals";
 import { InboxReplay } from "../../src/core/operations/inboxReplay.ts";
 import { Parked } from "../../src/core/operations/parked.ts";
 import { Replay } from "../../src/core/operations/replay.ts";
-import { ReplayJobs } from "../../src/core/operations/replayJobs.ts";
 import { tail } from "../../src/core/operations/tail.ts";
 import { Trace } from "../../src/core/operations/trace.ts";
 import { httpPlan } from "../../src/core/receipt/attributes.ts";
@@ -149,7 +148,8 @@ test("a replay of the inbox finds the rows of both cells, and writes each where 
     const inbox = new InboxReplay({ ...tools, messages: store.messages, store: store.replay, sources: () => [source] });
     const run = async (createdBefore: string) => {
       let count = 0;
-      for await (const { moved } of inbox.moves({ source: "orders", createdBefore }, (work) => work())) count += moved;
+      for await (const { changed } of inbox.moves({ source: "orders", createdBefore }, (work) => work()))
+        count += changed;
       return count;
     };
     expect(await run("2000-01-01T00:00:00.000000Z")).toBe(0);
@@ -160,7 +160,7 @@ test("a replay of the inbox finds the rows of both cells, and writes each where 
   });
 });
 
-test("a replay moves the rows of both cells, each in the order of its cell, and any process continues it", async () => {
+test("a replay moves the rows of both cells, each in the order of its cell", async () => {
   await withCells(async ({ a, b, store }) => {
     const made = [
       await a.insertOutbox(Array(5).fill({ key: "k" })),
@@ -170,18 +170,12 @@ test("a replay moves the rows of both cells, each in the order of its cell, and 
       await harness.finishOutbox(made[n] ?? [], { state: "dead", finishedMsAgo: 1000 });
     const own = { ...tools, destinationOf: () => "orders", listOf: () => undefined, onMoved: () => {} };
     const replay = new Replay({ ...own, batchSize: 2, wait: async () => {}, inbox: {} as never, store: store.replay });
-    const now = () => systemClock.monotonic();
-    const jobs = new ReplayJobs({ ...tools, store: store.jobs, replay, newId: randomUUID, now });
-    const held = await jobs.start({ state: "dead" }, ALICE, null, NEVER);
-    expect(await jobs.get(held.id)).toMatchObject({ total: 10, filter: { state: "dead" } });
-    expect([(await a.store.jobs.list(10)).length, await b.store.jobs.list(10)]).toEqual([1, []]);
     const interrupted = new AbortController();
-    await jobs.execute(held, interrupted.signal, (moved) => moved >= 6 && interrupted.abort());
-    expect(await jobs.get(held.id)).toMatchObject({ state: "interrupted", moved: 7 });
+    const onProgress = (moved: number) => moved >= 6 && interrupted.abort();
+    const request = { state: "dead" } as const;
+    await expect(replay.run(request, ALICE, interrupted.signal, { onProgress })).rejects.toThrow("after 7 rows");
     expect(await statesOf(b)).toEqual(["pending 0", "pending 0", "dead 0", "dead 0", "dead 0"]);
-    const again = await jobs.resume(held.id, ALICE);
-    expect(await jobs.execute(again ?? held, NEVER)).toMatchObject({ state: "done", moved: 10 });
-    expect(idsOf((await jobs.list(10)) as never)).toEqual([held.id]);
+    expect(await replay.run(request, ALICE, NEVER)).toEqual({ moved: 3 });
 
     await a.finishOutbox(made[0], { state: "sent" });
     await b.finishOutbox(made[1], { state: "sent" });
@@ -192,19 +186,13 @@ test("a replay moves the rows of both cells, each in the order of its cell, and 
   });
 });
 
-test("an addition of two cells is resumed, and adds each delivery in the cell of its message", async () => {
+test("an addition of two cells adds each delivery in the cell of its message", async () => {
   await withCells(async ({ a, b, store }) => {
     for (const { database } of [a, a, b, b]) await insertExpanded(database, { deliveries: { billing: "sent" } });
     const own = { ...tools, destinationOf: () => undefined, listOf: () => ["fraud"], onMoved: () => {}, batchSize: 1 };
     const replay = new Replay({ ...own, wait: async () => {}, inbox: {} as never, store: store.replay });
-    const now = () => systemClock.monotonic();
-    const jobs = new ReplayJobs({ ...tools, store: store.jobs, replay, newId: randomUUID, now });
-    const started = await jobs.start({ topic: "orders", add: "fraud" }, ALICE, null, NEVER);
-    const interrupted = new AbortController();
-    await jobs.execute(started, interrupted.signal, (moved) => moved === 3 && interrupted.abort());
-    expect((await b.outboxRows()).map(({ state }) => state)).toEqual(["sent", "sent", "sent", "sent", "pending"]);
-    const resumed = await jobs.resume(started.id, ALICE);
-    expect(await jobs.execute(resumed ?? started, NEVER)).toMatchObject({ state: "done", moved: 4 });
+    const request = { topic: "orders", add: "fraud" };
+    for (const moved of [4, 0]) expect(await replay.run(request, ALICE, NEVER)).toEqual({ moved });
     for (const harness of [a, b]) {
       const made = await harness.database.query(
         "SELECT m.expanded_to::jsonb AS list FROM outbox d JOIN outbox m ON m.sequence = d.message_sequence WHERE d.destination = 'fraud'",

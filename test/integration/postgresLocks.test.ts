@@ -141,13 +141,9 @@ test("what has given up on a locked table waits for it no more on the server eit
 test("nor does what has given up on the locked tables for operators: a beat is not counted after all", async () => {
   await using setup = await setUp();
   const { database, store, other } = setup;
-  const { operations, jobs, destinations } = store;
-  const id = randomUUID();
-  const token = randomUUID();
-  const scope = { finishedUntil: "2026-01-05T08:30:00.000000Z", lastSequence: "0" };
-  await jobs.add({ id, by: "alice", filter: "{}", perSecond: null, total: null, scope }, token);
+  const { operations, destinations } = store;
   await other.query(
-    "LOCK TABLE outbox_process, outbox_figures, outbox_audit, outbox_job, outbox_destination IN ACCESS EXCLUSIVE MODE",
+    "LOCK TABLE outbox_process, outbox_figures, outbox_audit, outbox_destination IN ACCESS EXCLUSIVE MODE",
   );
   const counted = { kind: "source", name: "a", minutesAgo: 0, received: 1 } as const;
   const none = { duplicate: 0, filtered: 0, sent: 0, failed: 0, dead: 0 };
@@ -156,7 +152,6 @@ test("nor does what has given up on the locked tables for operators: a beat is n
     operations.beat({ name: "host-1", version: "1", roles: [], upMs: 0 }, [{ ...counted, ...none }]),
     operations.addAudit({ actor: "alice", action: "pause", target: null, detail: null }),
     operations.processes(),
-    jobs.note(id, token, { state: "running", moved: 1, position: "1", lastError: null }),
     destinations.states(),
   ]);
 
@@ -171,7 +166,6 @@ test("nor does what has given up on the locked tables for operators: a beat is n
   await other.query("ROLLBACK");
   expect(await operations.figures(5)).toEqual([]);
   expect(await operations.audit(null, 10)).toEqual([]);
-  expect(await jobs.get(id)).toMatchObject({ moved: 0, position: null });
 });
 
 test("an inbox that is locked holds up no claim of an idle process, and is checked again when it is free", async () => {

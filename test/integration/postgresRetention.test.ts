@@ -86,22 +86,6 @@ describe("retention on PostgreSQL", () => {
     });
   });
 
-  test("leaves a row that is replayed while the batch comes by", async () => {
-    await using setup = await setUp();
-    const { database, store, client } = setup;
-    await store.schema.migrate();
-    await fill(database, 3);
-    const range = await onlyRange(store, OLDER_THAN_A_MINUTE);
-    await client.query("BEGIN");
-    await client.query("UPDATE outbox SET state = 'pending', attempt = 0 WHERE payload = '2'");
-
-    expect((await store.retention.deleteBatch(range, 100)).deleted).toBe(2);
-    await client.query("COMMIT");
-    expect((await store.retention.deleteBatch(range, 100)).deleted).toBe(0);
-
-    expect(await database.query("SELECT payload, state FROM outbox")).toEqual([{ payload: "2", state: "pending" }]);
-  });
-
   test("tells rows a microsecond apart, whatever date style and time zone the server has", async () => {
     await using setup = await setUp(DEFAULT_NAMES, async ({ name, query }) => {
       await query(`ALTER DATABASE "${name}" SET datestyle = 'SQL, DMY'`);
@@ -151,42 +135,6 @@ describe("retention on PostgreSQL", () => {
       }
     }
     await client.query("ROLLBACK");
-  });
-
-  test("works on renamed tables and columns", async () => {
-    const names = {
-      ...DEFAULT_NAMES,
-      outboxTable: "Mail",
-      inboxTable: "Post",
-      outbox: {
-        ...{ ...DEFAULT_NAMES.outbox, expandedTo: null },
-        ...{ id: "Key", state: "Status", updatedAt: "Touched", sequence: "Number" },
-      },
-      inbox: { ...DEFAULT_NAMES.inbox, id: "Key", state: "Status", createdAt: "Arrived" },
-    };
-    await using setup = await setUp(names);
-    const { database, store } = setup;
-    await database.query(
-      'CREATE TABLE "Mail" ("Key" uuid PRIMARY KEY DEFAULT gen_random_uuid(), "Status" text, "Touched" timestamptz, "Number" bigint)',
-    );
-    await database.query(
-      'CREATE TABLE "Post" ("Key" uuid PRIMARY KEY DEFAULT gen_random_uuid(), "Status" text, "Arrived" timestamptz)',
-    );
-    await database.query(`INSERT INTO "Mail" ("Status", "Touched", "Number") VALUES ('sent', now() - interval '1 day', 1),
-      ('dead', now() - interval '1 day', 2), ('pending', now() - interval '1 day', 3)`);
-    await database.query(`INSERT INTO "Post" ("Status", "Arrived") VALUES ('processed', now() - interval '1 day'),
-      ('pending', now() - interval '1 day')`);
-
-    for (const policy of [OLDER_THAN_A_MINUTE, INBOX_OLDER_THAN_A_MINUTE]) {
-      for (const range of await store.retention.plan(policy)) {
-        expect(await store.retention.deleteBatch(range, 100)).toEqual({ deleted: 1, rest: null, refused: 0 });
-      }
-    }
-
-    expect(await database.query('SELECT "Status" FROM "Mail" UNION ALL SELECT "Status" FROM "Post"')).toEqual([
-      { Status: "pending" },
-      { Status: "pending" },
-    ]);
   });
 });
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { mergePages } from "../../src/adapters/stores/cells/messages.ts";
+import { mergePages } from "../../src/adapters/stores/cells/index.ts";
 import { cellSequence, DONE, readPositions, splitSequence } from "../../src/model/cellPositions.ts";
 import type { FoundMessage } from "../../src/ports/messageStore.ts";
 import { settings } from "./settings.ts";

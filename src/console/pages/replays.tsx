@@ -1,53 +1,44 @@
-import { useState } from "preact/hooks";
-import { post } from "../api.ts";
+import { useContext, useEffect, useState } from "preact/hooks";
+import { post, postForLines } from "../api.ts";
 import { count, instantOf, plural } from "../format.ts";
-import { useLive, useNames } from "../live.tsx";
-import { useResource } from "../resource.ts";
-import { go, link, type Place } from "../router.ts";
-import type { DryRun, ReplayFilter, ReplayJob } from "../types.ts";
+import { useNames } from "../live.tsx";
+import { link, type Place } from "../router.ts";
+import type { DryRun, ReplayFilter, ReplayProgress } from "../types.ts";
 import {
   Badge,
   Choice,
   cellColumn,
   Dialog,
   ErrorNote,
-  Loaded,
   MessageLink,
   PageTitle,
+  PersonContext,
   Section,
   Table,
   TextField,
   Time,
   useAttempt,
-  useChange,
 } from "../ui.tsx";
 
-/** Replays: first a dry run, then a job with progress. */
+/** A replay: first a dry run, then its progress. It ends with the page. */
 export function ReplaysPage({ place }: { readonly place: Place }) {
-  const { beat } = useLive();
-  const resource = useResource<{ jobs: readonly ReplayJob[] }>("admin/replays", beat);
+  const [started, setStarted] = useState<Started | undefined>();
   return (
     <>
       <PageTitle>Replays</PageTitle>
-      <Section title="New replay">
-        <NewReplay key={place.query.toString()} query={place.query} onStarted={resource.reload} />
-      </Section>
-      <Section title="Jobs">
-        <Loaded resource={resource}>
-          {({ jobs }) => (
-            <>
-              <ul class="groups">
-                {jobs.map((job) => (
-                  <Job key={job.id} job={job} onChanged={resource.reload} />
-                ))}
-              </ul>
-              {jobs.length === 0 ? <p class="quiet">No replay was started yet.</p> : null}
-            </>
-          )}
-        </Loaded>
-      </Section>
+      <NewReplay key={place.query.toString()} query={place.query} isFree={started === undefined} onStart={setStarted} />
+      {started === undefined ? null : <Progress started={started} onClose={() => setStarted(undefined)} />}
+      <p>
+        What has run is in the <a href={link(["audit"])}>audit log</a>.
+      </p>
     </>
   );
+}
+
+/** What was asked for, and the rows that the dry run counted. */
+interface Started {
+  readonly request: object;
+  readonly total: number;
 }
 
 interface Found {
@@ -55,7 +46,14 @@ interface Found {
   readonly run: DryRun;
 }
 
-function NewReplay({ query, onStarted }: { readonly query: URLSearchParams; readonly onStarted: () => void }) {
+interface NewReplayProps {
+  readonly query: URLSearchParams;
+  /** No other one runs. */
+  readonly isFree: boolean;
+  readonly onStart: (started: Started) => void;
+}
+
+function NewReplay({ query, isFree, onStart }: NewReplayProps) {
   const [fields, setFields] = useState({
     state: query.get("state") ?? "dead",
     destination: query.get("destination") ?? "",
@@ -122,7 +120,11 @@ function NewReplay({ query, onStarted }: { readonly query: URLSearchParams; read
           <button type="submit" class="primary" disabled={isBusy}>
             Dry run
           </button>
-          <button type="button" disabled={found === undefined || found.run.count === 0} onClick={() => setAsking(true)}>
+          <button
+            type="button"
+            disabled={!isFree || found === undefined || found.run.count === 0}
+            onClick={() => setAsking(true)}
+          >
             Replay…
           </button>
         </div>
@@ -133,10 +135,9 @@ function NewReplay({ query, onStarted }: { readonly query: URLSearchParams; read
         <StartDialog
           found={found}
           onClose={() => setAsking(false)}
-          onStarted={() => {
-            go(link(["replays"]));
+          onStart={(started) => {
             setFound(undefined);
-            onStarted();
+            onStart(started);
           }}
         />
       )}
@@ -208,17 +209,16 @@ export function ToDestination(field: { readonly value: string; readonly onValue:
 interface StartDialogProps {
   readonly found: Found;
   readonly onClose: () => void;
-  readonly onStarted: () => void;
+  readonly onStart: (started: Started) => void;
 }
 
-function StartDialog({ found: { filter, run }, onClose, onStarted }: StartDialogProps) {
+function StartDialog({ found: { filter, run }, onClose, onStart }: StartDialogProps) {
   const [perSecond, setPerSecond] = useState("100");
   const [to, setTo] = useState("");
-  const change = useChange();
+  const { by } = useContext(PersonContext);
   const start = async (): Promise<void> => {
     const how = { perSecond: perSecond === "" ? null : Number(perSecond), toDestination: to || null };
-    await change("admin/replays", { ...filter, ...how }, "The replay has started.");
-    onStarted();
+    onStart({ request: { ...filter, ...how, by }, total: run.count });
   };
   return (
     <Dialog
@@ -228,8 +228,8 @@ function StartDialog({ found: { filter, run }, onClose, onStarted }: StartDialog
       onClose={onClose}
     >
       <p>
-        They are delivered again under the same ids, in order per key. You can cancel the job; what has moved stays
-        moved.
+        They are delivered again under the same ids, in order per key. Keep the page open: leaving it ends the replay;
+        what has moved stays moved.
       </p>
       <ToDestination value={to} onValue={setTo} />
       <TextField
@@ -243,56 +243,55 @@ function StartDialog({ found: { filter, run }, onClose, onStarted }: StartDialog
   );
 }
 
-function Job({ job, onChanged }: { readonly job: ReplayJob; readonly onChanged: () => void }) {
-  const { id, state, by, createdAt, updatedAt, filter, perSecond, total, moved, lastError } = job;
-  const { error, attempt } = useAttempt();
-  const make = useChange();
-  const change = (action: "cancel" | "resume") =>
-    attempt(async () => {
-      const done = action === "cancel" ? "The replay is cancelled." : "The replay goes on.";
-      await make(`admin/replays/${encodeURIComponent(id)}/${action}`, {}, done);
-      onChanged();
-    });
-  const what = Object.entries(filter)
-    .filter(([name, value]) => (value !== null || name === "destination") && value !== undefined)
-    .map(
-      ([name, value]) =>
-        `${name} ${value === null ? "none" : Array.isArray(value) ? plural(value.length, "id") : String(value)}`,
-    );
-  const isStill = state === "running" && Date.now() - Date.parse(updatedAt ?? "") > STILL_MS;
-  return (
-    <li class="card">
-      <p>
-        <Badge>{state}</Badge> <strong>{what.join(", ") || "every row"}</strong>
-        {perSecond === null ? null : `, ${count(perSecond)}/s`}
-      </p>
-      <progress
-        max={Math.max(total ?? moved, 1)}
-        value={total === null && state === "running" ? undefined : state === "done" && total === 0 ? 1 : moved}
-        aria-label={`Rows moved by the replay of ${by}`}
-      />
-      <p class="quiet">
-        {count(moved)} of {count(total)} moved, by {by}, started <Time at={createdAt} />, last progress{" "}
-        <Time at={updatedAt} />
-      </p>
-      {isStill ? <p class="reason">No progress for a minute: if its process is gone, resume it.</p> : null}
-      {lastError === null ? null : <p class="reason">{lastError}</p>}
-      <ErrorNote>{error}</ErrorNote>
-      <div class="actions">
-        {state === "running" || state === "interrupted" ? (
-          <button type="button" class="danger" onClick={change("cancel")}>
-            Cancel
-          </button>
-        ) : null}
-        {isStill || state === "interrupted" || state === "failed" ? (
-          <button type="button" onClick={change("resume")}>
-            Resume
-          </button>
-        ) : null}
-      </div>
-    </li>
-  );
+interface ProgressProps {
+  readonly started: Started;
+  readonly onClose: () => void;
 }
 
-/** A live run notes its progress several times a second, but for its waits for the pollers. */
-const STILL_MS = 60_000;
+function Progress({ started: { request, total }, onClose }: ProgressProps) {
+  const [line, setLine] = useState<ReplayProgress>({ moved: 0 });
+  const [running] = useState(() => new AbortController());
+  const { announce } = useContext(PersonContext);
+  useEffect(() => {
+    const follow = async (): Promise<void> => {
+      for await (const next of postForLines<ReplayProgress>("admin/replays", request, running.signal)) {
+        setLine((before) => ({ ...before, ...next }));
+        if (next.done) announce("The replay is done.");
+      }
+    };
+    follow().catch(({ message }: Error) => {
+      if (!running.signal.aborted) setLine((before) => ({ ...before, error: message }));
+    });
+    return () => running.abort();
+  }, [request]);
+  const { moved = 0, refusal, done, error } = line;
+  const hasEnded = done === true || error !== undefined;
+  return (
+    <Section title="Progress">
+      <progress max={Math.max(total, moved, 1)} value={done ? Math.max(total, 1) : moved} aria-label="Rows moved" />
+      <p role="status">
+        {count(moved)} of {count(total)} moved{done ? ": the replay is done." : ""}
+      </p>
+      {refusal === undefined ? null : <p class="reason">Others are unchanged: {refusal}</p>}
+      <ErrorNote>{error}</ErrorNote>
+      <div class="actions">
+        {hasEnded ? (
+          <button type="button" onClick={onClose}>
+            Close
+          </button>
+        ) : (
+          <button
+            type="button"
+            class="danger"
+            onClick={() => {
+              running.abort();
+              setLine((before) => ({ ...before, error: "Cancelled: what has moved stays moved." }));
+            }}
+          >
+            Cancel
+          </button>
+        )}
+      </div>
+    </Section>
+  );
+}

@@ -40,7 +40,7 @@ export class InboxReplay {
     this.#options = options;
   }
 
-  /** As `Replay.moves`, without positions: a repetition finds what is still dead. */
+  /** Row by row: a repetition finds what is still dead. */
   async *moves(request: ReplayRequest, persistently: Persistently): AsyncGenerator<Moves> {
     /** Of rows that could not be written now: later rows of these keys would be relayed first. */
     const heldKeys = new Set<string>();
@@ -48,7 +48,7 @@ export class InboxReplay {
       const inKey = JSON.stringify([source, key ?? id]);
       const left = heldKeys.has(inKey) ? { reason: BEHIND } : await this.#receive(id, persistently);
       if (left?.isHeld) heldKeys.add(inKey);
-      yield { moved: left === undefined ? 1 : 0, refusal: left && `${id}: ${left.reason}`, position: null };
+      yield { rows: 1, changed: left === undefined ? 1 : 0, refusal: left && `${id}: ${left.reason}` };
     }
   }
 

@@ -33,16 +33,14 @@ export class MessageActions {
 
   /** Makes a row that waits for its retry, or is parked, due now. @throws StoreError */
   async retry(id: MessageId, by: string): Promise<ActionResult> {
-    const { parked, messages } = this.#options.store;
-    const { outbox } = await messages.get(id, false);
-    const done = await (outbox?.isParked ? parked.retry([id], by) : parked.hasten([id], by));
+    const done = await this.#options.store.parked.retry([id], by);
     return await this.#result(done, { actor: by, action: "retry", target: id, detail: null });
   }
 
   /** Makes a pending row dead: the next row of its key is free. @throws StoreError */
   async discard(id: MessageId, by: string, reason: string): Promise<ActionResult> {
     const { store, redact } = this.#options;
-    const done = await store.parked.discardPending([id], redact(by), redact(reason));
+    const done = await store.parked.discard([id], redact(by), redact(reason));
     return await this.#result(done, { actor: by, action: "discard", target: id, detail: reason });
   }
 
@@ -50,7 +48,7 @@ export class MessageActions {
    * Delivers a sent or dead row again; receives a dead inbox row again.
    *
    * @param toDestination undefined for where it went before
-   * @throws ReplayInterruptedError, StoreError
+   * @throws InterruptedError, StoreError
    */
   async replay(
     id: MessageId,

@@ -1,4 +1,3 @@
-import { v7 as uuidv7 } from "uuid";
 import type { OperatorStore } from "../../ports/operatorStore.ts";
 import type { Log, SecretMasker } from "../../ports/runtime.ts";
 import { systemClock } from "../../time/clock.ts";
@@ -15,7 +14,6 @@ import { MessageActions } from "./messageActions.ts";
 import { Overview } from "./overview.ts";
 import { Parked } from "./parked.ts";
 import { Replay } from "./replay.ts";
-import { ReplayJobs } from "./replayJobs.ts";
 import type { OperationsSettings } from "./shown.ts";
 import { Trace } from "./trace.ts";
 
@@ -54,7 +52,7 @@ export function createOperations({ config, store, secrets, redact, log, sources,
     wakePoller?.();
     store.announceOutbox();
   };
-  const tools = { destinationOf, redact, audit, log, now: () => systemClock.monotonic(), wait: sleep };
+  const tools = { destinationOf, redact, audit, log, wait: sleep };
   const replay = new Replay({
     ...tools,
     listOf,
@@ -63,10 +61,7 @@ export function createOperations({ config, store, secrets, redact, log, sources,
     onMoved: onFreed,
   });
   return {
-    /** At once. */
     replay,
-    /** Replays that show their progress and can be resumed. */
-    jobs: new ReplayJobs({ ...tools, store: store.jobs, replay, newId: uuidv7 }),
     parked: new Parked({ ...tools, store: store.parked, replay: store.replay, cells: store.cells, onFreed }),
     messages: new MessageActions({ store, replay, onFreed, audit, redact }),
     trace: new Trace({ store, settings, hiddenPaths, secrets, clock: systemClock }),

@@ -1,5 +1,5 @@
 import { splitSequence } from "../../model/cellPositions.ts";
-import { CellError, cellNames, StoreError } from "../../model/errors.ts";
+import { CellError, cellNames } from "../../model/errors.ts";
 import type { DestinationOf, MessageId } from "../../model/rows.ts";
 import { compileTopicPattern } from "../../model/topicPattern.ts";
 import type { Changed, ReplayStore } from "../../ports/finishedRows.ts";
@@ -10,7 +10,7 @@ import type { Redact } from "../redaction/redact.ts";
 import type { Audit } from "./audit.ts";
 import { watchNames } from "./leftOut.ts";
 import { inGroup, matcher } from "./reasons.ts";
-import { loggedFilter, othersText, paced } from "./replay.ts";
+import { paced, reported } from "./replay.ts";
 
 /** Which parked rows; the fields given are combined with AND. */
 export interface ParkedSelection {
@@ -44,20 +44,6 @@ interface ParkedOptions {
   readonly log: Log;
   /** Waits `ms` milliseconds, or until the signal aborts, when it may reject with the signal's reason. */
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
-}
-
-/** A retry or discard ended early; `cause` has the reason. It may be repeated for the rest. */
-export class ParkedInterruptedError extends Error {
-  override readonly name = "ParkedInterruptedError";
-  readonly changed: number;
-
-  constructor(changed: number, cause: unknown) {
-    // The database goes on with a statement whose answer nobody waits for any more.
-    const isUnanswered = cause instanceof StoreError && cause.code === "unavailable";
-    const more = isUnanswered ? "; those of the last batch may be changed too: list them" : "";
-    super(`ended early, after ${changed} parked ${changed === 1 ? "row was" : "rows were"} changed${more}`, { cause });
-    this.changed = changed;
-  }
 }
 
 /** What people and programs see of a parked row. */
@@ -95,13 +81,13 @@ export class Parked {
    *
    * @param signal aborts it between two batches
    * @returns how many rows are due again, and why one is not, redacted
-   * @throws ParkedInterruptedError; its cause is the abort reason or the database's error
+   * @throws InterruptedError; its cause is the abort reason or the database's error
    */
   async retry(selection: ParkedSelection, by: string, signal: AbortSignal): Promise<Changed> {
     const { store, replay, wait } = this.#options;
     const turn = paced(replay, BATCH_SIZE, wait, signal);
-    const about = { by, action: "parked.retry" } as const;
-    return await this.#change("parked rows are retried", selection, about, signal, async (ids) => {
+    const about = { log: "parked rows are retried", action: "parked.retry", by };
+    return await this.#change(selection, about, signal, async (ids) => {
       await turn(ids);
       return await store.retry(ids, by);
     });
@@ -115,49 +101,32 @@ export class Parked {
   async discard(selection: ParkedSelection, by: string, reason: string, signal: AbortSignal): Promise<Changed> {
     const { store, redact } = this.#options;
     const [who, why] = [redact(by), redact(reason)];
-    const about = { by: who, action: "parked.discard", note: `discarded by ${who}: ${why}` } as const;
-    return await this.#change("parked rows are discarded", selection, about, signal, (ids) =>
-      store.discard(ids, who, why),
-    );
+    const note = `discarded by ${who}: ${why}`;
+    const about = { log: "parked rows are discarded", action: "parked.discard", by: who, note };
+    return await this.#change(selection, about, signal, (ids) => store.discard(ids, who, why));
   }
 
   async #change(
-    what: string,
     selection: ParkedSelection,
-    { action, ...fields }: { readonly by: string; readonly action: string; readonly note?: string },
+    about: { readonly log: string; readonly action: string; readonly by: string; readonly note?: string },
     signal: AbortSignal,
     change: (ids: readonly MessageId[]) => Promise<Changed>,
   ): Promise<Changed> {
-    const { log, audit, onFreed, redact } = this.#options;
-    const filter = loggedFilter(inGroup(selection, redact));
-    const about = { ...fields, filter };
-    const leftOut = watchNames(this.#options.cells);
-    let changed = 0;
-    let refusal: string | undefined;
-    const note = async (end: string) => {
-      const kept = refusal === undefined ? "" : `; ${othersText(refusal)}`;
-      const why = fields.note === undefined ? "" : `: ${fields.note}`;
-      const detail = `${changed} rows of ${JSON.stringify(filter)}${end}${why}${kept}`;
-      await audit.add({ actor: fields.by, action, target: null, detail });
-    };
-    try {
+    const { onFreed, redact, cells } = this.#options;
+    const filter = inGroup(selection, redact);
+    const leftOut = watchNames(cells);
+    return await reported({ verb: "changed", filter, ...about }, this.#options, async (add) => {
+      let changed = 0;
       for await (const rows of this.#batches(selection)) {
         signal.throwIfAborted();
         const done = await change(rows.map(({ id }) => id));
         changed += done.changed;
-        refusal ??= done.refusal && redact(done.refusal);
+        add(done);
         if (done.changed > 0) onFreed();
       }
       const missing = leftOut();
       if (missing.length > 0) requireCells(missing, selection, changed);
-    } catch (error) {
-      log.warn({ ...about, rows: changed, refusal, err: error }, `${what}: ended early`);
-      await note(", ended early");
-      throw new ParkedInterruptedError(changed, error);
-    }
-    log.info({ ...about, rows: changed, refusal }, what);
-    await note("");
-    return { changed, refusal };
+    });
   }
 
   /** Batches that are not empty. A row that is parked again meanwhile does not come twice: its sequence is behind. */

@@ -1,7 +1,14 @@
 import { deliveryId } from "../../model/deliveries.ts";
-import { CellError, errorText, mayPass } from "../../model/errors.ts";
+import { CellError, errorText, mayPass, StoreError } from "../../model/errors.ts";
 import type { DestinationOf, MessageId } from "../../model/rows.ts";
-import type { FinishedRow, ReplayFilter, ReplayPage, ReplayScope, ReplayStore } from "../../ports/finishedRows.ts";
+import type {
+  Changed,
+  FinishedRow,
+  ReplayFilter,
+  ReplayPage,
+  ReplayScope,
+  ReplayStore,
+} from "../../ports/finishedRows.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Redact } from "../redaction/redact.ts";
 import type { Audit } from "./audit.ts";
@@ -25,17 +32,22 @@ export interface ReplayOptions {
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
-/** A replay ended early; `cause` has the reason. A repetition moves the rest, and again what was delivered since. */
-export class ReplayInterruptedError extends Error {
-  override readonly name = "ReplayInterruptedError";
-  /** Rows known to be moved; a batch whose commit was not answered may have been moved too. */
-  readonly moved: number;
+/** A change of many rows ended early; `cause` has the reason. It may be repeated for the rest. */
+export class InterruptedError extends Error {
+  override readonly name = "InterruptedError";
+  /** The rows known to be changed, by the word for it. */
+  readonly done: Readonly<Record<string, number>>;
 
-  constructor(moved: number, cause: unknown) {
-    super(`the replay ended early, after ${moved} ${moved === 1 ? "row was" : "rows were"} moved`, { cause });
-    this.moved = moved;
+  constructor(verb: Verb, count: number, cause: unknown) {
+    // The database continues a statement whose answer nobody awaits any more.
+    const isUnanswered = cause instanceof StoreError && cause.code === "unavailable";
+    const more = isUnanswered ? `; those of the last batch may be ${verb} too` : "";
+    super(`ended early, after ${count} ${count === 1 ? "row was" : "rows were"} ${verb}${more}`, { cause });
+    this.done = { [verb]: count };
   }
 }
+
+type Verb = "moved" | "changed";
 
 /** The outbox has no column for the destination of a row: its rows cannot be replayed to another one. */
 export class NoDestinationColumnError extends Error {
@@ -67,13 +79,11 @@ interface Replayed {
   readonly refusal?: string | undefined;
 }
 
-interface ReplayStart {
-  /** By default this moment. */
-  readonly scope?: ReplayScope | undefined;
-  /** A position; null for the beginning. */
-  readonly after?: string | null | undefined;
-  /** Most rows in a second; null for no cap. */
-  readonly perSecond?: number | null | undefined;
+interface ReplayPace {
+  /** Most rows in a second; by default no cap. */
+  readonly perSecond?: number | undefined;
+  /** Called after each batch with the rows moved so far. */
+  readonly onProgress?: ((moved: number) => void) | undefined;
 }
 
 interface Selection {
@@ -96,75 +106,57 @@ export class Replay {
   }
 
   /**
-   * Moves every row that is finished now and matches. Count and filter are logged.
+   * Moves every row that is finished now and matches, or adds its delivery. Count and filter are logged.
    *
    * @param by who requests it, for the log and the history
    * @param signal aborts it between two batches
-   * @throws ReplayInterruptedError with the rows moved by then; its cause is the abort reason or the database's error
+   * @throws InterruptedError with the rows moved by then; its cause is the abort reason or the database's error
    */
-  async run(request: ReplayRequest, by: string, signal: AbortSignal): Promise<Replayed> {
-    this.#require(request);
-    const { redact, audit, log } = this.#options;
-    const filter = loggedFilter(inGroup(request, redact));
-    const note = (end: string) => {
-      const detail = `${moved} rows of ${JSON.stringify(filter)}${end}${refusal === undefined ? "" : `; ${othersText(refusal)}`}`;
-      return audit.add({ actor: by, action: "replay", target: null, detail });
-    };
-    let moved = 0;
-    let refusal: string | undefined;
-    try {
-      for await (const batch of this.moves(request, by, {}, signal)) {
-        moved += batch.moved;
-        refusal ??= batch.refusal && redact(batch.refusal);
+  async run(
+    request: ReplayRequest,
+    by: string,
+    signal: AbortSignal,
+    { perSecond, onProgress }: ReplayPace = {},
+  ): Promise<Replayed> {
+    this.check(request);
+    const { inbox, redact, wait } = this.#options;
+    const about = { log: "replay", action: "replay", verb: "moved", by, filter: inGroup(request, redact) } as const;
+    const batches = request.inbox
+      ? inbox.moves(request, (statement) => this.#persistently(statement, signal))
+      : this.#moves(request, by, perSecond, signal);
+    const { changed: moved, refusal } = await reported(about, this.#options, async (add) => {
+      let moved = 0;
+      for await (const { rows, ...done } of batches) {
+        add(done);
+        moved += done.changed;
+        onProgress?.(moved);
+        if (perSecond !== undefined) await wait((rows / perSecond) * 1000, signal);
+        signal.throwIfAborted();
       }
-    } catch (error) {
-      log.warn({ moved, refusal, filter, by, reason: errorText(error) }, "replay ended early");
-      await note(", ended early");
-      throw new ReplayInterruptedError(moved, error);
-    }
-    log.info({ moved, refusal, filter, by }, "replay");
-    await note("");
+    });
     return { moved, refusal };
   }
 
-  /** Marks this moment: what finishes later is not part of the replay. @throws StoreError, or the signal's reason */
-  begin(signal: AbortSignal): Promise<ReplayScope> {
-    return this.persistently(() => this.#options.store.begin(), signal);
-  }
-
-  /**
-   * Moves rows, or adds deliveries, batch by batch. Begun again from any of its positions, with the same scope, it
-   * repeats nothing: rows that it moved are not finished, or finished after the scope, and messages name what was added.
-   *
-   * @returns after each batch how many were moved, why one was not, and the position behind it (null at the end)
-   * @throws StoreError, or the signal's reason
-   */
-  async *moves(
+  async *#moves(
     request: ReplayRequest,
     by: string,
-    { scope: since, after = null, perSecond = null }: ReplayStart,
+    perSecond: number | undefined,
     signal: AbortSignal,
   ): AsyncGenerator<Moves> {
-    this.#require(request);
-    const { store, inbox, onMoved, wait } = this.#options;
+    const { store, onMoved, wait } = this.#options;
     const { add, toDestination } = request;
-    if (request.inbox) return yield* inbox.moves(request, (statement) => this.persistently(statement, signal));
-    const untried: ReplayStore["untried"] = (ids) => this.persistently(() => store.untried(ids), signal);
+    const untried: ReplayStore["untried"] = (ids) => this.#persistently(() => store.untried(ids), signal);
     const turn = paced({ untried }, this.#batchSize, wait, signal);
     // Slices of a quarter of a second.
-    const slice =
-      perSecond === null ? this.#batchSize : Math.max(1, Math.min(this.#batchSize, Math.floor(perSecond / 4)));
-    for await (const { scope, rows, next } of this.#batches(request, since, after, signal)) {
-      if (rows.length === 0) yield { moved: 0, position: next };
+    const slice = Math.max(1, Math.min(this.#batchSize, Math.floor((perSecond ?? Number.POSITIVE_INFINITY) / 4)));
+    for await (const { scope, rows } of this.#batches(request, signal)) {
       for (const part of slices(rows, slice)) {
         const ids = part.map(({ id }) => id);
         await turn(add === undefined ? ids : ids.map((id) => deliveryId(id, add)));
         const move = () => (add === undefined ? store.move(scope, ids, by, toDestination) : store.add(ids, add));
-        const { changed: moved, refusal } = await this.persistently(move, signal);
-        if (moved > 0) onMoved();
-        yield { moved, refusal, position: part.at(-1)?.sequence ?? null };
-        if (perSecond !== null) await wait((part.length / perSecond) * 1000, signal);
-        signal.throwIfAborted();
+        const done = await this.#persistently(move, signal);
+        if (done.changed > 0) onMoved();
+        yield { ...done, rows: part.length };
       }
     }
   }
@@ -173,26 +165,27 @@ export class Replay {
    * What {@link run} would move now; changes nothing.
    *
    * @param sampleSize most rows to show: the first in the order of sequence
-   * @param isLate asked between two batches; then the count is what was found by then
+   * @param mostMs for how long it counts, looked at between two batches
    * @throws StoreError, or the signal's reason
    */
   async preview(
     request: ReplayRequest,
     sampleSize: number,
     signal: AbortSignal,
-    isLate: () => boolean = () => false,
+    mostMs = Number.POSITIVE_INFINITY,
   ): Promise<ReplayPreview> {
-    this.#require(request);
+    this.check(request);
     if (request.inbox) return await this.#options.inbox.preview(request, sampleSize);
     const sample: FinishedRow[] = [];
     const groups = new FailedGroups();
+    const until = performance.now() + mostMs;
     let count = 0;
     try {
-      for await (const { rows } of this.#batches(request, undefined, null, signal)) {
+      for await (const { rows } of this.#batches(request, signal)) {
         count += rows.length;
         sample.push(...rows.slice(0, sampleSize - sample.length));
         for (const row of rows) groups.add(row, this.#options);
-        if (isLate()) return { count, sample, groups: groups.shown, isExact: false };
+        if (performance.now() >= until) return { count, sample, groups: groups.shown, isExact: false };
       }
     } catch (error) {
       // Those of a cell that does not answer are not counted.
@@ -202,31 +195,27 @@ export class Replay {
     return { count, sample, groups: groups.shown, isExact: true };
   }
 
-  #require(request: ReplayRequest): void {
+  /** @throws NoDestinationColumnError, or an Error without a filter */
+  check(request: ReplayRequest): void {
     if (!hasFilter(request)) throw new Error(NO_FILTER);
     const { destinationRemedy } = this.#options.store;
     if (request.toDestination !== undefined && destinationRemedy !== undefined)
       throw new NoDestinationColumnError(destinationRemedy);
   }
 
-  /** The rows of a request in the order of sequence, in batches; an empty one shows that some were read. */
+  /** The rows of a request in the order of sequence, in batches. */
   async *#batches(
     request: ReplayRequest,
-    since: ReplayScope | undefined,
-    after: string | null,
     signal: AbortSignal,
-  ): AsyncGenerator<ReplayPage & { readonly scope: ReplayScope }> {
-    const selection = this.#select(request);
-    if (selection.filter.topics?.length === 0 || selection.ids?.length === 0) return;
-    const scope = since ?? (await this.begin(signal));
-    const pages =
-      selection.ids === undefined
-        ? this.#scan(scope, selection, after, signal)
-        : this.#named(scope, selection, after, signal);
-    const { add } = selection.filter;
-    for await (const { rows, next } of pages) {
-      const matching = rows.filter(selection.matches);
-      yield { scope, rows: add === undefined ? matching : matching.map((row) => this.#added(row, add)), next };
+  ): AsyncGenerator<{ readonly rows: readonly FinishedRow[]; readonly scope: ReplayScope }> {
+    const { filter, ids, matches } = this.#select(request);
+    if (filter.topics?.length === 0 || ids?.length === 0) return;
+    const scope = await this.#persistently(() => this.#options.store.begin(), signal);
+    const pages = ids === undefined ? this.#scan(scope, filter, signal) : this.#named(scope, filter, ids, signal);
+    const { add } = filter;
+    for await (const rows of pages) {
+      const matching = rows.filter(matches);
+      yield { scope, rows: add === undefined ? matching : matching.map((row) => this.#added(row, add)) };
     }
   }
 
@@ -238,30 +227,24 @@ export class Replay {
 
   /** `topic` and `topics` become one list; destination and reason decide row by row. */
   #select(request: ReplayRequest): Selection {
-    const { ids, topic, topics, reason, createdAfter, createdBefore, add } = request;
+    const { ids, topic, topics, reason, createdAfter, createdBefore, finishedBefore, add } = request;
     const state = request.state ?? (reason === undefined ? undefined : "dead");
     const single = topic === undefined ? undefined : [topic];
     const wanted = topics === undefined ? single : topics.filter((each) => topic === undefined || each === topic);
     return {
-      filter: { state, topics: wanted, createdAfter, createdBefore, add },
+      filter: { state, topics: wanted, createdAfter, createdBefore, finishedBefore, add },
       ids: ids === undefined ? undefined : [...new Set(ids)],
       matches: matcher(request, this.#options),
     };
   }
 
-  async *#scan(
-    scope: ReplayScope,
-    { filter }: Selection,
-    begin: string | null,
-    signal: AbortSignal,
-  ): AsyncGenerator<ReplayPage> {
-    const { store } = this.#options;
-    let after: string | null = begin;
+  async *#scan(scope: ReplayScope, filter: ReplayFilter, signal: AbortSignal): AsyncGenerator<readonly FinishedRow[]> {
+    let after: string | null = null;
     do {
       const from: string | null = after;
-      const read = () => store.page(scope, filter, from, this.#batchSize);
-      const page: ReplayPage = await this.persistently(read, signal);
-      yield page;
+      const read = () => this.#options.store.page(scope, filter, from, this.#batchSize);
+      const page: ReplayPage = await this.#persistently(read, signal);
+      yield page.rows;
       after = page.next;
     } while (after !== null);
   }
@@ -269,17 +252,15 @@ export class Replay {
   /** Finds all of them before the first is moved: only then their order is known. */
   async *#named(
     scope: ReplayScope,
-    { filter, ids = [] }: Selection,
-    after: string | null,
+    filter: ReplayFilter,
+    ids: readonly MessageId[],
     signal: AbortSignal,
-  ): AsyncGenerator<ReplayPage> {
-    const { store } = this.#options;
+  ): AsyncGenerator<readonly FinishedRow[]> {
     const found: FinishedRow[] = [];
     for (const slice of slices(ids, this.#batchSize)) {
-      found.push(...(await this.persistently(() => store.find(scope, filter, slice), signal)));
+      found.push(...(await this.#persistently(() => this.#options.store.find(scope, filter, slice), signal)));
     }
-    const left = found.filter(({ sequence }) => after === null || BigInt(sequence) > BigInt(after));
-    for (const rows of slices(left.toSorted(bySequence), this.#batchSize)) yield { rows, next: null };
+    yield* slices(found.toSorted(bySequence), this.#batchSize);
   }
 
   /**
@@ -287,7 +268,7 @@ export class Replay {
    *
    * @throws StoreError, or the signal's reason
    */
-  async persistently<T>(statement: () => Promise<T>, signal: AbortSignal): Promise<T> {
+  async #persistently<T>(statement: () => Promise<T>, signal: AbortSignal): Promise<T> {
     for (const waitMs of RETRY_WAITS_MS) {
       signal.throwIfAborted();
       try {
@@ -307,7 +288,7 @@ const DEFAULT_BATCH_SIZE = 1000;
 const RETRY_WAITS_MS = [200, 400, 800, 1600, 3200] as const;
 
 /** For the log: only the number of ids, since there may be thousands, and no key, which may be a hidden field. */
-export function loggedFilter({ ids, ...rest }: { readonly ids?: readonly MessageId[] | undefined }): object {
+function loggedFilter({ ids, ...rest }: { readonly ids?: readonly MessageId[] | undefined }): object {
   const given = Object.entries(rest).filter(([, value]) => value !== undefined);
   const set = Object.fromEntries(given.map(([name, value]) => [name, name === "key" ? "***" : value]));
   return ids === undefined ? set : { ids: ids.length, ...set };
@@ -315,6 +296,53 @@ export function loggedFilter({ ids, ...rest }: { readonly ids?: readonly Message
 
 /** What is said of the rows that a change has left as they are. @param refusal why one of them was */
 export const othersText = (refusal: string): string => `others are unchanged: ${refusal}`;
+
+interface AboutChange {
+  /** The log line. */
+  readonly log: string;
+  /** In the audit log. */
+  readonly action: string;
+  readonly verb: Verb;
+  readonly by: string;
+  readonly filter: object;
+  readonly note?: string;
+}
+
+/**
+ * Runs a change of many rows: log and audit log have how many it changed, also if it ended early.
+ *
+ * @param work calls `add` after each batch
+ * @returns the sum, and why one row was not changed, redacted
+ * @throws InterruptedError whose cause is what the work throws
+ */
+export async function reported(
+  { log: line, action, verb, by, note, ...about }: AboutChange,
+  { redact, audit, log }: Pick<ReplayOptions, "redact" | "audit" | "log">,
+  work: (add: (done: Changed) => void) => Promise<void>,
+): Promise<Changed> {
+  let changed = 0;
+  let refusal: string | undefined;
+  const filter = loggedFilter(about.filter);
+  const detail = (end: string) => {
+    const why = note === undefined ? "" : `: ${note}`;
+    const kept = refusal === undefined ? "" : `; ${othersText(refusal)}`;
+    return `${changed} rows of ${JSON.stringify(filter)}${end}${why}${kept}`;
+  };
+  const fields = () => ({ [verb]: changed, refusal, filter, by, note });
+  try {
+    await work((done) => {
+      changed += done.changed;
+      refusal ??= done.refusal && redact(done.refusal);
+    });
+  } catch (error) {
+    log.warn({ ...fields(), reason: errorText(error) }, `${line} ended early`);
+    await audit.add({ actor: by, action, target: null, detail: detail(", ended early") });
+    throw new InterruptedError(verb, changed, error);
+  }
+  log.info(fields(), line);
+  await audit.add({ actor: by, action, target: null, detail: detail("") });
+  return { changed, refusal };
+}
 
 function bySequence(a: FinishedRow, b: FinishedRow): number {
   const difference = BigInt(a.sequence) - BigInt(b.sequence);

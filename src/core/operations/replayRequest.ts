@@ -1,5 +1,5 @@
 import type { MessageId } from "../../model/rows.ts";
-import type { FinishedRow, FinishedState } from "../../ports/finishedRows.ts";
+import type { Changed, FinishedRow, FinishedState } from "../../ports/finishedRows.ts";
 import type { FailedGroup } from "./shown.ts";
 
 /** Which finished rows to replay; the fields given are combined with AND (spec, "POST /admin/replay"). */
@@ -20,17 +20,18 @@ export interface ReplayRequest {
   /** ISO-8601 in UTC with microseconds, as {@link instant} gives it; exclusive, as is `createdBefore`. */
   readonly createdAfter?: string | undefined;
   readonly createdBefore?: string | undefined;
+  /** For the rest of a replay that ended early: rows that finished before it began. */
+  readonly finishedBefore?: string | undefined;
   /** No filter: where they are delivered from now on; by default where they went before. */
   readonly toDestination?: string | undefined;
   /** No filter: a destination of the list of their route, to which matching messages are delivered that never went there. */
   readonly add?: string | undefined;
 }
 
-export interface Moves {
-  readonly moved: number;
-  /** Why a row was not moved; undefined for none. */
-  readonly refusal?: string | undefined;
-  readonly position: string | null;
+/** What a batch has moved. */
+export interface Moves extends Changed {
+  /** How many it had. */
+  readonly rows: number;
 }
 
 /** What would be moved. */
@@ -60,13 +61,22 @@ export function hasFilter({
 }
 
 /** @returns which field does not fit the table that is meant, as a reason; undefined if each does */
-export function misfit(request: ReplayRequest & { readonly perSecond?: number | undefined }): string | undefined {
-  const { inbox = false, source, state, topic, topics, destination, reason, toDestination, perSecond, add } = request;
+export function misfit(request: ReplayRequest): string | undefined {
+  const {
+    inbox = false,
+    ids: _ids,
+    createdAfter: _after,
+    createdBefore: _before,
+    source,
+    state,
+    ...ofOutbox
+  } = request;
   if (inbox && state === "sent") return '"state" is "sent"; of the inbox only dead rows are replayed';
   const given = (fields: object) =>
     Object.entries(fields).find(([, value]) => value !== undefined && value !== null)?.[0];
-  const wrong = given(inbox ? { topic, topics, destination, reason, toDestination, perSecond, add } : { source });
+  const wrong = given(inbox ? ofOutbox : { source });
   if (wrong !== undefined) return `"${wrong}" ${inbox ? "does not go with" : "needs"} "inbox"`;
+  const { add, destination, reason, toDestination } = ofOutbox;
   const ofRows = given({ add }) && given({ state, destination, reason, toDestination });
   return ofRows && `"${ofRows}" does not go with "add", which is about messages`;
 }

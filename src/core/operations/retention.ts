@@ -1,14 +1,11 @@
 import { StoreError } from "../../model/errors.ts";
 import type { RetentionPolicy, RetentionRange, RetentionStore } from "../../ports/finishedRows.ts";
-import type { HistoryStore } from "../../ports/historyStore.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 
 export interface RetentionOptions {
   readonly store: RetentionStore;
-  /** Its entries of rows that the application deleted are deleted behind the rows; none for the inbox. */
-  readonly history?: Pick<HistoryStore, "isAvailable" | "deleteOrphans"> | undefined;
   readonly policy: RetentionPolicy;
   /** Most rows of one delete statement (`retention.<table>.batchSize`). */
   readonly batchSize: number;
@@ -29,8 +26,6 @@ interface Sweep {
   /** Rows that the database refused to delete, and the error of the first. */
   refused: number;
   refusal?: string | undefined;
-  /** Batches of the history that were searched for entries without a row. */
-  searched: number;
 }
 
 /** Deletes finished rows of one table by its policy, in batches with pauses between them (spec, "retention"). */
@@ -77,7 +72,7 @@ export class Retention {
   async #begin(): Promise<Sweep> {
     const { store, policy, clock } = this.#options;
     const startedAt = clock.monotonic();
-    return { startedAt, left: await store.plan(policy), deleted: 0, refused: 0, searched: 0 };
+    return { startedAt, left: await store.plan(policy), deleted: 0, refused: 0 };
   }
 
   async #step(sweep: Sweep): Promise<"again" | "idle"> {
@@ -98,22 +93,9 @@ export class Retention {
         return "again";
       }
     }
-    if (await this.#leavesOrphans(sweep)) return "again";
     metrics.cleanupDuration(policy.table, (clock.monotonic() - sweep.startedAt) / 1000);
     metrics.cleanupLastRun(policy.table, clock.now() / 1000);
     return "idle";
-  }
-
-  /** Deletes a batch of entries without a row. @returns whether there may be more, of what one sweep searches */
-  async #leavesOrphans(sweep: Sweep): Promise<boolean> {
-    const { history, batchSize, clock } = this.#options;
-    if (history === undefined || !history.isAvailable || sweep.searched >= MOST_SEARCHED) return false;
-    const startedAt = clock.monotonic();
-    const { isDone } = await history.deleteOrphans(batchSize);
-    sweep.searched += 1;
-    if (isDone) return false;
-    await this.#pause(clock.monotonic() - startedAt);
-    return true;
   }
 
   async #pause(batchMs: number): Promise<void> {
@@ -139,9 +121,6 @@ export class Retention {
     log.info(fields, left.length === 0 ? "retention" : "retention interrupted");
   }
 }
-
-/** Batches of the history that one sweep searches; the next sweep goes on behind them. */
-const MOST_SEARCHED = 100;
 
 /** A sweep that could delete nothing is an error. */
 function failWhereAllWereRefused({ deleted, refusal }: Sweep): void {

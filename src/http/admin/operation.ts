@@ -1,7 +1,6 @@
 import type { ServerResponse } from "node:http";
 import type { Operations } from "../../core/operations/operations.ts";
-import { ParkedInterruptedError } from "../../core/operations/parked.ts";
-import { NoDestinationColumnError, NotInListError, ReplayInterruptedError } from "../../core/operations/replay.ts";
+import { InterruptedError, NoDestinationColumnError, NotInListError } from "../../core/operations/replay.ts";
 import { BY, isUuid, MESSAGE_ID, numberUpTo } from "../../core/operations/syntax.ts";
 import { UUID } from "../../model/described.ts";
 import { CellError, StoppingError, StoreError, withoutTable } from "../../model/errors.ts";
@@ -53,12 +52,15 @@ interface Declaration<P extends field.Fields, Q extends field.Fields, B extends 
   /** The answer of a read says itself which cells are missing. */
   readonly namesCells?: true;
   /**
-   * @returns the body of the answer 200
+   * @returns the body of the answer 200, or what writes the whole answer
    * @throws InvalidRequest, Refusal, a StoreError (500), or the error of a change that was interrupted between two
    *   batches, whose answer has the count so far
    */
-  readonly work: (request: field.ValuesOf<P & Q & B>) => Promise<object>;
+  readonly work: (request: field.ValuesOf<P & Q & B>) => Promise<object | Answering>;
 }
+
+/** @param ignored names of unknown fields */
+type Answering = (res: ServerResponse, ignored: readonly string[]) => Promise<void>;
 
 type None = Readonly<Record<never, never>>;
 
@@ -124,9 +126,8 @@ export function createAdmin(options: AdminOptions) {
     parameters: field.describeParameters(path ?? {}, query ?? {}),
     body: body && {
       maxBytes,
-      isOptional:
-        field.requiredOf(body.fields).length === 0 && body.keywords === undefined && body.schema === undefined,
-      schema: body.schema ?? field.bodySchema(body),
+      isOptional: field.requiredOf(body.fields).length === 0 && body.keywords === undefined,
+      schema: field.bodySchema(body),
       ...(body.examples && { examples: body.examples }),
     },
     answers: [...(body ? namingIgnored(answers) : answers), ...further],
@@ -145,9 +146,10 @@ export function createAdmin(options: AdminOptions) {
       by: Guard = guard,
     ): Route {
       const { work, isMasked } = declaration;
-      const answer = answering(log, declaration, async (request) =>
-        isMasked ? await work(request) : show(await work(request)),
-      );
+      const answer = answering(log, declaration, async (request) => {
+        const done = await work(request);
+        return isMasked || typeof done === "function" ? done : show(done);
+      });
       return route(id, describe(declaration), by(answer));
     },
 
@@ -187,7 +189,7 @@ export async function namingMissing(cells: AdminOptions["cells"], answer: () => 
 function answering<P extends field.Fields, Q extends field.Fields, B extends field.Fields>(
   log: AdminOptions["log"],
   { path, query, body }: Pick<Declaration<P, Q, B>, "path" | "query" | "body">,
-  work: (request: field.ValuesOf<P & Q & B>, isGone: () => boolean) => Promise<object | string>,
+  work: (request: field.ValuesOf<P & Q & B>, isGone: () => boolean) => Promise<object | string | Answering>,
 ) {
   const read = (request: AdminRequest) => {
     const given = body === undefined ? {} : field.readBody(request.body);
@@ -211,7 +213,8 @@ function answering<P extends field.Fields, Q extends field.Fields, B extends fie
     }
     try {
       const done = await work(values, () => socket.destroyed || socket.readableEnded);
-      sendJson(res, 200, ignored.length > 0 && typeof done === "object" ? { ...done, ignored } : done);
+      if (typeof done === "function") await done(res, ignored);
+      else sendJson(res, 200, ignored.length > 0 && typeof done === "object" ? { ...done, ignored } : done);
     } catch (error) {
       if (error instanceof StoreError) {
         log.error({ path: pathOf(request.url), code: error.code, reason: error.message }, "an admin request failed");
@@ -226,9 +229,10 @@ function answerError(res: ServerResponse, error: unknown): void {
   else if (error instanceof Refusal) sendError(res, error.status, error.message);
   else if (error instanceof NoDestinationColumnError) sendError(res, 501, ERRORS.noDestinationColumn);
   else if (error instanceof StoreError) sendError(res, 500, storageFailure(error));
-  else if (error instanceof ReplayInterruptedError) answerInterruption(res, error, { moved: error.moved });
-  else if (error instanceof ParkedInterruptedError) answerInterruption(res, error, { changed: error.changed });
-  else throw error;
+  else if (error instanceof InterruptedError) {
+    const { status, ...body } = interruption(error);
+    sendJson(res, status, body);
+  } else throw error;
 }
 
 const invalid = ({ message }: Error): string => `Invalid request: ${message}`;
@@ -240,10 +244,11 @@ function storageFailure(error: StoreError): string {
     : ERRORS.storageFailed;
 }
 
-/** @param done what was changed before the interruption */
-function answerInterruption(res: ServerResponse, error: Error, done: object): void {
-  if (error.cause instanceof StoppingError) sendJson(res, 503, { error: ERRORS.shuttingDown, ...done });
-  else if (error.cause instanceof NotInListError) sendError(res, 400, `${invalid(error.cause)}; ${error.message}`);
-  else if (error.cause instanceof StoreError) sendJson(res, 500, { error: storageFailure(error.cause), ...done });
-  else throw error;
+/** What is answered when a change ended early. @throws the error for a cause that is no fault of database or request */
+export function interruption(error: InterruptedError): { readonly status: number; readonly error: string } {
+  const { cause, done } = error;
+  if (cause instanceof StoppingError) return { status: 503, error: ERRORS.shuttingDown, ...done };
+  if (cause instanceof NotInListError) return { status: 400, error: `${invalid(cause)}; ${error.message}` };
+  if (cause instanceof StoreError) return { status: 500, error: storageFailure(cause), ...done };
+  throw error;
 }

@@ -11,8 +11,7 @@ import {
   showOverview,
 } from "./operations/overview.ts";
 import { discardParked, listParked, retryParked } from "./operations/parked.ts";
-import { replayNow } from "./operations/replay.ts";
-import { cancelReplay, listReplays, resumeReplay, showReplay, startReplay } from "./operations/replayJobs.ts";
+import { followReplay, replayNow } from "./operations/replay.ts";
 import { testTransform } from "./operations/transformTest.ts";
 
 const OPERATIONS = [
@@ -31,11 +30,7 @@ const OPERATIONS = [
   retryMessage,
   discardMessage,
   replayMessage,
-  listReplays,
-  startReplay,
-  showReplay,
-  cancelReplay,
-  resumeReplay,
+  followReplay,
   showOverview,
   showFailures,
   showBlockedKeys,

@@ -127,16 +127,5 @@ export function exerciseHistory(open: () => Promise<StoreHarness>): void {
       expect((await harness.outboxRows()).map(({ id }) => id)).toEqual([second]);
       expect((await history.since(null, 10)).map(({ id }) => id)).toEqual([second]);
     });
-
-    test("loses the entries of rows that the application deleted, page by page, and no others", async () => {
-      await using harness = await open();
-      const { history } = harness.store;
-      const [first, second, third] = (await threeEnds(harness)) as [MessageId, MessageId, MessageId];
-      await harness.removeOutbox([first, third]);
-      expect(await history.deleteOrphans(2)).toEqual({ deleted: 1, isDone: false });
-      expect(await history.deleteOrphans(2)).toEqual({ deleted: 1, isDone: true });
-      expect(await history.deleteOrphans(2)).toEqual({ deleted: 0, isDone: true });
-      expect((await history.since(null, 10)).map(({ id }) => id)).toEqual([second]);
-    });
   });
 }

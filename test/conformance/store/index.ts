@@ -3,7 +3,6 @@ import { exerciseExpiry } from "./expiry.ts";
 import type { StoreHarness } from "./harness.ts";
 import { exerciseHistory } from "./history.ts";
 import { exerciseInbox } from "./inbox.ts";
-import { exerciseJobs } from "./jobs.ts";
 import { exerciseJournal } from "./journal.ts";
 import { exerciseLabels } from "./labels.ts";
 import { exerciseOperations } from "./operations.ts";
@@ -41,7 +40,6 @@ export function exerciseStore(open: () => Promise<StoreHarness>): void {
   exerciseJournal(open);
   exerciseParking(open);
   exerciseOperations(open);
-  exerciseJobs(open);
   exerciseReplay(open);
   exerciseReceiveAgain(open);
   exerciseRedirect(open);

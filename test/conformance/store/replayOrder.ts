@@ -45,72 +45,38 @@ export function exerciseReplayOrder(open: () => Promise<StoreHarness>): void {
       expect(await claimedBy(replica)).toEqual([]);
     });
 
-    test("a claim of one row takes the earlier one, and the later one waits for its end", async () => {
-      await using harness = await open();
-      const { early, late, replica } = await straddle(harness);
-      await replayAll(replica, [early, late]);
-
-      const { rows } = await harness.store.outbox.claim(claimRequest({ limit: 1 }));
-      expect(rows.map((row) => row.id)).toEqual([early]);
-      expect(await claimedBy(replica)).toEqual([]);
-
-      await harness.store.outbox.settle(rows.map(sent));
-      expect(await claimedBy(replica)).toEqual([late]);
-    });
-
-    test("the later row waits while another replica delivers the earlier one", async () => {
-      await using harness = await open();
-      const { early, late, fresh } = await straddle(harness);
-      await replayAll(fresh, [early, late]);
-      const { rows } = await fresh.outbox.claim(claimRequest({ limit: 1 }));
-      expect(rows.map((row) => row.id)).toEqual([early]);
-
-      expect(await claimedBy(harness.store)).toEqual([]);
-
-      await fresh.outbox.settle(rows.map((row) => died(row)));
-      expect(await claimedBy(harness.store)).toEqual([late]);
-    });
-
-    test("the later row waits while the earlier one waits for its retry", async () => {
-      await using harness = await open();
-      const { early, late, fresh } = await straddle(harness);
-      await replayAll(fresh, [early, late]);
-      const { rows } = await fresh.outbox.claim(claimRequest({ limit: 1 }));
-      await fresh.outbox.settle(rows.map((row) => failed(row)));
-
-      expect(await claimedBy(harness.store)).toEqual([]);
-
-      await harness.makeDue();
-      expect((await claimedBy(harness.store)).filter((id) => id === early || id === late)).toEqual([early, late]);
-    });
-
-    test("an earlier row that failed and is due again at once goes first", async () => {
-      await using harness = await open();
-      const { early, late, fresh } = await straddle(harness);
-      await replayAll(fresh, [early, late]);
-      const { rows } = await fresh.outbox.claim(claimRequest({ limit: 1 }));
-      await fresh.outbox.settle(rows.map((row) => failed(row, 0)));
-
-      expect(await claimedBy(harness.store)).toEqual([early, late]);
-    });
-
     test.each<[string, (harness: StoreHarness, fresh: Store, rows: readonly ClaimedRow[]) => Promise<unknown>]>([
-      ["given back", (_, fresh, rows) => fresh.outbox.settle(rows.map(released))],
+      ["is given back", (_, fresh, rows) => fresh.outbox.settle(rows.map(released))],
+      ["failed and is due again", (_, fresh, rows) => fresh.outbox.settle(rows.map((row) => failed(row, 0)))],
       [
-        "taken back from a dead replica",
+        "is taken back from a dead replica",
         async (harness, fresh) => {
           await harness.expireLeases();
           await fresh.outbox.reclaim(10, 300_000);
         },
       ],
-    ])("an earlier row that was claimed and %s goes first", async (_, giveBack) => {
-      await using harness = await open();
-      const { early, late, fresh } = await straddle(harness);
-      await replayAll(fresh, [early, late]);
-      await giveBack(harness, fresh, (await fresh.outbox.claim(claimRequest({ limit: 1 }))).rows);
+      [
+        "waited for its retry",
+        async (harness, fresh, rows) => {
+          await fresh.outbox.settle(rows.map((row) => failed(row)));
+          expect(await claimedBy(harness.store)).toEqual([]);
+          await harness.makeDue();
+        },
+      ],
+    ])(
+      "the later row waits for the earlier row that is claimed, and goes behind it once it %s",
+      async (_, giveBack) => {
+        await using harness = await open();
+        const { early, late, fresh } = await straddle(harness);
+        await replayAll(fresh, [early, late]);
+        const { rows } = await fresh.outbox.claim(claimRequest({ limit: 1 }));
+        expect(rows.map(({ id }) => id)).toEqual([early]);
+        expect(await claimedBy(harness.store)).toEqual([]);
+        await giveBack(harness, fresh, rows);
 
-      expect(await claimedBy(harness.store)).toEqual([early, late]);
-    });
+        expect((await claimedBy(harness.store)).filter((id) => id === early || id === late)).toEqual([early, late]);
+      },
+    );
 
     test("a fresh row of the key waits behind a replayed one", async () => {
       await using harness = await open();

@@ -268,7 +268,7 @@ describeWithTools(["chromium"], "an operator", () => {
       expect(await stateOf(sent)).toBe("pending");
     });
 
-    test("replays after a dry run, sees the progress, cancels and resumes", async () => {
+    test("replays after a dry run, sees the progress, and cancels", async () => {
       await furnished.database.query(
         `INSERT INTO outbox (topic, payload, state, attempt, updated_at)
          SELECT 'jobs.failed', '{}', 'dead', 5, now() - interval '1 minute' FROM generate_series(1, 40)`,
@@ -294,25 +294,18 @@ describeWithTools(["chromium"], "an operator", () => {
       await page.getByLabel("Deliver to").selectOption("shipping");
       expect(await axeFindings(page)).toEqual([]);
       await confirm("Start replay");
-      await notice("The replay has started.");
-      const running = page.getByRole("listitem").filter({ hasText: "jobs.failed" });
-      await running.getByText(/^[1-9]\d? of 40 moved/).waitFor();
-      await running.getByRole("button", { name: "Cancel" }).click();
-      await running.getByText("cancelled").waitFor();
+      await page.getByText(/^[1-9]\d? of 40 moved/).waitFor();
+      expect(await axeFindings(page)).toEqual([]);
+      await page.getByRole("button", { name: "Cancel" }).click();
+      await page.getByText("Cancelled: what has moved stays moved.").waitFor();
       const [{ moved = 0 } = {}] = await furnished.database.query<{ moved: number }>(
         "SELECT count(*)::int AS moved FROM outbox WHERE topic = 'jobs.failed' AND state = 'pending'",
       );
       expect(moved).toBeGreaterThan(0);
       expect(moved).toBeLessThan(40);
-      await running.getByText("toDestination shipping").waitFor();
       const redirected =
         "SELECT DISTINCT destination AS name FROM outbox WHERE topic = 'jobs.failed' AND state = 'pending'";
       expect(await furnished.database.query(redirected)).toEqual([{ name: "shipping" }]);
-
-      const interrupted = page.getByRole("listitem").filter({ hasText: "412 of 1,000 moved" });
-      await interrupted.getByRole("button", { name: "Resume" }).click();
-      await notice("The replay goes on.");
-      await interrupted.getByText("done").waitFor();
     });
 
     test("is told when the service is away, and when the database is", async () => {

@@ -135,11 +135,6 @@ async function fill(database: TestDatabase) {
     [expanded],
   );
   await countSomething(database);
-  await database.query(
-    `INSERT INTO outbox_job (id, created_at, created_by, filter, per_second, state, total, moved, finished_until, last_sequence)
-     VALUES (gen_random_uuid(), now() - interval '1 hour', 'bob (admin route)', '{"state":"dead","destination":"billing"}', 100,
-             'interrupted', 1000, 412, '2025-01-01T00:00:00.000000Z', '0')`,
-  );
   return { sent, expanded, dead, retried, parked, behindParked, hostile };
 }
 

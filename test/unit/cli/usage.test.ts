@@ -57,7 +57,6 @@ describe.each<[string, AddCommands, [string[], RegExp][]]>([
       [["--inbox", "--source", "events", "--reason", "x"], /"reason" does not go with "inbox"/],
       [["--source", "events"], /"source" needs "inbox"/],
       [["--inbox", "--source", "events", "--topic", "a"], /"topics" does not go with "inbox"/],
-      [["--inbox", "--source", "events", "--per-second", "5"], /"perSecond" does not go with "inbox"/],
       [["--add", "audit"], /A replay needs at least one filter\./],
       [["--topic", "a", "--add", "audit", "--to", "billing"], /"toDestination" does not go with "add"/],
       [["--state", "pending"], /"sent" or "dead" is expected/],

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
-import { hasFilter } from "../../../src/core/operations/replayRequest.ts";
+import { hasFilter, misfit } from "../../../src/core/operations/replayRequest.ts";
 import { CALLER } from "../../../src/http/admin/operation.ts";
-import { replayFields, requireFit } from "../../../src/http/admin/operations/replay.ts";
+import { replayFields } from "../../../src/http/admin/operations/replay.ts";
 import { readBody, readFields } from "../../../src/http/fields.ts";
 
 const ID = "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f";
@@ -9,7 +9,8 @@ const ID = "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f";
 const bytes = (value: unknown): Buffer => Buffer.from(JSON.stringify(value), "utf8");
 const parse = (value: unknown) => {
   const request = readFields(replayFields(["billing"]), readBody(bytes(value)));
-  requireFit(request);
+  const reason = misfit(request);
+  if (reason !== undefined) throw new Error(reason);
   return request;
 };
 /** The fields that are set. */

@@ -4,12 +4,22 @@ import {
   copied,
   type FinishedRows,
   finishedRows,
+  type ParkedStatements,
   type ReplayStatements,
   type RetentionStatements,
 } from "../sql/finishedRows.ts";
 import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
-import { allLocked, allWritten, CHANGE_WAIT, clockBehind, listOf, msOf, routedColumns } from "./fragments.ts";
+import {
+  allLocked,
+  allWritten,
+  CHANGE_WAIT,
+  clockBehind,
+  listOf,
+  msOf,
+  PARKED_AT,
+  routedColumns,
+} from "./fragments.ts";
 import { noteAction } from "./historySql.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
@@ -42,7 +52,7 @@ export function replayStatements(
   AND ($5::text IS NULL OR ${state} = $5::text)`;
 
   const noted = isNoting ? ["by", "note"] : [];
-  const parameters = ["finishedUntil", "ids", ...noted, ...(c.destination === null ? [] : ["to"])];
+  const parameters = ["ids", "finishedUntil", ...noted, ...(c.destination === null ? [] : ["to"])];
   // An operator wants it delivered although it has expired.
   const renewed = c.expiresAt === null ? "" : `, ${c.expiresAt} = NULL`;
   const to = isNoting ? "$5" : "$3";
@@ -50,39 +60,23 @@ export function replayStatements(
     c.destination === null || c.routes === null
       ? ""
       : `, ${c.destination} = coalesce(${to}::text, CASE WHEN o.${c.routes} IS NULL THEN o.${c.destination} END), ${c.routes} = NULL`;
-  const isMoved = `o.${c.id} = ANY ($2::uuid[]) AND ${finishedById} AND o.${c.updatedAt} <= $1::timestamptz AND ${listOf(c, "o")} IS NULL`;
-  /**
-   * Rows are locked in the order of their sequence, so that two replays of the same rows do not deadlock; the second
-   * one finds them pending, or finished after its scope, and leaves them.
-   *
-   * `scheduled_at` must be later than the moment of any claim with an older snapshot: such a claim may lock the row,
-   * and leaves it as not due by its own clock. It must also differ from `created_at`, by which claims find rows below
-   * their mark: NULL, which an owner's table may allow, differs from nothing.
-   *
-   * A row that a trigger of the owner leaves as it was is not counted.
-   */
   const openCondition =
     c.messageSequence === null
       ? "NULL"
       : `CASE WHEN o.${c.messageSequence} IS NOT NULL AND starts_with(o.${c.lastError}, '${CONDITION}') THEN o.${c.lastError} END`;
-  const move = byIndex(`replay.move(${parameters.join(", ")})`, CHANGE_WAIT)`
-WITH still_finished AS MATERIALIZED (
-  SELECT o.${c.id} AS id, now() AS now
-  FROM ${table} o
-  WHERE ${isMoved}
-  ORDER BY o.${c.sequence}
-  FOR NO KEY UPDATE OF o
-),
-written AS (
-  UPDATE ${table} o
-  SET ${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = f.now, ${c.updatedAt} = f.now, ${c.lastError} = ${openCondition},
-      ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${rerouted}${renewed}
-  FROM still_finished f, ${allLocked("still_finished")}
-  WHERE o.${c.id} = f.id
-  RETURNING o.${c.id} AS id, o.${c.state} AS state
-),
-moved AS (SELECT id FROM written WHERE state = 'pending')${isNoting ? noteAction(names, "replayed", "moved", "$3", "$4") : ""}
-SELECT count(*)::int AS changed FROM moved`;
+  /**
+   * `scheduled_at` must be later than the moment of any claim with an older snapshot: such a claim may lock the row,
+   * and leaves it as not due by its own clock. It must also differ from `created_at`, by which claims find rows below
+   * their mark: NULL, which an owner's table may allow, differs from nothing.
+   */
+  const move = changeOf(names, isNoting)(
+    `replay.move(${parameters.join(", ")})`,
+    `${c.state} = 'pending', ${c.attempt} = 0, ${c.scheduledAt} = p.now, ${c.lastError} = ${openCondition},
+      ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')${rerouted}${renewed}`,
+    "state = 'pending'",
+    noteAction(names, "replayed", "changed", "$3", "$4"),
+    `${finishedById} AND o.${c.updatedAt} <= $2::timestamptz AND ${listOf(c, "o")} IS NULL`,
+  );
 
   /**
    * The new rows have the place of their message, and are found below a mark as the rows of `move` are. They do not expire:
@@ -190,6 +184,79 @@ SELECT count(*)::int AS changed FROM written WHERE state = $2::text`,
         };
       },
     },
+  };
+}
+
+/**
+ * Makes a change of named rows (`ids`, the first parameter). Rows are locked in the order of their sequence, so that two
+ * changes of the same rows do not deadlock; the second one finds them changed, and leaves them.
+ *
+ * @param isNoting whether `noted` adds to the history
+ */
+function changeOf(names: TableNames, isNoting: boolean) {
+  const table = names.outboxTable;
+  const c = names.outbox;
+  /** @param isChanged over a row as written: a trigger of the owner may leave it as it was */
+  return (declaration: string, set: string, isChanged: string, noted: string, condition: string): Statement =>
+    byIndex(declaration, CHANGE_WAIT)`
+WITH chosen AS MATERIALIZED (
+  SELECT o.${c.id} AS id, o.${c.scheduledAt} AS scheduled_at, now() AS now
+  FROM ${table} o
+  WHERE o.${c.id} = ANY ($1::uuid[]) AND ${condition}
+  ORDER BY o.${c.sequence}
+  FOR NO KEY UPDATE OF o
+),
+written AS (
+  UPDATE ${table} o
+  SET ${c.updatedAt} = p.now, ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${set}
+  FROM chosen p, ${allLocked("chosen")}
+  WHERE o.${c.id} = p.id
+  RETURNING o.${c.id} AS id, o.${c.state} AS state, o.${c.scheduledAt} AS scheduled_at, p.scheduled_at AS was_scheduled_at
+),
+changed AS (SELECT id FROM written WHERE ${isChanged})${isNoting ? noted : ""}
+SELECT count(*)::int AS changed FROM changed`;
+}
+
+/** Every statement on parked rows. @param isNoting whether changes add to the history */
+export function parkedStatements(names: TableNames, isNoting: boolean): ParkedStatements<Statement> {
+  const table = names.outboxTable;
+  const c = names.outbox;
+  const isParked = `o.${c.state} = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
+  /** Found by id, whatever the number of pending rows. */
+  const isPending = `(o.${c.state} || '') = 'pending'`;
+  const change = changeOf(names, isNoting);
+
+  return {
+    /** Null means any. */
+    list: byIndex("parked.list(from, limit, ids, key)")`
+WITH parked AS MATERIALIZED (
+  SELECT o.${c.id} AS id, o.${c.sequence} AS sequence
+  FROM ${table} o
+  WHERE ${isParked} AND o.${c.sequence} > $1::bigint
+    AND ($3::uuid[] IS NULL OR o.${c.id} = ANY ($3::uuid[])) AND ($4::text IS NULL OR o.${c.key}::text = $4::text)
+),
+first AS MATERIALIZED (SELECT id FROM parked ORDER BY sequence LIMIT $2::int)
+SELECT o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, o.${c.topic}::text AS topic, ${routedColumns(c, "o")}, o.${c.key}::text AS key, o.${c.attempt} AS attempt,
+  ${msOf(`o.${c.updatedAt}`)} AS updated_at, left(o.${c.lastError}, 200) AS last_error
+FROM first f JOIN ${table} o ON o.${c.id} = f.id
+ORDER BY o.${c.sequence}`,
+
+    /** See `replay.move` for why it sets each of these columns. */
+    retry: change(
+      `parked.retry(ids${isNoting ? ", by" : ""})`,
+      `${c.scheduledAt} = p.now, ${c.attempt} = CASE WHEN o.${c.scheduledAt} = ${PARKED_AT} THEN 0 ELSE o.${c.attempt} END,
+      ${c.createdAt} = coalesce(o.${c.createdAt}, '-infinity')`,
+      "scheduled_at <> was_scheduled_at",
+      noteAction(names, "retried", "changed", "$2", "NULL"),
+      `${isPending} AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > now()`,
+    ),
+    discard: change(
+      `parked.discard(ids, before${isNoting ? ", by, note" : ""})`,
+      `${c.state} = 'dead', ${c.lastError} = $2::text || coalesce(': ' || o.${c.lastError}, '')`,
+      "state = 'dead'",
+      noteAction(names, "discarded", "changed", "$3", "$4"),
+      isPending,
+    ),
   };
 }
 

@@ -32,17 +32,6 @@ SELECT entries FROM seen`,
 
     forget: byIndex("history.forget(ids)", { timeoutMs: 5000 })`
 DELETE FROM ${table} h WHERE h.${c.outboxId} = ANY ($1::uuid[])`,
-
-    deleteOrphans: byIndex("history.delete orphans(after, limit)")`
-WITH page AS MATERIALIZED (
-  SELECT h.${c.id} AS id, h.${c.outboxId} AS outbox_id FROM ${table} h WHERE h.${c.id} > $1::bigint ORDER BY h.${c.id} LIMIT $2::int
-),
-deleted AS (
-  DELETE FROM ${table} h WHERE h.${c.id} = ANY (ARRAY(
-    SELECT p.id FROM page p WHERE NOT EXISTS (SELECT FROM ${names.outboxTable} o WHERE o.${names.outbox.id} = p.outbox_id)))
-  RETURNING 1
-)
-SELECT (SELECT count(*) FROM page)::int AS found, (SELECT max(id) FROM page)::text AS last, (SELECT count(*) FROM deleted)::int AS deleted`,
   };
 }
 

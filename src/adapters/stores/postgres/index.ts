@@ -1,14 +1,13 @@
 import type { Log } from "../../../ports/runtime.ts";
 import type { Store, TopicRouting } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { replayStore, retentionStore } from "../sql/finishedRows.ts";
+import { parkedStore, replayStore, retentionStore } from "../sql/finishedRows.ts";
 import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
 import { messageStore } from "../sql/messages.ts";
 import { quoteNames, type TableNames, withoutColumns } from "../sql/names.ts";
 import { operationsStore } from "../sql/operations.ts";
 import { SqlOutbox } from "../sql/outbox.ts";
-import { parkedStore } from "../sql/parked.ts";
 import { SqlPull } from "../sql/pull.ts";
 import { TableCheck } from "../sql/schema.ts";
 import { type Facets, sqlStore } from "../sql/store.ts";

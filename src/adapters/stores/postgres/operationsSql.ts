@@ -1,6 +1,6 @@
 import { COUNTERS } from "../../../ports/operationsStore.ts";
 import type { TableNames } from "../sql/names.ts";
-import type { OperationsStatements } from "../sql/operations.ts";
+import type { CellStatements, OperationsStatements } from "../sql/operations.ts";
 import { listsOf, msOf, ordered, PARKED_AT, routedColumns } from "./fragments.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
@@ -103,3 +103,21 @@ WHERE isfinite(p.created_at) GROUP BY p.source`,
 const TIMEOUT_MS = 5000;
 /** Of one beat. */
 const MOST_DELETED = 1000;
+
+/** The statements on what a database knows of itself as a cell. @param names already quoted */
+export function cellStatements(names: TableNames): CellStatements<Statement> {
+  const { inboxTable: inbox, outboxTable: outbox, inbox: i, outbox: o } = names;
+  const { cell } = names.operations;
+  const waits = (consumption: string) =>
+    `EXISTS (SELECT FROM ${inbox} i WHERE i.${i.state} = 'pending' AND i.${i.consumption} = '${consumption}')`;
+  const options = { timeoutMs: 5000 };
+  return {
+    read: byIndex("cell.read", options)`SELECT c.position, c.name, c.cells FROM ${cell} c WHERE c.id = 1`,
+    add: byIndex("cell.add(position, name, cells)", options)`
+INSERT INTO ${cell} (id, position, name, cells) VALUES (1, $1::int, $2, $3::int) ON CONFLICT (id) DO NOTHING`,
+    unfinished: byIndex("cell.unfinished rows", options)`
+SELECT ${waits("push")} OR ${waits("pull")}
+  OR EXISTS (SELECT FROM ${outbox} o WHERE o.${o.state} = 'pending')
+  OR EXISTS (SELECT FROM ${outbox} o WHERE o.${o.state} = 'processing') AS found`,
+  };
+}

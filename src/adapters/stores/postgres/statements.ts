@@ -1,16 +1,13 @@
 import type { TableNames } from "../sql/names.ts";
-import { cellStatements } from "./cellSql.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { destinationStatements } from "./destinationsSql.ts";
-import { replayStatements, retentionStatements } from "./finishedSql.ts";
+import { parkedStatements, replayStatements, retentionStatements } from "./finishedSql.ts";
 import { historyStatements } from "./historySql.ts";
-import { jobStatements } from "./jobsSql.ts";
 import { journalStatements } from "./journalSql.ts";
 import { messageStatements } from "./messagesSql.ts";
-import { operationsStatements } from "./operationsSql.ts";
+import { cellStatements, operationsStatements } from "./operationsSql.ts";
 import { outboxParts } from "./outboxParts.ts";
 import { outboxStatements } from "./outboxSql.ts";
-import { parkedStatements } from "./parkedSql.ts";
 import { pullStatements } from "./pullSql.ts";
 import { receiptStatements } from "./receipt.ts";
 import { relayStatements } from "./relay.ts";
@@ -22,7 +19,6 @@ export function fixedStatements(names: TableNames) {
     destinations: destinationStatements(names),
     history: historyStatements(names),
     journal: journalStatements(names),
-    jobs: jobStatements(names),
   };
 }
 

@@ -10,6 +10,7 @@ import type {
   RetentionRange,
   RetentionStore,
 } from "../../../ports/finishedRows.ts";
+import type { ParkedRow, ParkedStore } from "../../../ports/store.ts";
 import { noteValues, type SqlHistory } from "./history.ts";
 import type { TableNames } from "./names.ts";
 import {
@@ -104,14 +105,42 @@ export function replayStore<S>(
   };
 }
 
-function filterValues({ finishedUntil }: ReplayScope, filter: ReplayFilter): Values {
+function filterValues({ finishedUntil: until }: ReplayScope, filter: ReplayFilter): Values {
   const { state = null, topics = null, createdAfter = null, createdBefore = null, add = null } = filter;
+  const { finishedBefore = until } = filter;
+  const finishedUntil = finishedBefore < until ? finishedBefore : until;
   return { finishedUntil, topics, createdAfter, createdBefore, state, add };
 }
 
 /** The ids of all deliveries of a message row; none of another row. */
 function deliveriesOf({ id, expanded_to }: Row): readonly MessageId[] {
   return (destinationsIn(expanded_to) ?? []).map((destination) => deliveryId(id as MessageId, destination));
+}
+
+/**
+ * The statements on parked rows; changes answer `changed`. In the last error of a discarded row `before` goes before the
+ * old one.
+ */
+export type ParkedStatements<S> = Named<S, "list" | "retry" | "discard">;
+
+/** Parked rows in a SQL database. */
+export function parkedStore<S>(runner: StatementRunner<S>, sql: ParkedStatements<S>): ParkedStore {
+  return {
+    async list({ ids, key }, after, limit) {
+      const values = { from: after ?? "0", limit, ids: ids ?? null, key: key ?? null };
+      return (await runner.run(sql.list, values)).map(parkedRow);
+    },
+
+    retry: (ids, by) => countChanged(ids, (part) => runner.run(sql.retry, { ...noteValues(by, null), ids: part })),
+    discard(ids, by, reason) {
+      const values = { ...noteValues(by, reason), before: `discarded by ${by}: ${reason}` };
+      return countChanged(ids, (part) => runner.run(sql.discard, { ...values, ids: part }));
+    },
+  };
+}
+
+function parkedRow(row: Row): ParkedRow {
+  return { ...listedRow(row), parkedAt: dateOf(row.updated_at) };
 }
 
 interface BatchStatements<S> {

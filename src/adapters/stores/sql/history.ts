@@ -13,10 +13,9 @@ export interface WithHistory<T> {
 }
 
 /**
- * `trial` adds an entry that is rolled back: whether this process can write. `forget` deletes those of some rows. `deleteOrphans` deletes, of up to `limit`
- * entries after `after`, those without a row; it answers `deleted`, `found` and `last`.
+ * `trial` adds an entry that is rolled back: whether this process can write. `forget` deletes those of some rows.
  */
-export type HistoryStatements<S> = Named<S, "trial" | "of" | "newest" | "since" | "forget" | "deleteOrphans">;
+export type HistoryStatements<S> = Named<S, "trial" | "of" | "newest" | "since" | "forget">;
 
 /** The history in a SQL database. */
 export class SqlHistory<S> implements HistoryStore {
@@ -32,7 +31,6 @@ export class SqlHistory<S> implements HistoryStore {
   #pausedUntil = Number.NEGATIVE_INFINITY;
   /** The last try failed. */
   #hasFailed = false;
-  #orphansAfter = "0";
 
   constructor(
     runner: StatementRunner<S>,
@@ -110,31 +108,16 @@ export class SqlHistory<S> implements HistoryStore {
     return rows.map(historyEntry);
   }
 
-  /** Deletes the entries of deleted rows. If it fails they are orphans. */
+  /** Deletes the entries of deleted rows. If it fails they stay. */
   async forget(ids: readonly MessageId[]): Promise<void> {
     if (!this.isAvailable || ids.length === 0) return;
     await this.#runner.run(this.#sql.forget, { ids }).catch((error: unknown) => {
       if (!(error instanceof StoreError)) throw error;
     });
   }
-
-  async deleteOrphans(limit: number): Promise<{ readonly deleted: number; readonly isDone: boolean }> {
-    const most = Math.min(limit, MOST_ORPHANS);
-    let row: Row | undefined;
-    try {
-      [row] = await this.#runner.run(this.#sql.deleteOrphans, { after: this.#orphansAfter, limit: most });
-    } catch (error) {
-      if (!isFaultOfTable(error)) throw error;
-    }
-    const isDone = Number(row?.found ?? 0) < most;
-    this.#orphansAfter = isDone ? "0" : (row?.last as string);
-    return { deleted: Number(row?.deleted ?? 0), isDone };
-  }
 }
 
 const PAUSE_MS = 60_000;
-/** Entries of one statement. */
-const MOST_ORPHANS = 1000;
 const NO_ROW = "00000000-0000-0000-0000-000000000000";
 
 /** The table is missing, closed to this user, or refuses an entry. */

@@ -3,11 +3,10 @@ import type { Log } from "../../../ports/runtime.ts";
 import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { pause, timeout, waitOrAbort } from "../../../time/wait.ts";
-import { type CellStatements, cellOfDatabase } from "./cell.ts";
 import { type DestinationStatements, destinationStore } from "./destinations.ts";
 import type { SqlHistory } from "./history.ts";
-import { type JobStatements, jobStore } from "./jobs.ts";
 import { type JournalStatements, journalStore } from "./journal.ts";
+import { type CellStatements, cellOfDatabase } from "./operations.ts";
 import type { StatementRunner } from "./rows.ts";
 import type { TableCheck } from "./schema.ts";
 
@@ -26,7 +25,6 @@ interface Database<S> {
   readonly destinations: DestinationStatements<S>;
   readonly history: SqlHistory<S>;
   readonly journal: JournalStatements<S>;
-  readonly jobs: JobStatements<S>;
   /** For the bundled tables. */
   readonly facets: Facets;
   /** For the tables as they are, read after their check. */
@@ -76,7 +74,6 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
     history,
     histories: [history],
     journal: journalStore(pool, database.journal),
-    jobs: jobStore(pool, database.jobs),
     schema: {
       migrate,
       checkColumns: async (tables, needs) => {

@@ -4,6 +4,7 @@ import {
   copied,
   type FinishedRows,
   finishedRows,
+  type ParkedStatements,
   type ReplayStatements,
   type RetentionStatements,
 } from "../sql/finishedRows.ts";
@@ -18,6 +19,7 @@ import {
   NAMED_IDS,
   NOW,
   ONE_BY_ONE,
+  PARKED_AT,
   routedColumns,
   TO_READ,
   timeOf,
@@ -104,29 +106,16 @@ ORDER BY o.${c.sequence}
 ${ONE_BY_ONE};`,
 
     /**
-     * Every replay locks rows in the order of their ids, so that two replays of the same rows do not deadlock; the
-     * second one finds them pending, or finished after its scope, and leaves them.
-     *
      * Claims skip the rows of a batch until its commit. A claim that finds only the later rows, because the commit fell
      * into its scan, then reads the earlier ones, and leaves the later.
      */
-    move: statement(
-      `replay.move(finishedUntil text, ids list${noted}${c.destination === null ? "" : ", to text"})`,
-    )`${BATCH}
-${NOW}
-DECLARE @changed TABLE (id uniqueidentifier NOT NULL);
-DECLARE @until datetimeoffset(7) = ${timeOf("@finishedUntil")};
-${NAMED_IDS}
-${isNoting ? BEGIN : ""}
-UPDATE o
-SET ${c.state} = N'pending', ${c.attempt} = 0, ${c.scheduledAt} = @now, ${c.updatedAt} = @now, ${c.lastError} = ${openCondition},
-  ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL${rerouted}${renewed}
-OUTPUT inserted.${c.id} INTO @changed (id)
-FROM @named n JOIN ${table} o ${BY_ID.change} ON o.${c.id} = n.id
-WHERE ${finished} AND o.${c.updatedAt} <= @until AND ${list} IS NULL
-${ONE_BY_ONE};
-${isNoting ? `${noteAction(names, "replayed", "@note")}\n${COMMIT}` : ""}
-SELECT COUNT(*) AS changed FROM @changed;`,
+    move: statement(`replay.move(finishedUntil text, ids list${noted}${c.destination === null ? "" : ", to text"})`)(
+      changeOf(names, isNoting)(
+        `${c.state} = N'pending', ${c.attempt} = 0, ${c.scheduledAt} = @now, ${c.lastError} = ${openCondition}${rerouted}${renewed}`,
+        noteAction(names, "replayed", "@note"),
+        `${finished} AND o.${c.updatedAt} <= ${timeOf("@finishedUntil")} AND ${list} IS NULL`,
+      ),
+    ),
 
     lists: statement("replay.lists of messages(ids list)")`${BATCH}
 ${NAMED_IDS}
@@ -185,6 +174,67 @@ SELECT COUNT(*) AS changed FROM @written;`,
     dialect: {
       pageOf: ([counts = [], rows = []]) => ({ rows, rowsRead: counts[0]?.looked_at, last: counts[0]?.last }),
     },
+  };
+}
+
+/**
+ * Makes the text of a change of named rows. All lock rows in the order of their ids, so that two of them do not deadlock;
+ * the second one finds the rows changed, and leaves them.
+ *
+ * @param isNoting whether `noted` adds to the history
+ */
+function changeOf(names: TableNames, isNoting: boolean) {
+  const c = names.outbox;
+  return (set: string, noted: string, condition: string): string => `${BATCH}
+${NOW}
+${NAMED_IDS}
+DECLARE @changed TABLE (id uniqueidentifier NOT NULL);
+${isNoting ? BEGIN : ""}
+UPDATE o
+SET ${c.updatedAt} = @now, ${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL, ${set}
+OUTPUT inserted.${c.id} INTO @changed (id)
+FROM @named n JOIN ${names.outboxTable} o ${BY_ID.change} ON o.${c.id} = n.id
+WHERE ${condition}
+${ONE_BY_ONE};
+${isNoting ? `${noted}\n${COMMIT}` : ""}
+SELECT COUNT(*) AS changed FROM @changed;`;
+}
+
+/** Every statement on parked rows. @param isNoting whether changes add to the history */
+export function parkedStatements(names: TableNames, isNoting: boolean): ParkedStatements<Statement> {
+  const table = names.outboxTable;
+  const c = names.outbox;
+  /** The index of rows in backoff finds them. */
+  const isParked = `o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
+
+  const change = changeOf(names, isNoting);
+
+  return {
+    /** `@ids`: JSON array; null means any. Keys are compared letter for letter, whatever the collation. */
+    list: statement("parked.list(from bigint, limit int, ids list, key longText)")`${BATCH}
+${NAMED_IDS}
+SELECT TOP (@limit) o.${c.id} AS id, CONVERT(nvarchar(20), o.${c.sequence}) AS sequence, o.${c.topic} AS topic, ${routedColumns(c, "o")}, o.${c.key} AS [key],
+  o.${c.attempt} AS attempt, o.${c.updatedAt} AS updated_at, LEFT(o.${c.lastError}, 200) AS last_error
+FROM ${table} o ${TO_READ}
+WHERE ${isParked} AND o.${c.sequence} > @from
+  AND (@ids IS NULL OR EXISTS (SELECT 1 FROM @named n WHERE n.id = o.${c.id}))
+  AND (@key IS NULL OR (o.${c.key} IS NOT NULL AND CONCAT(@key, N'.') = CONCAT(o.${c.key}, N'.') ${COLLATED}))
+ORDER BY o.${c.sequence};`,
+
+    retry: statement(`parked.retry(ids list${isNoting ? ", by longText" : ""})`)(
+      change(
+        `${c.scheduledAt} = @now, ${c.attempt} = CASE WHEN o.${c.scheduledAt} = ${PARKED_AT} THEN 0 ELSE o.${c.attempt} END`,
+        noteAction(names, "retried", "NULL"),
+        `o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now`,
+      ),
+    ),
+    discard: statement(`parked.discard(ids list, before longText${isNoting ? ", by longText, note longText" : ""})`)(
+      change(
+        `${c.state} = N'dead', ${c.lastError} = CONCAT(@before, N': ' + o.${c.lastError})`,
+        noteAction(names, "discarded", "@note"),
+        `o.${c.state} = N'pending'`,
+      ),
+    ),
   };
 }
 

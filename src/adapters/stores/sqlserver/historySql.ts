@@ -32,18 +32,6 @@ SELECT @id, N'sent', 1, N'', N'', N'', N'', (SELECT COUNT(*) FROM ${table} h WHE
 ${NAMED_IDS}
 DELETE h FROM @named n JOIN ${table} h ${BY_ID.change} ON h.${c.outboxId} = n.id
 ${ONE_BY_ONE};`,
-
-    deleteOrphans: statement("history.delete orphans(after bigint, limit int)")`
-${BATCH}
-DECLARE @page TABLE (id bigint NOT NULL PRIMARY KEY, outbox_id uniqueidentifier NOT NULL);
-INSERT INTO @page (id, outbox_id)
-SELECT TOP (@limit) h.${c.id}, h.${c.outboxId} FROM ${table} h WHERE h.${c.id} > @after ORDER BY h.${c.id};
-DELETE h
-FROM @page p JOIN ${table} h ${BY_ID.change} ON h.${c.id} = p.id
-WHERE NOT EXISTS (SELECT 1 FROM ${names.outboxTable} o ${BY_ID.read} WHERE o.${names.outbox.id} = p.outbox_id)
-${ONE_BY_ONE};
-DECLARE @deleted int = @@ROWCOUNT;
-SELECT @deleted AS deleted, COUNT(*) AS found, CONVERT(nvarchar(20), MAX(p.id)) AS last FROM @page p;`,
   };
 }
 

@@ -1,29 +1,25 @@
 import type { Log } from "../../../ports/runtime.ts";
 import type { Store, TopicRouting } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
-import { replayStore, retentionStore } from "../sql/finishedRows.ts";
+import { parkedStore, replayStore, retentionStore } from "../sql/finishedRows.ts";
 import { SqlHistory } from "../sql/history.ts";
 import { SqlInbox } from "../sql/inbox.ts";
 import { messageStore } from "../sql/messages.ts";
 import { quoteNames, type TableNames, withoutColumns } from "../sql/names.ts";
 import { operationsStore } from "../sql/operations.ts";
 import { SqlOutbox } from "../sql/outbox.ts";
-import { parkedStore } from "../sql/parked.ts";
 import { SqlPull } from "../sql/pull.ts";
 import { NO_LOW_WATER } from "../sql/rows.ts";
 import { TableCheck } from "../sql/schema.ts";
 import { type Facets, sqlStore } from "../sql/store.ts";
-import { cellStatements } from "./cellSql.ts";
 import { destinationStatements } from "./destinationsSql.ts";
 import type { PoolOptions } from "./endpoints.ts";
-import { replayStatements, retentionStatements } from "./finishedSql.ts";
+import { parkedStatements, replayStatements, retentionStatements } from "./finishedSql.ts";
 import { historyStatements } from "./historySql.ts";
-import { jobStatements } from "./jobsSql.ts";
 import { journalStatements } from "./journalSql.ts";
 import { messageStatements } from "./messagesSql.ts";
-import { operationsStatements } from "./operationsSql.ts";
+import { cellStatements, operationsStatements } from "./operationsSql.ts";
 import { outboxStatements } from "./outboxSql.ts";
-import { parkedStatements } from "./parkedSql.ts";
 import { SqlServerPool } from "./pool.ts";
 import { pullStatements } from "./pullSql.ts";
 import { SqlServerReceipt } from "./receipt.ts";
@@ -70,7 +66,6 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
     destinations: destinationStatements(all),
     history,
     journal: journalStatements(all),
-    jobs: jobStatements(all),
     facets: facets(),
     checkedFacets: async () => facets(),
     check,

@@ -71,25 +71,10 @@ const whichRows = (names: readonly string[]) => ({
   all: field.flag("Every parked row."),
 });
 
-const FILTERS = Object.keys(whichRows([])).filter((name) => name !== "all");
-
 /** A filter, or all rows, and not both. */
 const SAYS_WHICH = {
   description:
     "Rows that match every given filter, or `all` without a filter. `null` counts as absent, but for `destination`.",
-  anyOf: [
-    ...FILTERS.map((name) => ({
-      required: [name],
-      properties: { [name]: { not: { type: "null" } }, all: { enum: [false, null] } },
-    })),
-    {
-      required: ["all"],
-      properties: {
-        all: { const: true },
-        ...Object.fromEntries(FILTERS.map((name) => [name, { type: "null" }])),
-      },
-    },
-  ],
 };
 
 /** @throws InvalidRequest unless it says which rows */

@@ -1,4 +1,13 @@
-import { hasFilter, misfit, NO_FILTER, type ReplayRequest } from "../../../core/operations/replayRequest.ts";
+import type { ServerResponse } from "node:http";
+import { InterruptedError } from "../../../core/operations/replay.ts";
+import {
+  hasFilter,
+  MOST_PER_SECOND,
+  misfit,
+  NO_FILTER,
+  type ReplayPreview,
+  type ReplayRequest,
+} from "../../../core/operations/replayRequest.ts";
 import {
   destinationName,
   FAILURE,
@@ -7,24 +16,18 @@ import {
   MESSAGE_ID,
   STORABLE,
 } from "../../../core/operations/syntax.ts";
+import { splitSequence } from "../../../model/cellPositions.ts";
 import * as schema from "../../../model/described.ts";
+import { StoppingError } from "../../../model/errors.ts";
+import { linked } from "../../../time/wait.ts";
 import { ERRORS } from "../../exchange.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
-import { type Admin, CALLER, InvalidRequest, Refusal } from "../operation.ts";
+import { type Admin, CALLER, InvalidRequest, interruption, Refusal } from "../operation.ts";
 
 /** `POST /admin/replay` of the specification, which answers when the replay has ended. */
-export function replayNow({ operation, guardBody, destinations, replay, run }: Admin) {
-  const { inbox, destination, toDestination, add, ...filters } = replayFields(destinations.names);
-  const fields = { inbox, ...filters, destination, toDestination, add, by: CALLER };
-  const ofFilter = {
-    inbox,
-    ...filters,
-    destination: field.orNull(field.text({ ...STORABLE, schema: { type: "string" } }, OF_DESTINATION)),
-  };
-  const { enum: names } = destination.schema;
-  const filter = field.bodySchema({ fields: ofFilter, keywords: { description: EVERY_FILTER, anyOf: someFilter() } });
-  return operation(
+export const replayNow = ({ operation, guardBody, destinations, replay, run }: Admin) =>
+  operation(
     "admin_replay",
     {
       summary: "Deliver finished outbox rows again",
@@ -35,20 +38,8 @@ export function replayNow({ operation, guardBody, destinations, replay, run }: A
         "rows pass the filter, attributes and transform of their source again, the oldest 50,000 of the matching ones. With `add` rows stay, and each " +
         "matching message that never went to that destination gets a delivery there.",
       body: {
-        fields,
-        schema: {
-          allOf: [
-            schema.named("ReplayRequest", filter),
-            {
-              properties: {
-                destination: { enum: names },
-                toDestination: toDestination.schema,
-                add: add.schema,
-                by: CALLER.schema,
-              },
-            },
-          ],
-        },
+        fields: { ...replayFields(destinations.names), by: CALLER },
+        keywords: { description: EVERY_FILTER },
         examples: {
           dead: {
             summary: "Rows dead since an instant",
@@ -66,21 +57,123 @@ export function replayNow({ operation, guardBody, destinations, replay, run }: A
       ],
       async work({ by, ...request }) {
         requireFit(request);
-        // A request without a filter must not mean everything.
-        if (!hasFilter(request)) throw new Refusal(400, NO_FILTER);
         return await run((signal) => replay.run(request, by, signal));
       },
     },
     guardBody,
   );
-}
 
 const RESULT = schema.named(
   "ReplayResult",
   schema.changeResult({ moved: [schema.count("Rows that are `pending` again, or deliveries that were added."), 42] }),
 );
 
-export const HOUR = {
+const NDJSON = "application/x-ndjson; charset=utf-8";
+const SAMPLE_SIZE = 10;
+const COUNTED_MS = 300;
+const LINE_MS = 1000;
+
+/** A replay whose caller sees how far it is, and ends it by leaving. */
+export const followReplay = (admin: Admin) =>
+  admin.operation("admin_replays", {
+    summary: "Replay rows with progress, or count what would be moved",
+    description:
+      "As `POST /admin/replay`, but it answers with lines of JSON: `moved` so far every second, then the answer of " +
+      "`POST /admin/replay` with `done`, or the `error` that ended it. It ends when its caller disconnects; what it moved stays " +
+      "moved. With `dryRun` it moves nothing, counts for a third of a second, and answers with one object.",
+    body: {
+      fields: {
+        ...replayFields(admin.destinations.names),
+        dryRun: field.flag("Only count."),
+        perSecond: field.wholeNumber(1, MOST_PER_SECOND, "Most rows in a second."),
+        by: CALLER,
+      },
+      keywords: { description: EVERY_FILTER },
+      examples: {
+        dead: { summary: "Dead rows, slowly", value: { state: "dead", perSecond: 100, by: "alice" } },
+        byTopic: { summary: "Count the rows of a topic within an hour", value: { ...HOUR, dryRun: true } },
+      },
+    },
+    answers: [
+      answer.plain("The progress.", NDJSON),
+      answer.json(200, "Of a dry run.", DRY_RUN),
+      answer.error(400, "No filter is set.", NO_FILTER, "InvalidRequest"),
+      NO_DESTINATION_COLUMN,
+      answer.invalidBody('"topic" is a number; a string is expected'),
+      answer.STORAGE_FAILED,
+      answer.TOO_MANY_READS,
+    ],
+    async work({ dryRun = false, perSecond, by, ...request }) {
+      const { replay, run, heavyReads } = admin;
+      requireFit(request);
+      replay.check(request);
+      if (dryRun) {
+        const preview = () => run((signal) => replay.preview(request, SAMPLE_SIZE, signal, COUNTED_MS));
+        return previewShown(await heavyReads(`preview ${JSON.stringify(request)}`, preview));
+      }
+      return (res, ignored) =>
+        answerWithProgress(admin, res, ignored, (signal, onProgress) =>
+          replay.run(request, by, signal, { perSecond, onProgress }),
+        );
+    },
+  });
+
+async function answerWithProgress(
+  { run, show }: Pick<Admin, "run" | "show">,
+  res: ServerResponse,
+  ignored: readonly string[],
+  work: (signal: AbortSignal, onProgress: (moved: number) => void) => Promise<object>,
+): Promise<void> {
+  res.writeHead(200, { "Content-Type": NDJSON, "X-Accel-Buffering": "no" });
+  let moved = 0;
+  const write = (line: object) => {
+    if (!res.destroyed) res.write(`${JSON.stringify(show(line))}\n`);
+  };
+  write(ignored.length > 0 ? { moved, ignored } : { moved });
+  const lines = setInterval(() => write({ moved }), LINE_MS);
+  try {
+    const done = await run(async (stopping) => {
+      using ending = linked(stopping);
+      res.once("close", () => ending.abort(new StoppingError("the caller has left")));
+      return await work(ending.signal, (sum) => {
+        moved = sum;
+      });
+    });
+    write({ ...done, done: true });
+  } catch (error) {
+    if (!(error instanceof InterruptedError)) throw error;
+    const { status: _status, ...line } = interruption(error);
+    write(line);
+  } finally {
+    clearInterval(lines);
+    res.end();
+  }
+}
+
+const DRY_RUN = schema.object({
+  count: [schema.count("Rows."), 30],
+  isExact: [{ type: "boolean" }, true],
+  sample: [schema.list({ type: "object" }), []],
+  groups: schema.list(
+    schema.object({
+      reason: schema.nullable("string", "As the filter takes it; null of rows that are not dead."),
+      topic: schema.TEXT_OR_NULL,
+      destination: schema.nullable("string", "Null: no route sends them anywhere."),
+      count: [schema.count("Rows."), 30],
+    }),
+    "The largest 20.",
+  ),
+});
+
+function previewShown({ count, isExact, sample, groups }: ReplayPreview): object {
+  const rows = sample.map(({ lastError: _lastError, destination: _destination, isPinned: _isPinned, ...row }) => ({
+    ...row,
+    sequence: splitSequence(row.sequence).sequence,
+  }));
+  return { count, isExact, sample: rows, groups };
+}
+
+const HOUR = {
   topic: "orders.created",
   createdAfter: "2025-01-31T12:00:00Z",
   createdBefore: "2025-01-31T13:00:00Z",
@@ -117,6 +210,10 @@ export function replayFields(names: readonly string[]) {
     reason: field.text(FAILURE, `Only dead rows ${OF_GROUP}`),
     createdAfter: field.text(instant("after"), "Only rows created after this instant."),
     createdBefore: field.text(instant("before"), "Only rows created before this instant."),
+    finishedBefore: field.text(
+      instant("before"),
+      "Only rows that finished before this instant: the begin of a replay that ended early, to leave out what it moved.",
+    ),
     toDestination: field.text(
       destinationName(names),
       "Where they are delivered from now on; by default where they went before. No filter.",
@@ -129,53 +226,9 @@ export function replayFields(names: readonly string[]) {
   };
 }
 
-/** @throws InvalidRequest for a field that does not go with the table */
-export function requireFit(request: Parameters<typeof misfit>[0]): void {
+/** @throws InvalidRequest for a field that does not go with the table; Refusal without a filter, which could mean everything */
+export function requireFit(request: ReplayRequest): void {
   const reason = misfit(request);
   if (reason !== undefined) throw new InvalidRequest(reason);
+  if (!hasFilter(request)) throw new Refusal(400, NO_FILTER);
 }
-
-const NULL = { type: "null" };
-const OF_ALL = ["ids", "createdAfter", "createdBefore"] satisfies readonly (keyof ReplayRequest)[];
-const someOf = (names: readonly string[], fitting: Readonly<Record<string, object>>, required: readonly string[]) =>
-  names.map((name) => ({
-    required: [...required, name],
-    properties: { ...fitting, [name]: { ...fitting[name], not: NULL } },
-  }));
-
-/**
- * Of `anyOf`: one of the filters at least, and none that does not go with the table.
- *
- * @param inInbox what a request on the inbox has besides
- */
-export const someFilter = (inInbox: Readonly<Record<string, object>> = {}) => [
-  ...someOf(
-    [...OF_ALL, "topic", "topics", "state", "destination", "reason"],
-    { inbox: { enum: [false, null] }, source: NULL, add: NULL },
-    [],
-  ),
-  ...someOf(
-    [...OF_ALL, "topic", "topics"],
-    {
-      ...{ inbox: { enum: [false, null] }, source: NULL, state: NULL },
-      ...{ destination: NULL, reason: NULL, toDestination: NULL },
-    },
-    ["add"],
-  ),
-  ...someOf(
-    [...OF_ALL, "state", "source"],
-    {
-      ...{ ...inInbox, inbox: { const: true }, state: { enum: ["dead", null] } },
-      ...{
-        topic: NULL,
-        topics: NULL,
-        destination: NULL,
-        reason: NULL,
-        toDestination: NULL,
-        add: NULL,
-        perSecond: NULL,
-      },
-    },
-    ["inbox", ...Object.keys(inInbox)],
-  ),
-];

@@ -138,7 +138,6 @@ async function useEverything(
   await history.of(ID, variant);
   await history.since(null, variant);
   await history.since("7", variant);
-  await history.deleteOrphans(variant);
 
   await operations.partlyDead(variant);
   await messages.get(ID, variant === 1);

@@ -1,16 +1,17 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, jest, test } from "@jest/globals";
 import { quoteNames, type TableNames, withoutColumns } from "../../../../src/adapters/stores/sql/names.ts";
-import { cellStatements } from "../../../../src/adapters/stores/sqlserver/cellSql.ts";
 import { destinationStatements } from "../../../../src/adapters/stores/sqlserver/destinationsSql.ts";
-import { replayStatements, retentionStatements } from "../../../../src/adapters/stores/sqlserver/finishedSql.ts";
+import {
+  parkedStatements,
+  replayStatements,
+  retentionStatements,
+} from "../../../../src/adapters/stores/sqlserver/finishedSql.ts";
 import { historyStatements } from "../../../../src/adapters/stores/sqlserver/historySql.ts";
-import { jobStatements } from "../../../../src/adapters/stores/sqlserver/jobsSql.ts";
 import { journalStatements } from "../../../../src/adapters/stores/sqlserver/journalSql.ts";
 import { messageStatements } from "../../../../src/adapters/stores/sqlserver/messagesSql.ts";
-import { operationsStatements } from "../../../../src/adapters/stores/sqlserver/operationsSql.ts";
+import { cellStatements, operationsStatements } from "../../../../src/adapters/stores/sqlserver/operationsSql.ts";
 import { outboxStatements } from "../../../../src/adapters/stores/sqlserver/outboxSql.ts";
-import { parkedStatements } from "../../../../src/adapters/stores/sqlserver/parkedSql.ts";
 import { type Executor, SqlServerPool } from "../../../../src/adapters/stores/sqlserver/pool.ts";
 import { pullStatements } from "../../../../src/adapters/stores/sqlserver/pullSql.ts";
 import { copyLastStatement, insertStatement } from "../../../../src/adapters/stores/sqlserver/receipt.ts";
@@ -48,7 +49,6 @@ function statementsWith(names: TableNames): readonly Statement[] {
     destinationStatements,
     historyStatements,
     insertStatement,
-    jobStatements,
     journalStatements,
     messageStatements,
     operationsStatements,

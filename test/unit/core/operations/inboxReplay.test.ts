@@ -88,7 +88,7 @@ function setup(rows: readonly InboxMessage[], source: Partial<SourceOptions> = {
     const left: string[] = [];
     let moved = 0;
     for await (const batch of replay.moves(request, (statement) => statement())) {
-      moved += batch.moved;
+      moved += batch.changed;
       if (batch.refusal !== undefined) left.push(batch.refusal);
     }
     return { moved, left };

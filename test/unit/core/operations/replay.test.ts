@@ -1,8 +1,8 @@
 import { describe, expect, test } from "@jest/globals";
 import {
+  InterruptedError,
   NoDestinationColumnError,
   Replay,
-  ReplayInterruptedError,
   type ReplayOptions,
 } from "../../../../src/core/operations/replay.ts";
 import { NO_FILTER } from "../../../../src/core/operations/replayRequest.ts";
@@ -178,6 +178,7 @@ describe("a replay", () => {
       state: "dead" as const,
       createdAfter: "2026-01-05T08:30:00.000000Z",
       createdBefore: "2026-01-05T09:30:00.000000Z",
+      finishedBefore: "2026-01-05T09:40:00.000000Z",
     };
 
     await replay.run({ topics: ["a", "b"], ...narrow }, "alice", never);
@@ -296,8 +297,7 @@ describe("a replay", () => {
     store.destinationRemedy = "ALTER TABLE o ADD c;";
     const refused = replay.run({ topic: "orders", toDestination: "shop" }, "alice", never);
     await expect(refused).rejects.toThrow(/svc migrate.*\n *ALTER TABLE o ADD c;$/);
-    const job = replay.moves({ topic: "orders", toDestination: "shop" }, "alice", {}, never);
-    await expect(job.next()).rejects.toThrow(NoDestinationColumnError);
+    await expect(refused).rejects.toBeInstanceOf(NoDestinationColumnError);
     await replay.run({ topic: "orders" }, "alice", never);
     expect(store.destinations).toEqual(["shop", undefined]);
   });
@@ -313,19 +313,14 @@ describe("a replay", () => {
     expect(lines[0]?.fields).toEqual({ moved: 25, filter: { ids: 52 }, by: "alice" });
   });
 
-  test("begun again from a position moves the rows behind it, also where the database's clock was set back", async () => {
-    // The store finds them all: those that were moved and sent again seem to have finished before.
-    const { store, replay } = setup(rowsOf(25));
-    const request = { ids: rowsOf(25).map((row) => row.id) };
-    let position: string | null = null;
-    for await (const batch of replay.moves(request, "alice", { scope: SCOPE }, never)) {
-      position = batch.position;
-      break;
-    }
-
-    for await (const _ of replay.moves(request, "alice", { scope: SCOPE, after: position }, never));
-
-    expect(store.moves.flat()).toEqual(rowsOf(25).map((row) => row.id));
+  test("moves no more rows a second than asked for, and tells its progress", async () => {
+    const { store, waits, replay } = setup(rowsOf(10));
+    const progress: number[] = [];
+    const pace = { perSecond: 8, onProgress: (moved: number) => void progress.push(moved) };
+    expect(await replay.run({ topic: "orders" }, "alice", never, pace)).toEqual({ moved: 10 });
+    expect(store.moves.map(({ length }) => length)).toEqual([2, 2, 2, 2, 2]);
+    expect(waits).toEqual(Array(5).fill(250));
+    expect(progress).toEqual([2, 4, 6, 8, 10]);
   });
 });
 
@@ -387,8 +382,8 @@ describe("a replay that is interrupted", () => {
 
     const failure = await replay.run({ topic: "orders" }, "alice", stopping.signal).catch((error: unknown) => error);
 
-    expect(failure).toBeInstanceOf(ReplayInterruptedError);
-    expect(failure).toMatchObject({ moved: 20, cause: stopping.signal.reason });
+    expect(failure).toBeInstanceOf(InterruptedError);
+    expect(failure).toMatchObject({ done: { moved: 20 }, cause: stopping.signal.reason });
     expect(store.moves).toHaveLength(2);
     expect(lines).toEqual([
       {
@@ -405,7 +400,7 @@ describe("a replay that is interrupted", () => {
     await expect(
       replay.run({ topic: "orders" }, "alice", AbortSignal.abort(new StoppingError())),
     ).rejects.toMatchObject({
-      moved: 0,
+      done: { moved: 0 },
       cause: expect.any(StoppingError),
     });
 
@@ -421,7 +416,7 @@ describe("a replay that is interrupted", () => {
     else store.untriedAnswers.push(10);
 
     await expect(replay.run({ topic: "orders" }, "alice", stopping.signal)).rejects.toMatchObject({
-      moved: what.includes("database") ? 0 : 10,
+      done: { moved: what.includes("database") ? 0 : 10 },
       cause: reason,
     });
   });
@@ -435,7 +430,7 @@ describe("a replay that is interrupted", () => {
     const reason = new StoppingError();
     stopping.abort(reason);
 
-    await expect(run).rejects.toMatchObject({ moved: 0, cause: reason });
+    await expect(run).rejects.toMatchObject({ done: { moved: 0 }, cause: reason });
     expect(store.calls).toEqual(["begin"]);
   });
 });
@@ -461,8 +456,10 @@ describe("a replay whose database fails", () => {
 
     const failure = await replay.run({ topic: "orders" }, "alice", never).catch((error: unknown) => error);
 
-    expect(failure).toMatchObject({ name: "ReplayInterruptedError", moved: 10, cause: unavailable });
-    expect(String(failure)).toContain("the replay ended early, after 10 rows were moved");
+    expect(failure).toMatchObject({ name: "InterruptedError", done: { moved: 10 }, cause: unavailable });
+    expect(String(failure)).toContain(
+      "ended early, after 10 rows were moved; those of the last batch may be moved too",
+    );
     expect(store.calls.filter((call) => call === "move")).toHaveLength(7);
     expect(lines).toEqual([
       expect.objectContaining({
@@ -477,7 +474,10 @@ describe("a replay whose database fails", () => {
     const { store, waits, replay } = setup(rowsOf(5));
     store.failures.push(undefined, schema);
 
-    await expect(replay.run({ topic: "orders" }, "alice", never)).rejects.toMatchObject({ moved: 0, cause: schema });
+    await expect(replay.run({ topic: "orders" }, "alice", never)).rejects.toMatchObject({
+      done: { moved: 0 },
+      cause: schema,
+    });
 
     expect(waits).toEqual([]);
   });

@@ -82,81 +82,53 @@ async function passes(retention: Retention): Promise<number> {
 }
 
 describe("retention", () => {
-  test("deletes one batch a pass, a range after the other, each from where its last batch ended", async () => {
-    const { retention, store } = setUp([[{ deleted: 1000 }, { deleted: 1000 }, { deleted: 5 }], [{ deleted: 7 }]]);
-
-    expect(await passes(retention)).toBe(4);
-
-    expect(store.plans).toEqual([AGE]);
-    expect(store.asked).toEqual([
-      ["0.0", 1000],
-      ["0.1", 1000],
-      ["0.2", 1000],
-      ["1.0", 1000],
-    ]);
-  });
-
-  test("plans anew when the sweep is done", async () => {
-    const { retention, store } = setUp([[{ deleted: 5 }]]);
-
-    expect([await retention.pass(), await retention.pass()]).toEqual(["idle", "idle"]);
-
-    expect(store.plans).toHaveLength(2);
-  });
-
-  test("pauses three times as long as a batch took, at least ten ms and at most a second, and not after the last one", async () => {
-    const took = [20, 100, 1, 0, 400, 30];
-    const { retention, pauses } = setUp([took.map((tookMs) => ({ deleted: 1000, tookMs }))]);
-
-    await passes(retention);
-
-    expect(pauses).toEqual([60, 300, 10, 10, 1000]);
-  });
-
-  test("counts what each batch deleted, and tells time and end of a sweep when it is done", async () => {
-    const { retention, calls, clock } = setUp([
-      [
-        { deleted: 1000, tookMs: 50 },
-        { deleted: 3, tookMs: 10 },
-      ],
-    ]);
+  test("deletes a batch a pass, range by range, each from where its last batch ended, with pauses by its time", async () => {
+    const took = [20, 100, 1, 0, 400];
+    const ranges = [took.map((tookMs) => ({ deleted: 1000, tookMs })), [{ deleted: 7, tookMs: 30 }]];
+    const { retention, store, pauses, lines, calls, clock } = setUp(ranges);
 
     await retention.pass();
     expect(calls).toEqual(["cleanupDeleted(outbox, 1000)"]);
-    await retention.pass();
+    expect(await passes(retention)).toBe(5);
 
-    expect(calls.slice(1)).toEqual([
-      "cleanupDeleted(outbox, 3)",
-      "cleanupDuration(outbox, 0.21)",
+    expect(store.asked).toEqual(["0.0", "0.1", "0.2", "0.3", "0.4", "1.0"].map((position) => [position, 1000]));
+    // Three times as long as the batch, from ten ms to a second; none after the last one.
+    expect(pauses).toEqual([60, 300, 10, 10, 1000]);
+    const fields = { table: "outbox", policy: "AGE", deleted: 5007, durationMs: 1931 };
+    expect(lines).toEqual([{ level: "info", message: "retention", fields }]);
+    expect(calls.slice(-2)).toEqual([
+      "cleanupDuration(outbox, 1.931)",
       `cleanupLastRun(outbox, ${clock.now() / 1000})`,
     ]);
-  });
-
-  test("logs one line for a sweep that deleted something", async () => {
-    const { retention, lines } = setUp([[{ deleted: 1000, tookMs: 50 }], [{ deleted: 3, tookMs: 10 }]]);
-
-    await passes(retention);
-
-    const fields = { table: "outbox", policy: "AGE", deleted: 1003, durationMs: 210 };
-    expect(lines).toEqual([{ level: "info", message: "retention", fields }]);
+    expect(store.plans).toEqual([AGE]);
+    await retention.pass();
+    expect(store.plans).toHaveLength(2);
   });
 
   test.each<[string, Batch[][]]>([
     ["no range", []],
     ["nothing left in its range", [[{ deleted: 0 }]]],
-  ])("a sweep that finds %s is done, silent, and counts as run", async (_, script) => {
+  ])("a sweep that finds %s is done, silent, and counts as run; a single run says so", async (_, script) => {
     const { retention, lines, calls, pauses } = setUp(script);
 
     expect(await retention.pass()).toBe("idle");
-
     expect([lines, pauses]).toEqual([[], []]);
     expect(calls).toContainEqual(expect.stringMatching(/^cleanupLastRun/));
+
+    await retention.runOnce();
+    expect(lines).toMatchObject([{ message: "retention", fields: { table: "outbox", deleted: 0 } }]);
   });
 
-  test("a failed batch fails its pass, and the next pass tries it again", async () => {
+  test("a failed plan or batch fails its pass, and the next pass tries it again", async () => {
     const broken = new Error("connection lost");
     const { retention, store, lines, calls } = setUp([[{ deleted: 1000 }, broken, { deleted: 1000 }, { deleted: 1 }]]);
+    const plan = store.plan.bind(store);
+    store.plan = async () => {
+      store.plan = plan;
+      throw broken;
+    };
 
+    await expect(retention.pass()).rejects.toBe(broken);
     await retention.pass();
     await expect(retention.pass()).rejects.toBe(broken);
     expect(calls).not.toContainEqual(expect.stringMatching(/^cleanupLastRun/));
@@ -167,90 +139,36 @@ describe("retention", () => {
     expect(lines).toMatchObject([{ fields: { deleted: 2001 } }]);
   });
 
-  test("a failed plan fails its pass, and the next pass plans again", async () => {
-    const { retention, store } = setUp([[{ deleted: 1 }]]);
-    const plan = store.plan.bind(store);
-    store.plan = async () => {
-      store.plan = plan;
-      throw new Error("connection lost");
-    };
-
-    await expect(retention.pass()).rejects.toThrow("connection lost");
-
-    expect(await retention.pass()).toBe("idle");
-  });
-
   test("a stop ends the pause at once and says what was deleted so far", async () => {
-    let paused = (): void => {};
-    const inPause = new Promise<void>((resolve) => {
-      paused = resolve;
-    });
-    const { retention, stopping, lines } = setUp([[{ deleted: 1000 }, { deleted: 1000 }]], {
-      wait: (_, signal) =>
-        new Promise((_resolve, reject) => {
-          signal.addEventListener("abort", () => reject(signal.reason));
-          paused();
-        }),
+    const stop = new AbortController();
+    const { retention, lines } = setUp([[{ deleted: 1000 }, { deleted: 1000 }]], {
+      stopping: stop.signal,
+      async wait(_, signal) {
+        stop.abort(new StoppingError());
+        throw signal.reason;
+      },
     });
 
-    const pass = retention.pass();
-    await inPause;
-    stopping.abort(new StoppingError());
-
-    expect(await pass).toBe("again");
+    expect(await retention.pass()).toBe("again");
     expect(lines).toMatchObject([{ level: "info", message: "retention interrupted", fields: { deleted: 1000 } }]);
   });
 
-  test("a wait that fails for another reason is not taken for a stop", async () => {
-    const { retention } = setUp([[{ deleted: 1 }, { deleted: 1 }]], {
-      wait: () => Promise.reject(new Error("no timer")),
-    });
+  test("once sweeps to the end at the same pace, or to its first failed batch or a stop, and says what it deleted", async () => {
+    const whole = setUp([[{ deleted: 1000, tookMs: 20 }, { deleted: 4 }], [{ deleted: 7 }]]);
+    await whole.retention.runOnce();
+    expect([whole.store.plans.length, whole.store.asked.length, whole.pauses]).toEqual([1, 3, [60, 10]]);
+    expect(whole.lines).toMatchObject([{ level: "info", message: "retention", fields: { deleted: 1011 } }]);
 
-    await expect(retention.pass()).rejects.toThrow("no timer");
-  });
-});
-
-describe("retention that runs once", () => {
-  test("sweeps to the end at the same pace, then says what it deleted", async () => {
-    const { retention, store, pauses, lines, calls } = setUp([
-      [{ deleted: 1000, tookMs: 20 }, { deleted: 4 }],
-      [{ deleted: 7 }],
-    ]);
-
-    await retention.runOnce();
-
-    expect([store.plans.length, store.asked.length, pauses]).toEqual([1, 3, [60, 10]]);
-    expect(lines).toMatchObject([{ level: "info", message: "retention", fields: { deleted: 1011 } }]);
-    expect(calls).toContainEqual(expect.stringMatching(/^cleanupLastRun/));
-  });
-
-  test("says so when there was nothing to delete", async () => {
-    const { retention, lines } = setUp([]);
-
-    await retention.runOnce();
-
-    expect(lines).toMatchObject([{ message: "retention", fields: { table: "outbox", deleted: 0 } }]);
-  });
-
-  test("fails with its first failed batch, and says what it had deleted", async () => {
     const broken = new Error("permission denied");
-    const { retention, store, lines } = setUp([[{ deleted: 1000 }, broken, { deleted: 1 }]]);
+    const failed = setUp([[{ deleted: 1000 }, broken, { deleted: 1 }]]);
+    await expect(failed.retention.runOnce()).rejects.toBe(broken);
+    expect(failed.lines).toMatchObject([{ message: "retention interrupted", fields: { deleted: 1000 } }]);
 
-    await expect(retention.runOnce()).rejects.toBe(broken);
-
-    expect(store.asked).toHaveLength(2);
-    expect(lines).toMatchObject([{ message: "retention interrupted", fields: { deleted: 1000 } }]);
-  });
-
-  test("ends after the running batch when the process stops", async () => {
-    const { retention, store, stopping, lines } = setUp([[{ deleted: 1000 }, { deleted: 1000 }, { deleted: 1000 }]]);
-    store.onBatch = () => {
-      if (store.asked.length === 2) stopping.abort(new StoppingError());
+    const stopped = setUp([[{ deleted: 1000 }, { deleted: 1000 }, { deleted: 1000 }]]);
+    stopped.store.onBatch = () => {
+      if (stopped.store.asked.length === 2) stopped.stopping.abort(new StoppingError());
     };
-
-    await retention.runOnce();
-
-    expect(store.asked).toHaveLength(2);
-    expect(lines).toMatchObject([{ message: "retention interrupted", fields: { deleted: 2000 } }]);
+    await stopped.retention.runOnce();
+    expect(stopped.lines).toMatchObject([{ message: "retention interrupted", fields: { deleted: 2000 } }]);
   });
 });

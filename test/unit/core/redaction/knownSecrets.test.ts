@@ -58,8 +58,8 @@ describe("a secret that may be a word, in our own errors", () => {
   const secrets = new KnownSecrets(["svc", "test", "orders", "database"]);
 
   test.each([
-    "the table outbox_job is missing: run svc migrate",
-    "the replay ended early: svc replay --resume 1 goes on",
+    "the table outbox_audit is missing: run svc migrate",
+    "ended early, after 1 row was moved: repeat it with --finished-before 1 for the rest",
     "svc: the latest database was left out",
     "svc transform test: orders, database and svc",
     "orders.created: svc replay",

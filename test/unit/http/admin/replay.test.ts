@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { NotInListError, type Replay, ReplayInterruptedError } from "../../../../src/core/operations/replay.ts";
+import { InterruptedError, NotInListError, type Replay } from "../../../../src/core/operations/replay.ts";
 import type { ReplayRequest } from "../../../../src/core/operations/replayRequest.ts";
 import { adminRoutes } from "../../../../src/http/admin/routes.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
@@ -89,23 +89,23 @@ describe("POST /admin/replay", () => {
   test.each<[string, unknown, ReturnType<typeof error>]>([
     [
       "the database fails",
-      new ReplayInterruptedError(2, new StoreError("unavailable", "gone")),
+      new InterruptedError("moved", 2, new StoreError("unavailable", "gone")),
       error(500, "Storage failed", { moved: 2 }),
     ],
     [
       "the service stops",
-      new ReplayInterruptedError(5, new StoppingError()),
+      new InterruptedError("moved", 5, new StoppingError()),
       error(503, "Service is shutting down", { moved: 5 }),
     ],
     [
       "a topic has no such list",
-      new ReplayInterruptedError(3, new NotInListError("a", "shop")),
+      new InterruptedError("moved", 3, new NotInListError("a", "shop")),
       error(
         400,
-        'Invalid request: the topic "a" has no route with a list of destinations that names "shop": add it to that list, or choose other topics; the replay ended early, after 3 rows were moved',
+        'Invalid request: the topic "a" has no route with a list of destinations that names "shop": add it to that list, or choose other topics; ended early, after 3 rows were moved',
       ),
     ],
-    ["there is a bug", new ReplayInterruptedError(1, new Error("a bug")), error(500, "Internal error")],
+    ["there is a bug", new InterruptedError("moved", 1, new Error("a bug")), error(500, "Internal error")],
     ["there is another bug", new Error("a bug"), error(500, "Internal error")],
   ])("tells what was moved when %s", async (_when, thrown, answer) => {
     await using http = await start(() => Promise.reject(thrown));

@@ -48,7 +48,7 @@ beforeAll(async () => {
 beforeEach(async () => {
   await database.query("DELETE FROM outbox WHERE topic = $1", [HELD]);
   await startOver(database, receiver);
-  await database.query("TRUNCATE outbox_history, outbox_job, outbox_audit");
+  await database.query("TRUNCATE outbox_history, outbox_audit");
   standby.requests.splice(0);
 });
 
@@ -66,9 +66,9 @@ async function command(...args: readonly string[]) {
   return { code, stdout: child.stdout.join("\n"), stderr: child.stderr.join("\n") };
 }
 
-async function post(path: string, body: object, to = service): Promise<{ status: number; body: Job }> {
+async function post(path: string, body: object, to = service): Promise<{ status: number; body: unknown }> {
   const answer = await to.post(body, { path: `/admin/${path}` });
-  return { status: answer.status, body: answer.json() as Job };
+  return { status: answer.status, body: answer.json() };
 }
 
 interface Group {
@@ -81,19 +81,22 @@ interface Group {
 /** What it says to do after a replay of the wrong rows. */
 const OPERATIONS = readFileSync(new URL("../../docs/operations.md", import.meta.url), "utf8");
 
-interface Job {
-  readonly id: string;
-  readonly state: string;
-  readonly total: number | null;
-  readonly moved: number;
+interface Line {
+  readonly moved?: number;
+  readonly done?: true;
+  readonly error?: string;
 }
 
-const jobOf = async (id: string) => (await service.get(`/admin/replays/${id}`)).json() as Job;
+const linesOf = (text: string) =>
+  text
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line) as Line);
 
-const resumedBy = async () =>
-  (await database.query("SELECT actor FROM outbox_audit WHERE action = 'replay.resume' ORDER BY id")).map(
-    ({ actor }) => actor,
-  );
+/** Follows a replay to its end. @returns its last line */
+async function follow(body: object, to = service): Promise<Line | undefined> {
+  return linesOf((await to.post(body, { path: "/admin/replays" })).text).at(-1);
+}
 
 async function insertDead(count: number, topic = "orders.created"): Promise<void> {
   await database.query(
@@ -103,23 +106,27 @@ async function insertDead(count: number, topic = "orders.created"): Promise<void
   );
 }
 
+const replayed = async () =>
+  Number((await database.query("SELECT count(*)::int AS rows FROM outbox_history WHERE event = 'replayed'"))[0]?.rows);
+
 const dead = async () =>
   Number((await database.query("SELECT count(*)::int AS rows FROM outbox WHERE state = 'dead'"))[0]?.rows);
 
-describe("a replay job", () => {
-  test("is counted first, shows its progress under its cap, keeps the order of each key, and can be cancelled", async () => {
+describe("a replay", () => {
+  test("is counted first, shows its progress under its cap, keeps the order of each key, and ends with its caller", async () => {
     await insertDead(60);
     const counted = await post("replays", { state: "dead", dryRun: true });
     expect([counted.status, counted.body]).toMatchObject([200, { count: 60, isExact: true }]);
     expect(await dead()).toBe(60);
 
-    const startedAt = performance.now();
-    const { status, body } = await post("replays", { state: "dead", perSecond: 40, by: "alice" });
-    expect([status, body]).toMatchObject([200, { state: "running", total: 60, by: "alice (admin route)" }]);
-    await eventually(async () => expect((await jobOf(body.id)).moved).toBeGreaterThan(0));
-    expect((await jobOf(body.id)).moved).toBeLessThan(60);
-    await eventually(async () => expect(await jobOf(body.id)).toMatchObject({ state: "done", moved: 60 }));
-    expect(performance.now() - startedAt).toBeGreaterThan(1000);
+    const { status, text } = await service.post(
+      { state: "dead", perSecond: 40, by: "alice", other: 1 },
+      { path: "/admin/replays" },
+    );
+    const [first, second = {}, ...rest] = linesOf(text);
+    expect([status, first, rest.at(-1)]).toEqual([200, { moved: 0, ignored: ["other"] }, { moved: 60, done: true }]);
+    expect(second.moved).toBeGreaterThan(0);
+    expect(second.moved).toBeLessThan(60);
     const byKey = new Map<string, number[]>();
     for (const { body: payload } of await receiver.received(60)) {
       const { n } = JSON.parse(payload.toString()) as { n: number };
@@ -131,12 +138,21 @@ describe("a replay job", () => {
     );
     expect(receiver.requests).toHaveLength(60);
 
-    const { body: slow } = await post("replays", { state: "sent", perSecond: 4 });
-    await eventually(async () => expect((await jobOf(slow.id)).moved).toBeGreaterThan(0));
-    expect(await post(`replays/${slow.id}/cancel`, {})).toMatchObject({ status: 200, body: { state: "cancelled" } });
-    expect((await post(`replays/${slow.id}/cancel`, {})).status).toBe(409);
-    expect((await post(`replays/${slow.id}/resume`, {})).status).toBe(409);
-    expect((await post(`replays/${randomUUID()}/cancel`, {})).status).toBe(404);
+    const leaving = new AbortController();
+    const slow = await fetch(`http://127.0.0.1:${service.port}/admin/replays`, {
+      method: "POST",
+      body: JSON.stringify({ state: "sent", perSecond: 4, by: "bob" }),
+      signal: leaving.signal,
+    });
+    await eventually(async () => expect(await replayed()).toBeGreaterThan(60));
+    leaving.abort();
+    await expect(slow.text()).rejects.toThrow();
+    await eventually(async () =>
+      expect(await database.query("SELECT actor, detail FROM outbox_audit WHERE actor LIKE 'bob%'")).toEqual([
+        { actor: "bob (admin route)", detail: expect.stringMatching(/^\d+ rows of {"state":"sent"}, ended early$/) },
+      ]),
+    );
+    expect(await replayed()).toBeLessThan(120);
     expect((await post("replays", {})).status).toBe(400);
     expect((await post("replays", { state: "dead", perSecond: 0 })).status).toBe(400);
   });
@@ -167,8 +183,7 @@ describe("a replay job", () => {
       expect.arrayContaining([ofTopic("ordres.v0"), ofTopic("ordres.v1"), ofTopic("ordres.v2")]),
     );
 
-    const { body } = await post("replays", { ...group, toDestination: "standby" });
-    await eventually(async () => expect(await jobOf(body.id)).toMatchObject({ state: "done", total: 30, moved: 30 }));
+    expect(await follow({ ...group, toDestination: "standby" })).toEqual({ moved: 30, done: true });
     await standby.received(30);
     expect([receiver.requests.length, await dead()]).toEqual([0, 20]);
 
@@ -193,8 +208,7 @@ describe("a replay job", () => {
   test("of the wrong rows: what is still pending is discarded by whom replayed it and when", async () => {
     await insertDead(3);
     await insertDead(5, HELD);
-    const { body } = await post("replays", { state: "dead", by: "alice" });
-    await eventually(async () => expect(await jobOf(body.id)).toMatchObject({ state: "done", moved: 8 }));
+    expect(await follow({ state: "dead", by: "alice" })).toEqual({ moved: 8, done: true });
     await receiver.received(3);
     await eventually(async () =>
       expect(await database.query("SELECT 1 FROM outbox WHERE state = 'sent'")).toHaveLength(3),
@@ -232,8 +246,7 @@ describe("a replay job", () => {
       }),
     );
 
-    const { body: job } = await post("replays", { state: "dead", destination: "receiver", ...elsewhere });
-    expect(job).toMatchObject({ filter: { state: "dead", destination: "receiver", toDestination: "standby" } });
+    expect(await follow({ state: "dead", destination: "receiver", ...elsewhere })).toMatchObject({ done: true });
     await eventually(() => expect(new Set(seen())).toEqual(new Set(ids.map(({ id }) => id))));
     expect(receiver.requests).toEqual([]);
 
@@ -244,61 +257,32 @@ describe("a replay job", () => {
     expect((await post("replay", { toDestination: "standby" })).status).toBe(400);
   });
 
-  test("is resumed by any process when its own is killed or stopped, cancelled by any, and moves each row once", async () => {
-    const rows = 300;
+  // What becomes of it when the database fails: test/integration/replayCommand.test.ts.
+  test("that its service or Ctrl-C ends is repeated for the rest, which moves no row twice", async () => {
+    const rows = 120;
     await insertDead(rows);
-    const { body } = await post("replays", { state: "dead", perSecond: 60 });
+    const begunAt = new Date().toISOString();
+    const ended = follow({ state: "dead", perSecond: 40 });
     await eventually(async () => expect(await dead()).toBeLessThan(rows - 20));
-    await service.kill();
-    // The next test waits for every delivery: the claims of the killed process end now, and not after their lease.
-    await database.query("UPDATE outbox SET lease_expires_at = now() WHERE state = 'processing'");
-    service = await start();
-    const left = await dead();
-    expect(await jobOf(body.id)).toMatchObject({ state: "running", total: rows });
-    expect((await command("replay", "--jobs")).stdout).toMatch(new RegExp(`${body.id} +running`));
-    expect(await dead()).toBe(left);
-
-    const resume = () => post(`replays/${body.id}/resume`, {});
-    expect(await resume()).toMatchObject({ status: 200, body: { state: "running" } });
-    await eventually(async () => expect(await dead()).toBeLessThan(left - 20));
     expect((await service.stop()).code).toBe(0);
-    expect(await database.query("SELECT state FROM outbox_job")).toEqual([{ state: "interrupted" }]);
+    expect(await ended).toEqual({ error: "Service is shutting down", moved: rows - (await dead()) });
     service = await start();
-    // Slower than a command starts: the service still runs it then.
-    await database.query("UPDATE outbox_job SET per_second = 4");
-    expect((await resume()).status).toBe(200);
-    const child = launch("replay", "--resume", body.id);
-    await eventually(async () => expect((await resumedBy()).at(-1)).not.toBe("admin route"));
-    const taken = await dead();
-    await eventually(async () => expect(await dead()).toBeLessThan(taken - 2));
-    expect(await post(`replays/${body.id}/cancel`, {})).toMatchObject({ status: 200, body: { state: "cancelled" } });
-    expect((await child.exited).code).toBe(1);
-    expect(child.stderr.join("\n")).toContain(`the replay ${body.id} is cancelled`);
-    expect(await dead()).toBeGreaterThan(0);
 
-    expect((await command("replay", "--state", "dead")).code).toBe(0);
+    const child = launch("replay", "--created-before", begunAt, "--finished-before", begunAt, "--per-second", "40");
+    const left = await dead();
+    await eventually(async () => expect(await dead()).toBeLessThan(left));
+    child.kill("SIGINT");
+    expect((await child.exited).code).toBe(1);
+    expect(child.stderr.join("\n")).toMatch(
+      /ended early, after \d+ rows were moved: repeat it with --finished-before 2/,
+    );
+    expect(await dead()).toBeGreaterThan(0);
+    expect((await command("replay", "--created-before", begunAt, "--finished-before", begunAt)).code).toBe(0);
     const once = await database.query(
       "SELECT outbox_id FROM outbox_history WHERE event = 'replayed' GROUP BY outbox_id HAVING count(*) = 1",
     );
     expect(once).toHaveLength(rows);
   }, 90_000);
-
-  // What becomes of it when the database fails: test/integration/replayCommand.test.ts.
-  test("of the command is interrupted by Ctrl-C, says how to resume it, and is resumed", async () => {
-    await insertDead(40, HELD);
-    const child = launch("replay", "--state", "dead", "--per-second", "4");
-    await eventually(async () => expect(await dead()).toBeLessThan(40));
-    child.kill("SIGINT");
-    expect((await child.exited).code).toBe(1);
-    const [, id = ""] = /svc replay --resume ([0-9a-f-]{36}) resumes it/.exec(child.stderr.join("\n")) ?? [];
-    expect(id).not.toBe("");
-    expect(await dead()).toBeGreaterThan(0);
-    expect((await command("replay", "--jobs")).stdout).toMatch(new RegExp(`${id} +interrupted`));
-    await database.query("UPDATE outbox_job SET per_second = NULL");
-    const resumed = await command("replay", "--resume", id);
-    expect([resumed.code, resumed.stdout]).toEqual([0, "40 rows moved to pending"]);
-    expect(await dead()).toBe(0);
-  });
 });
 
 describe("one message", () => {
