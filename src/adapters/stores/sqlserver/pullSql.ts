@@ -179,7 +179,7 @@ ${ONE_BY_ONE};`;
     ),
 
     acknowledge: statement(`pull.acknowledge(${ofAClaim})`)(
-      close(`${c.state} = N'processed', ${c.processedAt} = SYSUTCDATETIME(), ${unclaimed}`, stillOfClaim),
+      close(`${c.state} = N'processed', ${c.processedAt} = @now, ${unclaimed}`, stillOfClaim),
     ),
 
     extend: statement(`pull.extend(${ofAClaim}, leaseMs ms)`)(

@@ -210,6 +210,10 @@ function bundledColumns(asked: unknown) {
   return columns.map(({ name }) => ({ table_id: 1, name, type: typeOf(name), nullable: false, bytes: -1 }));
 }
 
+const BUNDLED_INDEXES = [["id"], ["source", "idempotency_key"]].flatMap((names, index_id) =>
+  names.map((name) => ({ index_id, name, is_unique: true, has_filter: false })),
+);
+
 describe("statements of the start", () => {
   const issued: Statement[] = [];
   const migrations = readdirSync(MIGRATIONS).map((file) => readFileSync(new URL(file, MIGRATIONS), "utf8").trim());
@@ -220,6 +224,7 @@ describe("statements of the start", () => {
     runAll: async (statement, values = {}) => {
       issued.push(statement);
       if (statement.name === "schema.columns") return [bundledColumns(values.columns)];
+      if (statement.name === "schema.indexes") return [BUNDLED_INDEXES];
       if (statement.name === "migrate.lock") return [[{ result: 0 }]];
       if (statement.name === "migrate.default schema") return [[{ database: "shop", schema: "dbo" }]];
       return [[]];
