@@ -1,7 +1,4 @@
-/**
- * Positions over several cells. Each cell counts for itself: its sequences and places mean nothing in another one. Texts
- * that core and HTTP pass on as they are carry those of every cell.
- */
+/** Positions over several cells, in one text: sequences and places of a cell mean nothing in another one. */
 
 /** In place of a position: the list has no more. */
 export const DONE = "done";
@@ -20,7 +17,7 @@ export function readPositions(text: string): readonly (string | null)[] | undefi
 const SEQUENCES = 2n ** 64n;
 
 /**
- * A sequence that orders the rows of several cells: by cell, then by the sequence within it.
+ * Orders the rows of several cells: by cell, then by the sequence within it.
  *
  * @param place of the cell; 0 leaves the sequence unchanged
  * @param sequence decimal text, from 0 to 2^64 - 1

@@ -13,9 +13,7 @@ export interface CloudEventsBinding {
 /** Of HTTP and NATS. Stored rows have the attributes of a received event in this form. */
 export const HTTP_BINDING: CloudEventsBinding = { prefix: "ce-", isEncoded: true };
 
-/**
- * The prefixes of the bindings for HTTP and NATS, Kafka, and AMQP; attribute names are lower case letters and digits.
- */
+/** Prefixes of the bindings for HTTP and NATS, Kafka, and AMQP; attribute names are lower-case letters and digits. */
 const OF_EVENT = /^(?:(ce-)|ce_|cloudEvents[:_])([a-z0-9]+)$/i;
 
 /**
@@ -37,7 +35,6 @@ export function splitAttributes(all: Headers) {
   return { attributes: { ...others, ...attributes }, headers };
 }
 
-/** Attributes as headers. */
 export function attributeHeaders(
   attributes: Readonly<Record<string, string>>,
   { prefix, isEncoded }: CloudEventsBinding,
@@ -51,7 +48,6 @@ function encoded(value: string): string {
   return value.replace(/[^\x21\x23\x24\x26-\x7e]+/gu, percentEncoded);
 }
 
-/** The value of a header of the HTTP binding. */
 export function decodedAttribute(value: string): string {
   try {
     return decodeURIComponent(value);

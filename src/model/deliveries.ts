@@ -1,11 +1,9 @@
 import { createHash } from "node:crypto";
 import type { MessageId } from "./rows.ts";
 
-/** Delivery rows: those of a message that goes to several destinations. */
-
 /**
- * The id of a delivery row: a function of its message and its destination, so that the table's key forbids a second one. It
- * begins as the id of the message: a message and its deliveries are neighbours in the index of the ids.
+ * The id of a delivery row: derived from message and destination, so that the primary key forbids a second one. It
+ * begins like the id of the message, its neighbour in the index.
  *
  * @param destination of the list, not that of a later replay
  */

@@ -1,6 +1,6 @@
 /**
- * What the service answers with, described once: a schema for the OpenAPI document, with examples, whose TypeScript type
- * is that of the values.
+ * The answers of the service, described once: a schema for the OpenAPI document, with examples, and its TypeScript
+ * type.
  */
 
 /** JSON Schema, draft 2020-12. */
@@ -9,7 +9,6 @@ export interface Schema {
 }
 
 declare const VALUE: unique symbol;
-/** A schema of values of a type. */
 export interface Of<T> extends Schema {
   readonly [VALUE]?: T;
 }
@@ -33,7 +32,7 @@ type Some<T> = { readonly [Name in keyof T]?: T[Name] | undefined };
 /** Of a schema: an example of its values. As a symbol it does not get into the document, which is JSON. */
 const EXAMPLE = Symbol("example");
 
-/** An example of the values of a schema, put together from its members; undefined where they have none. */
+/** An example built from the schema's members; undefined if they have none. */
 export function exampleOf(schema: Schema & { readonly [EXAMPLE]?: unknown }): unknown {
   if (EXAMPLE in schema) return schema[EXAMPLE];
   if ("const" in schema) return schema.const;
@@ -41,7 +40,6 @@ export function exampleOf(schema: Schema & { readonly [EXAMPLE]?: unknown }): un
   return Array.isArray(schema.type) && schema.type.includes("null") ? null : undefined;
 }
 
-/** Of a reference: the name and the schema that it refers to. */
 const DEFINITION = Symbol("definition");
 type Definition = readonly [name: string, schema: Schema];
 
@@ -86,15 +84,13 @@ export function object<M extends Members, P extends Members = Readonly<Record<ne
   return openObject(all, Object.keys(members), { additionalProperties: false, ...keywords(further) }) as Schema;
 }
 
-/** A thing that is in one cell; without cells that is not said. */
 export const inCell = <M extends Members>(members: M) =>
   object(members, {}, { cell: text("With cells: its own one.") });
 
-/** What a change of rows has done. */
 export const changeResult = (members: Members): Schema =>
   object(members, {}, { refusal: text("Why a row was not changed; absent if the database refused none.") });
 
-/** An answer from all cells. @param further what may be absent too */
+/** @param further what may be absent too */
 export function fromCells(members: Members, further: Members = {}): Schema {
   const missingCells = list(
     TEXT,
@@ -123,7 +119,6 @@ interface Types {
   readonly boolean: boolean;
 }
 
-/** A value of this type, or null. */
 export function nullable<T extends string>(
   type: T,
   further: Keywords = {},
@@ -131,17 +126,14 @@ export function nullable<T extends string>(
   return { type: [type, "null"], ...keywords(further) };
 }
 
-/** A value that this schema describes, or null. */
 export function orNull<S extends Schema>(schema: S, further: Keywords = {}): Of<ValueOf<S> | null> {
   return { anyOf: [schema, { type: "null" }], ...keywords(further), [EXAMPLE]: exampleOf(schema) } as Schema;
 }
 
-/** The same array or object, or null. */
 export function maybe<S extends Schema>(schema: S, further: Keywords = {}): Of<ValueOf<S> | null> {
   return { ...schema, type: [schema.type, "null"], ...keywords(further) };
 }
 
-/** One of some words. */
 export function oneOf<const W extends string>(words: readonly W[], further: Keywords = {}): Of<W> {
   return { enum: words, ...keywords(further) };
 }
@@ -152,7 +144,6 @@ export const as = <T>(schema: Schema): Of<T> => schema;
 export const text = (description: string): Of<string> => ({ type: "string", description });
 export const integer = (description: string): Of<number> => ({ type: "integer", description });
 export const bool = (description: string): Of<boolean> => ({ type: "boolean", description });
-/** A whole number from 0. */
 export const count = (description: string): Of<number> => ({ type: "integer", minimum: 0, description });
 export const countOrNull = (description: string) => nullable("integer", { minimum: 0, description });
 export const TEXT: Of<string> = { type: "string" };

@@ -37,8 +37,8 @@ export type StoreErrorCode =
   /** A trigger, a policy or a view's check of the owner refuses this row; another row may pass. */
   | "refused"
   /**
-   * Code of the owner cannot change this row now (a lock that its trigger asks for, a deadlock there): rolled back.
-   * Another row may pass, and this one later.
+   * Code of the owner cannot change this row now (a lock of its trigger, a deadlock there): rolled back. Another row
+   * may pass, and this one later.
    */
   | "busy"
   /** A trigger of the owner drops what is written to this row, without an error; another row may pass. */
@@ -61,12 +61,8 @@ export class StoreError extends CodedError<StoreErrorCode> {
   override readonly name = "StoreError";
 }
 
-/**
- * Some cells failed. `message` is for operators: it names the cells and says what was done in the others; the reasons are
- * in `cause`.
- */
+/** Some cells failed. `message` names them and says what was done in the others; the reasons are in `cause`. */
 export class CellError extends StoreError {
-  /** Names of those that failed. */
   readonly cells: readonly string[];
 
   constructor(code: StoreErrorCode, cells: readonly string[], message: string, options?: ErrorOptions) {
@@ -102,14 +98,14 @@ interface PublishErrorOptions extends ErrorOptions {
 }
 
 /**
- * A delivery failed. The reason is not redacted yet: `core/redact` cleans it before log and store. The code is a short
- * one from the adapter's own closed list, for example `status_5xx` or `timeout`.
+ * A delivery failed. The reason is not redacted yet: `core/redact` cleans it before log and store. The code is from the
+ * adapter's own closed list, such as `status_5xx` or `timeout`.
  */
 export class PublishError extends CodedError<string> {
   override readonly name = "PublishError";
   /** How long the receiver told us to wait, in ms (HTTP `Retry-After`). */
   readonly retryAfterMs: number | undefined;
-  /** True when this row can never be delivered as it is: it is dead at once, whatever attempts are left. */
+  /** This row can never be delivered: it is dead at once, whatever attempts are left. */
   readonly isPermanent: boolean;
   /** The receiver's own code: an HTTP status, an AMQP reply code, the name of a Kafka error. */
   readonly status: string | undefined;
@@ -123,17 +119,13 @@ export class PublishError extends CodedError<string> {
 }
 
 export type TransformErrorCode =
-  /** The expression does not compile. */
   | "invalid_expression"
-  /** The input is not JSON. */
   | "invalid_input"
   /** The expression failed on this input. */
   | "failed"
   /** The result is nothing, or is not a JSON value (a function, a number that is not finite). */
   | "no_result"
-  /** `timeoutMs` was exceeded. */
   | "timeout"
-  /** `maxDepth` was exceeded. */
   | "too_deep"
   /** More memory, or a longer sequence, than an evaluation may have. */
   | "too_large"
@@ -201,7 +193,7 @@ function textOfValue(value: unknown): string {
 /**
  * For reads of tables that may be missing.
  *
- * @returns undefined for the error of a table that is missing or closed to this user
+ * @returns undefined if the table is missing or closed to this user
  * @throws any other error
  */
 export function withoutTable(error: unknown): undefined {

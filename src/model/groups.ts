@@ -1,4 +1,4 @@
-/** The items by their keys, in the order in which each key came first; those of a key in their order. */
+/** The items by key: keys in the order of their first item, items in their own. */
 export function groupBy<T, K>(items: Iterable<T>, keyOf: (item: T) => K): ReadonlyMap<K, readonly T[]> {
   const groups = new Map<K, T[]>();
   for (const item of items) {

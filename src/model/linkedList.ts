@@ -7,16 +7,15 @@ export interface Linked {
 /**
  * Members in the order in which they were added, for what comes and goes with every message.
  *
- * A `Set` would make a new table every few additions, and each table refers to the one that replaced it: once one has
- * reached the old generation, all later ones get there, too, with every member that they ever held. So nearly all
- * messages did, which made the collector's work a quarter of the process.
+ * A `Set` makes a new table every few additions, and each table refers to its successor: once one is in the old
+ * generation, all later ones follow, with every member that they ever held. That made the collector's work a quarter of
+ * the process.
  */
 export class LinkedList<T extends Linked> implements Iterable<T> {
   #first: Linked | undefined;
   #last: Linked | undefined;
   #size = 0;
 
-  /** The one that was added before all others. */
   get first(): T | undefined {
     return this.#first as T | undefined;
   }

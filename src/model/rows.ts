@@ -7,13 +7,16 @@
  * - key, aggregate: rows that share one are delivered in order; rows without one are independent.
  * - source, route, destination: where a message comes from; which topics go where; where a message goes.
  * - label: the `destination` of an outbox row together with the hash of the `routes` that chose it.
- * - pin: a `destination` without such a hash: an application or an operator (by a replay) chose it, whatever the routes.
+ * - pin: a `destination` without such a hash: an application or an operator (by a replay) chose it, whatever the
+ *   routes.
  * - list: the `destinations` of a route that sends each message to several. Its message gets a delivery row for each.
- * - message row: an outbox row whose message has been expanded into delivery rows: `sent`, with their payload and headers.
- * - delivery row: an outbox row with the `messageSequence` of its message row; it has a destination, attempts and a fate of its
- *   own, and no payload.
+ * - message row: an outbox row whose message has been expanded into delivery rows: `sent`, with their payload and
+ *   headers.
+ * - delivery row: an outbox row with the `messageSequence` of its message row; it has a destination, attempts and a
+ *   fate of its own, and no payload.
  * - place: the position of an outbox row in the order of its key: its sequence, of a delivery row that of its message.
- * - lane: rows that this order holds for: all rows of a key that are no delivery rows; its delivery rows of one destination.
+ * - lane: rows that this order holds for: all rows of a key that are no delivery rows; its delivery rows of one
+ *   destination.
  * - relay: to copy pending push rows of the inbox into the outbox.
  * - claim: a replica's temporary right to deliver rows, named by a claim token and ended by its lease.
  * - delivery: one claimed row on its way to its destination; attempt: one try of it.
@@ -48,7 +51,6 @@ declare const claimTokenBrand: unique symbol;
 export type MessageId = string & { readonly [messageIdBrand]: true };
 export type ClaimToken = string & { readonly [claimTokenBrand]: true };
 
-/** Header name to value, names in the letter case in which they came. */
 export type Headers = Readonly<Record<string, string>>;
 
 /** Headers to fill, without a prototype: `__proto__` is a name like any other. */
@@ -158,7 +160,6 @@ export const JOURNAL_COLUMNS = {
   replica: "replica",
 } as const;
 
-/** Columns that an owner's table may do without: null. */
 type OptionalColumn = "destination" | "routes" | "expiresAt" | "messageSequence" | "expandedTo";
 type OwnColumnNames<C> = { readonly [K in keyof C]: K extends OptionalColumn ? string | null : string };
 
@@ -168,10 +169,7 @@ export type DestinationColumnNames = Readonly<Record<keyof typeof DESTINATION_CO
 export type JournalColumnNames = Readonly<Record<keyof typeof JOURNAL_COLUMNS, string>>;
 export type HistoryColumnNames = Readonly<Record<keyof typeof HISTORY_COLUMNS, string>>;
 
-/**
- * Tables for operators: processes alive, their figures, the audit log, received messages without a row, and which
- * cell the database is.
- */
+/** Tables for operators. */
 const OPERATIONS_TABLES = ["process", "figures", "audit", "journal", "cell"] as const;
 export type OperationsTables = Readonly<Record<(typeof OPERATIONS_TABLES)[number], string>>;
 
@@ -180,7 +178,7 @@ export function operationsTables(prefix: string): OperationsTables {
   return Object.fromEntries(OPERATIONS_TABLES.map((table) => [table, `${prefix}${table}`])) as OperationsTables;
 }
 
-/** A received message on its way into the inbox. The database sets the times. */
+/** A received message on its way into the inbox. */
 export interface NewInboxRow {
   readonly id: MessageId;
   readonly source: string;
@@ -224,8 +222,8 @@ export const EXPIRED = "expired: it was not delivered in time";
 /** Why a row whose topic renders empty is dead, on the row and in the log. */
 export const EMPTY_TOPIC = "the topic template renders empty";
 /**
- * As `last_error` of a delivery begins as long as its condition was not true: its attempts evaluate it before they deliver,
- * those after a replay too.
+ * Beginning of the `last_error` of a delivery until its condition was true: each attempt, also after a replay,
+ * evaluates it first.
  */
 export const CONDITION = "the condition (when) ";
 /** Why the relay gives up inbox rows, as `last_error` begins, by the label of the metric. */
@@ -241,25 +239,21 @@ export function relayDeath(reason: string): keyof typeof RELAY_DEATHS | undefine
   return labels.find((label) => reason.startsWith(RELAY_DEATHS[label]));
 }
 
-/** What decides where an outbox row goes. */
 export interface RoutedRow {
   readonly topic: string | null;
   /** Null until the routes have sent it somewhere. */
   readonly destination: string | null;
-  /** An application or an operator chose the destination: routes do not count. */
+  /** The application or an operator chose the destination: routes do not count. */
   readonly isPinned: boolean;
 }
 
-/** The name of the destination of a row; undefined where it has none. */
 export type DestinationOf = (row: RoutedRow) => string | undefined;
 
-/** Why a row has no destination. */
 export function nowhere({ topic, destination, isPinned }: RoutedRow): string {
   if (!isPinned) return `no route matches the topic ${JSON.stringify(topic)}`;
   return `the row is pinned to the destination ${JSON.stringify(destination)}, which is not configured: configure it, or replay the row to another one`;
 }
 
-/** An outbox row in its order. */
 export interface OrderedRow extends RoutedRow {
   readonly id: MessageId;
   /** Decimal text: a 64-bit identity does not fit a JavaScript number. */
@@ -289,19 +283,17 @@ export interface ClaimedRow extends OrderedRow {
 }
 
 /**
- * Of a payload or of headers, as text. A larger one would end the process that reads it: with its copies in the driver
- * and towards the receiver it takes three times as much memory, and no text of JavaScript holds 512 MiB.
+ * Of a payload or of headers, as text. A larger one would end the process that reads it: with the copies in the driver
+ * and towards the receiver it takes three times as much memory, and no JavaScript text holds 512 MiB.
  */
 export const MAX_TEXT_BYTES = 64 * 1024 * 1024;
 
 /** What of a claimed row was left in the table: it is larger than {@link MAX_TEXT_BYTES}. */
 export type TooLarge = "payload" | "headers";
 
-/** Why such a row is dead. */
 export const reasonTooLarge = (what: TooLarge): string =>
   `the ${what} ${what === "payload" ? "has" : "have"} more than ${MAX_TEXT_BYTES / 2 ** 20} MiB as text, the most that is delivered: send a reference to larger data`;
 
-/** A claimed row that has what a delivery needs. */
 export interface DeliverableRow extends ClaimedRow {
   readonly topic: string;
   readonly payload: string;
@@ -317,8 +309,7 @@ export type Receipt =
   /** The database did not take it; the sender may send it again. */
   | { readonly kind: "unavailable"; readonly reason: string }
   /**
-   * Its transform could not be run now, or the expression for its key took too long, so that it is not stored; the
-   * sender may send it again.
+   * Its transform could not run now, or the expression for its key timed out: not stored, the sender may send it again.
    */
   | { readonly kind: "busy"; readonly reason: string }
   /** Another message of its request was refused, and all of them are stored or none. */
@@ -327,18 +318,17 @@ export type Receipt =
 /** `unstorable`: the database refuses the row's data for good. */
 export type Rejection = "invalid_json" | "extraction_failed" | "transform_failed" | "unstorable";
 
-/** What became of one row of an insert. */
 export type InsertResult =
   /** `relayed`: with its outbox row, or all of its deliveries, in that state. */
   | { readonly kind: "stored"; readonly relayed?: "pending" | "claimed"; readonly isExpanded?: boolean }
   | { readonly kind: "duplicate" }
   /**
-   * The database refuses this row alone: its data can never be stored (such as text that a `jsonb` column cannot hold),
-   * or, with `mayPassLater`, a trigger or policy refused it, which may decide otherwise later.
+   * The database refuses this row alone: its data can never be stored (text that a `jsonb` column cannot hold), or,
+   * with `mayPassLater`, a trigger or policy refused it for now.
    */
   | { readonly kind: "refused"; readonly reason: string; readonly mayPassLater?: boolean };
 
-/** The same where rows go to several cells, and one of these may be away. */
+/** As {@link InsertResult}, with several cells, of which one may be away. */
 export type CellInsertResult = InsertResult | { readonly kind: "unavailable"; readonly reason: string };
 
 /** How one claimed outbox row ended (spec, "States and transitions"; design, "Attempts"). */
@@ -361,17 +351,15 @@ export type Outcome = {
   | { readonly kind: "release" }
 );
 
-/** What the history of a row keeps of how a delivery ended, besides the outcome and its reason. */
 export interface AttemptRecord {
   /** 1 for the first attempt; null where none was made. */
   readonly attempt: number | null;
   /** Null where no route matches. */
   readonly destination: string | null;
-  /** The name of the replica, as in its log. */
   readonly replica: string;
   /** `PublishError.code`. */
   readonly code: string | null;
-  /** The receiver's own code: an HTTP status, an AMQP reply code, the name of a Kafka error. */
+  /** The receiver's own code, see `PublishError.status`. */
   readonly status: string | null;
   readonly durationMs: number;
 }
@@ -380,7 +368,7 @@ export interface AttemptRecord {
 export const COLUMN_MAX_ATTEMPTS = 5;
 
 /**
- * The attempts of a row: the destination's number wins if the row has the default of the column. Any other value was
+ * The attempts of a row: the destination's number wins if the row has the default of the column; any other value was
  * chosen for the row.
  *
  * @param ofRow the row's `max_attempts`

@@ -101,7 +101,6 @@ export const section = <const P extends object, const R extends readonly string[
   required?: R,
 ) => ({ ...block(description, required ?? [], properties), default: {} }) as Block<R, P> & { readonly default: object };
 
-/** A list of values or blocks. */
 export const list = <const I extends object, const K extends Omit<SchemaNode, "type" | "items"> = object>(
   description: string,
   items: I,

@@ -1,9 +1,6 @@
 import { inspect } from "node:util";
 
-/**
- * A credential that cannot be printed by accident: as text it is `Secret(***)`, or `Secret(empty)` (spec, "Value
- * formats"). Only `reveal()` gives the value.
- */
+/** A credential that cannot be printed by accident (spec, "Value formats"): only `reveal()` gives the value. */
 export class Secret {
   #value: string;
   readonly #users: (() => void)[] = [];
@@ -19,7 +16,7 @@ export class Secret {
     return this.#file;
   }
 
-  /** Whether something uses each new value; all else has the value of the start. */
+  /** Whether something follows new values; all else has the value of the start. */
   get isFollowed(): boolean {
     return this.#users.length > 0;
   }
@@ -29,11 +26,7 @@ export class Secret {
     this.#users.push(remake);
   }
 
-  /**
-   * Gives secrets of one file its new value.
-   *
-   * @throws Error of a user that cannot use it: all of them have their old values then
-   */
+  /** Gives secrets of one file its new value. @throws Error of a user that cannot use it: all keep their old values */
   static renew(secrets: readonly Secret[], value: string): void {
     const give = (values: readonly string[]) => {
       for (const [index, secret] of secrets.entries()) secret.#value = values[index] ?? "";
@@ -48,7 +41,6 @@ export class Secret {
     }
   }
 
-  /** The value itself, for the one call that needs it. */
   reveal(): string {
     return this.#value;
   }
@@ -67,9 +59,9 @@ export class Secret {
 }
 
 /**
- * What is made of secrets, made anew when one of them has a new value.
+ * What is made of secrets, made anew after each new value.
  *
- * @param make throws where a value cannot be used
+ * @param make throws if a value cannot be used
  * @returns gives the current result
  */
 export function madeOf<T>(secrets: readonly Secret[], make: () => T): () => T {
@@ -102,14 +94,11 @@ export function maskUrls(text: string): string {
 
 /** User info without a scheme in front (`user:password@host`), which people write when they forget it. */
 const BARE_USER_INFO = /^([^:@]*):([^\n]*)@|^[^@\n]*@/;
-/** The beginning of a scheme's URL. */
 const SCHEME = /[a-z][a-z0-9+.-]*:\/\//i;
 /** Connection strings of other clients are lists of words. */
 const PASSWORD_WORD = /((?:^|\s)(?:password|pwd|token)\s*=\s*)('[^']*'?|\S+)/gi;
 
-/**
- * As {@link maskUrls}, for a key that takes a URL or a list of servers, such as `user:password@host` or `password=p`.
- */
+/** As {@link maskUrls}, for a key with a URL or a list of servers, such as `user:password@host` or `password=p`. */
 export function maskUrl(text: string): string {
   const { head, tail } = schemeless(text);
   const bare = head.replace(BARE_USER_INFO, (_all, user: string | undefined) =>
@@ -129,7 +118,6 @@ export function passwordsInUrl(text: string): string[] {
   return [...[...bare, ...words].flatMap((password) => [password, percentDecoded(password)]), ...passwordsInUrls(tail)];
 }
 
-/** The text in front of the first URL with a scheme, and the rest. */
 function schemeless(text: string): { readonly head: string; readonly tail: string } {
   const at = text.search(SCHEME);
   return at < 0 ? { head: text, tail: "" } : { head: text.slice(0, at), tail: text.slice(at) };
@@ -142,7 +130,6 @@ export function passwordsInUrls(text: string): string[] {
   return [...userInfo, ...parameters].flatMap((password) => [password, percentDecoded(password)]);
 }
 
-/** The text itself where it is not percent-encoded. */
 export function percentDecoded(text: string): string {
   try {
     return decodeURIComponent(text);

@@ -85,7 +85,7 @@ export function parseDuration(text: string): number | undefined {
   return unit === undefined ? undefined : Number(match?.[1]) * UNITS[unit];
 }
 
-/** The value of a JSON text; undefined for any other text, which is the value of none. */
+/** The value of a JSON text; undefined for any other text. */
 export function parsedJson(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -109,10 +109,7 @@ export function formatDuration(ms: number): string {
 
 /** Names of credential headers contain one of these anywhere ... */
 const ANYWHERE = /authori[sz]|authentication|secret|passw|passphrase|credential|cookie|jwt|assertion|session/;
-/**
- * ... or end with one: `X-Token-Count`, `X-Api-Key-Id` and `X-Auth-User` hold no credential, `X-Idempotency-Key` is
- * another kind of key.
- */
+/** ... or end with one: `X-Token-Count`, `X-Api-Key-Id`, `X-Auth-User` hold no credential, nor `X-Idempotency-Key`. */
 const AT_THE_END =
   /(?:token|auth|bearer|[-_]otp|[-_]pass|[-_]pwd|(?:access|account|admin|api|app|application|auth|client|consumer|customer|developer|encryption|functions?|insert|licen[cs]e|master|private|query|root|sas|service|shared|signing|subscription)[-_]?key)$/;
 /** Credentials whose names do not show it. */

@@ -12,10 +12,9 @@ const DOT = ".".charCodeAt(0);
 const [ANY, SEGMENT] = [-2, -1];
 
 /**
- * The pattern as an automaton: bit i is live if the first i tokens can match the characters so far, and 32 of them take
- * one step (Shift-And). A regular expression would backtrack: `*a*a*a*b` against a long run of `a` takes minutes.
+ * The pattern as an automaton: bit i is live if the first i tokens can match the characters so far; 32 of them take one
+ * step (Shift-And). A regular expression would backtrack: `*a*a*a*b` against a long run of `a` takes minutes.
  *
- * @param pattern such as `orders.*` or `**.audit`
  * @returns a function that tests a topic, in time proportional to the topic's length: at most 32 steps for a character
  * @throws Error when three asterisks are adjacent, or the pattern is longer than {@link LONGEST_PATTERN}
  */

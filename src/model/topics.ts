@@ -4,11 +4,10 @@
 export const WHITE_SPACE = " \t\n\v\f\r";
 
 /**
- * The topic of a received message.
+ * The topic of a received message, without {@link WHITE_SPACE} around it; may be empty.
  *
  * @param pieces the source's topic template around each `{{ eventType }}`
  * @param eventType null counts as an empty text
- * @returns the rendered template without {@link WHITE_SPACE} around it; may be empty
  */
 export function renderTopic(pieces: readonly string[], eventType: string | null): string {
   const topic = pieces.join(eventType ?? "");
@@ -18,18 +17,13 @@ export function renderTopic(pieces: readonly string[], eventType: string | null)
   return topic.slice(start, end);
 }
 
-/** The rules by which the relay routes a received message. */
 interface TopicRules {
   readonly topics: Readonly<Record<string, readonly string[]>>;
   readonly routing?: { readonly listOf?: ((topic: string) => readonly string[] | undefined) | undefined } | undefined;
   readonly mayExpand?: ((topic: string) => boolean) | undefined;
 }
 
-/**
- * The list of the route of a received message; undefined if its route has none.
- *
- * @returns an empty one if its receipt may not expand it
- */
+/** The list of a received message's route; undefined without one; empty if the receipt may not expand the message. */
 export function listOfMessage(
   { source, eventType }: { readonly source: string; readonly eventType: string | null },
   { topics, routing, mayExpand }: TopicRules,

@@ -11,8 +11,7 @@ export interface LogEvents {
   /** The connection is up: later commits are reported. Rows committed before it may have been missed. */
   following(): void;
   /**
-   * Rows that were inserted into the outbox are committed. They may come into sight of other transactions a moment
-   * later.
+   * Inserted rows are committed; other transactions may see them a moment later.
    *
    * @param committedAt the database's wall clock at the commit, ms since the epoch
    */

@@ -125,8 +125,8 @@ export interface SharedDestination {
  * States of a destination; the first that applies counts.
  *
  * - `paused`: by an operator; `open`, `half-open`: its breaker holds rows back.
- * - `failing`: over half of the deliveries within {@link RECENT_MINUTES} failed, or none has succeeded since ten seconds
- *   before the last failure.
+ * - `failing`: over half of the deliveries within {@link RECENT_MINUTES} failed, or none has succeeded since ten
+ *   seconds before the last failure.
  * - `slow`: deliveries take over a second, or their answers do not end.
  * - `degraded`: rows are parked, or died within {@link RECENT_MINUTES}; others are delivered.
  * - `ok`: a delivery has succeeded. `unknown`: none has yet, as far as is known.
@@ -160,7 +160,6 @@ export interface DestinationFacts extends Pick<SharedDestination, "lastSuccessAt
   readonly isSlow: boolean;
   /** Null where they cannot be read. */
   readonly recent: RecentDeliveries | null;
-  /** Rows. */
   readonly parked: number;
 }
 

@@ -6,16 +6,15 @@ export interface ReplayStore {
   begin(): Promise<ReplayScope>;
 
   /**
-   * Finished rows (`sent` or `dead`) that match, in the order of `sequence`; no message rows. Reads no more than `limit` rows per call,
-   * however few match, so that no call runs long.
+   * Finished rows (`sent` or `dead`) that match, in the order of `sequence`; no message rows. A call reads at most
+   * `limit` rows, so that none runs long.
    *
    * @param after `next` of the page before; null for the first page
    */
   page(scope: ReplayScope, filter: ReplayFilter, after: string | null, limit: number): Promise<ReplayPage>;
 
   /**
-   * The named rows that are finished and match, in the order of `sequence`; in place of a message row its deliveries. The
-   * caller bounds the ids.
+   * The named finished rows that match, by `sequence`; for a message row, its deliveries. The caller bounds the ids.
    */
   find(scope: ReplayScope, filter: ReplayFilter, ids: readonly MessageId[]): Promise<readonly FinishedRow[]>;
 
@@ -49,8 +48,7 @@ export interface ReplayStore {
   untried(ids: readonly MessageId[]): Promise<number>;
 
   /**
-   * Writes the dead inbox row of this id anew: attempt 0, due now, without expiry. Source, key and
-   * time of receipt stay.
+   * Resets the dead inbox row of this id: attempt 0, due now, without expiry. Source, key and time of receipt stay.
    *
    * @param row `cell`: that has it; undefined without cells
    * @returns false if it is no longer dead: nothing was written
@@ -59,7 +57,6 @@ export interface ReplayStore {
   receiveAgain(row: NewInboxRow & { readonly cell?: string | undefined }): Promise<boolean>;
 }
 
-/** What a change of some rows has done. */
 export interface Changed {
   readonly changed: number;
   /** Why the database refused a row, which it left unchanged; undefined if it refused none. */
@@ -74,7 +71,7 @@ export interface ReplayScope {
 
 export type FinishedState = "sent" | "dead";
 
-/** All given conditions must hold; none matches every row. Instants are ISO-8601 in UTC, both exclusive. */
+/** All given conditions must hold; without one, every row matches. Instants are ISO-8601 in UTC, both exclusive. */
 export interface ReplayFilter {
   readonly state?: FinishedState | undefined;
   readonly topics?: readonly string[] | undefined;
@@ -90,7 +87,7 @@ export interface ReplayPage {
   readonly next: string | null;
 }
 
-/** A topic that is null, which an owner's table may let in, means that the row is dead. */
+/** A null topic, which an owner's table may allow, means that the row is dead. */
 export interface FinishedRow extends OrderedRow {
   /** The cell that has it; undefined without cells. */
   readonly cell?: string | undefined;
@@ -111,7 +108,8 @@ export interface RetentionStore {
 
   /**
    * Deletes up to `limit` rows of a range, the oldest first. `rest` is what may be left of it, null for nothing. It
-   * skips rows that the database refuses to delete (a trigger or foreign key), with the error of the first in `refusal`.
+   * skips rows that the database refuses to delete (a trigger or foreign key), with the error of the first in
+   * `refusal`.
    */
   deleteBatch(range: RetentionRange, limit: number): Promise<DeletedBatch>;
 }

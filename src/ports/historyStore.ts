@@ -22,10 +22,7 @@ export interface HistoryStore {
   since(after: string | null, limit: number): Promise<readonly HistoryEntry[]>;
 }
 
-/**
- * An attempt ended as its outcome says; an operator replayed, retried or discarded the row; a message was not sent to a
- * destination of its list, for the reason given.
- */
+/** How an attempt ended; what an operator did with the row; `skipped`: a destination of the list got no delivery. */
 export type HistoryEvent = Exclude<Outcome["kind"], "release"> | OperatorEvent | "skipped";
 export type OperatorEvent = "replayed" | "retried" | "discarded";
 
@@ -34,7 +31,6 @@ export interface HistoryEntry {
   readonly sequence: string;
   /** Of the outbox row. */
   readonly id: MessageId;
-  /** The cell that has it; undefined without cells. */
   readonly cell?: string | undefined;
   readonly at: Date;
   readonly event: HistoryEvent;

@@ -11,13 +11,9 @@ export interface JournalStore {
   /** Deletes, of the oldest `limit` entries, those older than 24 hours. @returns how many */
   deleteOld(limit: number): Promise<number>;
 
-  /**
-   * The newest `limit` entries of duplicates of a message, newest first, and how many it has, up to
-   * {@link MOST_COUNTED}.
-   */
+  /** The newest `limit` duplicates of a message, newest first, and their number, up to {@link MOST_COUNTED}. */
   duplicatesOf(id: MessageId, limit: number): Promise<JournalPage>;
 
-  /** Entries that match, newest first. */
   find(search: JournalSearch, limit: number): Promise<readonly JournalEntry[]>;
 }
 
@@ -42,7 +38,6 @@ export interface NewJournalEntry extends JournalParts {
 }
 
 export interface JournalEntry extends JournalParts {
-  /** The cell that has it; undefined without cells. */
   readonly cell?: string | undefined;
   readonly at: Date;
   /** Of a duplicate: the first message, unless retention had deleted it. */

@@ -44,9 +44,8 @@ export type AddressColumn = (typeof ADDRESS_COLUMNS)[number];
 type KeyOf<S> = keyof Infer<S> & string;
 
 export interface DestinationKind<S extends SchemaNode> {
-  /** Besides those of every destination. */
   readonly schema: S;
-  /** Rules over several keys; those of single keys are the schema's. */
+  /** Rules over several keys. */
   check(entry: Infer<S> & { readonly headers: Readonly<Record<string, string>> }, when: When): void;
   /**
    * What is addressed at the receiver, the key of its template, and the key of the overriding column; or null. `path`:
@@ -100,10 +99,7 @@ export interface SourceTools extends AdapterTools {
   /** The source's name. The log has it in every line already. */
   readonly name: string;
   readonly intake: Intake;
-  /**
-   * Wait before the source offers a message again that the inbox table refused, in ms; {@link REFUSED_RETRY_MS} by
-   * default.
-   */
+  /** Ms before the source offers a refused message again; {@link REFUSED_RETRY_MS} by default. */
   readonly refusedRetryMs?: number | undefined;
 }
 
@@ -111,9 +107,8 @@ export const REFUSED_RETRY_MS = 10_000;
 
 /** A kind of source that consumes from a broker; HTTP sources are routes of the server. */
 export interface SourceKind<S extends SchemaNode> {
-  /** Besides those of every source. */
   readonly schema: S;
-  /** Rules over several keys; those of single keys are the schema's. */
+  /** Rules over several keys. */
   check(entry: Infer<S>, when: When): void;
   /** Where an attribute may be, after the places that the configuration names, in order (spec, "sources.<name>"). */
   readonly attributes: AttributePlaces;
@@ -123,6 +118,5 @@ export interface SourceKind<S extends SchemaNode> {
 /** The schema of some kind: its entries are objects with keys of any type. */
 export type AnySchema = { readonly type: "object"; readonly additionalProperties: object };
 
-/** Types the members of a kind by its schema. */
 export const destinationKind = <const S extends SchemaNode>(kind: DestinationKind<S>): DestinationKind<S> => kind;
 export const sourceKind = <const S extends SchemaNode>(kind: SourceKind<S>): SourceKind<S> => kind;

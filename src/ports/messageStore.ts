@@ -8,19 +8,18 @@ export interface MessageStore {
   /** The rows of one message. @param withPayload whether payloads are read; else they are null */
   get(id: MessageId, withPayload: boolean): Promise<StoredMessage>;
 
-  /** The messages received under an idempotency key from any of these sources. */
   byIdempotencyKey(sources: readonly string[], key: string): Promise<readonly MessageId[]>;
 
   /**
-   * The first unfinished row of its key that an outbox row waits for; undefined when none comes before it.
+   * The first unfinished row of its key that an outbox row waits for; undefined if none.
    *
-   * @param destination of the row; null if it is not known
+   * @param destination of the row; null if unknown
    */
   rowBefore(id: MessageId, destination: string | null): Promise<RowBefore | undefined>;
 
   /**
-   * The transaction that holds a row of this message, in either table; undefined where none does, or the database does
-   * not tell: SQL Server, and locks that several transactions share.
+   * The transaction that locks a row of this message, in either table. Undefined if none does or the database does not
+   * tell: SQL Server, and locks that several transactions share.
    */
   lockHolder(id: MessageId): Promise<LockHolder | undefined>;
 
@@ -31,7 +30,6 @@ export interface MessageStore {
    */
   outboxPage(search: MessageSearch, before: string | null, limit: number): Promise<MessagePage>;
 
-  /** The same of the inbox. */
   inboxPage(search: InboxSearch, before: string | null, limit: number): Promise<MessagePage>;
 }
 
@@ -67,7 +65,6 @@ export interface MessagePage {
 
 export interface FoundMessage {
   readonly id: MessageId;
-  /** The cell that has it; undefined without cells. */
   readonly cell?: string | undefined;
   readonly table: "inbox" | "outbox";
   /** Where a page that ends with this row goes on; empty where the row was not found by a page. */
@@ -95,7 +92,6 @@ export interface FoundMessage {
 export interface StoredMessage {
   /** The time of the database, by which rows become due. */
   readonly now: Date;
-  /** The cell that has the outbox row, else the inbox row; undefined without cells. */
   readonly cell?: string | undefined;
   readonly inbox: InboxMessage | undefined;
   /** A delivery has the payload and the headers of its message. */
@@ -104,7 +100,6 @@ export interface StoredMessage {
   readonly deliveries: readonly StoredDelivery[];
 }
 
-/** A delivery of a message that was expanded. */
 export interface StoredDelivery {
   readonly id: MessageId;
   readonly destination: string | null;
@@ -149,7 +144,6 @@ export interface OutboxMessage extends MessageParts, OrderedRow {
   readonly updatedAt: Date | null;
   /** The destinations that the message was expanded to; null of any other row. */
   readonly expandedTo: readonly string[] | null;
-  /** The message of a delivery; null of any other row. */
   readonly messageId: MessageId | null;
 }
 
@@ -162,15 +156,13 @@ export interface RowBefore {
   readonly scheduledAt: Date | null;
 }
 
-/** A transaction that keeps others from changing a row. */
 export interface LockHolder {
-  /** Of its server process; null for a prepared transaction, which has none. */
+  /** Null for a prepared transaction, which has no server process. */
   readonly pid: number | null;
   readonly user: string | null;
   readonly application: string | null;
   /** As the database calls it, such as `idle in transaction`; null where this user may not see it. */
   readonly state: string | null;
-  /** For how long it has been in that state. */
   readonly stateMs: number | null;
   /** The user of this process, to whom the right to see it can be granted. */
   readonly seenBy: string;

@@ -26,7 +26,6 @@ export interface Metrics {
   outboxQueueDepth(destination: string, delta: number): void;
   destinationState(destination: string, state: DestinationState): void;
   destinationInFlight(destination: string, count: number): void;
-  /** Pending rows, and the age of the oldest due one. */
   destinationBacklog(destination: string, rows: number, oldestSeconds: number): void;
   /** Pending rows that may be delivered now: due, and the destination does not hold them back. */
   destinationDue(destination: string, rows: number): void;

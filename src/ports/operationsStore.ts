@@ -7,22 +7,20 @@ import type { MessageId, RoutedRow } from "../model/rows.ts";
  */
 export interface OperationsStore {
   /**
-   * Notes that a process is alive, in one statement, and adds what it counted. Deletes what is too old.
+   * Records that a process is alive and what it counted, in one statement, and deletes what is too old.
    *
-   * @returns the other processes that were seen within the last minute
+   * @returns the other processes seen within the last minute
    */
   beat(process: ProcessName, counted: readonly Figures[]): Promise<OtherProcesses>;
 
   /** The process has ended in order. */
   leave(name: string): Promise<void>;
 
-  /** The processes seen within the last minute, by name. */
   processes(): Promise<readonly ProcessAlive[]>;
 
   /** The figures of the last `minutes` whole minutes and of the present one, oldest first. */
   figures(minutes: number): Promise<readonly MinuteFigures[]>;
 
-  /** Adds an entry to the audit log. */
   addAudit(entry: NewAuditEntry): Promise<void>;
 
   /**
@@ -35,22 +33,13 @@ export interface OperationsStore {
   /** The dead rows that died last, up to `limit`, newest first. */
   deadRows(limit: number): Promise<readonly DeadRow[]>;
 
-  /**
-   * The messages of lists that have a dead delivery and a sent one.
-   *
-   * @param limit of the rows that died last
-   */
+  /** Messages of lists with a dead and a sent delivery, among the `limit` rows that died last. */
   partlyDead(limit: number): Promise<number>;
 
-  /**
-   * Rows that wait for their retry or are parked and have a key, the next due first; with up to `behindLimit` rows
-   * behind each.
-   */
+  /** Keyed rows that wait for a retry or are parked, next due first, each with up to `behindLimit` rows behind it. */
   blockedKeys(limit: number, behindLimit: number): Promise<readonly BlockedKey[]>;
 
-  /**
-   * Pending inbox rows by source, of the oldest `limit` push rows, and of up to `limit` pull rows of each pull source.
-   */
+  /** Pending inbox rows by source: of the oldest `limit` push rows, and up to `limit` pull rows of each pull source. */
   inboxBacklog(pullSources: readonly string[], limit: number): Promise<readonly SourceBacklog[]>;
 }
 
@@ -63,11 +52,9 @@ export interface ProcessName {
   readonly clockAheadMs?: number | undefined;
   /** The hash of its routes, if it labels rows. */
   readonly routes?: string | undefined;
-  /** Ms since its start. */
   readonly upMs: number;
 }
 
-/** How many have a role. */
 export interface OtherProcesses {
   readonly pollers: number;
   readonly relays: number;
@@ -92,7 +79,6 @@ export interface ProcessAlive {
 export const COUNTERS = ["received", "duplicate", "filtered", "sent", "failed", "dead"] as const;
 export type Counter = (typeof COUNTERS)[number];
 
-/** What was counted about a source or a destination. */
 export interface Figures extends Readonly<Record<Counter, number>> {
   /** `remark`: what was wrong with messages, counted as received. */
   readonly kind: "source" | "destination" | "remark";
@@ -131,7 +117,6 @@ interface DeadRow extends RoutedRow {
 
 export interface BlockedKey extends RoutedRow {
   readonly key: string;
-  /** The cell that has it; undefined without cells. */
   readonly cell?: string | undefined;
   /** Of the row that blocks it. */
   readonly id: MessageId;

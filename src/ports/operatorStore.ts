@@ -31,21 +31,19 @@ export interface OperatorStore extends Pick<Store, "histories" | "announceOutbox
   readonly cells?: Cells | undefined;
 }
 
-/** The cells of an installation. */
 export interface Cells {
   /** In the order of the configuration. */
   readonly names: readonly string[];
   /**
-   * Call it before reads whose answer is to tell what it is without.
+   * Call it before the reads of an answer.
    *
-   * @returns tells which cells were left out since, also for a moment, or are now, `control` among them
+   * @returns gives the cells that were left out since, also for a moment, or are now, `control` among them
    */
   watch(): () => readonly MissingCell[];
 }
 
 export interface MissingCell {
   readonly name: string;
-  /** Why it was left out, for operators. */
   readonly reason: string;
   /** Since when, by this process's clock. */
   readonly since: Date;

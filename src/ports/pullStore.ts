@@ -36,11 +36,10 @@ export interface PullClaimResult {
   /** Of these rows alone: the request's, or another one. */
   readonly token: ClaimToken;
   readonly rows: readonly PulledRow[];
-  /** Rows with no attempts left, which this call made `dead`. */
+  /** Rows without attempts left, which this call made `dead`. */
   readonly dead: readonly MessageId[];
 }
 
-/** The rows of a claim that a client names; `ids` null means all. */
 export interface PullClaim {
   readonly source: string;
   readonly token: ClaimToken;
@@ -60,7 +59,6 @@ export interface PullRejection {
   readonly released: readonly MessageId[];
 }
 
-/** An inbox row under a pull client's claim. */
 export interface PulledRow {
   readonly id: MessageId;
   readonly tooLarge: TooLarge | null;

@@ -1,15 +1,14 @@
 import type { Headers } from "../model/rows.ts";
 import type { Service } from "./runtime.ts";
 
-/** One message as received from a broker. */
 export interface BrokerMessage {
   /** The body's bytes; null for a message that has none (Kafka's tombstone). */
   readonly body: Buffer | null;
   /** Header values as text, names in the letter case in which they came. */
   readonly headers: Headers;
   /**
-   * What the broker adds about the message, as headers by name in lower case. They replace the message's own headers of
-   * these names in any letter case; null removes them, so that no sender can forge one.
+   * Headers that the broker adds, by lower-case name. They replace the message's own in any letter case; null removes
+   * them, so that no sender can forge one.
    */
   readonly origin?: Readonly<Record<string, string | null>> | undefined;
   /** Why a part of the message cannot be read: it becomes a dead row. `origin` locates the unread bytes. */
@@ -23,7 +22,6 @@ export interface BrokerMessage {
   readonly publishedAt?: number | undefined;
 }
 
-/** Takes the messages that a broker source has read. */
 export interface Intake {
   /**
    * Takes messages in the order of their arrival; resolves after the commit, when each of them is stored, a duplicate,
@@ -40,11 +38,10 @@ export interface Intake {
 }
 
 /**
- * Consumes from one broker and passes everything to its `Intake`; acknowledges a message only after `take` resolved for
- * it.
+ * Consumes from one broker and passes everything to its `Intake`; acknowledges a message only after `take` resolved.
  *
- * `start` does not wait for the broker: if it is away, refuses the credentials or lacks the queue or stream, the source
- * retries with backoff and jitter, and `check` fails meanwhile. `stop` stops reading, aborts the signal of a running
+ * `start` does not wait for the broker: if the broker is away, refuses the credentials or lacks the queue or stream,
+ * the source retries with backoff and jitter, and `check` fails meanwhile. `stop` ends reading, aborts a running
  * `take`, waits for it, acknowledges what it took, and disconnects; when `cutoff` aborts it disconnects at once. The
  * broker delivers unacknowledged messages again.
  */

@@ -28,8 +28,8 @@ export interface InboxStore {
   insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
 
   /**
-   * As {@link insert}, and relays the rows that wait for nothing in the same statement, with what {@link relay} makes of
-   * them. It leaves the other rows to the relay. Undefined if the store only relays in passes.
+   * As {@link insert}, and relays the rows that wait for nothing in the same statement, with what {@link relay} makes
+   * of them. It leaves the other rows to the relay. Undefined if the store only relays in passes.
    *
    * @param claim of the poller of this process, which claims relayed rows as {@link OutboxStore.claim} would
    */
@@ -53,15 +53,11 @@ export interface InboxStore {
    */
   relay(request: RelayRequest): Promise<RelayResult>;
 
-  /**
-   * Age of the oldest due push row of these sources in ms by the database's clock, since it was due; null when there is
-   * none.
-   */
+  /** Age of the oldest due push row of these sources in ms since it was due; null if there is none. */
   oldestPendingAgeMs(sources: readonly string[]): Promise<number | null>;
 
   /**
-   * Pending push rows of other sources, counted by source, among the oldest `limit` pending push rows: a long backlog
-   * hides them until it is relayed.
+   * Pending push rows of other sources, by source, among the oldest `limit`: a long backlog hides them until relayed.
    */
   unrelayed(sources: readonly string[], limit: number): Promise<readonly UnrelayedRows[]>;
 }
@@ -78,7 +74,6 @@ export interface RelayedReceipt {
   readonly claimed: readonly ClaimedRow[];
 }
 
-/** What the relay makes of a row. */
 export interface RelayRules {
   /**
    * Per source the pieces of its topic template around each `{{ eventType }}`: `["orders.", ""]` renders `orders.<event
@@ -152,23 +147,23 @@ export interface OutboxStore {
    */
   reclaim(limit: number, claimTimeoutMs: number): Promise<number>;
 
-  /** @throws StoreError while the table refuses every outcome, in so far as a row that was sent before shows that */
+  /** @throws StoreError while the table refuses every outcome, as far as a row sent before shows that */
   check(): Promise<void>;
 
   /** The clock by which leases end, in ms since the epoch. */
   clock(): Promise<number>;
 
   /**
-   * Figures for the gauges. It may count every pending row: call it seldom, and by destination, which takes some twenty
-   * times as long, even less often.
+   * Figures for the gauges. It may count every pending row: call it seldom, and by destination, some twenty times as
+   * slow, even less often.
    *
    * @param request `totalsOnly` leaves `byDestination` empty
    */
   backlog(request?: { readonly totalsOnly: boolean }): Promise<OutboxBacklog>;
 
   /**
-   * One step of a walk over unfinished rows that takes the labels which other routes chose: those rows have no
-   * destination then, and the routes of their claim decide. Leaves locked rows.
+   * One step of a walk over unfinished rows that clears the labels of other routes: the routes of their claim then
+   * decide. Leaves locked rows.
    *
    * @param keep hashes of routes whose labels stay
    * @param after `next` of the step before; null for the first
@@ -180,11 +175,10 @@ export interface OutboxStore {
   destinationsWaiting(): Promise<readonly string[]>;
 }
 
-/** Messages that go to several destinations. */
 export interface ListStore {
   /**
-   * Makes the deliveries of messages that wait for it, in one transaction: each message becomes `sent`, and its deliveries
-   * wait at its place. A message that another process has expanded, or holds, is left. If the database
+   * Makes the deliveries of messages that wait for it, in one transaction: each message becomes `sent`, and its
+   * deliveries wait at its place. A message that another process has expanded, or holds, is left. If the database
    * refuses to expand a message, that message rests.
    *
    * @returns how many were expanded, and what the database refuses, with its reasons
@@ -203,7 +197,6 @@ export interface RelabelResult {
 }
 
 export interface SettledRows {
-  /** Rows whose claims were closed. */
   readonly closed: ReadonlySet<MessageId>;
   /** Rows whose outcomes the database does not take, with the reason; they keep their claims. */
   readonly refused: ReadonlyMap<MessageId, string>;
@@ -225,7 +218,7 @@ export interface ClaimRequest extends Lease {
    * destination: the caller delivers in order, and releases what it claimed behind an undelivered row.
    */
   readonly heldTokens: readonly ClaimToken[];
-  /** Which rows to choose from; by default all of them, as one queue. Other rows still hold back the later rows of their keys. */
+  /** Which rows to choose from; by default all, as one queue. Other rows still hold back later rows of their keys. */
   readonly queues?: ClaimQueues | undefined;
 }
 
@@ -239,13 +232,12 @@ export interface ClaimQueues {
   readonly exceptIds?: readonly MessageId[] | undefined;
   /** How this process labels a row without a destination. */
   readonly routing: TopicRouting;
-  /** Claims do not find messages on which the expansion works, or for whose topic it is full; they look behind stuck ones. */
+  /** Hides messages that are being expanded, or whose topic is full, from claims; these look behind stuck ones. */
   readonly expansion?: { readonly running: readonly MessageId[]; stateOf(topic: string): ExpansionState } | undefined;
 }
 
 export type ExpansionState = "open" | "full" | "stuck";
 
-/** The routes of a process. */
 export interface TopicRouting {
   /** The destination of a topic: that of the first route that matches; undefined without one, or if that has a list. */
   destinationOf(topic: string): string | undefined;
@@ -273,19 +265,17 @@ export interface ClaimResult {
   readonly heldBack: number;
   /** Messages of list routes that were found: {@link ListStore.expand} them. */
   readonly lists?: readonly ListMessage[] | undefined;
-  /** Destinations that got as many rows as they had room for, or whose queue was not read to its end: more are probably due. */
+  /** Destinations that filled their room, or whose queue was not read to its end: more is probably due. */
   readonly unread?: ReadonlySet<string> | undefined;
   /** Rows that the database refuses to let be claimed, with its error; later claims leave them out for a while. */
   readonly refused?: readonly { readonly id: MessageId; readonly reason: string }[];
 }
 
-/** A message that waits to be expanded into its deliveries. */
 export interface ListMessage {
   readonly id: MessageId;
   readonly topic: string;
 }
 
-/** The same with its data. */
 export type UnexpandedMessage = Pick<
   ClaimedRow,
   "id" | "topic" | "key" | "payload" | "headers" | "attempt" | "createdAt"
@@ -296,7 +286,6 @@ export interface ExpandResult {
   readonly refused: readonly { readonly id: MessageId; readonly reason: string }[];
 }
 
-/** The deliveries of a message. */
 export interface Expansion {
   readonly id: MessageId;
   readonly deliveries: readonly NewDelivery[];
@@ -327,7 +316,6 @@ export interface DestinationBacklog {
   readonly pending: number;
   /** Those of the pending rows whose time has come. */
   readonly due: number;
-  /** Age of the oldest due pending row in ms; null when there is none. */
   readonly oldestPendingAgeMs: number | null;
   readonly processing: number;
   /** Keys with a row there that waits for its retry or is parked. */
@@ -345,22 +333,20 @@ export interface SchemaStore {
    * Checks that the tables have the columns, types and keys that the statements need; logs what only makes them slow.
    *
    * The tables of the destinations and of the history may be missing, or closed to this user: then
-   * `DestinationStore.isAvailable`, with a warning, or `HistoryStore.isAvailable` is false. Their check needs a database
-   * that takes writes.
-   *
-   * An owner's outbox may have no columns for destinations, see `ReplayStore.destinationRemedy`, and neither table one for the
-   * expiry.
+   * `DestinationStore.isAvailable`, with a warning, or `HistoryStore.isAvailable` is false. Their check needs a
+   * database that takes writes. An owner's outbox may lack the columns for destinations
+   * (`ReplayStore.destinationRemedy`), and either table one for the expiry.
    *
    * @param tables those that this process uses; all by default
-   * @param needs what is required of the tables that are checked; nothing optional by default
+   * @param needs what else the checked tables must have; nothing optional by default
    * @throws ConfigError with every problem and the `ALTER TABLE` statement that fixes it
    */
   checkColumns(tables?: CheckedTables, needs?: SchemaNeeds): Promise<void>;
 
   /**
-   * The cell that this database is, as the first process that prepared it has noted.
+   * The cell that this database is, as noted by the first process that prepared it.
    *
-   * @param own what to note if nothing is; without it a table that is missing, or closed to the user, notes nothing
+   * @param own to note if none is noted yet; without it, a missing or closed table notes nothing
    * @throws StoreError with the code `schema` when `own` is given and the table cannot be used
    */
   cell(own?: CellIdentity): Promise<CellIdentity | undefined>;
@@ -369,7 +355,6 @@ export interface SchemaStore {
   hasUnfinished(): Promise<boolean>;
 }
 
-/** Which cell of an installation of several a database is. */
 export interface CellIdentity {
   /** In `database.cells`, from 1; 0 for the schema that the cells share. */
   readonly position: number;
@@ -378,7 +363,6 @@ export interface CellIdentity {
   readonly cells: number;
 }
 
-/** What is optional in an owner's tables, and the configuration needs. */
 export interface SchemaNeeds {
   /** The destinations' table: there are pauses, limits or breakers. */
   readonly destinations?: boolean;
@@ -420,8 +404,8 @@ export interface Store {
    * Calls `listener` when another process relayed rows into the outbox: a hint that may come late or never. Returns
    * when subscribed; `close` ends it.
    *
-   * @param sharesWatch whether this process takes part in the watch over the outbox. One process at a time has it, as
-   *   long as it is connected, and is called alone; another one follows. False where each process is called
+   * @param sharesWatch whether this process takes part in the watch: one connected process at a time has it and is
+   *   called alone. False: each process is called
    */
   onOutboxWake(listener: () => void, sharesWatch?: boolean): Promise<void>;
   /** Notifies other processes of new outbox rows, at most once per 50 ms. */
@@ -464,7 +448,6 @@ export interface ParkedFilter {
 }
 
 export interface ParkedRow extends OrderedRow {
-  /** The cell that has it; undefined without cells. */
   readonly cell?: string | undefined;
   /** Null where an owner's table has no time that a `Date` can hold. */
   readonly parkedAt: Date | null;
