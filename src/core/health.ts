@@ -16,7 +16,6 @@ export interface HealthReport {
   readonly body: HealthBody;
 }
 
-/** The answer of the liveness route: the process answers. */
 export const LIVENESS: HealthBody = { status: "healthy", components: { process: { status: "up" } } };
 
 const CHECK_TIMEOUT_MS = 3000;
@@ -31,7 +30,6 @@ interface HealthDependencies {
   readonly timeoutMs?: number | undefined;
 }
 
-/** The last log line about a component that is down. */
 interface Logged {
   readonly reason: string;
   readonly atMs: number;
@@ -52,12 +50,7 @@ export class Health {
     this.#timeoutMs = dependencies.timeoutMs ?? CHECK_TIMEOUT_MS;
   }
 
-  /**
-   * Checks all components in parallel. Probes that come meanwhile share the run, so that a storm of them costs the
-   * database no more than one.
-   *
-   * @returns the report; never rejects
-   */
+  /** Checks all components in parallel; never rejects. Probes share a running check: a storm costs no more than one. */
   readiness(): Promise<HealthReport> {
     this.#running ??= this.#checkAll().finally(() => {
       this.#running = undefined;

@@ -30,8 +30,7 @@ const STEADY_MS = 10_000;
 const REPEATS_MS = [20, 250];
 
 /**
- * Wakes the poller when the database's log shows outbox inserts (spec, "outbox.capture"), and follows the log again
- * after each failure. Delivery continues by polling meanwhile.
+ * Wakes the poller when the database's log shows outbox inserts (spec, "outbox.capture"). Polling covers its failures.
  */
 export class Capture implements Service, HealthComponent {
   readonly name = "outbox-capture";
@@ -59,7 +58,6 @@ export class Capture implements Service, HealthComponent {
     this.#repeats = REPEATS_MS.map((ms) => repeated(ms, wake, timer));
   }
 
-  /** Whether what is committed now will wake the poller. */
   get capturing(): boolean {
     return this.#fault === undefined;
   }

@@ -20,9 +20,8 @@ interface BacklogGaugesOptions {
 }
 
 /**
- * Reads the backlog into the gauges. Counting a long backlog is slow, and 20 times slower by destination: each count
- * takes at most a fiftieth of the time, and is skipped until it is due again. If the totals have just shown that
- * nothing is pending, nothing is counted by destination.
+ * Reads the backlog into the gauges. Counting a long backlog is slow, and 20 times slower by destination, so nothing is
+ * counted by destination if the totals have just shown that nothing is pending.
  *
  * @returns reads what is due; throws StoreError when the database does not answer
  */

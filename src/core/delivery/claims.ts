@@ -8,7 +8,6 @@ import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random } from "../../time/clock.ts";
 import { sharedController } from "../../time/wait.ts";
 
-/** A claim of this process: its open rows, and how long it may act on them. */
 export interface HeldClaim extends Linked {
   readonly token: ClaimToken;
   /** Monotonic ms, before the claim was sent. */
@@ -17,14 +16,10 @@ export interface HeldClaim extends Linked {
   deadline: number;
   /** Monotonic ms that no renewal can exceed. */
   readonly ceiling: number;
-  /** Rows not settled yet. */
   readonly open: Set<MessageId>;
   /** Rows taken over by another process, according to the last renewal. */
   readonly lost: Set<MessageId>;
-  /**
-   * The database could not write an outcome of it. New claims count its rows as those of another process: rows behind
-   * them would be returned, and go back, again and again.
-   */
+  /** An outcome could not be written: new claims leave out rows behind its rows, which would come and go for ever. */
   isStuck: boolean;
   /** Aborts the deliveries of this claim when its lease expires. */
   readonly cutoff: AbortController;
@@ -51,10 +46,8 @@ interface ClaimsOptions {
 type Settlement = "closed" | "refused" | "abandoned";
 
 /**
- * The claims of this process, from the statement that makes them to the outcomes of their rows.
- *
- * One statement renews all of them every third of the lease. Deadlines use the monotonic clock, so neither a clock that
- * jumps nor a process suspended for a minute can act on an expired claim.
+ * The claims of this process. One statement renews all of them every third of the lease. Deadlines use the monotonic
+ * clock, so neither a clock that jumps nor a process suspended for a minute can act on an expired claim.
  *
  * Outcomes are written in batches: they accumulate while a statement runs (and equally long after a small one), so
  * batches grow with load and a lone outcome is not delayed. Failed batches are retried: the fence makes a late outcome
@@ -83,13 +76,7 @@ export class Claims {
     this.#backoff = new Backoff(random, RETRY_WAITS);
   }
 
-  /**
-   * Claims rows; each of them must be settled, or left to its lease.
-   *
-   * @param limit most rows
-   * @param queues which destinations to claim for
-   * @throws StoreError
-   */
+  /** Claims rows; each of them must be settled, or left to its lease. @throws StoreError */
   async make(limit: number, queues: ClaimQueues): Promise<{ result: ClaimResult; claim: HeldClaim }> {
     const { store, clock, metrics } = this.#options;
     const { request, claimedAt } = this.#request(limit);
@@ -105,12 +92,7 @@ export class Claims {
     return { result, claim: this.#hold(request.token, result.rows, claimedAt) };
   }
 
-  /**
-   * A claim for a receipt to make.
-   *
-   * @param limit most rows
-   * @returns its request; and what to call with the rows that the receipt has claimed
-   */
+  /** A claim for a receipt to make: its request, and what to call with the rows that the receipt has claimed. */
   ofReceipt(limit: number): { request: ClaimRequest; made: (rows: readonly ClaimedRow[]) => HeldClaim } {
     const { request, claimedAt } = this.#request(limit);
     const made = (rows: readonly ClaimedRow[]): HeldClaim => {
@@ -135,11 +117,7 @@ export class Claims {
     return claim.deadline - this.#options.clock.monotonic() > this.#lease.leaseMs / 6 && !claim.lost.has(id);
   }
 
-  /**
-   * Writes the outcome of a row.
-   *
-   * @param onSettled called once it is committed, or known never to be; must not throw
-   */
+  /** Writes the outcome of a row. @param onSettled called when it is committed, or never will be; must not throw */
   settle(claim: HeldClaim, outcome: Outcome, onSettled: (settlement: Settlement) => void): void {
     this.#unsettled.push({ claim, outcome, heldUntil: claim.deadline, onSettled, mayBeWritten: false });
     // Started from a microtask, so that the outcomes of one turn of the event loop share a statement.
@@ -151,10 +129,7 @@ export class Claims {
     while (this.#settling !== undefined) await this.#settling;
   }
 
-  /**
-   * Ends every delivery that still runs, with `reason` as the abort reason, and retries no failed statement: another
-   * replica reclaims the rest when its lease ends, and delivers it again.
-   */
+  /** Aborts every running delivery and retries no failed statement: another replica reclaims and delivers the rest. */
   giveUp(reason: Error): void {
     this.#givenUp = true;
     for (const claim of [...this.#held]) claim.cutoff.abort(reason);
@@ -182,10 +157,7 @@ export class Claims {
     log.warn({ rows }, "expired claims are pending again");
   }
 
-  /**
-   * Cuts off deliveries whose lease has expired. Call it about every second, even while a renewal hangs, until the poller
-   * has stopped.
-   */
+  /** Cuts off deliveries of expired leases. Call it each second, even if a renewal hangs, until the poller has stopped. */
   cutOff(): void {
     const { clock, log } = this.#options;
     for (const claim of [...this.#held]) {

@@ -21,13 +21,12 @@ export type EventWriter = (
 ) => { readonly body: string; readonly headers: Headers };
 
 /**
- * Compiles the CloudEvents of a destination (CloudEvents 1.0.2, its JSON format and its protocol bindings). A row that was
+ * Compiles the CloudEvents of a destination (CloudEvents 1.0.2, its JSON format and its protocol bindings). A row
  * received as an event, whose attributes are headers with the prefix of a binding, stays that event. Such headers from
- * a source of other messages count as nothing: its senders do not choose what the destination's events are.
+ * other sources do not count: their senders do not choose what the destination's events are.
  *
- * @param binding of the destination's kind
  * @param eventSources the sources whose messages are events
- * @throws Error that names an unknown placeholder; its writer throws PublishError where `source` or `type` is empty
+ * @throws Error on an unknown placeholder; its writer throws PublishError if `source` or `type` is empty
  */
 export function compileCloudEvents(
   settings: CloudEventsSettings,

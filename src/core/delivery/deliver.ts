@@ -48,7 +48,6 @@ export interface TransformStage {
 /** One entry of `routes`, compiled. */
 export interface DeliveryRoute extends RouteRoutingKey {
   readonly topicPattern: string;
-  /** One of the targets. */
   readonly destination: string;
   readonly transform: TransformStage | null;
   /** For a row whose attempts are exhausted. */
@@ -61,7 +60,6 @@ export interface DeliveryRoute extends RouteRoutingKey {
 
 /** One entry of `destinations`, compiled, with the destination it describes. */
 export interface DeliveryTarget {
-  /** Name of the destination kind, for metrics and the log. */
   readonly kind: string;
   readonly destination: Destination;
   /** Static headers, and those rendered for each message. */
@@ -105,12 +103,10 @@ export interface Delivery {
   readonly routing: TopicRouting;
   readonly destinationOf: DestinationOf;
   /**
-   * Delivers one claimed row. Never rejects: everything becomes the row's outcome.
+   * Delivers one claimed row, whose `expiresInMs` counts from now. Never rejects: everything becomes its outcome.
    *
-   * @param row its `expiresInMs` counts from now
    * @param signal abort it with `StoppingError` or `ClaimLostError` to interrupt: the row is then released, not failed
-   * @param isProbe whether it tests a receiver after an outage: unless that works, the row is released and its attempt
-   * not counted
+   * @param isProbe unless the probe works, the row is released and its attempt not counted
    */
   deliver(row: ClaimedRow, signal: AbortSignal, isProbe?: boolean): Promise<DeliveryResult>;
 }

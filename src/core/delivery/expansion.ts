@@ -18,11 +18,7 @@ import type { Redact } from "../redaction/redact.ts";
 export interface Condition {
   /** What a failed evaluation leads to. `Fail`: a delivery whose attempts evaluate it again. `Skip`: a delivery. */
   readonly onError: "Fail" | "Skip" | "Dead";
-  /**
-   * Evaluates it.
-   *
-   * @throws TransformError if the expression fails; PublishError when it could not be run
-   */
+  /** @throws TransformError if the expression fails; PublishError if it could not be run */
   holds(body: string, message: Omit<UnexpandedMessage, "payload">): Promise<boolean>;
 }
 
@@ -115,7 +111,6 @@ export class MessageExpansion {
     onEnd();
   }
 
-  /** Resolves when all that was begun has ended. */
   async ended(): Promise<void> {
     await this.#ended;
   }

@@ -10,7 +10,6 @@ export const VERDICTS = new Map<string, ReceiverReport["receiver"]>([
   ...each("failed", ["timeout", "connection_refused", "connection_lost", "unreachable", "dns", "tls", "protocol"]),
   // Access denied: no message would be accepted. Often a directory or an authorization server is down.
   ...each("failed", ["token", "credentials", "authentication", "vhost"]),
-  // HTTP.
   ...each("failed", ["bad_response", "status_408", "status_429", "status_5xx"]),
   ...each("healthy", ["status_3xx", "status_4xx"]),
   // The broker answers, but cannot accept messages now; the same for a full queue or stream.
@@ -18,8 +17,7 @@ export const VERDICTS = new Map<string, ReceiverReport["receiver"]>([
   // The broker answers: only the address or message of this row is wrong.
   ...each("healthy", ["unroutable", "not_found", "access_refused", "precondition_failed", "locked", "authorization"]),
   ...each("healthy", ["permission", "topic_missing", "message_refused", "message_too_large", "too_large"]),
-  // A restarting broker answers so too: this proves neither health nor, since a wrong address looks the same, an
-  // outage.
+  // A restarting broker answers so too, and so does a wrong address: proof of neither health nor an outage.
   ...each("unknown", ["no_stream", "bad_acknowledgement", "producer_state"]),
   // This row cannot be sent.
   ...each("unasked", ["transform_failed", "address_empty", "no_topic", "topic_invalid", "subject_invalid"]),
@@ -32,11 +30,6 @@ function each(verdict: ReceiverReport["receiver"], codes: readonly string[]) {
   return codes.map((code) => [code, verdict] as const);
 }
 
-/**
- * Whose failure it is.
- *
- * @param error what a delivery threw
- */
 export function verdictOf(error: unknown): ReceiverReport["receiver"] {
   return (error instanceof PublishError ? VERDICTS.get(error.code) : undefined) ?? "unknown";
 }
@@ -58,10 +51,7 @@ interface RetrySettings {
 }
 
 /**
- * How long a row waits after a failed delivery.
- *
- * @param failure `attempt`: failed deliveries before this one; `retryAfterMs`: the receiver's request
- * @returns whole ms
+ * How long a row waits after a failed delivery, in whole ms. `attempt` counts the failed deliveries before this one.
  */
 export type RetryPolicy = (
   failure: { readonly attempt: number; readonly retryAfterMs: number | undefined },
@@ -69,14 +59,12 @@ export type RetryPolicy = (
 ) => number;
 
 /**
- * The policy of a destination. Without settings it is that of the spec ("outbox"; design, "Attempts"): `min(60 s, base
- * * 2^attempt * (1 + 0..0.25))`, lengthened by the receiver's `Retry-After` up to the same 60 s.
+ * The policy of a destination. By default it is that of the spec ("outbox"; design, "Attempts"): `min(60 s, base *
+ * 2^attempt * (1 + 0..0.25))`, lengthened by the receiver's `Retry-After` up to the same 60 s. With a schedule, jitter
+ * may exceed its longest entry. `Retry-After` lengthens a wait up to the longest entry or `maxDelayMs`, and up to 60 s
+ * in any case.
  *
- * With a schedule, jitter may exceed its longest entry. `Retry-After` lengthens a wait up to the longest entry of the
- * schedule or `maxDelayMs`, and up to 60 s in any case.
- *
- * @param settings of the destination, if it has any
- * @param baseDelayMs `outbox.retryBaseDelayMs`, for a destination that has none of its own
+ * @param baseDelayMs `outbox.retryBaseDelayMs`, for a destination without its own
  */
 export function createRetryPolicy(settings: RetrySettings = {}, baseDelayMs: number): RetryPolicy {
   const { schedule, jitter = JITTER, factor = FACTOR, maxDelayMs = MAX_RETRY_DELAY_MS } = settings;

@@ -6,7 +6,6 @@ import type { DestinationGates } from "../destinations/gates.ts";
 import { MAX_CLAIM_BYTES } from "./claims.ts";
 import type { KeyQueues } from "./keyQueues.ts";
 
-/** A delivery that holds a slot. */
 export interface Slot extends Linked {
   readonly destination: string;
   /** Monotonic ms. */
@@ -27,19 +26,17 @@ interface FairShareOptions {
  * Shares the slots of a process among its destinations, so that none starves another:
  *
  * - The one with the fewest slots gets the next free one.
- * - A destination begins with one slot, and gets one more with each delivery that succeeds (TCP's slow start). None gets
- *   the last sixteenth, one slot at least.
- * - Those that have not succeeded yet leave a quarter of the slots to those that have.
- * - A destination is slow if its deliveries take longer than a second and none has ended sooner lately, from then on
- *   until one succeeds sooner. It fails if half of its last deliveries failed. While healthy ones want slots, the slow ones together get an eighth, in turns,
- *   and so do those that fail.
- * - One that was unhealthy before this process started counts as slow until a delivery succeeds. Unhealthy ones that have
- *   not succeeded yet get half of the slots: else many that hang would take every slot at the start.
+ * - A destination begins with one slot, and gets one more with each delivery that succeeds (TCP's slow start). None
+ *   gets the last sixteenth, one slot at least.
+ * - Destinations without a success yet leave a quarter of the slots to the others.
+ * - A destination is slow if its deliveries take longer than a second and none has ended sooner lately, until one
+ *   succeeds sooner. It fails if half of its last deliveries failed. While healthy ones want slots, the slow ones
+ *   together get an eighth, in turns, and so do those that fail.
+ * - A destination that was unhealthy before this process started counts as slow until a delivery succeeds. Unhealthy
+ *   ones without a success yet get half of the slots: many that hang would take every slot at the start.
  */
 export class FairShare {
-  /** All slots (`outbox.concurrency`). */
   readonly concurrency: number;
-  /** False where every slot is open to every destination: with a single one, of either. */
   readonly isShared: boolean;
   readonly #wasUnhealthy: (destination: string) => boolean;
   readonly #clock: Clock;
@@ -55,12 +52,7 @@ export class FairShare {
     this.#clock = clock;
   }
 
-  /**
-   * The destination that may begin a delivery now; undefined without a candidate or a free slot.
-   *
-   * @param ready destinations with a row to deliver
-   * @param admits whether one of them may be delivered to otherwise; by default each
-   */
+  /** The one of `ready` that `admits` accepts and that may begin a delivery now; undefined without a free slot. */
   next(ready: readonly string[], admits: (destination: string) => boolean = () => true): string | undefined {
     if (!this.isShared) return this.hasSlot ? ready.find(admits) : undefined;
     const now = this.#clock.monotonic();
@@ -78,7 +70,6 @@ export class FairShare {
     return best?.destination;
   }
 
-  /** Whether any slot is free. */
   get hasSlot(): boolean {
     return this.#inUse < this.concurrency;
   }
@@ -96,7 +87,6 @@ export class FairShare {
     return Math.max(this.#states.get(destination)?.window ?? 1, this.perSecond(destination) / 4);
   }
 
-  /** Whether a row of a healthy destination has waited for a slot lately. */
   get #isContended(): boolean {
     return this.#clock.monotonic() - this.#waitedAt <= CONTENDED_MS;
   }
@@ -145,13 +135,11 @@ export class FairShare {
     state.lastQuickAt = this.#clock.monotonic();
   }
 
-  /** Whether deliveries to a destination hang or are slow. */
   isSlow(destination: string): boolean {
     const state = this.#states.get(destination);
     return state !== undefined && isSlow(state, this.#clock.monotonic());
   }
 
-  /** Whether a destination is slow or fails. */
   isUnhealthy(destination: string): boolean {
     if (!this.#states.has(destination)) return false;
     const now = this.#clock.monotonic();
@@ -195,7 +183,6 @@ export class FairShare {
     return slots;
   }
 
-  /** A part of all slots, one at least. */
   #part(divisor: number): number {
     return Math.max(1, Math.floor(this.concurrency / divisor));
   }
@@ -217,7 +204,6 @@ export class FairShare {
   }
 }
 
-/** What is known of a destination. */
 class State {
   readonly destination: string;
   /** In the order in which they began. */
@@ -226,14 +212,12 @@ class State {
   window = 1;
   /** Share of the last deliveries that failed. */
   failures = 0;
-  /** One of its deliveries has succeeded. */
   isProven = false;
   lastWasSlow: boolean;
   /** When it last had to wait for its turn; monotonic ms. */
   deniedAt = Number.NEGATIVE_INFINITY;
   /** When a delivery last ended that did not take long; while the last one took long, only those that succeed count. */
   lastQuickAt = Number.NEGATIVE_INFINITY;
-  /** When its last delivery began. */
   begunAt = Number.NEGATIVE_INFINITY;
   lastEndedAt: number;
   /** Monotonic second of the last end of a delivery; how many ended in it, and in the one before. */
@@ -247,7 +231,6 @@ class State {
     this.lastWasSlow = wasUnhealthy;
   }
 
-  /** Its history says nothing any more. */
   startAgain(): void {
     this.window = 1;
     this.failures = 0;
@@ -276,7 +259,6 @@ function isBefore(a: State, b: State): boolean {
   return a.slots.size === b.slots.size ? a.begunAt < b.begunAt : a.slots.size < b.slots.size;
 }
 
-/** A delivery that takes longer is slow. */
 const SLOW_MS = 1000;
 /** Deliveries over which failures are averaged. */
 const ENDS_REMEMBERED = 8;
@@ -293,7 +275,6 @@ interface ClaimRoomsOptions {
   readonly share: FairShare;
   readonly gates: Pick<DestinationGates, "rowsWanted">;
   readonly destinations: readonly string[];
-  /** `outbox.batchSize`. */
   readonly batchSize: number;
 }
 
@@ -334,7 +315,6 @@ export class ClaimRooms {
     return this.#rowsWanted(destination) === 0;
   }
 
-  /** Whether no destination is held up. */
   areFree(): boolean {
     return this.#options.destinations.every((each) => this.#rowsWanted(each) === undefined && !this.isUnhealthy(each));
   }
@@ -364,7 +344,6 @@ export class ClaimRooms {
     return this.#options.queues.waitingAt(destination) > 2 * this.#cap(destination);
   }
 
-  /** Unhealthy, next to others. */
   isUnhealthy(destination: string): boolean {
     const { share } = this.#options;
     return share.isShared && share.isUnhealthy(destination);

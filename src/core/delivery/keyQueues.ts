@@ -6,14 +6,11 @@ import type { HeldClaim } from "./claims.ts";
 export interface HeldRow {
   /** The lane of the row ({@link laneOf}), named as its key; null without one. */
   readonly key: string | null;
-  /** The claim it came in. */
   readonly claim: HeldClaim;
   readonly destination: string;
-  /** It has failed before. */
   readonly isRetry: boolean;
 }
 
-/** A claimed row that waits for its delivery. */
 export interface QueuedRow extends HeldRow, Linked {
   readonly row: ClaimedRow;
 }
@@ -34,7 +31,6 @@ export class KeyQueues {
   readonly #keys = new Map<string, KeyQueue>();
   #waiting = 0;
 
-  /** Rows added and not taken. */
   get waiting(): number {
     return this.#waiting;
   }
@@ -48,12 +44,10 @@ export class KeyQueues {
     return this.#destinations.get(destination)?.bytes ?? 0;
   }
 
-  /** Rows that may be delivered to a destination now. */
   readyAt(destination: string): number {
     return this.#destinations.get(destination)?.ready.size ?? 0;
   }
 
-  /** Destinations with a row that may be delivered now. */
   readyDestinations(): readonly string[] {
     const ready: string[] = [];
     for (const [destination, queue] of this.#destinations) if (queue.ready.size > 0) ready.push(destination);
@@ -84,7 +78,6 @@ export class KeyQueues {
     this.#count(entry.destination, 1, bytesOf(entry));
   }
 
-  /** The next row to deliver to a destination; undefined when none is ready. */
   take(destination: string): QueuedRow | undefined {
     const queue = this.#destinations.get(destination);
     const entry = queue?.ready.first;
@@ -94,7 +87,6 @@ export class KeyQueues {
     return entry;
   }
 
-  /** The delivery of the key's row has ended: the next row is ready. */
   done(key: string | null): void {
     const queue = this.#queueOf(key);
     if (key === null || queue === undefined) return;
@@ -120,11 +112,7 @@ export class KeyQueues {
     return queue.behind;
   }
 
-  /**
-   * Removes every row waiting at a destination. Rows in delivery stay: call `done` or `drop` for them as usual.
-   *
-   * @returns the rows, in order per key
-   */
+  /** Removes every row waiting at a destination. Rows in delivery stay, for `done` or `drop`. @returns them in order */
   dropAt(destination: string): readonly QueuedRow[] {
     const at = this.#destinations.get(destination);
     if (at === undefined) return [];
@@ -141,7 +129,6 @@ export class KeyQueues {
     return dropped;
   }
 
-  /** Removes every waiting row, as `dropAt`. */
   dropAll(): readonly QueuedRow[] {
     return [...this.#destinations.keys()].flatMap((destination) => this.dropAt(destination));
   }
@@ -189,8 +176,7 @@ function bytesOf({ row }: QueuedRow): number {
 }
 
 /**
- * Rows going back to the database unfinished. Until that is written they count as held by this process, so a claim may
- * return later rows of their keys, which must be released too.
+ * Rows going back to the database. Until that is written a claim may return later rows of their keys: they go back too.
  */
 export class Releases {
   /** Per key, its rows that go back. */
@@ -198,17 +184,12 @@ export class Releases {
   /** Per running claim, the keys of rows that have been going back at any time since it began. */
   #keysOfClaims: readonly Set<string>[] = [];
   /**
-   * Rows released as soon as a claim returned them. No claim runs until these rows are pending again: it would return
-   * later rows of the same keys, which must be released too, and two claims could alternate for ever without a
-   * delivery.
+   * Rows released when a claim returned them. No claim runs until they are pending again: two claims could return later
+   * rows of their keys in turns for ever, without a delivery.
    */
   readonly #onArrival = new Set<HeldRow>();
 
-  /**
-   * A claim begins.
-   *
-   * @returns the keys whose rows it must not deliver, growing until `claimEnded` is called with them
-   */
+  /** @returns the keys whose rows the claim must not deliver, growing until `claimEnded` is called with them */
   claimBegan(): ReadonlySet<string> {
     const keys = new Set(this.#keys.keys());
     this.#keysOfClaims = [...this.#keysOfClaims, keys];
@@ -231,17 +212,15 @@ export class Releases {
     this.add(entry);
   }
 
-  /** Whether claims must wait. */
   get holdUpClaims(): boolean {
     return this.#onArrival.size > 0;
   }
 
   /**
-   * A row is settled. Where the database could not write its outcome, or not yet, claims from now on return no later row
-   * of its key.
+   * A row is settled. If its outcome could not be written, or not yet, claims now return no later row of its key.
    *
-   * @param isBack whether it was passed to `add` or `addOnArrival`, and is done with
-   * @returns whether claims were held up for its sake alone, and may be made now
+   * @param isBack whether it was passed to `add` or `addOnArrival`
+   * @returns whether it alone held up claims, which may be made now
    */
   settled(entry: HeldRow, isBack: boolean): boolean {
     if (isBack) this.#isBack(entry);

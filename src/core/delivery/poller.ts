@@ -38,9 +38,8 @@ export interface PollerOptions {
 }
 
 /**
- * Claims outbox rows, delivers them and settles their outcomes: the rows of a key in order, different keys in parallel
- * up to `concurrency`. Claims, deliveries and settling overlap. Destinations share slots and claims, so that one that
- * fails or hangs does not hold up the others.
+ * Claims outbox rows, delivers them and settles their outcomes: the rows of a key in order, different keys in parallel.
+ * Claims, deliveries and settling overlap, and a destination that fails or hangs does not hold up the others.
  */
 export class Poller {
   readonly #options: PollerOptions;
@@ -84,12 +83,7 @@ export class Poller {
     });
   }
 
-  /**
-   * Makes all due claims.
-   *
-   * @returns `again` when more rows are due and the next claim may follow at once; `full` after one that leaves no room
-   *   for the next: a wake tells when there is
-   */
+  /** Makes all due claims. @returns `again` if more rows are due; `full` if no room is left until a wake */
   pass(): Promise<"again" | "idle" | "full"> {
     const pass = this.#pass();
     this.#passing = pass;
@@ -135,15 +129,12 @@ export class Poller {
     if (names.length > 0) this.#options.onMayClaim();
   }
 
-  /** Rows claimed so far. */
   get claimed(): number {
     return this.#claimed;
   }
 
   /**
-   * Renews leases and reclaims expired claims. Call it about every second, until `stop` has returned.
-   *
-   * @param reclaims false while another process sees to that
+   * Renews leases and, unless another process does, reclaims expired claims. Call it every second until `stop` returns.
    */
   async tick(reclaims = true): Promise<void> {
     await this.claims.renew();
@@ -243,7 +234,6 @@ export class Poller {
     }
   }
 
-  /** @returns the destinations of the rows */
   #acceptAll(rows: readonly ClaimedRow[], claim: HeldClaim, releasedKeys: ReadonlySet<string>): ReadonlySet<string> {
     const returned = new Set<string>();
     for (const row of rows) {
@@ -276,7 +266,6 @@ export class Poller {
 
   // Delivering
 
-  /** Begins every delivery that may begin. */
   #dispatch(): void {
     const { gates } = this.#options;
     // Without a free slot nothing is taken from the rate of a destination.
@@ -292,7 +281,6 @@ export class Poller {
     this.#reportEnd();
   }
 
-  /** No delivery runs, nor a receipt whose rows would be delivered. */
   get #isAtRest(): boolean {
     return this.#inDelivery === 0 && this.#receiving === 0;
   }
@@ -378,10 +366,7 @@ function atBegin({ row, claim }: QueuedRow, now: number): ClaimedRow {
 
 const LEAST_WAIT_MS = 20;
 
-/**
- * Longest wait of a row that a receipt has claimed, by the deliveries of the last second: less than it takes until other
- * processes help.
- */
+/** Longest wait of a row that a receipt claims, by the last second's rate: shorter than until other processes help. */
 const RECEIVED_WAIT_MS = 200;
 
 /** The delay of a retry begins when it is settled, shortly after the attempt failed. */

@@ -17,7 +17,6 @@ interface PullOptions {
 }
 
 export interface ClaimSettings {
-  /** Most rows. */
   readonly max: number;
   readonly leaseMs: number;
 }
@@ -29,16 +28,13 @@ export interface ClaimedRows {
   readonly rows: readonly PulledRow[];
 }
 
-/** The result of an operation on a claim. */
 export interface PullResult<T> {
   readonly result: T;
   /** Requested ids no longer held under the token; empty for a request about the whole claim. */
   readonly lost: readonly MessageId[];
-  /** Whether the operation changed any row. */
   readonly held: boolean;
 }
 
-/** The sources whose messages clients pull. */
 export function pullSourcesOf(sources: Readonly<Record<string, { readonly consumption: Consumption }>>) {
   return Object.keys(sources).filter((name) => sources[name]?.consumption === "pull");
 }
@@ -86,7 +82,6 @@ export class Pull {
     return rows.filter(({ id }) => !gone.has(id));
   }
 
-  /** The client has processed the rows. */
   async acknowledge(claim: PullClaim): Promise<PullResult<readonly MessageId[]>> {
     return this.#outcome(claim, await this.#options.store.acknowledge(claim), (ids) => ids);
   }

@@ -24,7 +24,6 @@ export class Relabel {
   #known: ReadonlySet<string> = new Set();
   #isDue = true;
   #dueAt = Number.NEGATIVE_INFINITY;
-  /** Position of the walk. */
   #after: string | null = null;
   #found = 0;
 
@@ -33,7 +32,6 @@ export class Relabel {
     this.#startedAt = options.clock.monotonic();
   }
 
-  /** Whether no process alive has other routes. */
   get isAlone(): boolean {
     return this.#known.size === 1;
   }

@@ -24,7 +24,6 @@ interface RelayOptions {
   readonly rules: RelayRules;
   /** Most rows of one pass (`inbox.relay.batchSize`). */
   readonly batchSize: number;
-  /** Called after rows were added to the outbox. */
   readonly onRelayed: () => void;
   readonly clock: Clock;
   readonly metrics: Metrics;
@@ -42,7 +41,6 @@ export class Relay {
     this.#options = options;
   }
 
-  /** Relays one batch. @returns `again` when more rows wait */
   async pass(): Promise<"again" | "idle"> {
     const { store, rules, batchSize, metrics, log, clock } = this.#options;
     const startedAt = clock.monotonic();
@@ -71,11 +69,7 @@ export class Relay {
     return result.more && result.relayed + result.dead.length > 0 ? "again" : "idle";
   }
 
-  /**
-   * Reads the gauges of the inbox, apart from the passes: what waits while they fail or hang must show.
-   *
-   * @throws StoreError when the database does not answer
-   */
+  /** Reads the gauges of the inbox, apart from the passes: what waits while they fail must show. @throws StoreError */
   async gauge(): Promise<void> {
     const { store, rules, metrics } = this.#options;
     const sources = Object.keys(rules.topics);

@@ -3,25 +3,18 @@ import { type DestinationOf, ROUTES_HASH_LENGTH, type RoutedRow } from "../../mo
 import { compileTopicPattern } from "../../model/topicPattern.ts";
 import type { TopicRouting } from "../../ports/store.ts";
 
-/** The part of a route that decides about topics: one destination, or a list. */
 interface TopicRoute {
   readonly topicPattern: string;
   readonly destination?: string | undefined;
   readonly destinations?: readonly { readonly name: string; readonly when?: unknown }[] | undefined;
 }
 
-/** The routes of a configuration. */
 interface Routing extends TopicRouting {
   /** Whether an entry of the list of a topic has a condition. */
   isConditional(topic: string): boolean;
 }
 
-/**
- * Compiles `routes` of the configuration.
- *
- * @param routes in order of precedence
- * @throws Error when a pattern is refused
- */
+/** @param routes in order of precedence @throws Error when a pattern is refused */
 export function compileRouting(routes: readonly TopicRoute[]): Routing {
   const compiled = compileRoutes(routes);
   const lists = new Map(routes.map((route) => [route, route.destinations?.map(({ name }) => name)]));
@@ -48,11 +41,6 @@ export function chosen<T>(row: RoutedRow, known: (destination: string) => T | un
   return known(row.destination) ?? (row.isPinned ? undefined : routed);
 }
 
-/**
- * Where rows go.
- *
- * @param destinations those configured
- */
 export function compileDestinationOf(
   routing: Pick<TopicRouting, "destinationOf">,
   destinations: Pick<ReadonlySet<string>, "has">,
@@ -63,7 +51,6 @@ export function compileDestinationOf(
 
 /** Ordered routes: the first whose pattern matches the topic wins (spec, "routes"). */
 interface Routes<R> {
-  /** The route of a topic; undefined when none matches. */
   match(topic: string): R | undefined;
 }
 

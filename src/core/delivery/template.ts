@@ -34,10 +34,10 @@ function unknownPlaceholder(text: string, name: string, permitted: string): Erro
 }
 
 /**
- * Compiles the topic template of a source (`sources.<name>.topic`), which has the placeholders `source` and `eventType`.
+ * Compiles `sources.<name>.topic`, which has the placeholders `source` and `eventType`.
  *
- * @returns the template with the source's name filled in, split at each `{{ eventType }}`: n placeholders give n + 1
- *   parts, and `parts.join(eventType)`, trimmed, is the topic (`RelayRequest.topics`)
+ * @returns the parts around each `{{ eventType }}`, with the source's name filled in: joined by the event type, and
+ *   trimmed, they are the topic (`RelayRequest.topics`)
  * @throws Error that names an unknown placeholder and the permitted ones
  */
 export function topicParts(template: string, source: string): readonly string[] {
@@ -61,7 +61,6 @@ export interface MessageFields {
   readonly aggregateType: string | null;
   /** The text of a payload field; undefined when it is missing or null, or the payload is not JSON. */
   payloadText(names: readonly string[]): string | undefined;
-  /** The value of a header of the row; undefined without one. */
   header(lowerCaseName: string): string | undefined;
 }
 
@@ -100,10 +99,7 @@ function parseExact(text: string): unknown {
 
 interface MessageTemplate {
   readonly text: string;
-  /**
-   * @param fields of the message
-   * @param missing replaces a placeholder without a value
-   */
+  /** @param missing replaces a placeholder without a value */
   render(fields: MessageFields, missing?: string): string;
   /** @param write what to put for the value of a placeholder, which has none where it is undefined or null */
   fill(fields: MessageFields, write: (value: string | null | undefined, placeholder: string) => string): string;
@@ -123,7 +119,6 @@ const ADDRESS_PLACEHOLDERS =
   "{{ topic }}, {{ key }}, {{ aggregateType }}, {{ headers.<name> }}, {{ payload.<field> }} and {{ data.<field> }} (a dot for each nested field)";
 const HEADERS_ROOT = "headers.";
 
-/** How to find a placeholder's value; undefined for an unknown name. */
 function lookupOf(name: string): Lookup | undefined {
   if (Object.hasOwn(COLUMNS, name)) return COLUMNS[name as keyof typeof COLUMNS];
   if (name.startsWith(HEADERS_ROOT) && name.length > HEADERS_ROOT.length) {
@@ -152,11 +147,7 @@ function compile(text: string, lookupFor: (name: string) => Lookup): MessageTemp
   };
 }
 
-/**
- * Compiles an address template (AMQP exchange, Kafka topic, NATS subject).
- *
- * @throws Error that names an unknown placeholder and the permitted ones
- */
+/** Compiles an address template (AMQP exchange, Kafka topic, NATS subject). @throws Error on an unknown placeholder */
 export function parseAddressTemplate(text: string): MessageTemplate {
   return compile(text, (name) => {
     const lookup = lookupOf(name);
@@ -175,7 +166,6 @@ export function parseRecordKeyTemplate(text: string): MessageTemplate {
   return compile(text, (name) => (RECORD_KEY_COLUMNS.includes(name) ? lookupOf(name) : undefined) ?? (() => undefined));
 }
 
-/** The exchange, topic or subject of a message. */
 export interface Address {
   /** @throws PublishError `address_empty` when the result is blank: the publish of this row fails */
   render(fields: MessageFields): string;
@@ -206,11 +196,11 @@ export function compileAddress(config: {
 }
 
 /**
- * Compiles the path of a URL. Values are percent-encoded, `/` too: they stay within their segment. A row without a value
- * for a placeholder, or whose path would have a segment `.` or `..`, which servers resolve, fails its publish.
+ * Compiles the path of a URL. Values are percent-encoded, `/` too: they stay within their segment. A row fails its
+ * publish if a placeholder has no value, or its path has a segment `.` or `..`, which servers resolve.
  *
  * @returns null without a placeholder: every row has the same path
- * @throws Error that names an unknown placeholder and the permitted ones
+ * @throws Error on an unknown placeholder
  */
 export function compilePath(text: string): Address | null {
   const template = parseAddressTemplate(text);
@@ -231,7 +221,6 @@ export function compilePath(text: string): Address | null {
   };
 }
 
-/** A path with the encoded slashes, backslashes and percent signs as such. */
 function decodedOnce(path: string): string {
   return path.replace(/%2f|%5c/gi, "/").replaceAll("%25", "%");
 }
@@ -262,7 +251,6 @@ export function compileHeaderValue(text: string): string | ((fields: MessageFiel
   };
 }
 
-/** Whether a text has a placeholder that no address template may have. */
 export function hasUnknownPlaceholder(text: string): boolean {
   return parsePieces(text).some((piece) => "placeholder" in piece && lookupOf(piece.placeholder) === undefined);
 }
@@ -275,14 +263,12 @@ export interface RoutingKey {
   readonly emptyMeansNone: boolean;
 }
 
-/** The settings of a matched route for the routing key. */
 export interface RouteRoutingKey {
   readonly routingKey: MessageTemplate | null;
   /** `routingKeyMissingFieldDefault`. */
   readonly routingKeyMissing: string;
 }
 
-/** The routing key of one message; null without one. */
 export function renderRoutingKey(
   destination: RoutingKey | null,
   route: RouteRoutingKey,
@@ -306,13 +292,9 @@ const JSON_CONTENT_TYPE = "application/json";
 export type OutboundHeaders = (row: Headers, id: MessageId, fields: MessageFields, delivery?: MessageId) => Headers;
 
 /**
- * Compiles the header rules of one destination: the row's headers win over the destination's static ones of the same
- * name in any letter case, `content-type` is `application/json` unless one of them has it, and `x-message-id` is always
- * the id of the message, even when the row carries that of an upstream sender.
- *
- * What a protocol cannot carry (a line break, `content-length`) the adapter refuses or drops.
- *
- * @param statics `destinations.<name>.headers`
+ * Compiles the header rules of one destination: the row's headers win over static ones of the same name in any letter
+ * case, `content-type` is `application/json` by default, and `x-message-id` is always the id of the message, even if
+ * the row carries that of an upstream sender. The adapter refuses or drops what its protocol cannot carry.
  */
 export function compileOutboundHeaders(statics: StaticHeaders): OutboundHeaders {
   const hasContentType = Object.keys(statics).some((name) => name.toLowerCase() === CONTENT_TYPE_HEADER);

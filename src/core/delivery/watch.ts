@@ -29,7 +29,6 @@ export class OutboxWatch {
   /** The present wait is that of a resting poller. */
   #rests = false;
   #busyAt = Number.NEGATIVE_INFINITY;
-  /** Rows that the poller had claimed when that was looked at last. */
   #claimedBefore = 0;
   /** For how long the last overdue rows kept it awake, in ms. */
   #unwatchedMs = 0;

@@ -11,7 +11,6 @@ import type { Clock, Random } from "../../time/clock.ts";
  */
 export type Verdict = "healthy" | "failed" | "unknown";
 
-/** What one delivery showed. */
 export interface ReceiverReport {
   /** `unasked`: the row was not sent, for a reason of its own or because its delivery did not begin. */
   readonly receiver: Verdict | "unasked";
@@ -31,7 +30,6 @@ interface SharedBreakerOptions {
   readonly limits: BreakerLimits;
   readonly store: DestinationStore;
   readonly newToken: () => ClaimToken;
-  /** Called when more or fewer deliveries may begin than before. */
   readonly onChange: () => void;
   /** Called when the breaker closes, here or in another replica. */
   readonly onClose: () => void;
@@ -181,11 +179,7 @@ export class SharedBreaker {
     }
   }
 
-  /**
-   * Stores how a probe ended.
-   *
-   * @returns the shared state after it; half-open where another replica holds the probe by now
-   */
+  /** Stores how a probe ended. @returns the shared state, half-open if another replica holds the probe by now */
   async #stateAfter(report: ReceiverReport, token: ClaimToken): Promise<BreakerState> {
     const { store, name, limits } = this.#options;
     const { reason = "unknown reason" } = report;
@@ -252,7 +246,6 @@ export class SharedBreaker {
     this.#options.onChange();
   }
 
-  /** This process has changed the shared state to this. */
   #report(to: BreakerState, level: "info" | "warn", fields: object, message: string): void {
     const { log, metrics, name } = this.#options;
     metrics.breakerTransition(name, to);
@@ -282,16 +275,13 @@ export interface BreakerLimits {
   readonly failureRatio: number;
   readonly minimumAttempts: number;
   readonly windowMs: number;
-  /** How long the breaker is open the first time. */
   readonly openMs: number;
   /** The longest it is open, after doubling. */
   readonly maxOpenMs: number;
 }
 
-/** Why a breaker should open. */
 interface OpeningReason {
   readonly reason: string;
-  /** At least this long. */
   readonly atLeastMs: number;
 }
 
@@ -345,7 +335,6 @@ export class CircuitBreaker {
     }
   }
 
-  /** Why the breaker should open now; undefined when it should not. */
   shouldOpen(): OpeningReason | undefined {
     const { failureRatio, minimumAttempts, windowMs, maxOpenMs } = this.#limits;
     const now = this.#clock.monotonic();
@@ -408,10 +397,7 @@ const SUDDEN_MS = 1000;
 const LEAST_ROWS_IN_A_ROW = 3;
 const WAITS_ASKED = 3;
 
-/**
- * Limits the deliveries in flight to a receiver that has just recovered: one at first, one more per success, half as
- * many after a failure.
- */
+/** Limits deliveries to a recovered receiver: one at first, one more per success, half as many after a failure. */
 export class Ramp {
   readonly #most: number;
   #limit: number;

@@ -30,7 +30,6 @@ interface PauseRequest {
   readonly forMs: number | undefined;
 }
 
-/** Lists, pauses and resumes destinations, for the command and the admin routes; logs each change. */
 export class DestinationControl {
   readonly #options: DestinationControlOptions;
 

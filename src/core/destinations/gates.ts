@@ -13,7 +13,6 @@ import type { Clock, Random, Timer } from "../../time/clock.ts";
 import { type BreakerLimits, Ramp, type ReceiverReport, SharedBreaker } from "./breaker.ts";
 import { RateLimiter } from "./rateLimiter.ts";
 
-/** The limits of one destination in the configuration. */
 export interface DestinationLimits {
   readonly concurrency?: number | undefined;
   /** `burst`: most deliveries in any second; by default `perSecond`, rounded up. */
@@ -22,7 +21,6 @@ export interface DestinationLimits {
 }
 
 export interface DestinationGatesOptions {
-  /** By the name of the destination. */
   readonly limits: Readonly<Record<string, DestinationLimits>>;
   /** `outbox.concurrency`. */
   readonly concurrency: number;
@@ -66,22 +64,18 @@ export class DestinationGates {
     this.#listener = listener;
   }
 
-  /** As {@link DestinationGate.mayBegin}. */
   mayBegin(destination: string, waiting: number): boolean {
     return this.#gates.get(destination)?.mayBegin(waiting) ?? true;
   }
 
-  /** As {@link DestinationGate.rowsWanted}. */
   rowsWanted(destination: string, endedPerSecond: () => number): number | undefined {
     return this.#gates.get(destination)?.rowsWanted(endedPerSecond);
   }
 
-  /** As {@link DestinationGate.enter}. */
   enter(destination: string): Permit | Promise<Permit | undefined> {
     return this.#gates.get(destination)?.enter() ?? UNGUARDED;
   }
 
-  /** An admitted delivery has ended. */
   leave(destination: string, permit: Permit, row: MessageId, report: ReceiverReport): void {
     const gate = this.#gates.get(destination);
     if (gate === undefined) return;
@@ -96,12 +90,10 @@ export class DestinationGates {
     else activity.succeededAt = at;
   }
 
-  /** As {@link DestinationGate.probed}. */
   probed(destination: string): readonly MessageId[] {
     return this.#gates.get(destination)?.probed ?? [];
   }
 
-  /** As {@link DestinationGate.forgetProbed}. */
   forgetProbed(destination: string): void {
     this.#gates.get(destination)?.forgetProbed();
   }
@@ -128,13 +120,12 @@ export class DestinationGates {
   }
 
   /**
-   * Reads the shared state, and begins to write what this process has seen. It does not wait for the writes: one that
-   * waits for a lock must not delay a pause. Call it about every half second, and once before the first delivery.
+   * Reads the shared state, and begins to write what this process has seen, without waiting: a write that waits for a
+   * lock must not delay a pause. Call it about every half second, and once before the first delivery.
    *
-   * @param isSlow whether deliveries to a destination are slow now
-   * @param readStates reads them, for the gates of several cells at once
-   * @throws StoreError when the database did not answer: everything stays as it was; also when a write has failed since
-   *   the last call
+   * @param readStates for the gates of several cells at once
+   * @throws StoreError if the database did not answer (everything stays unchanged), or a write has failed since the
+   *   last call
    */
   async refresh(
     isSlow: (destination: string) => boolean,
@@ -273,7 +264,6 @@ interface Activity {
   failure?: { readonly at: number; readonly reason: string };
 }
 
-/** An admitted delivery. */
 interface Permit {
   /** Monotonic ms. */
   readonly beganAt: number;
@@ -302,7 +292,6 @@ interface GateOptions {
   readonly clock: Clock;
 }
 
-/** What holds back deliveries to one destination: a pause, its breaker, its rate limit, its concurrency. */
 class DestinationGate {
   readonly #options: GateOptions;
   #inFlight = 0;
@@ -310,7 +299,6 @@ class DestinationGate {
   #sinceClose = 0;
   /** How often the breaker has closed. */
   #closes = 0;
-  /** The shared state was read. */
   #isKnown = false;
   #isPaused = false;
   #shared: SharedDestination | undefined;
@@ -331,7 +319,6 @@ class DestinationGate {
     return this.#isPaused;
   }
 
-  /** Its shared row at the last read. */
   get shared(): SharedDestination | undefined {
     return this.#shared;
   }
@@ -349,12 +336,7 @@ class DestinationGate {
     this.#options.rate?.stop();
   }
 
-  /**
-   * How many rows this process should hold: none while the destination is closed, few while it lets few through.
-   * Undefined for as many as are claimed.
-   *
-   * @param endedPerSecond gives the deliveries of the last second
-   */
+  /** Rows this process should hold: none while closed, few while held back; undefined for as many as are claimed. */
   rowsWanted(endedPerSecond: () => number): number | undefined {
     const { breaker, perSecond = Infinity, concurrency, ramp, clock } = this.#options;
     if (this.#isClosed) return 0;
@@ -406,12 +388,7 @@ class DestinationGate {
     breaker?.probeEnded(report);
   }
 
-  /**
-   * The shared state was read.
-   *
-   * @param readAt monotonic ms at which the read began
-   * @returns whether a pause has begun or ended
-   */
+  /** @param readAt monotonic ms at which the read began @returns whether a pause has begun or ended */
   update(shared: SharedDestination | undefined, readAt: number): boolean {
     const isPaused = shared?.pause != null;
     const hasChanged = !this.#isKnown || isPaused !== this.#isPaused;

@@ -23,18 +23,15 @@ interface RateLimiterOptions {
  * whole fleet under a backlog, at most one a row for a thin stream.
  *
  * The size of a grant follows demand, as in TCP: one token at first, more while tokens run out before rows do, fewer
- * after tokens went unused. Counting ready rows is not enough: a single key has one row ready, however many wait behind
- * it.
+ * after tokens went unused. Ready rows do not show demand: a single key has one, however many wait behind it.
  *
  * In any second there are at most `burst` and one slice: `burst - perSecond` can be saved up, and each token may be
  * used for almost a slice from its own time on.
  */
 export class RateLimiter {
   readonly #options: RateLimiterOptions;
-  /** Most tokens of one grant. */
   readonly #slice: number;
   readonly #usableMs: number;
-  /** Tokens of the next grant. */
   #window = 1;
   #grants: RateGrant[] = [];
   /** The last grant was used up, and nothing has waited for more since. */
@@ -57,7 +54,6 @@ export class RateLimiter {
     this.#usableMs = (this.#slice / options.perSecond) * USABLE_SHARE * 1000;
   }
 
-  /** Deliveries that may begin now. */
   available(): number {
     const now = this.#options.clock.monotonic();
     let usable = 0;
@@ -69,7 +65,6 @@ export class RateLimiter {
     return usable;
   }
 
-  /** A delivery begins. */
   use(): void {
     const now = this.#options.clock.monotonic();
     const grant = this.#grants.find((each) => each.usable(now) > 0);
@@ -114,7 +109,6 @@ export class RateLimiter {
     this.#unusedAt = now;
   }
 
-  /** Rows begin to wait for tokens. */
   #grow(now: number, rows: number): void {
     if (now - this.#usedAt > this.#usableMs) this.#window = 1;
     else if (this.#isUsedUp && now - this.#unusedAt > CAUTIOUS_MS) {
@@ -207,10 +201,7 @@ interface RateGrantOptions {
   readonly usableMs: number;
 }
 
-/**
- * Tokens taken from a rate together. Each has its own time, one interval after the previous one, so that at any time no
- * more of them are due than the rate allows, whatever the sizes of the grants.
- */
+/** Tokens taken from a rate together. Each is due one interval after the previous one, whatever the grants' sizes. */
 class RateGrant {
   readonly #options: RateGrantOptions;
   used = 0;
@@ -225,7 +216,6 @@ class RateGrant {
     return this.#options.tokens - this.used - this.#expired;
   }
 
-  /** Whether the last token was used, and none went unused. */
   get isUsedUp(): boolean {
     return this.used === this.#options.tokens;
   }
