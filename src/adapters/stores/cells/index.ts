@@ -14,13 +14,11 @@ import { atMost, linked } from "../../../time/wait.ts";
 import { askEach, type Cell, CellLink, changeRows, type Failure, failed, readAll, readLists } from "./link.ts";
 
 /**
- * The cells of an installation as one, for operators and pull clients. What the installation has once is in the control
- * store: without it this fails, and the rest works.
- *
- * `waitUntilReady` waits for the first that answers, and a moment for the others. `close` closes every store.
+ * The cells of an installation as one store. What exists once is in the control store: without it these calls fail, the
+ * others succeed. `waitUntilReady` waits for the first cell that answers, and a moment for the others.
  *
  * @param all one at least, in the order of the configuration
- * @param control that of `database.url`, which may be the store of a cell
+ * @param control the store of `database.url`, which may be that of a cell
  */
 export function severalCells(
   all: readonly Cell[],
@@ -109,7 +107,6 @@ export function severalCells(
         throw error.errors[0];
       });
       await atMost(LATE_CELL_MS, settled);
-      // A cell that stays away is left out.
       waiting.abort();
     },
 
@@ -120,10 +117,8 @@ export function severalCells(
 }
 
 const ALL_TABLES: CheckedTables = ["inbox", "outbox", "destinations", "history"];
-/** For how long the others wait for the last cell. */
 const LATE_CELL_MS = 2000;
 
-/** Messages of all cells. A message is in one of them, with both of its rows. */
 function cellMessages(cells: readonly CellLink[]): MessageStore {
   const first = async <T>(read: (messages: MessageStore) => Promise<T | undefined>): Promise<T | undefined> => {
     const { answers } = await readAll(cells, ({ messages }) => read(messages));
@@ -174,12 +169,10 @@ interface Part extends MessagePage {
 }
 
 /**
- * Merges a page of each cell into one, newest first; each cell keeps its own order. Of a search that finds few of the
- * rows that a cell reads, rows of other cells may come before newer ones of that cell, which are on a later page. No row
- * comes twice, and none is missed.
+ * Merges a page of each cell into one, newest first; each cell keeps its own order. Every row comes exactly once, but
+ * in a search with few matches a later page may have newer rows of one cell.
  *
  * @param begin where each cell began
- * @param limit most rows
  */
 export function mergePages(parts: readonly Part[], begin: readonly (string | null)[], limit: number): MessagePage {
   const left = parts.map((part) => ({ ...part, rows: part.rows.toReversed() }));
@@ -204,7 +197,7 @@ function timeOf(row: FoundMessage | undefined): number {
 
 const NOTHING_LEFT = -Number.MAX_VALUE;
 
-/** What operators see of the installation: processes, figures and the audit log are in the control store. */
+/** Processes, figures and the audit log are in the control store. */
 function cellOperations(cells: readonly CellLink[], control: CellLink): OperatorStore["operations"] {
   return {
     processes: () => control.ask(({ operations }) => operations.processes()),
@@ -230,7 +223,6 @@ function cellOperations(cells: readonly CellLink[], control: CellLink): Operator
   };
 }
 
-/** The backlogs of the outboxes of all cells. */
 function cellBacklog(cells: readonly CellLink[]): OperatorStore["outbox"] {
   return {
     async backlog(request) {
@@ -242,7 +234,7 @@ function cellBacklog(cells: readonly CellLink[]): OperatorStore["outbox"] {
   };
 }
 
-/** What the journals of all cells have. A duplicate is noted in the cell of its message. */
+/** A duplicate is noted in the cell of its message. */
 function cellJournal(cells: readonly CellLink[]): OperatorStore["journal"] {
   return {
     async duplicatesOf(id, limit) {
@@ -290,7 +282,6 @@ function added<T extends object>(a: T, b: T): T {
   return Object.fromEntries(sums) as T;
 }
 
-/** Parked rows of all cells, in the order of the cells. */
 function cellParked(cells: readonly CellLink[]): ParkedStore {
   return {
     async list(filter, after, limit) {
@@ -308,14 +299,13 @@ function cellParked(cells: readonly CellLink[]): ParkedStore {
 
 const FIRST = "0";
 
-/** A row as the rows of all cells are ordered. */
 function ofCell<R extends ParkedRow | FinishedRow>(row: R, { name, place }: CellLink): R {
   return { ...row, cell: name, sequence: cellSequence(place, row.sequence) };
 }
 
 /**
- * Replays over all cells, cell by cell: rows of a key are in one. A scope has those that answered when it began; the
- * rest fail at the end of the replay, by name, after the others were replayed.
+ * Replays cell by cell. A scope covers the cells that answered when it began; its end fails with the names of the
+ * others.
  */
 function cellReplay(cells: readonly CellLink[]): ReplayStore {
   /** @returns of each cell its part, null if it did not answer when the replay began */
@@ -392,10 +382,7 @@ function cellReplay(cells: readonly CellLink[]): ReplayStore {
   };
 }
 
-/**
- * Pull clients take from all cells, a claim from one: it begins with another cell each time, and ends with the first that
- * has messages. What a cell claims that does not answer in time returns with its lease.
- */
+/** Claims from one cell, starting with another each time. A claim that answers too late returns with its lease. */
 function cellPull(cells: readonly CellLink[]): PullStore {
   let first = 0;
   /** Works on the rows of a claim in its cell. */
@@ -428,16 +415,13 @@ function cellPull(cells: readonly CellLink[]): PullStore {
   };
 }
 
-/**
- * A token for a claim in a cell, which any process finds by it: a UUID of version 8 (RFC 9562), random but for its first
- * 16 bits, which are the place of the cell.
- */
+/** A UUID of version 8 (RFC 9562) whose first 16 bits are the place of the cell: any process finds the cell by it. */
 function tokenOf(place: number): ClaimToken {
   const random = randomUUID();
   return `${place.toString(16).padStart(4, "0")}${random.slice(4, 14)}8${random.slice(15)}` as ClaimToken;
 }
 
-/** @returns the place that a token tells; no cell may have it */
+/** @returns the place in a token; a token from elsewhere may name a cell that does not exist */
 function placeOf(token: ClaimToken): number {
   return Number.parseInt(token.slice(0, 4), 16);
 }

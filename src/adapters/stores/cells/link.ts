@@ -7,7 +7,6 @@ import type { Store } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { resolvesWithin, withTimeout } from "../../../time/wait.ts";
 
-/** A cell of the installation. */
 export interface Cell {
   readonly name: string;
   readonly store: Store;
@@ -16,9 +15,8 @@ export interface Cell {
 }
 
 /**
- * Asks one cell, and keeps its trouble from everybody else: whoever asks a cell that hangs waits two seconds once. Then
- * the cell is left out until it answers a ping, which somebody who asks sends in passing now and then. A cell that is
- * only slow answers pings meanwhile, and is waited for.
+ * Isolates the faults of a cell: a caller waits two seconds once for a cell that hangs. The cell is then left out until
+ * it answers a ping, which later calls send at intervals. A slow cell answers pings, and callers wait for it.
  */
 export class CellLink {
   readonly name: string;
@@ -43,22 +41,19 @@ export class CellLink {
     this.#log = log.child({ cell: cell.name });
   }
 
-  /** @returns tells why it was left out of a call since, or is now; undefined while it answers all */
+  /** @returns a function: why the cell was left out of a call since, or is now; undefined if it answered all */
   watch(): () => MissingCell | undefined {
     const before = this.#leftOut;
     return () => (this.#leftOut === before ? this.#missing : this.#leftOut);
   }
 
-  /** The store of the cell, for what asks the database nothing. */
   get store(): Store {
     return this.#cell.store;
   }
 
   /**
-   * Asks the cell.
-   *
    * @param work reads the parts of the store anew: a store replaces them after the check of its tables
-   * @throws CellError with the code `unavailable` when it does not answer; else the StoreError, with the name of the cell
+   * @throws CellError `unavailable` when the cell does not answer; else the StoreError, with the name of the cell
    */
   async ask<T>(work: (store: Store) => Promise<T>): Promise<T> {
     if (this.#cell.isReady?.() === false) throw this.#lost(new Error("its tables have not been checked yet"));
@@ -119,18 +114,15 @@ export class CellLink {
 /** After which a call looks whether the cell answers at all, in ms. */
 const PATIENCE_MS = 1000;
 const PING_MS = 1000;
-/** Between two pings of a cell that hangs. */
 const REST_MS = 1000;
 
 function ignore(): void {}
 
-/** What one cell answered. */
 interface Answer<T> {
   readonly cell: CellLink;
   readonly value: T;
 }
 
-/** What one cell failed with. */
 export interface Failure {
   readonly cell: CellLink;
   readonly error: StoreError;
@@ -158,11 +150,7 @@ export async function askEach<T>(cells: readonly CellLink[], work: Work<T>): Pro
   return { answers, failures };
 }
 
-/**
- * Reads from every cell that answers. A cell that is away is left out.
- *
- * @throws CellError when none answers, or one fails for another reason
- */
+/** Reads from every cell that answers. @throws CellError when none answers, or one fails for another reason */
 export async function readAll<T>(cells: readonly CellLink[], work: Work<T>): Promise<Answers<T>> {
   const { answers, failures } = await askEach(cells, work);
   const faults = failures.filter(({ error }) => error.code !== "unavailable");
@@ -178,9 +166,9 @@ export async function readLists<T extends object>(cells: readonly CellLink[], wo
 }
 
 /**
- * Changes rows. Every cell is asked, and changes its own.
+ * Asks every cell to change its own rows.
  *
- * @throws CellError when a cell failed and some rows were not changed; it says what was done in the others
+ * @throws CellError that says what was done, when a cell failed and rows remain
  */
 export async function changeRows(
   cells: readonly CellLink[],

@@ -12,7 +12,6 @@ import type { OutboxParts } from "./outboxParts.ts";
 import { arraysOf, byIndex, type Statement, statement, uuidArray } from "./statement.ts";
 import { isWatched } from "./wake.ts";
 
-/** The statements that claim outbox rows, and close the claims with their outcomes. */
 export function claimStatements(names: TableNames, parts: OutboxParts): ClaimStatements<Statement> {
   const { table, c, payload, bytes, scheduledAtGivenBack, unclaimed, anyClaimedColumns, besideClaimed } = parts;
   const { isDue, holdsBackAs, stopsOf, againBelow, unparkedBelow, aboveLowWater } = parts;
@@ -31,10 +30,7 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
     `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, ${placeOf("o")} AS place, o.${c.key} AS key, ${laneOf("o")} AS lane, ${
       isOneQueue ? "''" : (label ?? `o.${c.destination}`)
     } AS destination, ${label !== undefined} AS is_new, ${isWanted} AS is_wanted, ${bytes} AS bytes`;
-  /**
-   * The rows of a queue from a position on. The conditions on the destination are ranges, so that the planner takes the
-   * index of the queues: with an equation it would read the rows of all queues by their sequence.
-   */
+  /** Conditions on the destination are ranges: with an equation the planner would read all queues by their sequence. */
   const inQueue = (destination: string | undefined, from: string): string =>
     destination === undefined
       ? `o.${c.sequence} >= ${from}`
@@ -46,11 +42,11 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
    * One claim; see {@link CLAIM_PARAMETERS}. `heldTokens` are those of claims that this process holds.
    *
    * - candidates: due rows in order; rows that another claim has locked are skipped.
-   * - stops: per lane and destination the first unfinished row that is not a candidate of it. Later rows must wait. A row that its application
-   *   scheduled ahead, and is not yet due, stops no other. A row that this process holds stops only rows that go
-   *   elsewhere: they would wait in this process, for a destination that is not theirs. Rows of another lane stop those for
-   *   the same destination; a row without one may go there.
-   * - waiting: the first candidate of each lane behind its stop. What is behind it in the lane waits, too, wherever it goes.
+   * - stops: per lane and destination the first unfinished row that is not a candidate of it. Later rows must wait. A
+   *   row that its application scheduled ahead, and is not yet due, stops no other. A row that this process holds stops
+   *   only rows that go elsewhere: they would wait in this process, for a destination that is not theirs. Rows of
+   *   another lane stop those for the same destination; a row without one may go there.
+   * - waiting: the first candidate of each lane behind its stop. Later rows of the lane wait too, wherever they go.
    * - free: candidates before that one, so a run of rows of one key is claimed together.
    * - taken: the first of them, up to the bytes of a claim. The claim fails if a trigger drops one of them.
    *
@@ -64,7 +60,7 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
    * No row below the marks and the cursor ($1) is missed as a stop: the newest mark and the cursor bound only the
    * candidates; the stable mark is below whatever may still be committed, and is lowered to the first row that was set
    * back below it. A replay moves rows in the order of their sequence, so of two replayed rows of a key a claim never
-   * sees only the later one. The next sweep claims what appears below the cursor.
+   * sees only the later one.
    *
    * @param of part of the name of the statements
    * @param candidates the part of the `WITH` that ends with them
@@ -109,7 +105,6 @@ free AS MATERIALIZED (
 taken AS MATERIALIZED (
   SELECT f.id, f.destination, f.is_new, f.claimed_at, f.lease_expires_at FROM free f WHERE f.bytes_before < $3::bigint AND ($10::text IS NULL OR true)
 )`;
-    // The types of parameters that the candidates do not use.
     const ofAll = ["$3::bigint", "$4::uuid", "$5::bigint", "$6::bigint", "$8::uuid[]", "$10::text"];
     const others = [...ofAll, ...(labelling === "" ? [] : ["$16::bigint"])];
     return {
@@ -201,9 +196,9 @@ candidates AS MATERIALIZED (
   );
 
   /**
-   * The retries of a queue that are due, and the rows of a stretch of it from $1 on, without those behind a blocked key:
-   * any number of these would displace free ones. Each row checks the first row of its key that holds it back, which may
-   * be claimed with it if it goes to the same destination and is a due retry or in the stretch.
+   * Due retries of a queue, and a stretch from $1 on without the rows behind a blocked key, which would displace free
+   * ones. Each row checks the first row of its key that holds it back; that row may be claimed with it if it has
+   * the same destination and is a due retry or in the stretch.
    *
    * @param destination the parameter; undefined if no destination counts
    */
@@ -351,9 +346,7 @@ FROM claimed`,
       setBack(table, c, `f.${c.state} = 'sent'`, `f.${c.updatedAt} DESC, f.${c.sequence} DESC`),
     ),
 
-    /**
-     * At a fraction of planning a claim, ten times a second while idle. Ordered, so that the planner takes the index.
-     */
+    /** A fraction of planning a claim, ten times a second while idle. Ordered for the planner to take the index. */
     due: statement("outbox.due(from, lowWater)", {
       takesTurns: true,
     })`SELECT (${anyDue(`CASE WHEN $1::bigint = ${newestMark("$2")} THEN ${fromNewest("$2")} ELSE $1 END`)})
@@ -367,9 +360,7 @@ SELECT (${anyDue(fromNewest("$2"), isOverdue("$1"))}) AS is_overdue, ${isWatched
 
     /**
      * The state is compared as an expression, so that rows are found by id and not by the index of everything in
-     * flight.
-     *
-     * A delay below 0 parks the row, a null reason keeps the last one; when every row was sent the lists from the
+     * flight. A delay below 0 parks the row, a null reason keeps the last one; if every row was sent the lists from the
      * states on are empty. Returns one row: null when every claim was closed, else the ids that were.
      */
     settle: settle(false),
@@ -394,7 +385,6 @@ SELECT (${anyDue(fromNewest("$2"), isOverdue("$1"))}) AS is_overdue, ${isWatched
         tokens: uuidArray(settlements.map(({ claimToken }) => claimToken)),
         ...(settlements.every(({ kind }) => kind === "sent") ? ALL_SENT : outcomesOf(settlements)),
       }),
-      // No list of ids means that all were closed, or none.
       closedOf([row], settlements) {
         if (row?.closed) return row.closed as MessageId[];
         return row?.count === "0" ? [] : settlements.map(({ id }) => id);
@@ -404,7 +394,6 @@ SELECT (${anyDue(fromNewest("$2"), isOverdue("$1"))}) AS is_overdue, ${isWatched
   };
 }
 
-/** Parameters of every claim, in the order of their numbers. */
 const CLAIM_PARAMETERS =
   "from, limit, maxBytes, token, leaseMs, claimTimeoutMs, lowWater, heldTokens, exceptIds, routes";
 const IN_ORDER_PARAMETERS = `${CLAIM_PARAMETERS}, destinations, rooms, labelledIds, labels, wanted, lookedTo`;

@@ -1,8 +1,6 @@
 import { type INBOX_COLUMNS, type OUTBOX_COLUMNS, ROUTES_HASH_LENGTH } from "../../../model/rows.ts";
 import { type ColumnRule, LONGEST_ERROR } from "../sql/schema.ts";
 
-/** What the statements of this store accept per column, and how the bundled tables have it. */
-
 const TEXTS = ["text", "varchar", "bpchar", "citext"] as const;
 /** Columns that are read as text and written with a cast. */
 const LABELS = [...TEXTS, "uuid", "int2", "int4", "int8", "enum"] as const;

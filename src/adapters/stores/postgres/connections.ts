@@ -12,7 +12,6 @@ import { LONGEST_MS, socketOf } from "./statement.ts";
 interface PostgresConnection {
   /** Tried in this order, from the last one to work. Of several hosts, standbys are skipped. */
   readonly endpoints: readonly Endpoint[];
-  /** Undefined takes the database that is named like the user. */
   readonly database: string | undefined;
   readonly username: string;
   readonly password: Secret;
@@ -23,11 +22,10 @@ interface PostgresConnection {
 
 export interface PoolOptions extends PostgresConnection {
   readonly poolSize: number;
-  /** Longest wait for a connection, in ms (`database.connectionTimeoutMs`). */
   readonly connectionTimeoutMs: number;
 }
 
-/** The connections of a process to one database, over one or several endpoints. Its stores there share them. */
+/** The connections of a process to one database. Its stores there share them. */
 export class PostgresConnections {
   /** Of all stores: an idle process keeps one connection warm, not one for each. */
   readonly turns = new Turns();
@@ -36,12 +34,10 @@ export class PostgresConnections {
   readonly #log: Log;
   readonly #pool: pg.Pool;
   readonly #choice: EndpointChoice;
-  /** Of each store that is open. */
   readonly #reserves = new Set<Reserve>();
   #closed = false;
   #prepares = true;
   readonly #clients = new Map<pg.ClientBase, Endpoint>();
-  /** Clients that the server has not answered yet. */
   readonly #connecting = new Set<pg.ClientBase>();
   #lost = 0;
   /** Connections to a server that takes no writes. */
@@ -88,7 +84,7 @@ export class PostgresConnections {
     this.#pool.on("error", () => {});
   }
 
-  /** Connections lost, or not made, so far: each may hide another database, or an earlier state. */
+  /** Each lost or failed connection may hide another database, or an earlier state. */
   get lost(): number {
     return this.#lost;
   }
@@ -98,7 +94,7 @@ export class PostgresConnections {
     return this.#prepares;
   }
 
-  /** Adds a store. @returns its budget of connections, until it {@link leave}s */
+  /** @returns the budget of connections of a new store, until it {@link leave}s */
   join(): Reserve {
     const { poolSize, connectionTimeoutMs } = this.#options;
     const share = () => (this.#reserves.size > 1 ? Math.max(1, Math.floor(poolSize / 2)) : undefined);
@@ -107,18 +103,13 @@ export class PostgresConnections {
     return reserve;
   }
 
-  /** A store has closed; the last one closes the connections. */
+  /** The last store to leave closes the connections. */
   async leave(reserve: Reserve): Promise<void> {
     this.#reserves.delete(reserve);
     if (this.#reserves.size === 0) await this.#close();
   }
 
-  /**
-   * Takes a connection. The caller releases it.
-   *
-   * @param name of the statement, for errors
-   * @throws StoreError when there is none in time
-   */
+  /** Takes a connection, which the caller releases. @throws StoreError when there is none in time */
   async connect(name: string): Promise<pg.PoolClient> {
     for (let tried = 1; ; tried += 1) {
       if (this.#closed) throw new StoreError("unavailable", `${name}: the connection pool is closed`);
@@ -158,7 +149,6 @@ export class PostgresConnections {
     this.#lost += 1;
   }
 
-  /** A server takes no writes: it is a standby, or a former primary. */
   leaveReadOnly(client: pg.ClientBase): void {
     const endpoint = this.#clients.get(client);
     if (endpoint === undefined || this.#readOnly.has(client)) return;
@@ -241,9 +231,8 @@ interface Turn {
 }
 
 /**
- * Lets statements that wake up together run one after another: an idle process then keeps one connection warm. Each
- * further one would plan all of them anew, at a multiple of their cost, and hold memory of the server. A statement that
- * hangs delays the others once, and only for a moment.
+ * Runs statements that wake up together one after another: an idle process then keeps one connection warm. Each further
+ * one would plan all of them anew and hold memory of the server. A statement that hangs delays the others only briefly.
  */
 export class Turns {
   readonly #longestMs: number;

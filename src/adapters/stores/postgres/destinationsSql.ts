@@ -7,11 +7,9 @@ import { arraysOf, byIndex, type Statement } from "./statement.ts";
 const short = (declaration: string, takesTurns = false) => byIndex(declaration, { timeoutMs: 10_000, takesTurns });
 
 /**
- * Every statement about destinations.
- *
- * Each statement reads the clock after it has the row's lock: `now()` is the beginning of the transaction, and an
- * `UPDATE` computes its values before it waits for a lock. So a change locks the row first, then reads the clock, then
- * computes from the row as it is under the lock. It changes rows that exist: who needs the row makes it with `makeRows`.
+ * A change locks the row first, then reads the clock, then computes from the locked row: `now()` is the beginning of
+ * the transaction, and an `UPDATE` computes its values before it waits for a lock. It changes only rows that exist;
+ * callers that need a row make it with `makeRows`.
  */
 export function destinationStatements(names: TableNames): DestinationStatements<Statement> {
   const table = names.destinationTable;
@@ -23,7 +21,8 @@ export function destinationStatements(names: TableNames): DestinationStatements<
    *
    * @param which a condition on the rows `e`
    * @param values by column: expressions over the locked row `d` and the time `t.now`
-   * @param from further joins @param condition over the same @param returned of the changed rows `u`
+   * @param condition over the same
+   * @param returned of the changed rows `u`
    */
   const lockAndChange = (
     which: string,
@@ -203,7 +202,6 @@ SELECT date_part('epoch', n.${c.openUntil} - n.${c.openedAt}) * 1000 AS open_ms 
   };
 }
 
-/** The parameters of `report`, in order: arrays, each of a property. */
 const REPORT = {
   names: "name",
   succeeded: "succeededAgoMs",

@@ -1,7 +1,6 @@
 import { readFileSync } from "node:fs";
 import type { ConnectionOptions } from "node:tls";
 
-/** The connection parameters of a JDBC URL. */
 interface PostgresTarget {
   readonly hosts: readonly { readonly host: string; readonly port: number }[];
   readonly sslMode: "disable" | "allow" | "prefer" | "require" | "verify-ca" | "verify-full";
@@ -11,7 +10,6 @@ interface PostgresTarget {
   readonly sslKey: string | undefined;
 }
 
-/** One way to reach a server: an address, with or without TLS. */
 export interface Endpoint {
   readonly host: string;
   readonly port: number;
@@ -19,8 +17,8 @@ export interface Endpoint {
 }
 
 /**
- * The ways to reach the database, in the order of the tries: `prefer` and `allow` try each host both with and without
- * TLS (PostgreSQL documentation, "SSL Mode Descriptions").
+ * In the order of the tries: `prefer` and `allow` try each host both with and without TLS (PostgreSQL documentation,
+ * "SSL Mode Descriptions").
  *
  * @throws Error that names the certificate file that cannot be read
  */
@@ -30,8 +28,8 @@ export function endpointsOf(target: PostgresTarget): readonly Endpoint[] {
 }
 
 /**
- * Where new connections go: to the endpoint that worked last, and from there on in order. A process leaves a server only
- * when that refuses connections or writes: of two that both take writes, its own is the right one.
+ * New connections go to the endpoint that worked last, then on in order. A process leaves a server only when it refuses
+ * connections or writes: if two servers take writes, its own is the right one.
  */
 export class EndpointChoice {
   readonly #endpoints: readonly Endpoint[];

@@ -2,8 +2,8 @@ import { errorText, StoreError, type StoreErrorCode } from "../../../model/error
 import { SKIPPED_REASON } from "../sql/verdict.ts";
 
 /**
- * The error of a statement, by its SQLSTATE (PostgreSQL documentation, appendix A) and by whose code has failed: ours, or a
- * trigger or policy of the owner. An error without a SQLSTATE is one of the connection.
+ * By SQLSTATE (PostgreSQL documentation, appendix A), none for a fault of the connection, and by whose code has failed:
+ * ours, or a trigger or policy of the owner.
  */
 export function toStoreError(statement: string, error: unknown): StoreError {
   if (error instanceof StoreError) return error;
@@ -12,14 +12,13 @@ export function toStoreError(statement: string, error: unknown): StoreError {
   return new StoreError(code, `${statement}: ${safeText(error, state)}`, { cause: withoutRowData(error) });
 }
 
-/** Whether a statement was refused, unexecuted, because the server takes no writes. */
 export function isReadOnly(error: unknown): boolean {
   return sqlState(error) === "25006";
 }
 
 /**
  * Whether a statement was not executed because of its preparation. 26000: unknown; 42P05: exists already; 0A000 from
- * there: a column was altered. A trigger that fails so, by a statement of its own, would fail again.
+ * there: a column was altered. A statement of a trigger that fails so would fail again.
  */
 export function isPreparationLost(error: unknown): boolean {
   const { code, routine, where } = error as { readonly code?: unknown } & ServerFields;
@@ -27,7 +26,6 @@ export function isPreparationLost(error: unknown): boolean {
   return code === "26000" || code === "42P05" || (code === "0A000" && routine === "RevalidateCachedQuery");
 }
 
-/** Whether a statement gave up waiting for a lock that another session holds. */
 export function isLockTimeout(error: unknown): boolean {
   return hasSqlState(error, LOCK_NOT_AVAILABLE);
 }
@@ -80,13 +78,12 @@ function codeOfState(state: string, { routine, where }: ServerFields): StoreErro
   return "other";
 }
 
-/** Whether a RAISE of PL/pgSQL reported an error. */
 const isRaisedBy = (routine: unknown): boolean => routine === "exec_stmt_raise";
 
-/** Whether an error has the context of a function or trigger, not only that of a node of Citus that ran the statement. */
+/** Whether the error has the context of a function or trigger, not only of the Citus node that ran the statement. */
 const isOfFunction = (where: unknown): boolean => isText(where) && !/^while executing command on \S+$/.test(where);
 
-/** Whether code of the owner failed, or a foreign key: a wait of our own statement has a context, too, which names a tuple. */
+/** Whether the owner's code or a foreign key failed: the context of a wait of our own statement only names a tuple. */
 const isOfCode = (where: unknown): boolean => isText(where) && /PL\/|SQL/.test(where);
 
 /** States of what may pass by itself, whoever it is that fails. */
@@ -101,10 +98,7 @@ const STANDARD_CLASSES = new Set(
 
 const isText = (value: unknown): value is string => typeof value === "string" && value !== "";
 
-/**
- * Messages of class 22 quote the value, which may be anything a sender wrote: keep only what is around it. That of 2200H,
- * a sequence at its end, quotes the sequence.
- */
+/** Messages of class 22 quote the value, which a sender wrote: it is cut out. That of 2200H quotes a sequence. */
 function safeText(error: unknown, state: string | undefined): string {
   if (state === undefined) return errorText(error);
   if (state === SKIPPED && !isOfFunction((error as ServerFields).where)) return SKIPPED_REASON;

@@ -41,8 +41,8 @@ export function replayStatements(
     o.${c.attempt} AS attempt, left(o.${c.lastError}, 200) AS last_error`;
 
   /**
-   * $1 end of the scope, $2 topics, $3 created after, $4 created before, $5 state; null means any. $6 the destination to
-   * add: with it message rows without that destination, whenever they were expanded; else all but message rows.
+   * $1 end of the scope, $2 topics, $3 created after, $4 created before, $5 state; null means any. $6 the destination
+   * to add: with it message rows without that destination, whenever they were expanded; else all but message rows.
    */
   const matches = (topic: string, createdAt: string, updatedAt: string, state: string, list: string): string => `
   CASE WHEN $6::text IS NULL THEN ${list} IS NULL AND ${updatedAt} <= $1::timestamptz ELSE NOT ${list}::jsonb ? $6::text END
@@ -66,8 +66,8 @@ export function replayStatements(
       : `CASE WHEN o.${c.messageSequence} IS NOT NULL AND starts_with(o.${c.lastError}, '${CONDITION}') THEN o.${c.lastError} END`;
   /**
    * `scheduled_at` must be later than the moment of any claim with an older snapshot: such a claim may lock the row,
-   * and leaves it as not due by its own clock. It must also differ from `created_at`, by which claims find rows below
-   * their mark: NULL, which an owner's table may allow, differs from nothing.
+   * and must leave it as not due. It must also differ from `created_at`, by which claims find rows below their mark;
+   * NULL, which an owner's table may allow, differs from nothing.
    */
   const move = changeOf(names, isNoting)(
     `replay.move(${parameters.join(", ")})`,
@@ -79,11 +79,10 @@ export function replayStatements(
   );
 
   /**
-   * The new rows have the place of their message, and are found below a mark as the rows of `move` are. They do not expire:
-   * an operator wants them.
-   *
-   * The second of two additions waits for the lock of the message row, and then finds the destination in its list. A row is
-   * refused if a trigger of the owner keeps the list: retention, which reads the list, would miss the delivery.
+   * The new rows have the place of their message, and are found below a mark as the rows of `move` are. They do not
+   * expire. The second of two additions waits for the lock of the message row, and then finds the destination in its
+   * list. If a trigger of the owner keeps the old list, the row is refused: retention, which reads the list, would miss
+   * it.
    */
   const add =
     c.messageSequence === null || c.expandedTo === null || c.destination === null
@@ -121,8 +120,8 @@ SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US
   coalesce((SELECT max(o.${c.sequence})::bigint FROM ${table} o WHERE ${finished}), 0) AS last_sequence`,
 
     /**
-     * Rows after the sequence `from` up to `last`. The limit bounds the rows read, not those that match. Without a
-     * match one row has only `looked_at` and `last`.
+     * Rows after `from` up to `last`; the limit bounds the rows read. Without a match one row has `looked_at` and
+     * `last`.
      */
     page: byIndex(`replay.page(${FILTER}, from, last, limit)`)`
 WITH page AS MATERIALIZED (
@@ -188,8 +187,8 @@ SELECT count(*)::int AS changed FROM written WHERE state = $2::text`,
 }
 
 /**
- * Makes a change of named rows (`ids`, the first parameter). Rows are locked in the order of their sequence, so that two
- * changes of the same rows do not deadlock; the second one finds them changed, and leaves them.
+ * Changes named rows (`ids`, the first parameter). Rows are locked in the order of their sequence, so that two changes
+ * do not deadlock; the second finds the rows changed, and leaves them.
  *
  * @param isNoting whether `noted` adds to the history
  */
@@ -222,12 +221,10 @@ export function parkedStatements(names: TableNames, isNoting: boolean): ParkedSt
   const table = names.outboxTable;
   const c = names.outbox;
   const isParked = `o.${c.state} = 'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
-  /** Found by id, whatever the number of pending rows. */
   const isPending = `(o.${c.state} || '') = 'pending'`;
   const change = changeOf(names, isNoting);
 
   return {
-    /** Null means any. */
     list: byIndex("parked.list(from, limit, ids, key)")`
 WITH parked AS MATERIALIZED (
   SELECT o.${c.id} AS id, o.${c.sequence} AS sequence
@@ -295,10 +292,7 @@ WHERE r.${rows.state} IN ${rows.states}
 ORDER BY r.${rows.time}, r.${rows.tie}
 LIMIT $5::bigint`,
 
-    /**
-     * Skips a row that a replay or another replica has locked. A replayed row has a later time; a message row with another
-     * delivery since it was read has another list.
-     */
+    /** Skips locked rows, replayed rows (a later time) and message rows with another delivery since (another list). */
     remove: byIndex(`retention.delete ${of} rows(ids, untilTime, list)`)`
 WITH chosen AS MATERIALIZED (
   SELECT r.${rows.id} AS id FROM ${rows.table} r

@@ -3,11 +3,8 @@ import { listParts } from "../sql/lists.ts";
 import type { SetBack, TableNames } from "../sql/names.ts";
 
 /**
- * A time as whole ms since 1970 (`bigint`): the driver reads times as text in one date style only, and a database or a
- * user may set another. NULL for NULL and `infinity`. In floating point, a third of the cost of `numeric`; half a
- * microsecond compensates its rounding.
- *
- * @param time an expression of a time type
+ * A time as whole ms since 1970 (`bigint`): the driver reads times as text in one date style only. NULL for NULL and
+ * `infinity`. Floating point costs a third of `numeric`; half a microsecond compensates its rounding.
  */
 export function msOf(time: string): string {
   return `CASE WHEN isfinite(${time}) THEN floor(date_part('epoch', (${time})::timestamptz) * 1000 + 0.0005)::bigint END`;
@@ -17,29 +14,18 @@ export function msOf(time: string): string {
 export const IS_CITUS = "to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL";
 
 /**
- * The only table of a query that orders by its columns. Citus writes a query anew, and a column of an only table without
- * it: `ORDER BY t.id` becomes `ORDER BY id`, which is a result of that name where there is one.
+ * The join keeps Citus from rewriting `ORDER BY t.id` of an only table to `ORDER BY id`, which is a result of that name
+ * if there is one.
  */
 export const ordered = (table: string): string => `${table} CROSS JOIN (SELECT) beside`;
 
-/**
- * A table of one row that is there once all rows of a CTE are locked. In an `UPDATE`, what waits for a lock then throws
- * away no work of triggers.
- */
+/** A table of one row, once all rows of a CTE are locked: a wait for a lock then throws away no work of triggers. */
 export const allLocked = (locked: string): string => `(SELECT count(*) FROM ${locked}) AS locked`;
 
-/**
- * A query for `now`, by a clock that is read once the rows of a CTE are locked. `now()` is when the transaction began,
- * which may have waited for a lock since.
- *
- * @param locked the CTE
- */
+/** A query for `now` after all rows of a CTE are locked: `now()` is from before a wait for a lock. */
 export const clockBehind = (locked: string): string => `SELECT clock_timestamp() AS now FROM ${allLocked(locked)}`;
 
-/**
- * How long a statement waits for a locked row, where others are to be written with it: it keeps them, and those behind
- * them, from that.
- */
+/** How long a statement waits for a locked row: the other rows of the batch, and those behind them, wait meanwhile. */
 export const ROW_WAIT = { lockTimeoutMs: 500 };
 
 /** How long a change of rows on request waits for a locked one, before it fails and is repeated. */
@@ -50,9 +36,7 @@ export const PARKED_AT = `timestamptz '${PARKED_UNTIL}'`;
 
 /**
  * An expression that fails the statement, as `skipped`, unless it has written every row that it chose: a trigger of the
- * owner that returns NULL or OLD leaves a row as it was, without an error. Read by `toStoreError`.
- *
- * @param chosen, written how many rows, as expressions
+ * owner that returns NULL or OLD leaves a row unchanged without an error. `toStoreError` reads it.
  */
 export const allWritten = (chosen: string, written: string): string =>
   `substr('', 1, (${written} >= ${chosen})::int - 1)`;
@@ -62,10 +46,7 @@ UPDATE ${table} SET ${c.state} = 'pending'${more} WHERE ${c.id} = (
   SELECT f.${c.id} FROM ${table} f WHERE ${which} ORDER BY ${newestFirst} LIMIT 1 FOR UPDATE OF f SKIP LOCKED)
 RETURNING ${c.id} AS id`;
 
-/**
- * An expression for a text, without the collation of its column: an owner's columns may have different ones, and two of
- * these in one expression are an error.
- */
+/** A text without its column's collation: two different ones of an owner's columns in one expression are an error. */
 export const uncollated = (text: string): string => `(to_jsonb(${text}::text) #>> '{}')`;
 
 /** An expression for the destination that a row has: an empty one counts as none. */
@@ -73,7 +54,6 @@ export function labelOf({ destination }: TableNames["outbox"], row: string): str
   return destination === null ? "NULL::text" : `nullif(${row}.${destination}::text, '')`;
 }
 
-/** An expression for the hash of the routes that chose it. */
 export function hashOf({ routes }: TableNames["outbox"], row: string): string {
   return routes === null ? "NULL::text" : `${row}.${routes}::text`;
 }
@@ -87,7 +67,6 @@ export function listOf({ expandedTo }: Pick<TableNames["outbox"], "expandedTo">,
   return expandedTo === null ? "NULL::text" : `${row}.${expandedTo}::text`;
 }
 
-/** Parts for the messages of lists. */
 export const listsOf = (names: TableNames) =>
   listParts(names, {
     word: (text) => `'${text}'`,

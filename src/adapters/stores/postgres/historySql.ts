@@ -5,7 +5,6 @@ import type { Values } from "../sql/rows.ts";
 import { msOf, ordered } from "./fragments.ts";
 import { arraysOf, byIndex, type Statement, statement, uuidArray } from "./statement.ts";
 
-/** Every statement on the history, with the configured names woven in once. */
 export function historyStatements(names: TableNames): HistoryStatements<Statement> {
   const { historyTable: table, history: c } = names;
   const entries = `SELECT h.${c.id}::text AS sequence, h.${c.outboxId} AS id, ${msOf(`h.${c.at}`)} AS at, h.${c.event} AS event,
@@ -35,7 +34,6 @@ DELETE FROM ${table} h WHERE h.${c.outboxId} = ANY ($1::uuid[])`,
   };
 }
 
-/** The parameters of {@link noteSettled}, in its order: arrays, each of a property. */
 const ENTRY = {
   notedIds: "id",
   notedEvents: "event",
@@ -64,17 +62,12 @@ export function noteSettled(names: TableNames, settled: string, first: number): 
   WHERE n.id IN (${settled}) ORDER BY n.position`;
 }
 
-/** The values of {@link ENTRY_PARAMETERS}. @param entries one at least */
+/** @param entries one at least */
 export function entryValues(entries: readonly NewEntry[]): Values {
   return { ...arraysOf(entries, ENTRY), notedIds: uuidArray(entries.map(({ id }) => id)) };
 }
 
-/**
- * A further part of a `WITH`: an entry for each changed row.
- *
- * @param changed a query of the `WITH`, with their `id`
- * @param by, note parameters
- */
+/** Adds an entry for each changed row. @param changed a query of the `WITH` with `id` @param by, note parameters */
 export function noteAction(
   { historyTable, history: c }: TableNames,
   event: OperatorEvent,

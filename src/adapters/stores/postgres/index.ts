@@ -26,15 +26,14 @@ import { PostgresWake, PostgresWatch } from "./wake.ts";
 
 interface PostgresStoreOptions extends PoolOptions {
   readonly names: TableNames;
-  /** None by default. */
   readonly routing?: TopicRouting | undefined;
 }
 
 /**
- * A store on PostgreSQL 13 or newer. Call `waitUntilReady`, `schema.migrate` where wanted, and `schema.checkColumns`
- * before the roles start: the check also reads the column types of an owner's table.
+ * PostgreSQL 13 or newer. Call `waitUntilReady`, `schema.migrate` if wanted, and `schema.checkColumns`, which also
+ * reads the column types of an owner's table, before the roles start.
  *
- * @param connections those of its database that it shares with other stores; by default its own
+ * @param connections shared with other stores of the database; by default its own
  */
 export function createPostgresStore(
   options: PostgresStoreOptions,

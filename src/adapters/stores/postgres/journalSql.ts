@@ -4,7 +4,6 @@ import type { TableNames } from "../sql/names.ts";
 import { msOf } from "./fragments.ts";
 import { arraysOf, byIndex, type Statement } from "./statement.ts";
 
-/** Every statement on the journal, with the configured names woven in once. */
 export function journalStatements(names: TableNames): JournalStatements<Statement> {
   const table = names.operations.journal;
   const { inboxTable: inbox, inbox: i, journal: c } = names;
@@ -49,7 +48,6 @@ SELECT count(*)::int AS deleted FROM deleted`,
   };
 }
 
-/** The parameters of `add`, in order: arrays, each of a property. */
 const ENTRY = {
   ages: "ageMs",
   sources: "source",

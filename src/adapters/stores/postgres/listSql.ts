@@ -17,8 +17,8 @@ export function listStatements(names: TableNames, parts: OutboxParts): ListState
   const copied = [c.topic, c.key, c.maxAttempts, c.createdAt, ...(expiresAt === null ? [] : [expiresAt])];
 
   /**
-   * A message is locked in the order of the sequence, unless another process has locked it. A message that has failed, as
-   * a row of another route, is retried by its deliveries: they are due at once.
+   * Locks messages in the order of the sequence, skipping any that another process has locked. The deliveries of a
+   * message that has failed, as a row of another route, are its retry: they are due at once.
    */
   const expand = (noted: string): string => `
 WITH given AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[]) AS g(id, expanded_to)),
@@ -66,7 +66,6 @@ SELECT ${claimedColumns.map(([name, value]) => `${value} AS ${name}`).join(", ")
   };
 }
 
-/** The values of `outbox.expand`: a message each, and a delivery each. */
 function valuesOf(expansions: readonly Expansion[]): Values {
   const deliveries = expansions.flatMap(({ id, deliveries }) =>
     deliveries.map((each) => ({ ...each, message: id, id: deliveryId(id, each.destination) })),

@@ -10,17 +10,15 @@ const ELEMENT = {
   stable: 1,
   conditional: 2,
   mark: 3,
-  /** The transactions on which the conditional mark depends. */
   running: 4,
 } as const;
 
-/** @param lowWater the text of the parameter `lowWater`, here and below */
 const element = (lowWater: string, name: keyof typeof ELEMENT): string => `(${lowWater}::bigint[])[${ELEMENT[name]}]`;
 export const newestMark = (lowWater: string): string => element(lowWater, "mark");
 
 /**
- * An expression (bigint): the position below which nothing is unfinished. The conditional mark where this snapshot sees
- * none of its transactions ended, else the stable mark.
+ * An expression (bigint): the position below which nothing is unfinished. It is the conditional mark if this snapshot
+ * shows none of its transactions ended, else the stable mark.
  */
 export function markBound(lowWater: string): string {
   return `CASE
@@ -30,12 +28,12 @@ export function markBound(lowWater: string): string {
 }
 
 /**
- * A statement that reads a mark and its snapshot. Its parameters are `lowWater`, `afterHighest` (the mark where nothing
- * is unfinished), `lastRead` (the mark read last) and `awaited` (writers that the marks wait for).
+ * Reads a mark and its snapshot. Parameters: `lowWater`, `afterHighest` (the mark if nothing is unfinished), `lastRead`
+ * (the mark read last) and `awaited` (writers that the marks wait for).
  *
- * A snapshot names the running transactions up to the newest ended one, and none that began later. So it
- * begins a transaction, whose number bounds them: but only for another mark than the last one, so that an idle process
- * writes nothing. A writer without a number is known by its lock on the table, which is read before that.
+ * A snapshot names the running transactions up to the newest ended one, and none that began later. So the statement
+ * draws a transaction number as their bound, but only if the mark has changed: an idle process writes nothing. A writer
+ * without a number is known by its lock on the table, which is read before that.
  *
  * There is no mark on Citus: a writer takes its position on the coordinator before the node with the table knows of it.
  *
@@ -54,10 +52,8 @@ CROSS JOIN LATERAL (SELECT CASE WHEN l.is_new OR cardinality($4::text[]) > 0 THE
 
 /**
  * A query for who writes to a table or its partitions without a transaction number yet, or is awaited ($4). A writer
- * takes this lock before anything else, even a position, and keeps it to its end.
- *
- * It names no table of the catalogue, which Citus refuses beside the outbox: the locks of this statement tell the
- * database.
+ * takes this lock before anything else, even a position, and keeps it to its end. The locks of this statement identify
+ * the database: Citus refuses a table of the catalogue beside the outbox.
  */
 function writers(table: string): string {
   return `
@@ -71,7 +67,7 @@ function writers(table: string): string {
     AND (k.virtualtransaction = ANY ($4::text[]) OR NOT bool_or(k.locktype = 'transactionid'))`;
 }
 
-/** Of a granted lock: who holds it may write to the table or a partition. */
+/** Of a granted lock: its holder may write to the table or a partition. */
 export function writesTo(table: string, lock: string): string {
   const oid = `'${literal(table)}'::regclass`;
   return `${lock}.locktype = 'relation' AND ${lock}.mode = 'RowExclusiveLock'
@@ -90,11 +86,10 @@ export const literal = (text: string): string => text.replaceAll("'", "''");
  * - conditional: stable too, while the snapshot of a statement shows none of its `running` transactions ended.
  *
  * A row below the newest mark whose transaction commits late becomes a candidate at the next refresh. As an earlier row
- * of its key it must count at once, or order is lost: hence the stable and the conditional mark.
- * `docs/low-water-mark.md` explains them with a drawing.
+ * of its key it must count at once: hence the other two marks. See `docs/low-water-mark.md`.
  *
- * A writer takes its position before its transaction number: triggers, and waits for other writers of the same row,
- * come in between. A mark counts only after the writers without a number that its read saw have ended.
+ * A writer takes its position before its transaction number, with triggers and waits for other writers in between: a
+ * mark counts only after the writers without a number that its read saw have ended.
  */
 export class PostgresLowWater implements LowWater {
   readonly #pool: Pick<PostgresPool, "run" | "lostConnections">;
@@ -213,12 +208,10 @@ interface ReadMark {
 interface Marks {
   readonly newest: string;
   readonly stable: string;
-  /** Waits to become stable. */
   readonly unstable: ReadMark | undefined;
   readonly conditional: { readonly mark: string; readonly running: readonly bigint[] };
   /** The read behind the conditional mark; undefined before the first. */
   readonly conditionalRead: ReadMark | undefined;
-  /** A read on its way to become the conditional one. */
   readonly nextConditional: ReadMark | undefined;
   readonly newestTransaction: bigint;
   /** The position after the highest one seen: the mark where nothing is unfinished. Null before the first. */
@@ -241,8 +234,8 @@ const FULL_READ_COST_FACTOR = 50;
 const LONGEST_FULL_READ_WAIT_MS = 60_000;
 
 /**
- * When to read without a bound again: it may take a fiftieth of the time, but is due within a minute. A read of over a
- * second mostly waited for a lock, which costs the database nothing. All in monotonic ms.
+ * The next unbounded read, in monotonic ms: reads take a fiftieth of the time, one a minute at least. A read of over a
+ * second mostly waited for a lock, which costs the database nothing.
  */
 export function nextFullRead(startedAt: number, endedAt: number): number {
   return endedAt + Math.min(FULL_READ_COST_FACTOR * (endedAt - startedAt), LONGEST_FULL_READ_WAIT_MS);

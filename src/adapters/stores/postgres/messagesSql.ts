@@ -3,10 +3,7 @@ import type { TableNames } from "../sql/names.ts";
 import { labelOf, listsOf, msOf, routedColumns } from "./fragments.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
-/**
- * Every statement that finds messages, with the configured names woven in once. A page merges the indexes of the
- * states, each read from its newest row on, since no index holds every row.
- */
+/** A page merges the indexes of the states, each read from its newest row on, since no index holds every row. */
 export function messageStatements(names: TableNames): MessageStatements<Statement> {
   const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
   const { hasLists, carried, columns, placed, inOrder } = listsOf(names);
@@ -30,7 +27,6 @@ export function messageStatements(names: TableNames): MessageStatements<Statemen
     SELECT ${outboxColumns}, ${place}::bigint AS place FROM ${outbox} o WHERE ${where}
       AND (o.${o.state} = 'processing' OR o.${o.attempt} > 0 OR coalesce(o.${o.scheduledAt}, '-infinity') <= now()) ORDER BY ${place} LIMIT 1)`,
   );
-  /** Rows of one index from the newest on. */
   const newestOf = (states: string): string => `(
     SELECT o.${o.id} AS id, o.${o.sequence} AS sequence FROM ${outbox} o
     WHERE o.${o.state} IN (${states}) AND ($1::bigint IS NULL OR o.${o.sequence} < $1::bigint)

@@ -14,7 +14,7 @@ import { settingProblems } from "./schema.ts";
 const TABLES_VERSION = 2;
 const MISSING_RIGHT = "42501";
 
-/** The bundled migrations with their history. @param run how a file is run */
+/** @param run how a file is run */
 function migrationsOf(schema: string, client: pg.ClientBase, run: (script: string) => Promise<void>): Postgrator {
   return new Postgrator({
     driver: "pg",
@@ -30,7 +30,6 @@ function migrationsOf(schema: string, client: pg.ClientBase, run: (script: strin
 
 const nameOf = ({ version, name }: Postgrator.Migration): string => `${version} ${name}`;
 
-/** As `SchemaStore.migrate`. @param schema of the tables, plain; undefined if the search path has them */
 export async function migrate(pool: PostgresPool, schema: string | undefined, log: Log) {
   const problems = await settingProblems(pool);
   if (problems.length > 0) throw new ConfigError(problems);
@@ -125,7 +124,7 @@ const MISSING_SCHEMA = `SELECT format('CREATE SCHEMA %I AUTHORIZATION %I;', $1::
   has_database_privilege(current_database(), 'CREATE') AS may_create
 WHERE NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`;
 
-/** The schema whose history of migrations the search path leads to; no row without one. */
+/** The schema of the history of migrations on the search path; no row without one. */
 const PLACE = `SELECT n.nspname::text AS schema FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = to_regclass('svc_migrations')`;
 
@@ -142,8 +141,8 @@ interface OnlineStatement {
 }
 
 /**
- * The statements of a migration, for tables in use: indexes are made and dropped `CONCURRENTLY`, which blocks no
- * writer. Plain `CREATE INDEX` blocks all writers while it runs, and while it waits for the oldest of them.
+ * The statements of a migration, for tables in use: `CONCURRENTLY` blocks no writer. Plain `CREATE INDEX` blocks all of
+ * them while it runs, and while it waits for the oldest.
  *
  * @param script a migration file after the first two, which make the tables
  * @param schema of the tables, plain
@@ -173,13 +172,12 @@ function statementsOf(script: string): readonly string[] {
 }
 
 /**
- * Runs a migration on tables in use. It leaves what an earlier run has done, and makes an unfinished index anew, so
- * that a run may end at any point.
+ * Runs a migration on tables in use. Any point may end a run: the next one skips finished statements and remakes an
+ * unfinished index.
  *
  * @param client outside any transaction
- * @returns the statements to run later: the first that did not get its lock, since a transaction (a backup, a report)
- *   kept the table open, or that needs such a statement of an earlier migration; and those behind it, which may need it
- * @throws what the driver throws
+ * @returns the statements to run later: the first that did not get its lock since a transaction (a backup, a report)
+ *   kept the table open, or that needs such a statement of an earlier migration; and all behind it
  */
 async function runOnline(client: pg.ClientBase, script: string, schema: string): Promise<readonly string[]> {
   const statements = onlineStatements(script, schema);
@@ -228,9 +226,8 @@ const DUPLICATE_COLUMN = "42701";
 const LOCK_TRIES = 20;
 
 /**
- * Waits for the lock under which migrations run on tables in use. It belongs to a transaction that stays open, so it
- * also works behind a transaction pooler. No statement waits: its snapshot would block the index build of the lock's
- * owner.
+ * Waits for the lock of migrations on tables in use. It belongs to a transaction that stays open, so it works behind a
+ * transaction pooler. No statement waits: its snapshot would block the index build of the lock's owner.
  *
  * @param client for nothing else until its transaction has ended
  */
@@ -252,8 +249,6 @@ async function takeOnlineLock(client: pg.ClientBase, log: Log): Promise<void> {
 const LOCK_INTERVAL_MS = 250;
 
 /**
- * Lifts the time limits of the role, the database or the server.
- *
  * @param isLocal until the transaction ends, not the session
  * @throws ConfigError for a session behind a pooler, which would give it to others
  */

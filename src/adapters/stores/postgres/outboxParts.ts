@@ -4,7 +4,6 @@ import { expiresInMs, hashOf, labelOf, msOf, PARKED_AT } from "./fragments.ts";
 import { markBound } from "./lowWater.ts";
 import { payloadParts } from "./payloadParts.ts";
 
-/** Conditions and expressions that the statements on the outbox share. */
 export function outboxParts(names: TableNames, payloadType: string) {
   const table = names.outboxTable;
   const c = names.outbox;
@@ -13,27 +12,26 @@ export function outboxParts(names: TableNames, payloadType: string) {
   const scheduledAtOf = (row: string): string => `coalesce(${row}.${c.scheduledAt}, '-infinity')`;
   const scheduledAt = scheduledAtOf("o");
   /**
-   * `scheduled_at` of a claimed row that is released. Its time had come when it was claimed; after a clock set back it
-   * is now: a time ahead of `updated_at` would pass for scheduled ahead, and later rows of its key would go first.
+   * `scheduled_at` of a released row, at most now: if the clock was set back, a time after `updated_at` would count as
+   * scheduled ahead, and later rows of the key would overtake.
    */
   const scheduledAtGivenBack = (row: string, now: string): string =>
     `CASE WHEN ${row}.${c.scheduledAt} > ${now} THEN ${now} ELSE ${row}.${c.scheduledAt} END`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
   /**
-   * Of a pending row: it is due. One that was not scheduled ahead is due from its insert, whatever the clock: `now()`
-   * is when this transaction began, and its snapshot, taken after a wait for a lock, also holds rows of later
-   * transactions; and a clock may be set back. The attempt excludes retries, which are not due by their age.
+   * A pending row is due. One that was not scheduled ahead is due from its insert, whatever the clock: `now()` is the
+   * beginning of this transaction, whose snapshot may hold later rows, and a clock may be set back. The attempt
+   * excludes retries.
    */
   const isDue = `(${scheduledAt} <= now() OR (coalesce(o.${c.attempt}, 0) = 0 AND o.${c.scheduledAt} <= o.${c.createdAt}))`;
   /**
-   * Of a pending row that is not a candidate: it is not scheduled ahead, so the later rows of its key wait for it. It
-   * was due when inserted or replayed, or is due by a clock read after the snapshot.
+   * A pending row, not a candidate, that later rows of its key wait for: it was due when inserted or replayed, or is
+   * due by a clock read after the snapshot.
    */
   const holdsBackAs = (row: string): string =>
     `(${row}.${c.attempt} > 0 OR ${scheduledAtOf(row)} <= greatest(${row}.${c.createdAt}, ${row}.${c.updatedAt}, clock_timestamp()))`;
 
-  /** Whether a row is among those found below a mark. */
   const isAgain = (row: string): string =>
     `${row}.${c.state} IN ('pending', 'processing') AND ${row}.${c.scheduledAt} <> ${row}.${c.createdAt}`;
   /** Whether a pending row is parked, and found below a mark: one without `created_at` would not be. */
@@ -41,7 +39,7 @@ export function outboxParts(names: TableNames, payloadType: string) {
     `coalesce(${row}.${c.state} = 'pending' AND ${row}.${c.attempt} > 0 AND ${row}.${c.scheduledAt} = ${PARKED_AT} AND ${row}.${c.createdAt} <> ${PARKED_AT}, false)`;
 
   /**
-   * The lowest unfinished row below the first sequence, or null. The mark is up to a second old, and a replay may have
+   * The lowest unfinished row below the first sequence, or null: the mark is up to a second old, and a replay may have
    * set rows below it back to pending. Such a row has `scheduled_at <> created_at`, so this is one probe of a small
    * index: 0.01 of the 4 ms of a claim with 200,000 rows pending. While an old snapshot keeps the index entries of
    * finished rows alive, it reads those retried or replayed since: 0.4 s for 200,000, as long as refreshing the mark.
@@ -52,8 +50,8 @@ export function outboxParts(names: TableNames, payloadType: string) {
   SELECT min(o.${c.sequence}) AS sequence FROM ${table} o
   WHERE ${isAgain("o")} AND o.${c.sequence} < ${from}::bigint`;
   /**
-   * The same without parked rows, which stay unfinished for days: only checks of their keys' order begin below the
-   * mark. Beyond a limit of parked rows it passes no more.
+   * The same without the first {@link PARKED_PASSED} parked rows, which stay unfinished for days and matter only to
+   * checks of order.
    */
   const unparkedBelow = (from: string): string => `
   SELECT coalesce(min(a.sequence) FILTER (WHERE NOT a.is_parked), CASE WHEN count(*) = ${PARKED_PASSED} THEN max(a.sequence) END) AS sequence
@@ -66,12 +64,11 @@ known AS MATERIALIZED (SELECT ${markBound(lowWater)} AS sequence),
 low_water AS MATERIALIZED (
   SELECT least((SELECT sequence FROM known), (${below("(SELECT sequence FROM known)")})) AS sequence
 )`;
-  /** The same of rows that are not parked. */
   const lowWaterPastParked = (lowWater: string): string => lowWaterOf(lowWater, unparkedBelow);
   const aboveLowWater = (alias: string): string => `${alias}.${c.sequence} >= (SELECT sequence FROM low_water)`;
 
   /**
-   * Of an unfinished row: the later rows of its key wait for it.
+   * Later rows of its key wait for the unfinished row.
    *
    * @param heldTokens the parameter with the tokens of claims that this process holds
    * @param destination of the later rows; undefined if it does not count
@@ -100,13 +97,13 @@ low_water AS MATERIALIZED (
     `SELECT ${columns} FROM ${table} m WHERE m.${c.sequence} = ${row}.${messageSequence} AND m.${c.state} IN ('sent', 'dead') LIMIT 1`;
 
   /**
-   * A query for the `place` of the first rows that stop a lane `k`, with its `key`, `lane` and `destination`: of the rows that are
+   * The `place` of the first rows that stop a lane `k`, with its `key`, `lane` and `destination`: of the rows that are
    * no deliveries, and of the deliveries to its destination. Each is one probe of an index.
    *
-   * @param heldTokens the parameter with the tokens of claims that this process holds
    * @param isOneQueue whether no destination counts
    * @param ofDeliveries whether there are lanes of deliveries
-   * @param hash the parameter with the hash of the routes: a row labelled by others may go anywhere once it is relabelled
+   * @param hash the parameter with the hash of the routes: a row with labels of others may go anywhere after
+   *   relabelling
    * @param isBefore a condition on the place, which is in this column
    * @param isLeft a condition on a row of the lane itself
    */

@@ -6,7 +6,7 @@ import { markRead } from "./lowWater.ts";
 import type { OutboxParts } from "./outboxParts.ts";
 import { byIndex, type Statement, statement } from "./statement.ts";
 
-/** Every statement on the outbox. States are literals: a parameter would defeat the partial indexes. */
+/** States are literals: a parameter would defeat the partial indexes. */
 export function outboxStatements(names: TableNames, parts: OutboxParts) {
   const {
     table,
@@ -19,10 +19,8 @@ export function outboxStatements(names: TableNames, parts: OutboxParts) {
     lowWaterOf,
     lowWaterPastParked,
   } = parts;
-  /** Waits for its retry, or is parked. */
   const isPutOff = (row: string): string =>
     `${row}.${c.state} = 'pending' AND ${row}.${c.attempt} > 0 AND ${row}.${c.scheduledAt} > now()`;
-  /** Before the later rows of its key. */
   const isBlocking = (row: string): string => `${isPutOff(row)} AND ${row}.${c.key} IS NOT NULL`;
 
   const topicOfUnlabelled = `CASE WHEN ${labelOf(c, "o")} IS NULL THEN o.${c.topic}::text END`;
@@ -123,7 +121,6 @@ SELECT d.*, d.pending IS NOT NULL AS is_destination, a.* FROM (${totals("SELECT 
   } satisfies OutboxStatements<Statement> & { readonly mark: Statement };
 }
 
-/** The statements on the labels of waiting rows; undefined for a table without the columns. */
 function labelStatements({ outboxTable, outbox: c }: TableNames): LabelStatements<Statement> | undefined {
   const { destination, routes } = c;
   if (destination === null || routes === null) return undefined;
@@ -132,8 +129,8 @@ function labelStatements({ outboxTable, outbox: c }: TableNames): LabelStatement
     WHERE o.${c.state} = 'pending' AND o.${destination} ${from} ORDER BY o.${destination}, o.${c.sequence} LIMIT 1`;
   return {
     /**
-     * Pages by destination and sequence, whatever the labels: each reads a bounded number of rows. The first page takes
-     * those in delivery too, which may be pending again behind the page where they would have been.
+     * Pages by destination and sequence, whatever the labels: each reads a bounded number of rows. The first page
+     * includes rows in delivery, which may become pending again behind their page.
      */
     relabel: byIndex("outbox.relabel(keep, fromDestination, fromSequence, isFirst, limit)")`
 WITH page AS MATERIALIZED (

@@ -1,8 +1,7 @@
 import { MAX_TEXT_BYTES } from "../../../model/rows.ts";
 
-/** The parts of a claim that read its payloads, and bound their bytes. */
 interface PayloadParts {
-  /** Columns of a claimed row: `payload` and `headers` as text, NULL where larger than {@link MAX_TEXT_BYTES}; see `tooLargeOf`. */
+  /** `payload` and `headers` as text, NULL if larger than {@link MAX_TEXT_BYTES}; see `tooLargeOf`. */
   readonly columns: readonly (readonly [name: string, value: string])[];
   /** The bytes of a candidate, an expression; 0 for a row that is left out. */
   readonly bytes: string;
@@ -11,14 +10,11 @@ interface PayloadParts {
 }
 
 /**
- * The payloads of a claim are counted as they are sent, as text. A text tells its size without being read. Another type
- * has to be written as text for it, which takes 0.1 s for a `jsonb` of 16 MiB; after a slow claim the next ones take
- * fewer rows.
- *
- * Headers count where they are large: those of 100 rows of 5 MB would end the process as well.
+ * Payloads count by their size as text, which is how they are sent. Other types are converted for it, which takes 0.1 s
+ * for a `jsonb` of 16 MiB; after a slow claim the next ones take fewer rows. Large headers count too: those of 100 rows
+ * of 5 MB would end the process as well.
  *
  * @param row its name in the statement
- * @param c the columns
  * @param type of the payload's column
  * @param isLeftOut a condition on a row: it is not claimed
  */
@@ -45,15 +41,11 @@ export function payloadParts(
   };
 }
 
-/**
- * A value as text; NULL where that is larger than {@link MAX_TEXT_BYTES}. No size in the table tells: a few compressed
- * bytes can be numbers of a hundred million digits.
- */
+/** NULL if the text is larger than {@link MAX_TEXT_BYTES}: a few compressed bytes can be a hundred million digits. */
 function sendable(column: string, type?: string): string {
   if (type === "text") return `CASE WHEN octet_length(${column}) <= ${MAX_TEXT_BYTES} THEN ${column} END`;
   // The OFFSET keeps the planner from writing the text twice.
   return `(SELECT CASE WHEN octet_length(t.text) <= ${MAX_TEXT_BYTES} THEN t.text END FROM (SELECT ${column}::text AS text OFFSET 0) t)`;
 }
 
-/** Bytes. */
 const LARGE = 2000;

@@ -33,7 +33,7 @@ export class PostgresPool implements StatementRunner<Statement> {
     return [await this.run(statement, values)];
   }
 
-  /** Runs one statement. @returns the number of rows that it changed */
+  /** @returns the number of changed rows */
   async change(statement: Statement, values: Values = {}): Promise<number> {
     return (await this.#reserved(statement, values)).rowCount ?? 0;
   }

@@ -6,8 +6,7 @@ import { payloadParts } from "./payloadParts.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
 /**
- * Every statement for pull clients. States and consumption are literals: a parameter would keep the planner from the
- * partial indexes.
+ * States and consumption are literals: a parameter would keep the planner from the partial indexes.
  *
  * @param payloadType the type of the inbox's payload column
  */
@@ -15,9 +14,7 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
   const table = names.inboxTable;
   const c = names.inbox;
   const waiting = (row: string): string => `${row}.${c.state} = 'pending' AND ${row}.${c.consumption} = 'pull'`;
-  /** Under a claim whose lease still runs. */
   const held = (row: string): string => `${row}.${c.claimToken} IS NOT NULL AND ${row}.${c.leaseExpiresAt} > now()`;
-  /** Under no claim, or under one whose lease has run out. */
   const free = (row: string): string =>
     `(${row}.${c.claimToken} IS NULL OR ${row}.${c.leaseExpiresAt} IS NULL OR ${row}.${c.leaseExpiresAt} <= now())`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
@@ -40,14 +37,12 @@ export function pullStatements(names: TableNames, payloadType: string): PullStat
    * - candidates: available rows in order; rows that another claim has locked are skipped.
    * - stops: per aggregate the first unfinished row that is not a candidate. Later rows must wait. A row that was
    *   scheduled ahead (attempt 0, not yet due) stops no other.
-   * - lease: a claim that has waited for a lock gives a whole one; see {@link clockBehind}.
+   * - lease: full length even if the claim has waited for a lock; see {@link clockBehind}.
    * - open: candidates before the stop of their aggregate, so a run of rows of one aggregate is claimed together. Those
    *   with no attempts left die, and the rows behind them continue at once.
    * - taken: the first of the others, up to the bytes of a claim.
    *
-   * Another client that claims or closes a claim at the same moment either has its rows locked (they are skipped, and
-   * stop their aggregate) or committed after this statement's snapshot (its rows fail the recheck on the lock, and stop
-   * their aggregate in the snapshot): in doubt a row waits. The order does not depend on `busy`, which only saves work.
+   * In doubt a row waits: see the claim of the outbox. The order does not depend on `busy`, which only saves work.
    */
   const claim = `
 WITH busy AS MATERIALIZED (
@@ -145,10 +140,7 @@ WITH changed AS (
 )
 SELECT id FROM changed ORDER BY created_at, id`,
 
-    /**
-     * A null reason keeps the last one. It releases the rows behind. `held` locks the whole claim, so that no row of it
-     * is closed meanwhile.
-     */
+    /** A null reason keeps the last one. `held` locks the whole claim, so that none of its rows is closed meanwhile. */
     reject: outcome("pull.reject(source, token, ids, maxAttempts, delayMs, reason)")`
 WITH held AS MATERIALIZED (
   SELECT i.${c.id} AS id, i.${c.createdAt} AS created_at, i.${c.aggregateId} AS aggregate_id, coalesce(i.${c.attempt}, 0) >= $4::int AS spent,

@@ -13,7 +13,6 @@ import type { ColumnTypes } from "./columns.ts";
 import type { PostgresPool } from "./pool.ts";
 import { byIndex, runIn, type Statement, statement, textArray, uuidArray } from "./statement.ts";
 
-/** Receipt on PostgreSQL: one statement per batch. */
 export class PostgresReceipt implements ReceiptCommands {
   readonly #pool: PostgresPool;
   readonly #sql: ReturnType<typeof receiptStatements>;
@@ -74,8 +73,10 @@ const keyValues = (rows: readonly NewInboxRow[]): Values => ({
 });
 
 /**
- * @param present rows of `inbox.present`. Ids are new: a row that is there was stored just now. A row whose key is not
- *   there either was dropped, or the row with the key was deleted since: its sender repeats it
+ * Ids are new: a row with one was stored just now. A row whose key is absent too was dropped, or the row with the key
+ * was deleted since: its sender repeats it.
+ *
+ * @param present rows of `inbox.present`
  */
 function outcomesOf(rows: readonly NewInboxRow[], present: readonly Row[]): readonly InsertResult[] {
   const known = new Map(present.map(({ id, is_stored }) => [id, is_stored === true ? STORED : DUPLICATE]));
@@ -94,16 +95,16 @@ function insertValues(rows: readonly NewInboxRow[], isAlike: boolean): Values {
   };
 }
 
-/** What a receipt that relays stores of rows that wait for nothing. @param rows `inKeyOrder` */
+/** @param rows `inKeyOrder` */
 export function receivedValues(rows: readonly NewInboxRow[]): Values {
   return { ...ownValues(rows), sources: columnOf(rows)(({ source }) => source) };
 }
 
 /**
- * The topics, headers and destinations of their outbox rows; and the deliveries of those for several destinations: as JSON the
- * names of a list that the receipt expands, empty if the poller does.
+ * Topics, headers and destinations of the outbox rows. For several destinations, a JSON list of names that the receipt
+ * expands, empty if the poller does.
  *
- * @param rows as above
+ * @param rows `inKeyOrder`
  */
 export function renderedValues(rows: readonly NewInboxRow[], relay: RelayRules): Values {
   const { topics, droppedHeaders, routing } = relay;
@@ -163,8 +164,6 @@ function headersText(): (row: NewInboxRow) => string {
 }
 
 /**
- * The statements that store received messages, for these names and column types.
- *
  * @param mayBeCitus its command tag counts the rows given to an insert with ON CONFLICT, and only with RETURNING those
  *   stored. Elsewhere that would cost a receipt of 20 messages 4 %
  */
@@ -172,11 +171,11 @@ export function receiptStatements(names: TableNames, types: ColumnTypes, mayBeCi
   const inbox = names.inboxTable;
   const c = names.inbox;
   /**
-   * From the source ($8) on, each parameter is one value for all rows or an array. Values that all rows share are
-   * mostly the same, and as arrays cost an eighth of the statement. It returns only the number of rows stored.
+   * From the source ($8) on, each parameter is one value for all rows or an array: a shared value costs an eighth of an
+   * array. Returns only the number of rows stored.
    *
-   * The rows of a batch have one time, read when the insert has its locks. The time at which the statement began may be
-   * minutes earlier, or later if the clock was set back, which would delay the row.
+   * The rows of a batch have one time, read when the insert has its locks: the statement may have begun minutes
+   * earlier, or later if the clock was set back, which would delay the row.
    */
   const insert = (shared: boolean): string => {
     const column = (parameter: number, name: string): string => (shared ? `$${parameter}::text` : `r.${name}`);
@@ -208,10 +207,9 @@ ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING${mayBeCitus ? " RETURN
 }
 
 /**
- * Which of the rows are there, and of which only the key is: by a commit that the synchronous standby has.
- *
- * A row is visible without that when its session was ended, or its server restarted, while the commit waited for the
- * standby. A message in the log makes this transaction wait for everything before it, which reading does not.
+ * Which rows exist, and which only by their key, by a commit that the synchronous standby has. If a session ended, or
+ * its server restarted, while the commit waited for the standby, its row is visible without that. A message in the log
+ * makes this transaction wait for everything before it, which reading does not.
  */
 function presentStatement({ inboxTable: inbox, inbox: c }: TableNames, types: ColumnTypes): Statement {
   return byIndex("inbox.present(ids, sources, idempotencyKeys)")`

@@ -16,16 +16,15 @@ import { relayedReceiptStatements } from "./relayedReceiptSql.ts";
 import { type Front, LATEST_START, relayOrder } from "./relayOrder.ts";
 import { byIndex, LONGEST_MS, type Statement, statement } from "./statement.ts";
 
-/** The relay on PostgreSQL: one statement per pass. */
 export class PostgresRelay implements RelayCommands<Statement> {
   readonly #pool: PostgresPool;
   readonly sql: ReturnType<typeof relayStatements>;
   readonly #outboxLowWater: PostgresLowWater;
   readonly #clock: Clock;
   /**
-   * No row of a relayed source waits below `from`: else each pass would read rows that no replica relays, and index entries
-   * of relayed rows that an old transaction keeps. `unseen`: the same for rows that no look has seen. Both are invalid once
-   * a connection is lost: another database may be behind the next one.
+   * No row of a relayed source waits below `from`, so passes skip rows that no replica relays, and index entries of
+   * relayed rows that an old transaction keeps. `unseen`: the same for rows that no look has seen. A lost connection
+   * makes both invalid: another database may be behind the next one.
    */
   #looked = { from: "0", unseen: "0", lostConnections: 0 };
   /** When to look again, and when from the first row on: a clock may be set back, or a row by hand. Monotonic ms. */
@@ -162,23 +161,14 @@ function relayedOf(row: Row | undefined): Relayed {
   };
 }
 
-/**
- * The statements of the relay, for these names and column types.
- *
- * @param outboxParts those of a receipt that relays and claims; undefined if receipts do not relay
- */
+/** @param outboxParts those of a receipt that relays and claims; undefined if receipts do not relay */
 export function relayStatements(names: TableNames, types: ColumnTypes, outboxParts: OutboxParts | undefined) {
   const inbox = names.inboxTable;
   const outbox = names.outboxTable;
   const c = names.inbox;
   const o = names.outbox;
   const { waitsForRelay, ORDINARY, PUT_OFF, hasCome, waitsIn, keyOf } = relayOrder(names);
-  /**
-   * The first rows of a front that are due.
-   *
-   * @param columns besides its position, `created_at` and `id`
-   * @param and further conditions
-   */
+  /** The first due rows of a front. @param columns besides its position, `created_at` and `id` @param and conditions */
   const firstDue = (front: Front, from: string, columns: string, and: string, limit: string): string => `
   SELECT ${front.position} AS position, i.${c.createdAt} AS created_at, i.${c.id} AS id, ${columns}
   FROM ${inbox} i
@@ -190,17 +180,17 @@ export function relayStatements(names: TableNames, types: ColumnTypes, outboxPar
   const isCopied = c.expiresAt !== null && o.expiresAt !== null;
   /**
    * One relay pass. It locks the first rows of each front and takes the first ones of both; the others stay locked up
-   * to its end. `rules` ($3, jsonb) has the pieces of the topic template per source and the sources with keys of
-   * their own.
+   * to its end. `rules` ($3, jsonb) has the pieces of the topic template per source and the sources with keys of their
+   * own.
    *
    * `stops` holds back a key's rows behind an earlier row that another replica is relaying: candidates are the oldest
    * rows of the relayed sources, so any other row among them is locked by another replica. See the outbox claim for why
    * this is safe. `rendered` makes topics and headers as `renderTopic` and `renderHeaders` do; payloads never leave the
-   * database. The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a
-   * message from being relayed twice.
+   * database. The outbox row takes the inbox row's id, so that the primary key keeps a message from being relayed
+   * twice.
    *
-   * A trigger may skip a row without an error: an inbox row without its outbox row must not count as processed, and
-   * each pass would relay a row again that stays pending.
+   * If a trigger skips a row without an error, an inbox row must not become processed without its outbox row, nor stay
+   * pending and be relayed again by each pass.
    */
   const key = keyOf("i", "$3::jsonb -> 'ownKeySources'");
   const candidates = (front: Front, narrowed: boolean): string => `${firstDue(
@@ -309,9 +299,9 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
     ),
 
     /**
-     * Whether a row waits, from a position on. With `isLook` also the first one (`lowest`), and the position below which the
-     * next look will see every row (`unseen`): a transaction that does not write yet gives later times. Ordered, for the
-     * planner to take the index.
+     * Whether a row waits from a position on. With `isLook` also the first one (`lowest`), and the position below which
+     * the next look will see every row (`unseen`): a transaction that does not write yet gives later times. The order
+     * makes the planner take the index.
      */
     waits: statement("inbox.waits(from, sources, isLook)", { takesTurns: true })`
 SELECT w.first IS NOT NULL AS waits, CASE WHEN $3::boolean THEN ${positionOf("w.first")} END AS lowest,

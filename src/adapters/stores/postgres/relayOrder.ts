@@ -1,23 +1,21 @@
 import type { TableNames } from "../sql/names.ts";
 import { uncollated } from "./fragments.ts";
 
-/** The order in which rows of the inbox are relayed, as conditions and expressions on a row `i`. */
 export function relayOrder(names: TableNames) {
   const c = names.inbox;
   const waitsForRelay = `i.${c.state} = 'pending' AND i.${c.consumption} = 'push'`;
   /**
-   * Rows are relayed in the order of `position`, `created_at` and `id`; the position is the later one of `created_at`
-   * and `scheduled_at`. Two fronts have an index each: ordinary rows are due from their receipt on, whatever the clock
-   * shows; rows that have been put off from `scheduled_at` on. An owner's table may allow NULL there, which counts as
-   * ordinary.
+   * Rows are relayed in the order of `position`, the later of `created_at` and `scheduled_at`, then `created_at` and
+   * `id`. Two fronts have an index each: ordinary rows, due from their receipt on whatever the clock shows, and rows
+   * put off until `scheduled_at`. A NULL there, which an owner's table may allow, counts as ordinary.
    */
   const ORDINARY: Front = { is: `(i.${c.scheduledAt} > i.${c.createdAt}) IS NOT TRUE`, position: `i.${c.createdAt}` };
   const PUT_OFF: Front = { is: `i.${c.scheduledAt} > i.${c.createdAt}`, position: `i.${c.scheduledAt}` };
   const hasCome = (front: Front, clock: string): string =>
     front === ORDINARY ? "" : ` AND ${front.position} <= ${clock}`;
   /**
-   * @param from the parameter with the first position of the relay, in microseconds since 1970; see `waits`. A clock that was
-   *   set back since gives new rows earlier positions: no statement starts later than `waits` may say by its own clock
+   * @param from the first position of the relay, in microseconds since 1970; see `waits`. New rows
+   *   have earlier positions after the clock was set back: no statement starts later than `waits` may say by its own clock
    */
   const waitsIn = ({ is, position }: Front, from: string): string =>
     `${waitsForRelay} AND ${is} AND ${position} >= least('epoch'::timestamptz + ${from}::bigint * interval '1 microsecond', ${LATEST_START})`;
@@ -30,7 +28,6 @@ export function relayOrder(names: TableNames) {
 /** Rows that wait for the relay, in an order of their own. */
 export interface Front {
   readonly is: string;
-  /** Of a row `i`. */
   readonly position: string;
 }
 

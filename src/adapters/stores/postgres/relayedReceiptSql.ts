@@ -11,13 +11,12 @@ export function relayedReceiptStatements(names: TableNames, types: ColumnTypes, 
 }
 
 /**
- * The statement of a receipt that relays what it stores, and claims up to `limit` of it. It does the work of three: one
- * version of each row is written instead of two or three, and each index is written once.
+ * Stores, relays and claims up to `limit` rows in one statement: one version of each row is written, not two or three,
+ * and each index once. The client renders topic and headers: in the statement they cost a sixth of the database's work
+ * for a message.
  *
- * The client renders topic and headers: in the statement they cost the database a sixth of all that it does for a message.
- *
- * @returns a statement that answers with one row: `all_stored`; and `relayed`, the ids of the rows that were relayed, or
- *   null for all. The claimed rows follow, in the order of their sequence, with the columns that `claimedRow` reads.
+ * @returns a statement that answers with one row: `all_stored`; and `relayed`, the ids of the relayed rows, or null for
+ *   all. The claimed rows follow, in the order of their sequence, with the columns that `claimedRow` reads
  */
 function receipt(names: TableNames, types: ColumnTypes, parts: OutboxParts, ofLists: boolean): Statement {
   const inbox = names.inboxTable;
@@ -30,8 +29,8 @@ function receipt(names: TableNames, types: ColumnTypes, parts: OutboxParts, ofLi
   const outboxKey = `(${keyOf("s", ownKeys)})::${types.outboxKey}`;
 
   /**
-   * Keys with an earlier row that waits for the relay. Rows are compared with one time: a clock that is read for each row
-   * would let no index stop at it, and each receipt would read all rows that are scheduled ahead.
+   * Keys with an earlier row that waits for the relay. One time for all rows: a clock read per row would let no index
+   * stop at it, and each receipt would read all rows that are scheduled ahead.
    */
   const waitingKeys = (front: Front): string => `(
   SELECT ${keyOf("i", ownKeys)} AS key FROM ${inbox} i
@@ -63,10 +62,7 @@ mixed AS MATERIALIZED (
   const hasRoom = ofLists ? "y.is_ready" : `row_number() OVER (ORDER BY s.${c.id}) <= $15::int`;
   const isClaimed = `${hasRoom}${ofLists ? ` AND g."its list" IS NULL` : ""}
       AND (s.${c.aggregateId} IS NULL OR ${notBlocked(outboxKey, "''")})`;
-  /*
-   * The deliveries of messages, and which rows the claim has room for. A message claims all its deliveries that are free in
-   * their lanes, or none.
-   */
+  /** A message claims all its deliveries that are free in their lanes, or none. */
   const ready = ofLists
     ? `
 ready AS MATERIALIZED (
@@ -108,13 +104,11 @@ FROM delivered d JOIN made m ON m.place = d.place WHERE d."made as" = 'processin
 
   /*
    * A row is born `processed`, with its outbox row; but `pending` if an earlier row of its key waits in this snapshot,
-   * which holds everything that was acknowledged before, or if its topic is empty. `stored` returns what the table holds,
-   * as a relay pass reads it.
+   * which holds everything that was acknowledged before, or if its topic is empty. `stored` returns what the table
+   * holds, as a relay pass reads it.
    *
-   * An outbox row is born `processing` if its key waits for nothing in the outbox (`blocked`). Whatever a claim would find
-   * in front of it is in this snapshot too, but for rows of transactions that are still open: these are unacknowledged.
-   *
-   * `all_made` as in the relay.
+   * An outbox row is born `processing` if its key waits for nothing in the outbox (`blocked`): this snapshot holds all
+   * rows in front of it but those of open transactions, which are unacknowledged. `all_made` as in the relay.
    */
   return byIndex(name, { lockTimeoutMs: LOCK_TIMEOUT_MS })`
 WITH received AS MATERIALIZED (SELECT clock_timestamp() AS at),
@@ -169,7 +163,6 @@ const likely = (condition: string): string => `coalesce(${condition}, false)`;
 /** Of rows that wait for the relay: more of them are a backlog, which the relay moves first. */
 const MOST_WAITING_KEYS = 1000;
 
-/** A receipt does not wait for the outbox table. */
 const LOCK_TIMEOUT_MS = 100;
 
 const RECEIPT_PARAMETERS = `ids, idempotencyKeys, aggregateIds, eventTypes, payloads, correlationIds, headers, sources,

@@ -16,11 +16,7 @@ import { IS_CITUS } from "./fragments.ts";
 import type { PostgresPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/**
- * What settings of the role, the database or the server keep statements from working.
- *
- * @throws ConfigError if the database is another engine
- */
+/** @throws ConfigError if the database is another engine */
 export async function settingProblems(pool: PostgresPool): Promise<readonly ConfigProblem[]> {
   const [{ version = "" } = {}] = (await pool.run(VERSION)) as { readonly version?: string }[];
   if (!POSTGRES_13.test(version)) {
@@ -38,7 +34,6 @@ const POSTGRES_13 = /^PostgreSQL (?:1[3-9]|[2-9]\d)(?!\d*(?:$|\S*-YB-))/;
 const NEEDED_ENGINE =
   "use PostgreSQL 13 or newer, which Citus distributes; engines that only speak its protocol keep neither locks nor the order of a key";
 
-/** The types of the columns that statements write with a cast. */
 export async function columnTypes(
   pool: PostgresPool,
   check: TableCheck,
@@ -81,7 +76,6 @@ const CITUS: Statement = statement("schema.citus")(
   `SELECT ${IS_CITUS} AS is_citus, current_setting('citus.propagate_set_commands', true) AS propagates`,
 );
 
-/** What the start-up check of the tables needs from PostgreSQL. */
 export function schemaDialect(pool: PostgresPool): SchemaDialect {
   return {
     rules: { inbox: INBOX_RULES, outbox: OUTBOX_RULES },
@@ -108,7 +102,6 @@ export function schemaDialect(pool: PostgresPool): SchemaDialect {
   };
 }
 
-/** The columns, by name, of the table that a name means on this connection. */
 async function columnsOf(
   pool: PostgresPool,
   { name }: CheckedTable,
@@ -141,7 +134,7 @@ function remedies({ name }: CheckedTable): Remedies {
   };
 }
 
-/** Settings of the session that are not as statements rely on. */
+/** Session settings on which statements rely and that have other values. */
 const SETTINGS: Statement = statement("schema.settings")`
 SELECT n.name, s.setting, n.needed, current_database()::text AS database
 FROM (VALUES ('array_nulls', 'on'), ('default_transaction_isolation', 'read committed'),
@@ -166,10 +159,7 @@ SELECT d.attname::text AS name, CASE WHEN t.typtype = 'e' THEN 'enum'
 FROM types d JOIN pg_type t ON t.oid = d.type
 WHERE t.typtype <> 'd'`;
 
-/**
- * What comes between statements and rows. `INSTEAD OF` triggers are only on views. Rules on partitions of the table count
- * for none of our statements.
- */
+/** `INSTEAD OF` triggers are only on views. Rules on partitions of the table count for none of our statements. */
 const OBSTACLES: Statement = statement("schema.obstacles(table, columns)")`
 WITH t AS (SELECT c.oid, c.relkind IN ('r', 'p') AS is_table FROM pg_class c WHERE c.oid = to_regclass($1))
 SELECT 'view' AS kind, '' AS name FROM t WHERE NOT t.is_table

@@ -2,11 +2,9 @@ import type pg from "pg";
 import type { Log } from "../../../ports/runtime.ts";
 import { Backoff } from "../../../time/backoff.ts";
 
-/** Opens connections to the database. */
 interface Connections {
   /** One of its own, whose queries may take any time. */
   dedicated(): Promise<pg.Client>;
-  /** One of the pool, for a statement. */
   connect(name: string): Promise<pg.PoolClient>;
 }
 
@@ -15,16 +13,13 @@ export interface SessionUser {
   /** Of the notifications that it wants. */
   readonly channel: string;
   notified(): void;
-  /** Uses a session that has begun, until its {@link end}. */
   begin(client: pg.ClientBase): Promise<void>;
-  /** The session has ended, or is about to. */
   end(): void;
 }
 
 /**
- * The session of all stores of a database for what outlasts a transaction: `LISTEN`, and locks that end with the
- * process. Hints, so every fault here costs one warning. It needs a direct connection to the server (no transaction
- * pooler).
+ * The session of all stores of a database for `LISTEN`, and for locks that end with the process. These are hints: a
+ * fault costs one warning. It needs a direct connection to the server (no transaction pooler).
  */
 export class Session {
   readonly #connections: Connections;
@@ -41,14 +36,14 @@ export class Session {
     this.#log = log;
   }
 
-  /** Adds a user, which begins now and whenever the session is opened again. Returns after the first try. */
+  /** The user begins now and whenever the session is opened again. Returns after the first try. */
   async join(user: SessionUser): Promise<void> {
     this.#users.add(user);
     if (this.#client === undefined || this.#opening !== undefined) return await this.#open();
     await user.begin(this.#client).catch((error: unknown) => this.#failed(error));
   }
 
-  /** Takes a user away; the session ends with the last one. */
+  /** The session ends with the last user. */
   async leave(user: SessionUser): Promise<void> {
     if (!this.#users.delete(user)) return;
     user.end();
@@ -115,8 +110,8 @@ export class Session {
   }
 
   /**
-   * Whether a pooler gives the server's session to others between transactions: another connection meets it, or this
-   * one has another. Asked before `LISTEN`, which would stay behind in that session.
+   * Whether a pooler shares the server's session between transactions: another connection meets it, or this one
+   * changes. Runs before `LISTEN`, which would stay behind in that session.
    */
   async #isShared(client: pg.Client): Promise<boolean> {
     let first: unknown;

@@ -20,7 +20,6 @@ export interface Statement {
   readonly byIndex?: boolean;
   /** Of a statement `byIndex`: one plan for all values. The planner keeps it by itself only where it seems cheaper. */
   readonly onePlan?: boolean;
-  /** Whether it runs after others of its kind; see `Turns`. */
   readonly takesTurns?: boolean;
 }
 
@@ -40,11 +39,11 @@ export function byIndex(declaration: string, options: Options = {}): Template {
 export const READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /**
- * The planner uses statistics, and those of a queue are always old: a table analysed when it was empty seems to have
- * few pending rows, and is read whole, or by a bitmap of every pending row, for each batch of a hundred: 51 ms instead
- * of 1 ms for one part of a relay pass. Without the other ways a claim reads its index in order and stops at its limit.
- * Sorts are off for the same reason: reading another index whole and sorting it took 195 ms for the bound of a
- * retention sweep. Where a sort is inevitable its penalty would trigger JIT, which takes longer than the statement.
+ * The statistics of a queue are always old: the planner takes a table analysed when empty to have few pending rows, and
+ * reads it whole, or by a bitmap of every pending row, for each batch of a hundred: 51 ms instead of 1 ms for one part
+ * of a relay pass. Without those plans a claim reads its index in order and stops at its limit. Sorts are off too:
+ * reading another index whole and sorting it took 195 ms for the bound of a retention sweep. The penalty of an
+ * inevitable sort would trigger JIT, which takes longer than the statement.
  */
 const BY_INDEX = [
   // A statement sees what was committed before it, whatever the default: waits for the locks of rows need that.
@@ -70,11 +69,10 @@ function beginning(statement: Statement): string {
 }
 
 /**
- * Runs one statement. The settings of a `byIndex` statement are local to its transaction, so that they also work behind
- * a transaction pooler; the three messages are sent together (pipeline mode) and cost one round trip.
+ * The settings of a `byIndex` statement are local to its transaction, so that they also work behind a transaction
+ * pooler; the three messages are sent together (pipeline mode) and cost one round trip.
  *
  * @param prepare whether the connection prepares the statement under its name
- * @param values in the order of the parameters
  * @throws what the driver throws
  */
 export async function execute(
@@ -139,8 +137,7 @@ function queryConfig(
 const preparedNames = new Map<string, string>();
 
 /**
- * The name of a prepared statement, parsed and planned once per connection: half the cost of a small batch. A digest of
- * the text, so that it is the same on a connection that a pooler shares.
+ * Parsed and planned once per connection: half the cost of a small batch. A digest, for connections shared by a pooler.
  */
 function preparedName(text: string): string {
   let name = preparedNames.get(text);
@@ -167,7 +164,7 @@ export function arraysOf<T, Name extends string>(rows: readonly T[], properties:
 
 /**
  * Encodes a `text[]` parameter. The driver would write one escaped text, which the server parses character by
- * character: with batches of 20 rows of 1 kB, a third of the cost of an insert.
+ * character: a third of the cost of an insert of 20 rows of 1 kB.
  *
  * @param values at least one element
  */
@@ -200,7 +197,6 @@ export function uuidArray(values: readonly string[]): Buffer {
   return buffer;
 }
 
-/** A buffer that begins as an array of one dimension does. */
 function arrayOf(elementType: number, length: number, bytes: number): Buffer {
   const buffer = Buffer.allocUnsafe(bytes);
   buffer.writeInt32BE(1, 0); // dimensions

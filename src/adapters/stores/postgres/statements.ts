@@ -23,8 +23,6 @@ export function fixedStatements(names: TableNames) {
 }
 
 /**
- * The other statements on the tables, for these columns.
- *
  * @param names already quoted
  * @param mayBeCitus see `receiptStatements`
  * @param isNoting whether what operators change is added to the history
@@ -34,8 +32,8 @@ export function tableStatements(names: TableNames, types: ColumnTypes, mayBeCitu
   return {
     receipt: receiptStatements(names, types, mayBeCitus),
     /**
-     * Receipts do not relay on Citus, which would run their statement in parts: its order rests on one snapshot. Nor if the
-     * columns change the texts that topic and headers are made of: a pass of the relay would make others.
+     * Receipts do not relay on Citus, which would run their statement in parts: its order rests on one snapshot. Nor
+     * if columns change the texts of topic and headers: a pass of the relay would make others.
      */
     relay: relayStatements(names, types, mayBeCitus || !types.keepsTexts ? undefined : outbox),
     outbox: outboxStatements(names, outbox),

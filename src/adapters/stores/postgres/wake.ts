@@ -7,7 +7,6 @@ import type { PostgresPool } from "./pool.ts";
 import type { SessionUser } from "./session.ts";
 import { type Statement, socketOf, statement } from "./statement.ts";
 
-/** Wakes between processes by `LISTEN` and `NOTIFY`, on a channel of the store. */
 export class PostgresWake {
   readonly #pool: PostgresPool;
   readonly #channel: string;
@@ -53,7 +52,6 @@ export class PostgresWake {
     await this.#pool.connections.session.join(this.#user);
   }
 
-  /** Sends one notification now, or at the end of the current interval. */
   announce(): void {
     if (this.#announceTimer !== undefined || this.#closed) return;
     const wait = Math.max(0, this.#lastAnnounced + ANNOUNCE_INTERVAL_MS - this.#clock.monotonic());
@@ -61,7 +59,6 @@ export class PostgresWake {
     this.#announceTimer.unref();
   }
 
-  /** Sends what was announced and not sent, and ends the subscription. */
   async close(): Promise<void> {
     this.#closed = true;
     await this.#watch.leave();
@@ -93,9 +90,9 @@ const NOTIFY: Statement = statement("outbox.wake(channel)", { timeoutMs: NOTIFY_
 );
 
 /**
- * Who watches the outbox for all: the session that holds an advisory lock. No transaction number is drawn, the server
- * frees the lock with its session, and a process that rests finds out with its glances. It does not listen: the server
- * wakes every session that does for each notification, whatever its channel is.
+ * The session that holds an advisory lock watches the outbox for all. No transaction number is drawn, the server frees
+ * the lock with its session, and a resting process finds out with its glances. It does not listen: the server wakes
+ * every listening session for each notification, whatever its channel.
  */
 export class PostgresWatch {
   readonly #table: string;
@@ -129,7 +126,6 @@ export class PostgresWatch {
    * Takes the watch now, or when it is free.
    *
    * @param client a session, until {@link end}; other stores may hold locks of theirs in it
-   * @param onTaken called when this process has it
    */
   takePart(client: pg.ClientBase, onTaken: () => void): void {
     this.end();
@@ -139,7 +135,6 @@ export class PostgresWatch {
     void this.#begin(client);
   }
 
-  /** The session has ended, or is about to. */
   end(): void {
     clearTimeout(this.#timer);
     this.#client = undefined;
@@ -147,7 +142,6 @@ export class PostgresWatch {
     this.#othersAt = Number.NEGATIVE_INFINITY;
   }
 
-  /** A glance has seen whether some process has the watch. */
   saw(isWatched: boolean): void {
     if (this.#client === undefined || this.#isMine) return;
     if (isWatched) this.#othersAt = this.#clock.monotonic();
@@ -216,11 +210,7 @@ export class PostgresWatch {
   }
 }
 
-/**
- * Keys of the table itself: installations in two schemas may call theirs the same.
- *
- * @param table the text of an expression with the quoted name of the outbox, here and below
- */
+/** Keys of the table itself: schemas may have outboxes of one name. @param table an expression with the quoted name */
 const watchKey = (table: string): string => `hashtextextended('svc watch', ${table}::text::regclass::oid::bigint)`;
 
 /** An expression of a glance: whether some process has the watch. Glances share the lock, which ends with the statement. */
@@ -232,7 +222,6 @@ const LEAVE = `SELECT pg_advisory_unlock(${watchKey("$1")}) AS answer`;
 const SOON_DEAD =
   "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; SET tcp_user_timeout = 11000";
 const ASK_INTERVAL_MS = 5000;
-/** Of a question. */
 const TIMEOUT_MS = 3000;
 /** Until the next answer, or its timeout. */
 const KNOWN_FOR_MS = ASK_INTERVAL_MS + TIMEOUT_MS;
