@@ -31,7 +31,7 @@ export function cellConfig(config: Config, cell: CellConfig): Config {
   };
 }
 
-/** The cell that is the database of `database.url`, which has what the cells share; undefined if none is. */
+/** The cell with the database of `database.url`, which has what the cells share; undefined if there is none. */
 export function controlCell({ database: { cells, target } }: Config): CellConfig | undefined {
   return cells.find((cell) => isDeepStrictEqual(withSchema(cell.target), withSchema(target)));
 }
@@ -48,7 +48,7 @@ export function controlIdentity(config: Config): CellIdentity {
     : identityOf(config, cell);
 }
 
-/** The position of the schema that the cells share, if it is none of them. */
+/** The position of the shared schema, if that is no cell. */
 export const NO_CELL = 0;
 
 /** Which cell the configuration takes the database of a cell for. @param cell one of `database.cells` */

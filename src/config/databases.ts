@@ -13,7 +13,6 @@ import {
 } from "./jdbc/target.ts";
 import { didYouMean } from "./kinds.ts";
 
-/** What the configuration knows of a database. */
 interface Database {
   /** How its JDBC URLs begin. */
   readonly prefix: string;
@@ -56,7 +55,6 @@ export function schemaOf(target: DatabaseTarget): string {
  * Reads `database.url`.
  *
  * @param type `database.type`
- * @param url a JDBC URL of that type
  * @throws JdbcUrlError when the URL is of another type, or a part of it is wrong
  */
 export function parseJdbcUrl(type: DatabaseTarget["type"], url: string): ParsedJdbcUrl {
@@ -80,7 +78,6 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   loginTimeout: "database.connectionTimeoutMs",
 };
 
-/** What the parameters set. */
 type Settings = Partial<Omit<PostgresTarget, "type" | "hosts" | "database">> & { readonly ssl?: boolean };
 
 const SETTINGS: Readonly<Record<string, (value: string) => Settings>> = {
@@ -98,7 +95,6 @@ const SETTINGS: Readonly<Record<string, (value: string) => Settings>> = {
  * Reads `jdbc:postgresql://host1:port1,host2:port2/database?name=value&...`, with the parameters of the PostgreSQL JDBC
  * driver (https://jdbc.postgresql.org/documentation/use/).
  *
- * @param url a URL with {@link POSTGRES_PREFIX}
  * @throws JdbcUrlError that names the wrong part
  */
 function parsePostgresUrl(url: string): ParsedJdbcUrl {
@@ -165,7 +161,6 @@ function schemaName(value: string): string {
   );
 }
 
-/** Cuts at the first separator. */
 function split(text: string, separator: string): [string, string?] {
   const at = text.indexOf(separator);
   return at < 0 ? [text] : [text.slice(0, at), text.slice(at + 1)];
@@ -204,7 +199,6 @@ const PROPERTIES: Readonly<Record<string, string>> = {
  * any letter case, values possibly in braces
  * (https://learn.microsoft.com/sql/connect/jdbc/building-the-connection-url).
  *
- * @param url a URL with {@link SQLSERVER_PREFIX}
  * @throws JdbcUrlError that names the wrong part
  */
 function parseSqlServerUrl(url: string): ParsedJdbcUrl {
@@ -243,7 +237,6 @@ function parseServer(text: string) {
     throw new JdbcUrlError(
       "names several servers: SQL Server takes one, such as the listener of an availability group",
     );
-  // host\instance:port
   const match = /^([^\\]*)\\([^:]+)(?::([0-9]+))?$/.exec(text);
   if (match === null) {
     if (text === "") return { host: undefined, port: undefined, instance: undefined };

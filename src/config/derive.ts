@@ -15,12 +15,7 @@ interface Derived {
   readonly derivedFrom: ReadonlyMap<string, string>;
 }
 
-/**
- * Fills in what depends on other keys.
- *
- * @param declared a configuration without problems
- * @param target `database.url`, parsed
- */
+/** Fills in what depends on other keys. @param declared without problems @param target `database.url`, parsed */
 export function derive(declared: DeclaredConfig, target: DatabaseTarget): Derived {
   const derivedFrom = new Map<string, string>();
   const derived = <T>(path: KeyPath, given: T | undefined, from: string, value: T): T => {
@@ -125,8 +120,7 @@ export function basePath(path: string): string {
 }
 
 /**
- * Turns validated JSON into the values of the types: secrets become `Secret`, durations ms. A value that the validation
- * refused stays as it is.
+ * Turns validated JSON into typed values: secrets become `Secret`, durations ms; refused values stay.
  *
  * @param secretFiles of `file:` secrets, by their key path
  */

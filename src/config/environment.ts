@@ -33,7 +33,6 @@ interface Overlay {
  *
  * @param root the file's values; changed in place
  * @param variables from {@link configVariables}
- * @param schema the schema of the whole configuration
  */
 export function overlayEnvironment(
   root: RawMap,
@@ -67,7 +66,6 @@ function find(wanted: string, schema: SchemaNode, root: RawMap): Variable | unde
   return undefined;
 }
 
-/** A variable without its prefix, and the key that it sets. */
 interface Variable {
   readonly name: string;
   readonly path: KeyPath;

@@ -11,7 +11,6 @@ export const readFileFromDisk: ReadFile = (path) => readFileSync(path, "utf8");
 
 type ConfigSource = "file" | "packaged" | "none";
 
-/** The file that counts, read. */
 export interface ChosenFile {
   readonly source: ConfigSource;
   /** Its path, or a description. */
@@ -34,7 +33,6 @@ export class ConfigFileError extends Error {
  * Chooses and reads the configuration file: the one named on the command line, else by `SVC_CONFIG_FILE`, else
  * `/etc/svc/svc.yml` if it exists, else the packaged one if no `SVC_` variable is set, else none.
  *
- * @param named file named on the command line
  * @throws ConfigFileError for a named file that does not exist, and for any file that cannot be read or parsed
  */
 export function chooseFile(named: string | undefined, env: Environment, readFile: ReadFile): ChosenFile {

@@ -2,10 +2,8 @@
 export type KeyPath = readonly (string | number)[];
 
 /**
- * Writes a key path as people read it.
- *
- * @param path such as `["routes", 0, "topicPattern"]`
- * @returns such as `routes[0].topicPattern`; a name that would be ambiguous is quoted: `destinations["a.b"].baseUrl`
+ * Writes a key path as people read it: `routes[0].topicPattern`; an ambiguous name is quoted,
+ * `destinations["a.b"].baseUrl`.
  */
 export function formatKeyPath(path: KeyPath): string {
   let text = "";
@@ -17,7 +15,6 @@ export function formatKeyPath(path: KeyPath): string {
   return text;
 }
 
-/** How a key got its value. */
 export type Origin =
   | { readonly kind: "environment"; readonly name: string }
   | { readonly kind: "file"; readonly file: string; readonly line: number | undefined }

@@ -16,10 +16,8 @@ export function fittingKinds(kinds: Kinds, present: readonly string[]): string[]
 }
 
 /**
- * Explains that no kind fits: which keys the kind that was meant lacks. `type` names that kind; without it all kinds
- * and the keys each needs are listed, and the nearest is found by the keys.
- *
- * @param type the value of the `type` key, which decides nothing else
+ * Explains that no kind fits: which keys the intended kind lacks. `type` names that kind; without it all kinds and the
+ * keys each needs are listed, and the nearest is found by the keys.
  */
 export function explainNoKind(kinds: Kinds, present: readonly string[], type: string | undefined): string {
   const named = type === undefined ? undefined : nearestName(type, Object.keys(kinds));
@@ -100,13 +98,7 @@ export function requireName(
   throw new ConfigError([{ path: place, message }]);
 }
 
-/**
- * The known name that somebody probably meant.
- *
- * @param name as it was written
- * @param known the names there are
- * @returns the nearest one, letter case and underscores aside; undefined when none is near
- */
+/** The known name that was probably meant; letter case and underscores do not count. Undefined if none is near. */
 export function nearestName(name: string, known: readonly string[]): string | undefined {
   const plain = (text: string) => text.toLowerCase().replaceAll(/[_-]/g, "");
   let best: string | undefined;

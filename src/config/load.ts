@@ -37,7 +37,6 @@ export interface LoadedConfig {
   readonly source: string;
 }
 
-/** A configuration that was read; `loaded` is set unless there are problems. */
 export interface Inspection {
   readonly loaded: LoadedConfig | undefined;
   readonly problems: readonly ConfigProblem[];

@@ -12,12 +12,10 @@ function isCredentialName(name: string): boolean {
 }
 
 /**
- * A value as it may be shown in a message or a printed configuration.
+ * A value for a message or a printed configuration, with credentials masked.
  *
  * @param node the schema of the value
  * @param name the last name of its key path
- * @param value what was found
- * @returns text or the plain value, with credentials masked
  */
 export function masked(node: SchemaNode, name: string | number | undefined, value: unknown): unknown {
   if (value instanceof Secret) return value.toString();
@@ -60,7 +58,6 @@ function urlKeys(node: SchemaNode): string[] {
  * Every secret value of a configuration, for redaction: secrets, passwords inside URLs (as written and
  * percent-decoded), static headers and form parameters with the name of a credential, and their Basic authentication.
  *
- * @param config the loaded configuration, or a part of it
  * @returns the distinct values, longest first, so that replacing them in turn leaves no part of one
  */
 export function secretsOf(config: unknown): string[] {

@@ -5,14 +5,9 @@ import type { LoadedConfig } from "./load.ts";
 import { masked } from "./mask.ts";
 import { rootSchema } from "./schema/index.ts";
 
-/** Plain data as it may be shown. */
 type Printable = string | number | boolean | Printable[] | { readonly [key: string]: Printable };
 
-/**
- * The configuration in effect, in the form of a configuration file: secrets masked, durations and kinds as written.
- *
- * @returns plain data without any secret
- */
+/** The effective configuration as a file's plain data: secrets masked, durations and kinds as written. */
 export function effectiveConfig(loaded: Pick<LoadedConfig, "config">): Readonly<Record<string, Printable>> {
   return printable(rootSchema, loaded.config, undefined) as Record<string, Printable>;
 }
@@ -42,11 +37,7 @@ function keysOf(schema: SchemaNode, value: object): string[] {
   return keys.filter((key) => Object.hasOwn(value, key));
 }
 
-/**
- * Writes the configuration in effect as YAML, with the origin of each value as a comment.
- *
- * @returns text that ends in a line break
- */
+/** Writes the effective configuration as YAML, with the origin of each value as a comment. */
 export function printConfig(loaded: LoadedConfig): string {
   const lines = blockLines(effectiveConfig(loaded), [], "", loaded.origins);
   const width = Math.min(56, Math.max(...lines.map((line) => (line.comment === "" ? 0 : line.text.length))));

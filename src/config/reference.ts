@@ -29,11 +29,7 @@ const SYNTAX_TYPES: Readonly<Partial<Record<Syntax, string>>> = {
 /** Separates the hand-written beginning of the page from the tables. */
 const MARKER = `<!-- From here on generated from the schema by "npm run generate": change the schema.ts of src/config and src/adapters. -->`;
 
-/**
- * The reference page of the configuration in Markdown, with the tables of the schema.
- *
- * @param present the page so far, which keeps its beginning
- */
+/** The reference page, with the tables of the schema. @param present the page so far, which keeps its beginning */
 export function referencePage(present = ""): string {
   const [beginning = ""] = present.split(MARKER, 1);
   const sections = Object.entries(rootSchema.properties ?? {}).map(([name, node]) => section(name, node));
@@ -49,9 +45,7 @@ function section(name: string, node: SchemaNode): string {
   return `${heading}\n\n${body}`;
 }
 
-/**
- * One table of a block's keys; or a heading and a table for each of its kinds, with the keys that several have on top.
- */
+/** A table of a block's keys; or a heading and a table for each kind, below the keys that several kinds share. */
 function blockTables(prefix: string, node: SchemaNode, heading: string): string {
   const keysTable = (block: SchemaNode) => table(["Key", "Type", "Default", "Meaning"], keyRows(prefix, block));
   if (node.kinds === undefined) return keysTable(node);
@@ -83,8 +77,7 @@ function isOfDestination(kind: string, node: SchemaNode, property: SchemaNode): 
 }
 
 /**
- * The optional keys that two or more kinds have with the same meaning, by the names of those kinds; those of most kinds
- * first.
+ * The optional keys that several kinds share with one meaning, by the names of those kinds; those of most kinds first.
  */
 function sharedKeys(kinds: Readonly<Record<string, SchemaNode>>): ReadonlyMap<readonly string[], Properties> {
   const byKinds = new Map<string, [names: readonly string[], keys: Record<string, SchemaNode>]>();
@@ -149,9 +142,7 @@ function describedAlike({ properties = {} }: SchemaNode): boolean {
   return nodes.length > 1 && new Set(nodes.map(({ description }) => description)).size === 1;
 }
 
-/**
- * One row for all keys of such a block, which lists them; brackets hold a default that is not the key in snake case.
- */
+/** One row that lists all keys of such a block; brackets hold a default other than the key in snake case. */
 function alikeRow(path: string, { properties = {} }: SchemaNode): string[] {
   const [first] = Object.values(properties);
   const inSnakeCase = (key: string) => key.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);

@@ -20,7 +20,6 @@ export function rolesEnabled(config: Config): Role[] {
 /**
  * Checks that the configuration lets a process run these roles (design, "Roles and switches").
  *
- * @param roles the process's roles
  * @param named whether the command line names them, rather than the configuration
  * @returns what is wrong; empty when nothing is
  */

@@ -4,7 +4,6 @@ import { describeOrigin, formatKeyPath, type KeyPath, type Origins, originAt } f
 import { didYouMean, explainNoKind, fittingKinds, type Kinds, presentKeys, requiredKeys } from "./kinds.ts";
 import type { Raw, RawMap } from "./yamlFile.ts";
 
-/** A problem with its place. */
 export interface Finding {
   readonly path: KeyPath;
   readonly message: string;
@@ -247,7 +246,6 @@ export function toProblems(findings: readonly Finding[], origins: Origins): Conf
   });
 }
 
-/** Looks up a variable; undefined when it is not set. */
 type Lookup = (name: string) => string | undefined;
 
 interface Substitution {
@@ -265,10 +263,7 @@ const ESCAPED = /\$\$\{(?=[A-Za-z_][\w.]*(?:\}|:-))/y;
 /**
  * Replaces `${NAME}` and `${NAME:-fallback}` (spec, "Value formats"). As in a shell, the fallback also replaces an
  * empty variable, and may hold placeholders. `$${NAME}` gives a literal `${NAME}`; a `${` that begins no placeholder
- * stays, because JSONata has it too. Inserted values are not searched for placeholders.
- *
- * @param text a string value of the YAML file
- * @param lookup gives the value of a variable
+ * stays, because JSONata has it too. Inserted values are not searched.
  */
 export function substitute(text: string, lookup: Lookup): Substitution {
   const missing: string[] = [];

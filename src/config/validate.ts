@@ -203,8 +203,6 @@ const CHECKS: Readonly<Record<Syntax, SyntaxCheck>> = {
 /**
  * Checks the text of one value.
  *
- * @param syntax what it is to be, from its schema
- * @param text the value
  * @returns what is wrong, without the value itself (it may hold a password); undefined when nothing is
  */
 export function syntaxError(syntax: Syntax, text: string): string | undefined {
@@ -252,9 +250,7 @@ function proxy(text: string): string | undefined {
   return "expected a URL without a path, such as http://proxy.internal:3128, or none";
 }
 
-/**
- * Spec, "HTTP destination": no `.` or `..` segment, however it is written, since a URL parser would take it for one.
- */
+/** Spec, "HTTP destination": no `.` or `..` segment in any notation, since a URL parser would take it for one. */
 function urlPath(text: string): string | undefined {
   if (hasDotSegment(text)) return 'must hold no "." or ".." segment';
   return /[\s\p{Cc}]/u.test(text) ? "must hold no blank: percent-encode it as %20" : undefined;

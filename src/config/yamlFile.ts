@@ -23,9 +23,7 @@ export type RawMap = Map<string, Raw>;
 
 export interface YamlFile {
   readonly root: RawMap;
-  /**
-   * Line, counted from 1, of each key path as `formatKeyPath` writes it. Values behind an alias or a merge have none.
-   */
+  /** Line, from 1, of each key path as `formatKeyPath` writes it; none for values behind an alias or a merge. */
   readonly lines: ReadonlyMap<string, number>;
 }
 
@@ -37,9 +35,8 @@ class YamlError extends Error {
 }
 
 /**
- * Reads the text of a YAML file.
+ * Reads a YAML document with a mapping at the top.
  *
- * @param text one document with a mapping at the top
  * @throws YamlError with line and column for anything else: syntax, duplicate keys, an empty file, a list
  */
 export function parseYaml(text: string): YamlFile {

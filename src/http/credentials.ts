@@ -24,7 +24,6 @@ import { madeOf } from "../model/secret.ts";
 import type { Clock } from "../time/clock.ts";
 import type { Parameter, SecurityScheme } from "./openapi/types.ts";
 
-/** Checks the credentials of a request. */
 export interface Verifier {
   /** The scheme for the `WWW-Authenticate` header that a 401 answer must have (RFC 9110, section 15.5.2). */
   readonly challenge: string;
@@ -42,8 +41,7 @@ export interface Verifier {
 type Check = Omit<Verifier, "challenge">;
 
 /**
- * One kind of inbound credentials (spec, "Source auth kinds"): how they are checked, and how the OpenAPI document
- * describes them.
+ * One kind of inbound credentials (spec, "Source auth kinds"): its check, and its description in the OpenAPI document.
  */
 interface AuthKind<A> {
   readonly challenge: Verifier["challenge"];
@@ -120,7 +118,6 @@ export function hasCredentials(headers: IncomingHttpHeaders, auth: InboundAuth |
   return credentialHeaderNames(auth).some((name) => headers[name.toLowerCase()] !== undefined);
 }
 
-/** How a route is protected, for the OpenAPI document. */
 export interface Access {
   /** Name of the security scheme. */
   readonly name: string;

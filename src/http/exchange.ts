@@ -163,8 +163,7 @@ function gather(
 }
 
 /**
- * Reads the bytes of a request. A sender that waits for `100 Continue` gets it only now, so that it need not send a body
- * that the answer does not depend on.
+ * Reads the bytes of a request. A sender that waits for `100 Continue` gets it only now: a refusal needs no body.
  *
  * @returns stops reading
  */
@@ -181,7 +180,6 @@ function ignore(): void {}
 /** The encodings that the service decodes, for the answer to others (RFC 9110, section 15.5.16). */
 export const ACCEPTED_ENCODINGS = "gzip, deflate, br";
 
-/** Makes the stream that decodes this body. */
 type Decoder = (body: Buffer) => Transform & Zlib;
 
 const DECODERS: ReadonlyMap<string, Decoder> = new Map(
@@ -217,7 +215,6 @@ class GatheredBody implements BodyHolder {
   #held = 0;
   #length = 0;
 
-  /** @param largest most bytes of the body */
   constructor(largest: number, budget: BodyBudget, giveUp: () => void) {
     this.#largest = largest;
     this.#budget = budget;
@@ -273,9 +270,7 @@ interface BodyHolder {
   readonly giveUp: () => void;
 }
 
-/**
- * Up to this size a body costs no more than its connection and is not counted: common messages never use the budget.
- */
+/** Up to this size a body costs no more than its connection and is not counted: common messages spare the budget. */
 const UNCOUNTED_BYTES = 16 * 1024;
 
 /** A body without progress for this long is dropped when another one needs the memory, in ms. */
@@ -293,25 +288,17 @@ export class BodyBudget {
   readonly #holders = new Map<BodyHolder, { readonly bytes: number; readonly advancedAt: number }>();
   #bytes = 0;
 
-  /**
-   * @param maxBytes the budget; a single body may exceed it, or one within the limit of its route could never be read
-   */
+  /** @param maxBytes may be exceeded by a single body, or a body within its route's limit could never be read */
   constructor(maxBytes: number, clock: Pick<Clock, "monotonic">) {
     this.#maxBytes = maxBytes;
     this.#clock = clock;
   }
 
-  /** Bytes held at present. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /**
-   * Lets a body hold so many bytes from now on, if there is room. Also records that the body has progressed.
-   *
-   * @param bytes the total, not only the addition
-   * @returns false without room; it then keeps what it had
-   */
+  /** Sets the bytes that a body holds, if there is room, and its time of progress. @returns false without room */
   hold(holder: BodyHolder, bytes: number): boolean {
     const held = this.#holders.get(holder)?.bytes ?? 0;
     const more = bytes - held;
@@ -323,7 +310,6 @@ export class BodyBudget {
     return true;
   }
 
-  /** Frees everything that the body holds. */
   release(holder: BodyHolder): void {
     this.#bytes -= this.#holders.get(holder)?.bytes ?? 0;
     this.#holders.delete(holder);
@@ -351,7 +337,6 @@ export const TEXT_TYPE = "text/plain; charset=utf-8";
 /** How long a sender may go on sending after it has its answer. */
 export const LINGER_MS = 1000;
 
-/** Answers with a JSON body. */
 export function sendJson(res: ServerResponse, status: number, body: object | string): void {
   send(res, status, JSON_TYPE, typeof body === "string" ? body : JSON.stringify(body));
 }

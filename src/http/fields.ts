@@ -47,7 +47,6 @@ export function unknownNames(fields: Fields, values: Readonly<Record<string, unk
 
 const optional = (): undefined => undefined;
 
-/** A member that is a text. */
 export const text = <T>({ parse, schema }: Syntax<T>, description?: string): Field<T> => ({
   schema: nullable("string", {
     ...schema,
@@ -66,7 +65,6 @@ export const orNull = <T>(field: Field<T>): Field<T | null> => ({
   read: (value, place) => (value === null ? null : field.read(value, place)),
 });
 
-/** A member that is a list of texts. */
 export const list = <T>({ parse, schema }: Syntax<T>, description: string): Field<readonly T[]> => ({
   schema: nullable("array", { items: schema, description }),
   read(value, place) {
@@ -76,7 +74,6 @@ export const list = <T>({ parse, schema }: Syntax<T>, description: string): Fiel
   absent: optional,
 });
 
-/** A member that is true or false. */
 export const flag = (description: string): Field<boolean> => ({
   schema: nullable("boolean", description),
   read(value, place) {
@@ -86,7 +83,6 @@ export const flag = (description: string): Field<boolean> => ({
   absent: optional,
 });
 
-/** A member that is a whole number. */
 export const wholeNumber = (minimum: number, maximum: number, description: string): Field<number> => ({
   schema: nullable("integer", { minimum, maximum, description }),
   read(value, place) {
@@ -106,14 +102,12 @@ export const required = <T>(field: Field<T>, expected: string): Field<T, never> 
   },
 });
 
-/** A field that has a value when it is absent. */
 export const byDefault = <T>(field: Field<T>, fallback: T): Field<T, T> => ({
   ...field,
   schema: { ...field.schema, default: fallback },
   absent: () => fallback,
 });
 
-/** A parameter of a query. */
 export const inQuery = <T>({ parse, schema }: Syntax<T>, description: string): Field<T> => ({
   schema,
   description,
@@ -135,7 +129,6 @@ export const ofPath = <T>(schema: Schema, description: string, read: (text: stri
   absent: optional,
 });
 
-/** The parameters as the OpenAPI document has them. */
 export function describeParameters(path: Fields, query: Fields): readonly Parameter[] {
   return [
     ...Object.entries(path).map(([name, { schema, description = "" }]) => inPath(name, description, schema)),
@@ -151,10 +144,8 @@ export function describeParameters(path: Fields, query: Fields): readonly Parame
   ];
 }
 
-/** The parameters of the query of a URL. */
 export function queryOf(url: string): Readonly<Record<string, string | null>> {
   const given = new URLSearchParams(url.split("?", 2)[1] ?? "");
-  // The first of several.
   return Object.fromEntries([...given].reverse());
 }
 
@@ -166,7 +157,6 @@ export interface JsonBody<F extends Fields> {
   readonly examples?: Examples;
 }
 
-/** The schema of a body. */
 export function bodySchema({ fields, keywords }: JsonBody<Fields>): Schema {
   const description = "Unknown fields are ignored; null counts as absent.";
   const properties = Object.fromEntries(Object.entries(fields).map(([name, { schema }]) => [name, schema]));
@@ -194,7 +184,7 @@ function parseJsonBody(body: Buffer): unknown {
   throw new Error("the body is not a JSON document in UTF-8");
 }
 
-/** Reads a request. @returns undefined when it is not valid; it has its answer then */
+/** @returns undefined for an invalid request, which has its answer then */
 export function parsed<T>(
   res: ServerResponse,
   parse: () => T,

@@ -183,7 +183,6 @@ const NO_BODY = Buffer.alloc(0);
 const EVENT_TYPE = "application/cloudevents+json";
 const omitsNone = (): boolean => false;
 
-/** What one message gets when it is sent alone. */
 interface Answer {
   readonly status: number;
   readonly body: object;
@@ -227,8 +226,6 @@ const REJECTION_ANSWERS = {
 /**
  * Answers for all messages of a request. The status is for a sender that reads nothing else: after a 2xx none is worth
  * sending again, after a 500 or 503 all are, since those that are stored become duplicates.
- *
- * @param isAtomic all are stored or none
  */
 function answerBatch(res: ServerResponse, receipts: readonly Receipt[], isAtomic: boolean): void {
   const answers = receipts.map(receiptAnswer);
@@ -271,8 +268,8 @@ function keyHeadersOf({ idempotencyKey }: Provider): readonly string[] {
 }
 
 /**
- * The received headers, each name in the letter case of its first occurrence; its values are joined with `, ` (RFC 9110,
- * section 5.3).
+ * The received headers, each name in the letter case of its first occurrence; its values are joined with `, ` (RFC
+ * 9110, section 5.3).
  *
  * @param raw names and values in turn
  * @param omits by a name in lower case
@@ -301,10 +298,7 @@ export function receivedHeaders(raw: readonly string[], omits: (name: string) =>
 const ASCII = /^[\t\x20-\x7e]*$/;
 const WIDE = /[\u0100-\uffff]/;
 
-/**
- * The text of a header value. Node gives each byte as a character; most senders mean UTF-8, and anything else is
- * Latin-1.
- */
+/** The text of a header value. Node gives each byte as a character; most senders mean UTF-8, the rest Latin-1. */
 function headerText(value: string): string {
   if (ASCII.test(value) || WIDE.test(value)) return value;
   const bytes = Buffer.from(value, "latin1");
@@ -416,7 +410,6 @@ function originAnswer(req: IncomingMessage, origins: readonly string[]): Handsha
   return { status: 200, body: "", headers: { Allow: "POST", "WebHook-Allowed-Origin": asked, ...rate } };
 }
 
-/** Sends the answer to a handshake. */
 function answerHandshake(res: ServerResponse, { status, body, headers = {} }: HandshakeAnswer): void {
   for (const [name, value] of Object.entries(headers)) res.setHeader(name, value);
   if (status === 204) {

@@ -9,7 +9,6 @@ export type RouteHandler = (
   parameters: Readonly<Record<string, string>>,
 ) => Promise<void>;
 
-/** One operation as this process serves it: it is registered and described from this. */
 export interface Route extends OperationPath {
   readonly operationId: string;
   readonly description: RouteDescription;
@@ -35,11 +34,7 @@ export function route(
   return { ...entry, ...own, operationId: `${id}_${sourceId}`, description, handle };
 }
 
-/**
- * Names of sources as parts of identifiers: generators of clients allow few characters, a source's name may have any.
- *
- * @returns each name with its identifier, which is unique
- */
+/** Identifiers for names of sources, unique: generators of clients allow few characters, a name may have any. */
 export function sourceIds(names: readonly string[]): ReadonlyMap<string, string> {
   const taken = new Set<string>();
   return new Map(

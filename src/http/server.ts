@@ -33,8 +33,8 @@ export interface HttpServerOptions {
 /** Shutdown waits (spec, "Limits"). */
 const DRAIN_MS = 5000;
 /**
- * The sender of a request that meets a closing connection cannot know whether it was received. For this long the next
- * request of every kept connection gets a 503 that announces the end.
+ * A sender cannot know whether a closing connection took its request: for this long, kept connections answer the next
+ * request with a 503 that announces the end.
  */
 const IDLE_GRACE_MS = 1000;
 /**
@@ -227,8 +227,7 @@ const LISTEN_HINTS: Readonly<Record<string, string>> = {
 const MAX_IN_PROGRESS = 100;
 
 /**
- * A connection and its requests. Whatever it sends after them, garbage, too many more or its end, those in progress keep
- * their answers.
+ * A connection and its requests. Those in progress keep their answers, whatever follows: garbage, an excess or its end.
  */
 class Connection {
   readonly #socket: Socket;
@@ -338,8 +337,7 @@ interface Apps {
 }
 
 /**
- * Puts the routes on their ports (spec, "Endpoints"). A path that its port does not serve answers 404, a method that
- * the path does not have 405.
+ * Puts the routes on their ports (spec, "Endpoints"): 404 for a path that its port does not serve, 405 for a method.
  */
 export function createApps({ routes, hasManagementPort, maxBodyBytes, log }: AppOptions): Apps {
   const operator = routes.filter(({ port }) => port === "operator");

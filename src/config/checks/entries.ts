@@ -15,11 +15,7 @@ import { MAX_INITIAL_DELAY_MS, MAX_TIME_TO_LIVE_MS } from "../schema/sources.ts"
 import type { Config, DeclaredConfig, DestinationConfig } from "../types.ts";
 import type { Rules } from "./rules.ts";
 
-/**
- * Rules of the sections `destinations` and `routes`.
- *
- * @param names of all destinations, those too whose entry has problems
- */
+/** Rules of the sections `destinations` and `routes`. @param names of all destinations, also of faulty entries */
 export function checkDestinations(config: DeclaredConfig, names: readonly string[], rules: Rules): void {
   for (const [name, destination] of Object.entries(config.destinations)) {
     const base = ["destinations", name];
@@ -139,7 +135,6 @@ function checkRetry(retry: NonNullable<DestinationConfig["retry"]>, report: Repo
 
 type Source = DeclaredConfig["sources"][string];
 
-/** Rules of the section `sources`. */
 export function checkSources(config: DeclaredConfig, rules: Rules): void {
   for (const [name, source] of Object.entries(config.sources)) {
     const base = ["sources", name];
@@ -298,8 +293,7 @@ function checkRoutable(key: string, path: string, report: Report): void {
 }
 
 /**
- * Names the HTTP sources that accept every caller. That is permitted (spec, "Authentication") and so no warning, but
- * the operator should know.
+ * Names the HTTP sources that accept every caller: permitted (spec, "Authentication"), so no warning.
  *
  * @returns one notice for all of them; undefined when each source has `auth`
  */

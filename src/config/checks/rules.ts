@@ -11,7 +11,6 @@ export class Rules {
   readonly warnings: Finding[] = [];
   readonly #broken: readonly KeyPath[];
 
-  /** @param broken where problems were found already */
   constructor(broken: readonly KeyPath[]) {
     this.#broken = broken;
   }

@@ -7,7 +7,6 @@ import { JdbcUrlError, type ParsedJdbcUrl } from "../jdbc/target.ts";
 import type { DeclaredConfig } from "../types.ts";
 import type { Rules } from "./rules.ts";
 
-/** Rules of the sections `server` and `database`. */
 export function checkDatabase(config: DeclaredConfig, rules: Rules): void {
   const { server, database, outbox } = config;
   rules.when(["server"], ["httpPort", "managementPort"], (report) => {
@@ -77,7 +76,6 @@ const DEFAULT_TABLES = {
   operationsTablePrefix: "outbox_",
 } as const;
 const TABLE_KEYS = Object.keys(DEFAULT_TABLES) as readonly (keyof typeof DEFAULT_TABLES)[];
-/** The keys that name tables and columns. */
 const NAME_KEYS = [...TABLE_KEYS, "columnMapping"] as const;
 
 /** @returns `database.url` parsed, or what is wrong with it, with its password masked */

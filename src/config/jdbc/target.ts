@@ -46,7 +46,6 @@ export interface SqlServerTarget {
 
 export interface ParsedJdbcUrl {
   readonly target: DatabaseTarget;
-  /** Parameters without effect. */
   readonly warnings: readonly string[];
 }
 
@@ -59,9 +58,8 @@ export const CREDENTIALS_ELSEWHERE =
   "the URL must hold no user name or password: put them into database.username and database.password";
 
 /**
- * Reads `host`, `host:port`, `[IPv6]` or `[IPv6]:port`.
+ * Reads `host`, `host:port`, `[IPv6]` or `[IPv6]:port`, without surrounding blanks.
  *
- * @param text without surrounding blanks
  * @returns the host, `localhost` when it is empty, and the port when there is one
  * @throws JdbcUrlError
  */

@@ -94,7 +94,6 @@ const commonDestinationKeys = {
   circuitBreaker: circuitBreakerSchema,
 } as const;
 
-/** Section `destinations`. */
 export const destinationsSchema = {
   type: "object",
   default: {},

@@ -95,7 +95,6 @@ const brokerSourceKeys = {
   required: boolean("`false`: the source does not decide readiness.", { default: true }),
 } as const;
 
-/** Section `sources`. */
 export const sourcesSchema = {
   type: "object",
   default: {},

@@ -51,9 +51,8 @@ export class EventStream implements Service {
   }
 
   /**
-   * Answers with events until the client leaves, or its credentials no longer hold.
-   *
-   * @param isAdmitted whether they do; asked before each event
+   * Sends events until the client leaves or `isAdmitted`, asked before each event, says that its credentials no longer
+   * hold.
    */
   follow(res: ServerResponse, isAdmitted: () => boolean): void {
     if (this.#clients.size >= this.#options.maxClients) {

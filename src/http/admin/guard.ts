@@ -19,7 +19,6 @@ export interface GuardOptions {
   readonly log: Log;
 }
 
-/** An admitted request. */
 export interface AdminRequest {
   readonly body: Buffer;
   readonly url: string;
@@ -73,9 +72,8 @@ export function createGuard({ admin, sessions, limits, clock, log }: GuardOption
 export const pathOf = (url: string): string | undefined => url.split("?", 1)[0];
 
 /**
- * Why a browser may have sent a request for another site. A request with credentials of its own cannot be one.
- *
- * @returns null when it did not
+ * Why a browser may have sent a request for another site; null if it did not, or the request has credentials of its
+ * own.
  */
 function browserRefusal(
   req: IncomingMessage,

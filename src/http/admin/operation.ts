@@ -17,7 +17,7 @@ import type { EventStream } from "./events.ts";
 import { type AdminRequest, createGuard, type Guard, type GuardOptions, pathOf } from "./guard.ts";
 
 /**
- * Reads for an operator in turn. @param question equal ones have equal answers. @param isGone whether the caller has left.
+ * Reads for an operator in turn. @param question equal ones have equal answers. @param isGone whether the caller left
  * @throws what `read` throws; the failure of an earlier read that found no database; Refusal (503) when too many reads
  *   wait, or all callers have left
  */
@@ -38,7 +38,6 @@ export interface AdminOptions extends GuardOptions, Operations {
   readonly cells?: Pick<Cells, "watch"> | undefined;
 }
 
-/** An admin operation: how its requests are read, what it does, and how the OpenAPI document describes it. */
 interface Declaration<P extends field.Fields, Q extends field.Fields, B extends field.Fields> {
   readonly summary: string;
   readonly description: string;
@@ -110,7 +109,6 @@ export async function onTable<T extends object>(message: string, work: () => Pro
 
 export type Admin = ReturnType<typeof createAdmin>;
 
-/** What makes the routes of the admin operations. */
 export function createAdmin(options: AdminOptions) {
   const { admin, limits, cells, heavyReads, log, show } = options;
   const access = accessOf(admin.insecure ? undefined : admin.auth, "admin", "the admin routes");
@@ -139,7 +137,6 @@ export function createAdmin(options: AdminOptions) {
     /** For the routes of the specification, whose signatures cover the body. */
     guardBody: createGuard(options, "body"),
 
-    /** Makes the route of an operation. */
     operation<P extends field.Fields = None, Q extends field.Fields = None, B extends field.Fields = None>(
       id: OperationId,
       declaration: Declaration<P, Q, B>,
@@ -153,7 +150,7 @@ export function createAdmin(options: AdminOptions) {
       return route(id, describe(declaration), by(answer));
     },
 
-    /** Makes the route of an operation that may read many rows: in turn with others; it names the cells that it is without. */
+    /** Makes the route of an operation that may read many rows: in turn with others; the answer names missing cells. */
     read<P extends field.Fields = None, Q extends field.Fields = None>(
       id: OperationId,
       declaration: Declaration<P, Q, None>,

@@ -37,7 +37,6 @@ const OPERATIONS = [
   showAudit,
 ];
 
-/** The routes of the role `admin`. */
 export function adminRoutes(options: AdminOptions): readonly Route[] {
   const admin = createAdmin(options);
   return OPERATIONS.map((routeOf) => routeOf(admin));

@@ -3,11 +3,7 @@ import { isIP } from "node:net";
 
 /** What a browser reports of the page behind a request. Other clients send none of it. */
 
-/**
- * Why a request may come from a page of another site, which a browser sends with this site's cookies.
- *
- * @returns null when it does not
- */
+/** Why a request may come from a page of another site, with this site's cookies; null when it does not. */
 export function crossSiteRefusal({ headers }: IncomingMessage): string | null {
   const site = headers["sec-fetch-site"];
   if (site !== undefined && site !== "same-origin" && site !== "none") {

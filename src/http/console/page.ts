@@ -8,7 +8,6 @@ import { ERRORS, send, sendError } from "../exchange.ts";
 import * as answer from "../openapi/answers.ts";
 import { route } from "../routes.ts";
 
-/** A file of the console. */
 interface Asset {
   readonly type: string;
   readonly bytes: Buffer;
@@ -97,7 +96,6 @@ const CONTENT_SECURITY_POLICY = [
   "frame-ancestors 'none'",
 ].join("; ");
 
-/** Sends a file. @param caching its `Cache-Control` */
 function sendAsset(req: IncomingMessage, res: ServerResponse, asset: Asset, caching: string): void {
   const isGzipped = /\bgzip\b/.test(String(req.headers["accept-encoding"] ?? ""));
   const bytes = isGzipped ? asset.gzipped : asset.bytes;

@@ -30,7 +30,6 @@ interface ConsoleOptions {
 
 type Console = ReturnType<typeof createConsole>;
 
-/** What the operations of the console share. */
 function createConsole(options: ConsoleOptions) {
   const { auth, sessions, showsPayloads } = options;
   const headerName = credentialHeaderNames(auth)[0] ?? null;
@@ -189,7 +188,6 @@ const signOut = ({ sessions, limits, log, audit, shown }: Console) =>
     },
   );
 
-/** The console: its page and files, which hold no data, and its sessions. */
 export function consoleRoutes(options: ConsoleOptions): readonly Route[] {
   const { files } = options;
   const sessions = createConsole(options);

@@ -31,7 +31,6 @@ export interface Session {
   readonly seen: number;
 }
 
-/** What a one-time code carries. */
 interface Code {
   readonly nonce: string;
   readonly by: string | null;

@@ -68,10 +68,8 @@ const SCHEMAS = {
 
 type SchemaName = keyof typeof SCHEMAS;
 
-/** A schema of {@link SCHEMAS} by its name. */
 const ref = (name: SchemaName): Schema => named(name, SCHEMAS[name]);
 
-/** A parameter of a path. */
 export const inPath = (name: string, description: string, schema: Schema): Parameter => ({
   name,
   in: "path",
@@ -108,7 +106,6 @@ export function jsonContent(schema: Schema, examples: Examples = {}): Content {
   return { "application/json": { schema, examples } };
 }
 
-/** An answer 200 of another media type, or without an example. */
 export const plain = (description: string, mediaType: string, schema: Schema = { type: "string" }): Answer => [
   200,
   { description, content: { [mediaType]: { schema } } },
@@ -125,7 +122,6 @@ export function error(
   return json(status, description, schema, { error: message }, headers);
 }
 
-/** A header that every answer of a kind has. */
 export const header = (name: string, description: string, schema: Schema): ResponseHeaders => ({
   [name]: { description, required: true, schema },
 });
@@ -147,7 +143,6 @@ const INVALID_QUERY = error(
 
 export const NO_PAGE = error(404, "The cursor is not that of a page.", ERRORS.noCursor);
 
-/** The answers of a route that reads the database with the parameters of a query. */
 export const queried = (answer: Answer, ...refusals: readonly Answer[]): readonly Answer[] => [
   answer,
   INVALID_QUERY,
@@ -223,7 +218,6 @@ function merged(cases: readonly ApiResponse[]): ApiResponse {
   };
 }
 
-/** The bodies of several cases by media type, each with its example. */
 function mergedContent(cases: readonly ApiResponse[]): Content {
   const mediaTypes = new Set(cases.flatMap(({ content = {} }) => Object.keys(content)));
   return Object.fromEntries(

@@ -11,11 +11,7 @@ export interface DocumentOptions {
   readonly maxBodyBytes: number;
 }
 
-/**
- * Describes the routes that a process serves, with every answer that they can give.
- *
- * @returns an OpenAPI 3.1 document, as plain data; it holds no secret
- */
+/** The OpenAPI 3.1 document of the routes that a process serves, as plain data without secrets. */
 export function openApiDocument(routes: readonly Route[], options: DocumentOptions): OpenApiDocument {
   const { version, server, maxBodyBytes } = options;
   const hasManagementPort = server.managementPort !== undefined;

@@ -8,7 +8,6 @@ import { ERRORS, tooManyMessage } from "../exchange.ts";
 import { type Answer, error, header, json, RETRY_AFTER, type RouteDescription, STORAGE_FAILED } from "./answers.ts";
 import type { Parameter } from "./types.ts";
 
-/** What of an HTTP source the document shows. */
 export interface DescribedSource {
   readonly consumption: "push" | "pull";
   /** Absent where the provider has the key in a place of its own. */
@@ -165,7 +164,6 @@ function answers(source: DescribedSource): readonly Answer[] {
   ];
 }
 
-/** The answers to a provider that checks the URL. */
 function handshakeAnswers(provider: Provider | undefined): readonly Answer[] {
   const answers = provider?.handshake?.answers ?? {};
   return Object.entries(answers).map(([status, example]): Answer => {
@@ -176,7 +174,6 @@ function handshakeAnswers(provider: Provider | undefined): readonly Answer[] {
   });
 }
 
-/** The answers to several messages in one request. */
 function batchAnswers(source: DescribedSource): readonly Answer[] {
   const { transform, batch } = source;
   const stored = { status: 202, body: { messageId: MESSAGE_ID } };

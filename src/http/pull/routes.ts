@@ -111,7 +111,6 @@ const leaseField = (fallback: number) =>
 const CLAIM_TOKEN = MESSAGE_ID as Syntax<string> as Syntax<ClaimToken>;
 const IDS = field.list(MESSAGE_ID, "Messages of the claim; all of them when absent.");
 
-/** The claim, and its rows that a request is about. */
 const CLAIM = {
   claimToken: field.required(field.text(CLAIM_TOKEN, "The token that the claim returned."), "the UUID of the claim"),
   ids: {

@@ -51,17 +51,13 @@ export class PullWaiters implements Service {
 
   async start(): Promise<void> {}
 
-  /**
-   * Answers every waiting client at once, without messages; returns when no claim is under way any more, or at the
-   * cutoff.
-   */
+  /** Answers every waiting client at once, without messages; returns when no claim runs, or at the cutoff. */
   async stop(cutoff: AbortSignal): Promise<void> {
     const stopped = Promise.all(Array.from(this.#queues.values(), (queue) => queue.stop()));
     await waitOrAbort(stopped, cutoff, "the end of the claims of pull clients").catch(() => {});
   }
 }
 
-/** One client that waits. */
 interface Waiter {
   readonly request: WaitingClaim;
   /** Its time is over: the next empty claim answers it. */

@@ -55,7 +55,6 @@ const DESTINATION_NAME = {
   name: field.ofPath(schema.TEXT, "Name of a configured destination.", (text) => text),
 };
 
-/** The refusals of a pause or its end. */
 const unchangeable = (invalid: string): readonly answer.Answer[] => [
   answer.invalidBody(invalid),
   answer.error(404, "No such destination.", 'There is no destination "biling" (there are billing, audit)'),

@@ -52,7 +52,6 @@ export const findMessages = ({ read, trace }: Admin) =>
     async work({ cursor, limit = LISTED_BY_DEFAULT, ...filter }) {
       try {
         const { messages, cursor: next, filtered } = await trace.list(filter, cursor, limit);
-        // Absent if it is undefined.
         return { messages: messages.map(({ position: _position, ...message }) => message), cursor: next, filtered };
       } catch (error) {
         if (!(error instanceof CursorError)) throw error;
@@ -98,7 +97,6 @@ export const retryMessage = ({ operation, messages }: Admin) =>
 
 const MESSAGE = idInPath("Id of the message.");
 
-/** The answers to an action on one message. */
 const actionAnswers = (refusal: string): readonly answer.Answer[] => [
   answer.json(200, "It is done.", schema.object({ changed: { const: 1 } })),
   answer.invalidBody("..."),

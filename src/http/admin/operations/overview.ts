@@ -76,7 +76,6 @@ const ENTRY = schema.object({
   detail: TEXT_OR_NULL,
 });
 
-/** The id of an entry. */
 const CURSOR_FORM = /^[0-9]{1,18}$/;
 
 const CURSOR: Syntax<string> = {
