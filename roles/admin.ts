@@ -15,11 +15,7 @@ import { EVALUATOR_SCRIPT } from "../src/setup/transforms.ts";
 import { sharedController, waitOrAbort } from "../src/time/wait.ts";
 import { closer, type OperatorContext, type RoleParts } from "./context.ts";
 
-/**
- * Role `admin`: operators try transforms, replay rows, retry or discard parked ones, and pause destinations.
- *
- * @param readFiles reads what the console is served from
- */
+/** Role `admin`: operators try transforms, replay rows, retry or discard parked ones, and pause destinations. */
 export function adminRole(context: OperatorContext, readFiles = readConsoleFiles): RoleParts {
   const { config, configText, store, clock, log, bodies, wakes } = context;
   const { admin } = config;

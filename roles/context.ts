@@ -13,7 +13,6 @@ import type { Store } from "../src/ports/store.ts";
 import type { Clock } from "../src/time/clock.ts";
 import type { SharedStates } from "./sharedStates.ts";
 
-/** What every role is built from. */
 export interface RoleContext {
   readonly config: Config;
   /** The configuration in effect as text, with the origin of each value, secrets masked. */
@@ -43,7 +42,7 @@ export interface RoleContext {
   readonly receipts: ReceiptWork;
 }
 
-/** What those roles are built from that serve senders and operators: all cells as one. */
+/** What the roles that serve senders and operators are built from: all cells as one. */
 export type OperatorContext = Omit<RoleContext, "store" | "control" | "states"> & { readonly store: OperatorStore };
 
 /** The cells of an installation, in the order of the configuration; each works in a store of its own once it is open. */

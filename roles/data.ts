@@ -128,7 +128,6 @@ export async function openInstallation(
   };
 }
 
-/** What the cells of a process have in common. */
 function commonOf(control: Store, shared: SharedParts) {
   const fleet: RoleContext["fleet"] = { others: { pollers: 0, relays: 0 } };
   const { clock } = shared;
@@ -175,11 +174,7 @@ function contextOf<S extends OperatorContext["store"]>(
   };
 }
 
-/**
- * The roles that work in one database: the whole installation, or a cell of it.
- *
- * @param roles those of the process; the others of it are not made here
- */
+/** The roles that work in one database: the whole installation, or a cell of it. @param roles those of the process */
 async function workerRoles(context: RoleContext, roles: ReadonlySet<Role>): Promise<readonly RoleParts[]> {
   const parts: RoleParts[] = [];
   // Its libraries patch the file system module, so only this role loads them.

@@ -59,7 +59,6 @@ interface Way {
 
 type OnStored = (rows: readonly NewInboxRow[]) => void;
 
-/** The way into one database. */
 function wayInto(context: RoleContext, onPullable: OnStored) {
   const { store, log, metrics, wakes, receipts } = context;
   const onStored = (rows: readonly NewInboxRow[], outcomes: readonly InsertResult[]): void => {
@@ -88,7 +87,6 @@ function wayInto(context: RoleContext, onPullable: OnStored) {
   return { receipts: batcher, insert, journal, closers } satisfies Way;
 }
 
-/** The ways into several cells. */
 function waysInto(cells: Cells, onPullable: OnStored): Way {
   const ways = cells.map(({ context }) => wayInto(context, onPullable));
   const receipts = cellReceipts(ways.map((way, n) => ({ ...way, isOpen: () => cells[n]?.isOpen === true })));
@@ -111,7 +109,6 @@ function journalOf({ config, store, clock, metrics, log }: RoleContext): Receipt
   return new ReceiptJournal({ store: store.journal, replica: REPLICA, remedy, clock, metrics, log });
 }
 
-/** What pull clients need of the role `ingest`. */
 interface PullParts {
   readonly routes: readonly Route[];
   readonly waiters: readonly Service[];

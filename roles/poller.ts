@@ -25,11 +25,7 @@ import { atMost, sleep, TimeoutError, withTimeout } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
 import { REFRESH_MS } from "./sharedStates.ts";
 
-/**
- * Role `poller`: claims outbox rows and delivers them.
- *
- * @param pollIntervalMs the wait between claims without a wake; that of the configuration without a capture
- */
+/** Role `poller`: claims outbox rows and delivers them. @param pollIntervalMs the wait between claims without a wake */
 export async function pollerRole(
   context: RoleContext,
   pollIntervalMs = () => context.config.outbox.pollIntervalMs,

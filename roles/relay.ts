@@ -58,8 +58,7 @@ export function relayRole({ config, store, clock, log, metrics, wakes, receipts,
 }
 
 /**
- * The wait between two passes. What a process receives wakes its own relay; for the rest, many relays together look as
- * often as a few.
+ * The wait between two passes: receipts wake their own relay, so many relays together look as often as a few.
  *
  * @param others relays of other processes
  */

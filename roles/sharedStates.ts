@@ -3,7 +3,6 @@ import type { DestinationStore } from "../src/ports/destinationStore.ts";
 import { Loop } from "../src/runtime/loop.ts";
 import type { Clock } from "../src/time/clock.ts";
 
-/** The gates of a poller. */
 interface Member {
   readonly gates: DestinationGates;
   readonly isSlow: (destination: string) => boolean;
@@ -61,7 +60,6 @@ export class SharedStates {
     return !this.areKnown && !this.#hasFailed;
   }
 
-  /** Whether the states were read lately. */
   get areKnown(): boolean {
     return this.#options.clock.monotonic() - this.#refreshedAt <= STALE_STATE_MS;
   }

@@ -3,7 +3,6 @@ import { ConfigError } from "../model/errors.ts";
 import { type AddCommands, action, FILE_OPTION, usageError } from "./io.ts";
 import { prepare } from "./run.ts";
 
-/** Adds `cells of`: the cell of a key. */
 export const addCellCommands: AddCommands = (program, io) => {
   program
     .command("cells")

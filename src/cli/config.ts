@@ -12,7 +12,6 @@ interface ConfigOptions {
   readonly strict?: boolean;
 }
 
-/** Adds `config check`, `config print` and `config schema`. */
 export const addConfigCommands: AddCommands = (program, io) => {
   const config = program.command("config").description("check, show and document the configuration");
   config.addHelpText("after", EXAMPLES);

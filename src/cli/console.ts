@@ -8,7 +8,6 @@ interface SignInOptions {
   readonly by: string;
 }
 
-/** Adds `console sign-in`. */
 export const addConsoleCommand: AddCommands = (program, io) => {
   const console = program.command("console").description("sign in to the console");
   console

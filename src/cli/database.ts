@@ -46,7 +46,6 @@ export function databaseAction<O>(io: CommandIo, plan: (options: O, command: Com
 /**
  * Runs a command on the database of the configuration, once it is reachable.
  *
- * @param file `--config`
  * @throws ConfigError for a bad configuration, StoreError when no database answers, or what the work throws; after a
  *   signal that is printed instead, and the exit code is 1
  */

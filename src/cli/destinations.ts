@@ -9,7 +9,6 @@ interface PauseOptions {
   readonly for?: number;
 }
 
-/** Adds `destinations list`, `destinations pause` and `destinations resume`. */
 export const addDestinationCommands: AddCommands = (program, io) => {
   const destinations = program
     .command("destinations")
@@ -98,7 +97,6 @@ export function listing(print: (rows: readonly DestinationOverview[]) => string)
   return { tables: TABLES, work: async ({ destinations, show }) => print(show(await destinations.list())) };
 }
 
-/** A change of a destination that is configured. */
 function changing(name: string, work: DatabaseWork["work"]): DatabaseWork {
   return {
     check: ({ destinations }) => requireName("destination", name, Object.keys(destinations), "destinations"),

@@ -30,7 +30,6 @@ interface ExplainOptions {
 
 const EXIT_NOT_DELIVERED = 1;
 
-/** Adds `explain topic`. */
 export const addExplainCommand: AddCommands = (program, io) => {
   const explain = program.command("explain").description("show what the configuration does with a message");
   explain.addHelpText("after", EXAMPLES);
@@ -89,7 +88,6 @@ Examples:
   svc explain topic order.created --key c-1 --payload order.json    with what the address templates take
   svc explain topic order.created --state                           whether it is paused, what waits`;
 
-/** The outbox row to explain; it need not exist. */
 interface ExplainedRow {
   readonly topic: string;
   readonly key: string | null;
@@ -98,17 +96,15 @@ interface ExplainedRow {
   readonly payload: string | null;
 }
 
-/** A destination of the route that matches. */
 interface ExplainedTarget {
   readonly destination: string;
   readonly lines: Lines;
 }
 
 /**
- * What the poller would do with a row: route, and for each of its destinations limits, transforms, address and key, in its
- * order.
+ * What the poller would do with a row: route, and for each destination limits, transforms, address and key.
  *
- * @returns `targets`: empty when no route matches: such a row goes dead
+ * @returns `targets`: empty if no route matches: such a row goes dead
  */
 function explainTopic(
   config: Pick<Config, "routes" | "destinations" | "outbox">,

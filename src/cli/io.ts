@@ -35,7 +35,6 @@ export const FILE_OPTION = [
 /**
  * Reads what an option names; a file that cannot be read ends the command as wrong usage.
  *
- * @param option for the message, such as `--payload`
  * @param file a path, or `-` for standard input
  */
 export async function readInput(command: Command, option: string, file: string, io: CommandIo): Promise<string> {
@@ -46,11 +45,7 @@ export async function readInput(command: Command, option: string, file: string, 
   }
 }
 
-/**
- * The action of a command.
- *
- * @param act is given the options, those before the command's name included, and the command, which has the arguments
- */
+/** The action of a command. @param act gets the options, also those before the command's name, and the command */
 export function action<O>(act: (options: O & { readonly config?: string }, command: Command) => void | Promise<void>) {
   return (...given: readonly unknown[]) => {
     const command = given.at(-1) as Command;
@@ -63,11 +58,7 @@ export function usageError(command: Command, message: string): never {
   return command.error(`error: ${message}`, { exitCode: 2 });
 }
 
-/**
- * The parser of an option for the command line library: what is wrong becomes a usage error.
- *
- * @param parse throws an Error that says what is expected
- */
+/** Makes a parser of an option, with usage errors. @param parse throws an Error that says what is expected */
 export function optionParser<T>(parse: (text: string) => T): (text: string) => T {
   return (text) => {
     try {
@@ -153,7 +144,6 @@ export function folderWith(file: string): string | undefined {
   }
 }
 
-/** The version in `package.json`. */
 export const VERSION: string = (() => {
   const manifest: unknown = JSON.parse(readFileSync(join(folderWith("package.json") ?? "/", "package.json"), "utf8"));
   return String((manifest as { version?: unknown }).version);

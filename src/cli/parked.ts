@@ -33,7 +33,6 @@ interface ParkedCommandOptions extends Pick<ParkedSelection, "topic" | "key"> {
   readonly json?: boolean;
 }
 
-/** Adds `parked list`, `parked retry` and `parked discard`. */
 export const addParkedCommands: AddCommands = (program, io) => {
   const parked = program
     .command("parked")

@@ -46,7 +46,6 @@ interface ReplayOptions {
   readonly perSecond?: number;
 }
 
-/** Adds `replay`. */
 export const addReplayCommand: AddCommands = (program, io) => {
   program
     .command("replay")

@@ -49,11 +49,7 @@ interface RunArguments {
   readonly commandLog?: CommandIo["stderr"] | undefined;
 }
 
-/**
- * Loads the configuration and makes the log; the warnings are logged.
- *
- * @throws ConfigError with everything that is wrong, the roles included
- */
+/** Loads the configuration, makes the log and logs the warnings. @throws ConfigError with every problem */
 export function prepare(given: RunArguments): Prepared {
   const { env, file, roles: named = [], once = false, cells: namedCells, commandLog } = given;
   const wanted = parseLogLevel(env.LOG_LEVEL);

@@ -25,7 +25,6 @@ interface StatusOptions {
   readonly lines?: number;
 }
 
-/** Adds `status` and `audit`. */
 export const addStatusCommands: AddCommands = (program, io) => {
   program
     .command("status")

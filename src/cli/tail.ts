@@ -12,7 +12,6 @@ interface TailCommandOptions {
   readonly json?: boolean;
 }
 
-/** Adds `tail`. */
 export const addTailCommand: AddCommands = (program, io) => {
   program
     .command("tail")

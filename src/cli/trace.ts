@@ -5,7 +5,6 @@ import { MOST_COUNTED } from "../ports/journalStore.ts";
 import { type DatabaseWork, databaseAction } from "./database.ts";
 import { type AddCommands, type CommandIo, FILE_OPTION, optionParser, plainText } from "./io.ts";
 
-/** Adds `trace`. */
 export const addTraceCommand: AddCommands = (program, io) => {
   program
     .command("trace")

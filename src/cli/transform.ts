@@ -23,7 +23,6 @@ const EXIT_FAILED = 1;
 /** As in the service. */
 const MEMORY_LIMIT_MB = 256;
 
-/** Adds `transform test`. */
 export const addTransformCommand: AddCommands = (program, io) => {
   const transform = program.command("transform").description("try transforms");
   transform.addHelpText("after", EXAMPLES);
@@ -86,9 +85,7 @@ const CONSEQUENCES = {
   Dead: "the row is dead at once; a receipt is refused",
 } as const;
 
-/**
- * @throws CommanderError when the options contradict each other, ConfigError when `--of` needs a valid configuration
- */
+/** @throws CommanderError for options that contradict each other, ConfigError if `--of` needs a valid configuration */
 async function trialOf(options: TestOptions, command: Command, io: CommandIo, evaluator: Evaluates): Promise<Trial> {
   const { expression, expressionFile, of: keyPath, payload } = options;
   if ([expression, expressionFile, keyPath].filter((given) => given !== undefined).length !== 1) {

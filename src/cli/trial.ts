@@ -23,7 +23,6 @@ export interface TrialInput {
   readonly timeoutMs?: number | undefined;
 }
 
-/** What computes the attributes of a source. */
 interface TrialTools {
   readonly evaluator: Pick<Evaluator, "evaluate">;
   /** Is given the configuration's key of an expression that failed, and why. */
@@ -121,7 +120,6 @@ function findTransform(keyPath: string, { sources, destinations, routes }: Confi
   throw new TrialError(`--of: ${what}; ${known === "" ? "no transform is configured" : `transforms have ${known}`}`);
 }
 
-/** What is bound at every stage. */
 function rowBindings({ topic, attempt }: TrialInput, now: Date) {
   return {
     messageId: randomUUID(),
@@ -141,7 +139,6 @@ function deliveryBindings(path: string, input: TrialInput, now: Date, isConditio
   return rowBindings(input, now);
 }
 
-/** What the transform of a source gets. */
 async function receivedBySource(
   name: string,
   { settings, credentialHeaders }: { readonly settings: SourceConfig; readonly credentialHeaders: readonly string[] },

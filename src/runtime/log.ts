@@ -28,7 +28,6 @@ export interface LogOptions {
   readonly output?: LogOutput;
 }
 
-/** Where the lines go. */
 type LogOutput = { readonly write: (line: string) => void; readonly flush?: () => void };
 
 export interface RunningLog {
@@ -41,12 +40,7 @@ export interface RunningLog {
 const TEXT_FIELDS = ["reason", "stack", "ignored"] as const;
 const ERROR_FIELDS = ["error", "err"] as const;
 
-/**
- * Reads a value of `LOG_LEVEL`, in any letter case.
- *
- * @param value undefined or empty means `info`
- * @throws ConfigError that lists the levels
- */
+/** Reads a value of `LOG_LEVEL`, in any letter case; `info` by default. @throws ConfigError that lists the levels */
 export function parseLogLevel(value: string | undefined): LogLevel {
   if (value === undefined || value.trim() === "") return "info";
   const level = LOG_LEVELS.find((each) => each === value.trim().toLowerCase());
@@ -57,10 +51,8 @@ export function parseLogLevel(value: string | undefined): LogLevel {
 }
 
 /**
- * Makes the log of the process.
- *
- * Every line carries `service`, `roles`, `replica` and its time in ISO 8601. An error or text under `error` or `err`
- * becomes `{ message, code? }`; the message includes the causes.
+ * Makes the log of the process. Every line carries `service`, `roles`, `replica` and its time in ISO 8601. An error or
+ * text under `error` or `err` becomes `{ message, code? }`; the message includes the causes.
  */
 export function createLog(options: LogOptions): RunningLog {
   const output = options.output ?? (process.stdout.isTTY ? terminal() : standardOutput());
@@ -160,7 +152,6 @@ function standardOutput(): LogOutput {
   return lines;
 }
 
-/** Lines on their way to standard output, one write at a time. */
 class GatheredLines implements LogOutput {
   #waiting = "";
   #dropped = 0;
@@ -217,7 +208,6 @@ class GatheredLines implements LogOutput {
     });
   }
 
-  /** Removes and returns the lines that wait. */
   #take(): string {
     clearTimeout(this.#timer);
     this.#timer = undefined;

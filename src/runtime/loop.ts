@@ -101,8 +101,7 @@ export class Loop implements Service {
   }
 
   /**
-   * The check of a health component: the loop is down when it does not run, when its last pass failed, or when no pass
-   * has succeeded for `staleAfterMs`.
+   * Health check: down if the loop does not run, its last pass failed, or none has succeeded for `staleAfterMs`.
    *
    * @throws Error that says why the loop is down
    */
@@ -143,9 +142,8 @@ export class Loop implements Service {
   }
 
   /**
-   * The loops of a process with the same interval wait for the same beat, so that the process wakes up once for all of
-   * them: most of what an idle process costs is waking up. A beat that is very near counts as this one; timers may be a
-   * millisecond early.
+   * Loops with the same interval wait for the same beat: waking up is most of what an idle process costs. A very near
+   * beat counts as this one, as timers may be a millisecond early.
    */
   #untilNextBeat(): number {
     const { intervalMs: given } = this.#options;

@@ -47,10 +47,9 @@ const CLEANUP_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800] as c
 const ROWS = [0, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500] as const;
 
 /**
- * Every metric of the service itself, by the method of the `Metrics` port that reports to it, in the order of the table
- * in `docs/operations.md`. prom-client's process and
- * event-loop metrics keep their usual names (`process_*`, `nodejs_*`), so that common dashboards find them. No label
- * carries a message, a key or a topic.
+ * Every metric of the service, by the method of the `Metrics` port that reports to it, in the order of the table in
+ * `docs/operations.md`. prom-client's process and event-loop metrics keep their usual names (`process_*`, `nodejs_*`),
+ * so that common dashboards find them. No label carries a message, a key or a topic.
  */
 export const METRICS = {
   info: gauge("svc_info", EVERY, {

@@ -46,8 +46,7 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
   for (const role of roles) reports.roleInfo(role, 1);
   if (options.processMetrics ?? true) {
     collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });
-    // prom-client's maximum begins anew at each scrape, also at one that timed out meanwhile: it forgets the longest
-    // blocks.
+    // prom-client's maximum begins anew at each scrape, even one that timed out: it forgets the longest blocks.
     setInterval(eventLoopWatch(clock, reports.eventLoopBlocked), WATCH_INTERVAL_MS).unref();
   }
   const atScrape: (() => void)[] = [];
@@ -234,8 +233,7 @@ const SHORTEST_BLOCK_MS = 1000;
 /**
  * Watches for times in which the event loop does not turn.
  *
- * @param onBlocked told of each block of over a second, with its length in seconds, up to a quarter of a second too
- * short
+ * @param onBlocked gets the length in seconds of each block of over a second, up to a quarter of a second too short
  * @returns what to call every `WATCH_INTERVAL_MS`
  */
 export function eventLoopWatch(clock: Pick<Clock, "monotonic">, onBlocked: (seconds: number) => void): () => void {

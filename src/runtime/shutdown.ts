@@ -4,9 +4,8 @@ import { type Clock, systemClock, systemTimer, type Timer } from "../time/clock.
 import { onAbort, sharedController, waitOrAbort } from "../time/wait.ts";
 
 /**
- * Start in order, stop in phases (spec, "Runtime behaviours", Shutdown). A stop has two stages: each service finishes
- * its work; when the phase's time is over, the cutoff signal makes it drop the rest. After a failure later phases still
- * run.
+ * Start in order, stop in phases (spec, "Runtime behaviours", Shutdown). Each service finishes its work; when the
+ * phase's time is over, the cutoff signal makes it drop the rest. Later phases run even after a failure.
  */
 
 /** Services that stop in parallel. */
@@ -59,11 +58,7 @@ export async function startInOrder(
   }
 }
 
-/**
- * Stops the phases in the order given, and the services of each in parallel.
- *
- * @throws AggregateError with every error, after all phases have run
- */
+/** Stops the phases in order, the services of each in parallel. @throws AggregateError with every error, at the end */
 export async function stopPhases(phases: readonly Phase[], tools: PhaseTools): Promise<void> {
   const errors: Error[] = [];
   for (const phase of phases) errors.push(...(await stopPhase(phase, tools)));
@@ -148,10 +143,7 @@ interface SignalHandling {
 
 const SIGNALS = ["SIGTERM", "SIGINT"] as const;
 
-/**
- * The same signal within this time counts once: Ctrl-C under `npm start` arrives twice within a few milliseconds, from
- * the terminal and from npm.
- */
+/** The same signal within this time counts once: Ctrl-C under `npm start` comes from the terminal and from npm. */
 const SAME_SIGNAL_MS = 200;
 
 /**

@@ -11,10 +11,9 @@ import {
 import type { AddressColumn } from "../ports/kinds.ts";
 
 /**
- * The address of the messages of a destination at its receiver (spec, "Templates"), as its kind defines it; null for a path
- * without placeholders.
+ * The address of a message at its receiver, by kind (spec, "Templates"); null for a path without placeholders.
  *
- * @throws Error that names an unknown placeholder; the configuration's own check has refused it before
+ * @throws Error that names an unknown placeholder, which the configuration's own check refuses before
  */
 export function addressingOf(config: DestinationConfig): Pick<DeliveryTarget, "address" | "routingKey"> {
   const { address, routingKey } = destinationKindOf(config);

@@ -2,7 +2,6 @@ import type { CellConfig, Config } from "../config/types.ts";
 import type { Role } from "../model/roles.ts";
 import type { Log, SecretMasker } from "../ports/runtime.ts";
 
-/** What a process is started with. */
 export interface ProcessOptions {
   readonly config: Config;
   /** The configuration in effect as text, with the origin of each value, secrets masked. */

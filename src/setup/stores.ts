@@ -91,10 +91,7 @@ export async function createOperatorStore(config: Config, log: Log): Promise<Ope
   return severalCells(named, control, systemClock, log);
 }
 
-/**
- * The stores of cells, and that of `database.url`, where cells keep what they share. It may be that of a cell. Not
- * connected yet.
- */
+/** The stores of cells, and that of `database.url`, which may be a cell's, for what cells share. Not connected yet. */
 export async function openStores(config: Config, cells: readonly CellConfig[], log: Log) {
   const open = sharingStores();
   const stores = await Promise.all(
@@ -108,7 +105,6 @@ export async function openStores(config: Config, cells: readonly CellConfig[], l
   return { control, stores };
 }
 
-/** What of an installation of several cells is in a store. */
 interface StorePart {
   /** The cell that the configuration takes the database for; the first process to do so notes it there. */
   readonly cell?: CellIdentity | undefined;
@@ -117,12 +113,10 @@ interface StorePart {
 }
 
 /**
- * Waits for the database, applies the migrations where `database.migrate` is on, and checks the tables. When the
- * database goes away meanwhile, it waits again and repeats the steps.
+ * Waits for the database, applies the migrations if `database.migrate` is on, and checks the tables. When the database
+ * goes away meanwhile, it waits again and repeats the steps.
  *
  * @param roles those of this process: tables that none of them uses may be missing
- * @param signal aborts when the process stops meanwhile
- * @param part of an installation of several cells
  * @throws StoreError or TimeoutError when no database answers in time, ConfigError when a column is missing or the
  *   database is another cell
  */
@@ -189,7 +183,6 @@ function refuseWithoutTable({ database: { type, operationsTablePrefix } }: Confi
 /**
  * Refuses to start while rows wait in the tables of `database.url` and it is no cell: nothing would deliver these.
  *
- * @param control the store of `database.url`, prepared
  * @throws ConfigError when rows wait
  */
 async function refuseLeftRows(control: Pick<Store, "schema">): Promise<void> {

@@ -7,11 +7,8 @@ export interface BackoffRange {
 }
 
 /**
- * The wait after the n-th failure in a row: `firstMs * 2^(n-1)`, at most `longestMs`, less a random part of up to half,
- * so that replicas that lost their server together do not return to it together.
- *
- * @param failures 1 for the first one
- * @returns ms
+ * The wait in ms after the n-th failure in a row: `firstMs * 2^(n-1)`, at most `longestMs`, less a random part of up to
+ * half, so that replicas that lost their server together do not return together.
  */
 export function backoffMs(failures: number, { firstMs, longestMs }: BackoffRange, random: Random): number {
   return Math.round(Math.min(longestMs, firstMs * 2 ** (failures - 1)) * (1 - random() / 2));
@@ -32,12 +29,10 @@ export class Backoff {
     this.#range = range;
   }
 
-  /** Failures since the last `reset`. */
   get failures(): number {
     return this.#failures;
   }
 
-  /** @returns how long to wait after one more failure, in ms */
   next(): number {
     this.#failures += 1;
     return backoffMs(this.#failures, this.#range, this.#random);

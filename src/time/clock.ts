@@ -13,7 +13,6 @@ export type Timer = (ms: number, callback: () => void) => () => void;
 /** A uniformly distributed number in [0, 1). */
 export type Random = () => number;
 
-/** The clock of the system. */
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),

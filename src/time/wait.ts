@@ -37,11 +37,10 @@ async function untilEither<T>(promise: Promise<T>, signal: AbortSignal): Promise
 }
 
 /**
- * Waits for a promise until a signal aborts. That does not end what the promise stands for: pass it the signal too.
+ * Waits for a promise until a signal aborts. That does not end the operation: pass it the signal too.
  *
  * @param name what is waited for, for an abort without a reason
- * @returns the promise's value
- * @throws the promise's error; when the signal aborts first, its reason as it is
+ * @throws the promise's error; when the signal aborts first, its reason, unchanged
  */
 export async function waitOrAbort<T>(promise: Promise<T>, signal: AbortSignal, name: string): Promise<T> {
   const result = await untilEither(promise, signal);
@@ -78,7 +77,6 @@ export interface Timeout extends Disposable {
 /**
  * A signal with a time limit: `using limit = timeout(30_000, "outbox.claim", signal)`.
  *
- * @param ms limit in milliseconds
  * @param name the operation, for the error: "outbox.claim timed out after 30000 ms"
  * @param parent a signal that ends the operation as well
  */
@@ -132,34 +130,19 @@ export function pause(ms: number, signal: AbortSignal): Promise<boolean> {
   );
 }
 
-/**
- * Waits for a promise or until a signal aborts, whichever comes first.
- *
- * @returns the promise's value; undefined when the signal aborted first
- * @throws the promise's error
- */
+/** Waits for a promise or the abort of a signal. @returns the value; undefined when the signal aborted first */
 export async function untilAborted<T>(promise: Promise<T> | undefined, signal: AbortSignal): Promise<T | undefined> {
   const result = await untilEither(Promise.resolve(promise), signal);
   return result === ABORTED ? undefined : result;
 }
 
-/**
- * Waits for a promise, but no longer than `ms` milliseconds.
- *
- * @returns whether it resolved in time
- * @throws the promise's error
- */
+/** Waits for a promise for at most `ms`. @returns whether it resolved in time @throws the promise's error */
 export async function resolvesWithin(ms: number, promise: Promise<unknown> | undefined): Promise<boolean> {
   using limit = timeout(ms, "the step");
   return (await untilEither(Promise.resolve(promise), limit.signal)) !== ABORTED;
 }
 
-/**
- * Waits for a step that may never end, such as one of a client whose server hangs. A step that fails has ended too.
- *
- * @param ms longest wait
- * @param step goes on in the background when the time is over
- */
+/** Waits at most `ms` for a step that may never end, such as a hanging server's. A step that fails has ended too. */
 export async function atMost(ms: number, step: Promise<unknown> | undefined): Promise<void> {
   await resolvesWithin(ms, step).catch(() => {});
 }

@@ -1,7 +1,6 @@
 import type { Evaluation } from "../../ports/evaluator.ts";
 import type { EvaluationResult } from "./protocol.ts";
 
-/** An evaluation that somebody waits for. */
 export interface EvaluationJob {
   readonly evaluation: Evaluation;
   readonly lane: Lane;

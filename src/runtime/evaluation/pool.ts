@@ -55,11 +55,7 @@ export class EvaluatorPool implements Evaluator {
     this.#lanes = new Lanes(options.bounds);
   }
 
-  /**
-   * Starts the workers, which else the first evaluation waits for.
-   *
-   * @throws Error with the reason when a worker does not start
-   */
+  /** Starts the workers before the first evaluation. @throws Error with the reason when one does not start */
   async start(): Promise<void> {
     if (this.#closed !== undefined) throw closedError();
     await new Promise<void>((resolve, reject) => {
@@ -267,7 +263,6 @@ function closedError(): TransformError {
   return new TransformError("closed", "the evaluator was closed");
 }
 
-/** The evaluation workers of a process. */
 interface WorkerSizing {
   readonly workers: number;
   /** Largest heap of one worker, in MiB. */

@@ -2,9 +2,8 @@ import type { TransformErrorCode } from "../../model/errors.ts";
 import type { Evaluation } from "../../ports/evaluator.ts";
 
 /**
- * What the service and its evaluation workers send each other: requests over the IPC channel, many at a time; reports
- * as lines of text over another pipe, written synchronously, so that each arrives even when the worker is killed after
- * it.
+ * Messages between the service and its evaluation workers: requests over the IPC channel, many at a time; reports as
+ * lines over another pipe, written synchronously, so that each arrives even if the worker is killed after it.
  */
 
 /** `id` grows from request to request of one worker, which runs them in this order. */
@@ -39,7 +38,6 @@ export function reportLine(report: WorkerReport): string {
   return `${JSON.stringify(report)}\n`;
 }
 
-/** The report of a line without its end. */
 export function parseReport(line: string): WorkerReport {
   return JSON.parse(line) as WorkerReport;
 }
