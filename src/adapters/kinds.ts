@@ -7,10 +7,7 @@ import { kafkaSource } from "./sources/kafka/kind.ts";
 import { natsSource } from "./sources/nats/kind.ts";
 import { rabbitmqSource } from "./sources/rabbitmq/kind.ts";
 
-/**
- * Every kind of destination, in the order in which an entry's keys are tried (spec, "Entry kinds"). A new kind is a
- * line here.
- */
+/** Every kind of destination, in the order in which an entry's keys are tried (spec, "Entry kinds"). */
 export const DESTINATION_KINDS = {
   http: httpDestination,
   rabbitmq: rabbitmqDestination,
@@ -18,7 +15,7 @@ export const DESTINATION_KINDS = {
   nats: natsDestination,
 } as const;
 
-/** Every kind of source that consumes from a broker, in the same order, behind `http`. A new kind is a line here. */
+/** Every kind of source that consumes from a broker, in the same order, behind `http`. */
 export const BROKER_SOURCE_KINDS = {
   rabbitmq: rabbitmqSource,
   kafka: kafkaSource,

@@ -2,7 +2,6 @@ import { PublishError } from "../../model/errors.ts";
 import type { Destination, OutboundMessage } from "../../ports/destination.ts";
 import { InFlight, type PendingPublish, type PublishBounds } from "./pendingPublish.ts";
 
-/** What a kind of broker does with the publishes of a destination. */
 interface Publisher<P extends PendingPublish> {
   /** Timeout of one publish, connection included, in ms. */
   readonly timeoutMs: number;

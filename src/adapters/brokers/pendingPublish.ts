@@ -71,7 +71,6 @@ interface Settle {
   readonly reject: (reason: unknown) => void;
 }
 
-/** A publish in flight. */
 export interface InFlightMember extends Linked {
   /** `performance.now()` of its timeout; Infinity for never. */
   readonly deadline: number;
@@ -85,9 +84,8 @@ export interface InFlightMember extends Linked {
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /**
- * The publishes in flight of one destination, with one timer and one listener per signal for all. All have the same
- * timeout, so insertion order is deadline order, and one timer for the oldest is enough. One listener per publish on a
- * shared signal, such as a poller's, would make Node warn of a leak.
+ * The publishes in flight of one destination. All have the same timeout, so insertion order is deadline order, and one
+ * timer for the oldest is enough. One listener serves all publishes of a signal: Node would take more for a leak.
  */
 export class InFlight {
   readonly #members = new LinkedList<InFlightMember>();
@@ -116,7 +114,6 @@ export class InFlight {
     this.#bySignal.delete(member.signal);
   }
 
-  /** Fails every publish with this reason. */
   failAll(reason: unknown): void {
     for (const member of [...this.#members]) member.fail(reason);
   }

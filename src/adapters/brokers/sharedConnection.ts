@@ -15,8 +15,8 @@ interface SharedConnectionOptions<C> {
 
 /**
  * The one connection of a destination: opened when a publish needs it, and again on demand after its end. Callers share
- * one attempt to connect. After a failed attempt there is a pause with backoff in which callers get its fault at once: a
- * slot that waits for a broker that is away would hold up all other destinations.
+ * one attempt to connect. After a failed attempt there is a pause with backoff in which callers get its fault at once:
+ * a slot that waits for a broker that is away would hold up all other destinations.
  */
 export class SharedConnection<C> {
   readonly #options: SharedConnectionOptions<C>;
@@ -33,12 +33,10 @@ export class SharedConnection<C> {
     this.#backoff = new Backoff(options.tools.random);
   }
 
-  /** The connection, if there is one. */
   get current(): C | undefined {
     return this.#connection;
   }
 
-  /** @throws what `connect` throws */
   get(): Promise<C> {
     if (this.#connection !== undefined) return Promise.resolve(this.#connection);
     const isPausing = this.#options.tools.clock.monotonic() < this.#notBefore;

@@ -350,11 +350,7 @@ export function parseMessage(chunk: Buffer): Message | undefined {
   return { kind: "commit", end: body.readBigUInt64BE(10), committedAt };
 }
 
-/**
- * A standby status update that requests a reply.
- *
- * @param position everything before it was seen: the server may discard it
- */
+/** A standby status update that requests a reply. @param position the server may discard everything before it */
 export function statusUpdate(position: bigint, now: number): Buffer {
   const message = Buffer.alloc(34);
   message[0] = letter("r");
@@ -393,7 +389,6 @@ function fault(what: string, error: unknown, remedies: Readonly<Record<string, s
   return new Error(`${what}: ${text}${remedy === undefined ? "" : `. ${remedy}`}`);
 }
 
-/** An error while the slot was made, or while the log was streamed. */
 function slotFault(error: unknown, { slot }: Names, server: Server): Error {
   return fault(`replication slot ${slot}`, error, {
     [NO_RIGHT]: grantReplication(server),

@@ -7,7 +7,6 @@ import type { Endpoint } from "../stores/sqlserver/endpoints.ts";
 import { SqlServerPool } from "../stores/sqlserver/pool.ts";
 import { type Statement, statement } from "../stores/sqlserver/statement.ts";
 
-/** The table whose inserts are captured. */
 interface SourceTable {
   readonly schema: string;
   readonly name: string;
@@ -147,8 +146,6 @@ EXEC sys.sp_cdc_help_change_data_capture @source_schema = @schema, @source_name 
  * gets a range that it refuses (error 313): it begins at the lowest LSN if a cleanup passed the position, and is not
  * called for an empty one, or without a position. Commit times are local times without an offset, so the result is an
  * age; `DATEDIFF_BIG`, as 25 days in ms exceed an int.
- *
- * @param instance name of the capture instance
  */
 export function poll(instance: string): Statement {
   return statement("capture.poll(position text, instance text)", LIMIT)`

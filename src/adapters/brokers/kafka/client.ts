@@ -38,7 +38,6 @@ export const METADATA_MAX_AGE_MS = 30_000;
 
 let prepared = false;
 
-/** Makes a client; it connects on first use. */
 export function createKafkaClient(connection: KafkaConnection, options: KafkaClientOptions): KafkaClient {
   if (!prepared) {
     registerCodecs();
@@ -64,11 +63,7 @@ export function createKafkaClient(connection: KafkaConnection, options: KafkaCli
   return { kafka: new kafkajs.Kafka(config), sockets };
 }
 
-/**
- * The client's retries in full: kafkajs takes missing options from defaults that depend on `NODE_ENV`.
- *
- * @param retries retries after the first attempt
- */
+/** The client's retries in full: kafkajs takes missing options from defaults that depend on `NODE_ENV`. */
 export function retryOptions(retries: number): RetryOptions {
   return { retries, initialRetryTime: 50, maxRetryTime: 500, factor: 0.2, multiplier: 2 };
 }

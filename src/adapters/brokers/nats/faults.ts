@@ -23,10 +23,9 @@ export class NatsFault extends Error {
 }
 
 /**
- * Translates an error of the client.
+ * Translates an error that the client threw or closed with.
  *
  * @param server `host:port`
- * @param error what the client threw or closed with
  * @param timeoutMs timeout of the attempt
  */
 export function connectFault(server: string, error: unknown, timeoutMs: number): NatsFault {
@@ -56,7 +55,6 @@ export function connectFault(server: string, error: unknown, timeoutMs: number):
   }
 }
 
-/** Why an established connection ended. */
 export function lossText(server: string, error: unknown): string {
   if (error === undefined || error === null) return `${server} closed the connection`;
   return `the connection to ${server} broke: ${plain(errorText(error))}`;

@@ -46,7 +46,6 @@ export class NatsDialer {
    * Tries the servers in turn until one accepts the connection. The client never reconnects by itself: it would buffer
    * publishes and send them after they were reported as failed.
    *
-   * @param signal gives up at once
    * @throws NatsFault with the reason for each server; the signal's reason on abort
    */
   async dial(signal: AbortSignal): Promise<NatsLink> {
@@ -236,7 +235,6 @@ function connectTracked(options: ConnectionOptions): {
   return { outcome: NatsConnectionImpl.connect(tracked), destroy };
 }
 
-/** The client's credentials. */
 type NatsLogin = { readonly user: string; readonly pass: string } | { readonly token: string };
 
 interface NatsServer {
@@ -270,7 +268,6 @@ export class NatsServers {
     this.#random = random;
   }
 
-  /** The configured addresses without credentials, for messages. */
   get text(): string {
     return this.#configured.map(({ address }) => address).join(", ");
   }

@@ -2,9 +2,7 @@ import { type Infer, text } from "../../../model/schema.ts";
 import type { When } from "../../../ports/kinds.ts";
 import { checkServers } from "../schema.ts";
 
-/**
- * Connection keys of NATS sources and destinations (spec, "Subject-broker destination" and "Subject-broker source").
- */
+/** Connection keys (spec, "Subject-broker destination" and "Subject-broker source"). */
 export const servers = text("Server URLs, comma-separated.", { url: true, syntax: "notBlank" });
 export const natsLoginKeys = {
   username: text("User name; needs `password`."),
@@ -18,8 +16,7 @@ export type NatsConnectionConfig = { readonly servers: string } & Infer<{
 }>;
 
 /**
- * One entry of `servers`: scheme, user info, host, port. The user info extends to the last @, since people forget to
- * percent-encode one in a password.
+ * An entry of `servers`. The user info extends to the last @, since people forget to percent-encode one in a password.
  */
 export const NATS_SERVER =
   /^(?:(nats|tls):\/\/)?(?:(?![a-z][a-z0-9+.-]*:\/\/)(.*)@)?(\[[0-9a-f:.%]+\]|[^\s:/@[\]]+)(?::(\d{1,5}))?\/?$/i;

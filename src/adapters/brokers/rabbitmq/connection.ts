@@ -20,7 +20,6 @@ const ADVICE: Readonly<Partial<Record<RabbitmqFaultCode, string>>> = {
  * Connects and logs in.
  *
  * @param signal cancels the attempt at any point
- * @returns the connection, with heartbeats running
  * @throws RabbitmqFault with what failed and what to do; the signal's reason on abort
  */
 export async function openConnection(target: AmqpTarget, signal: AbortSignal): Promise<AmqpConnection> {
@@ -56,8 +55,7 @@ export class AmqpConnection {
   /** Largest frame of the broker, in bytes. */
   readonly frameMax: number;
   /**
-   * Largest body of the broker, in bytes. It reports the limit only when it refuses a body; whoever learns it writes it
-   * here.
+   * Largest body of the broker, in bytes. The broker reports it only on a refusal: whoever learns it writes it here.
    */
   maxBodyBytes = Number.POSITIVE_INFINITY;
   onBlockedChange: () => void = () => {};

@@ -72,7 +72,6 @@ export function faultCode(error: unknown): RabbitmqFaultCode {
  * Makes a fault; one that already is a fault keeps its message.
  *
  * @param context what was tried, such as `amqp://broker:5672/orders: the connection failed`
- * @param error what was thrown
  */
 export function faultOf(context: string, error: unknown): RabbitmqFault {
   if (error instanceof RabbitmqFault) return error;

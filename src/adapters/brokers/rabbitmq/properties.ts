@@ -4,10 +4,7 @@ import { errorText } from "../../../model/errors.ts";
 /** Deeper values are dropped: a table in thousands of tables must not exhaust the stack. */
 const MAX_DEPTH = 100;
 
-/**
- * The properties of a message, with the names and types of the client library, except `headers`: see {@link
- * readProperties}.
- */
+/** A message's properties as the client library names and types them, except `headers`: see {@link readProperties}. */
 type Properties = Readonly<Record<string, unknown>>;
 
 /** Properties of class `basic` in the order of their flags, from the highest bit down (AMQP 0-9-1, section 1.8.3). */
@@ -33,7 +30,6 @@ const PROPERTIES: readonly (readonly [string, (reader: Reader) => unknown])[] = 
  * an integer beyond a number's precision becomes a bigint, a time in the headers a date, a decimal its text; too deep
  * nesting becomes null.
  *
- * @param bytes flags and properties
  * @throws Error when they violate AMQP
  */
 export function readProperties(bytes: Buffer): Properties {
@@ -89,9 +85,7 @@ function value(reader: Reader, depth: number): unknown {
   return read(reader, depth);
 }
 
-/**
- * Seconds since the Unix epoch (AMQP 0-9-1, section 4.2.5.4) as a date; the number itself beyond the range of dates.
- */
+/** Seconds since 1970 (AMQP 0-9-1, section 4.2.5.4) as a date; the number itself beyond the range of dates. */
 export function timeOf(seconds: number): Date | number {
   const date = new Date(seconds * 1000);
   return Number.isNaN(date.getTime()) ? seconds : date;
@@ -162,14 +156,11 @@ class Reader {
   }
 }
 
-/** Replaces properties that cannot be read. */
 export interface UndecodableProperties {
   readonly undecodable: { readonly reason: string; readonly bytes: Buffer };
 }
 
-/**
- * How amqplib 2.3 reads frames: each call returns the next one; `rest` begins with it once it has arrived completely.
- */
+/** How amqplib 2.3 reads frames: each call returns the next one; `rest` begins with it once it is complete. */
 interface FrameReader {
   rest: Buffer;
   recvFrame(): unknown;
@@ -183,12 +174,9 @@ const FRAME_END = 0xce;
 const HEADER_PREFIX_BYTES = 12;
 
 /**
- * Reads the properties of messages instead of the client library, which treats properties it cannot read (tables in
- * thousands of tables, an unknown type) as a connection fault: the broker would redeliver the message on each new
- * connection, for ever. Here it arrives with {@link UndecodableProperties}. Does nothing for a library with another
- * structure.
- *
- * @param connection the library's
+ * Reads the properties of messages for the client library, which takes properties it cannot read (tables in thousands
+ * of tables, an unknown type) for a connection fault: the broker would redeliver the message on each new connection,
+ * for ever. Here it arrives with {@link UndecodableProperties}. Does nothing for a library with another structure.
  */
 export function readContentHeaders(connection: unknown): void {
   const reader = connection as FrameReader;

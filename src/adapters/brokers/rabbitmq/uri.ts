@@ -9,7 +9,6 @@ export const amqpUri = textKey("AMQP URI such as `amqp://user:password@host:5672
   url: true,
 });
 
-/** Where to connect, and as whom. */
 export interface AmqpTarget {
   /** The address without credentials and query, for errors and logs: `amqp://broker:5672/orders`. */
   readonly name: string;
@@ -39,10 +38,9 @@ const PARAMETERS = {
 /**
  * Reads an AMQP URI (RabbitMQ's "URI Specification" and "URI Query Parameters"): `amqp` or `amqps`, user and password
  * `guest` when both are missing, port 5672 or 5671, virtual host `/` when the path is empty; user, password and virtual
- * host are percent-encoded UTF-8. Supports the parameters `heartbeat` (s), `connection_timeout` (ms), `frame_max`
- * (bytes) and `channel_max`, and ignores others.
+ * host are percent-encoded UTF-8. Reads `heartbeat` (s), `connection_timeout` (ms), `frame_max` (bytes) and
+ * `channel_max`.
  *
- * @param text the URI with its credentials
  * @throws RabbitmqFault `url_invalid` that quotes only the scheme and parameter names of the URI
  */
 export function parseAmqpUri(text: string): AmqpTarget {

@@ -63,11 +63,7 @@ function configured(current: () => RequestHeader): Credentials {
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what must not go into a header
 const CONTROLS = /[\u0000-\u0008\u000a-\u001f\u007f]/;
 
-/**
- * A configured header value as the octets that HTTP sends.
- *
- * @throws PublishError `header_invalid` when it holds a control character; the error does not repeat the value
- */
+/** A header value as octets. @throws PublishError `header_invalid` for a control character; does not quote the value */
 export function headerValue(name: string, value: string): string {
   const control = CONTROLS.exec(value);
   if (control === null) return httpHeaderOctets(value);

@@ -15,7 +15,6 @@ import type { HttpBatch } from "./kind.ts";
 export class Batches implements Pick<Destination, "publish"> {
   readonly #settings: HttpBatch;
   readonly #channel: Channel;
-  /** Those that wait, by their path. */
   readonly #open = new Map<string | null, OpenBatch>();
 
   /** @param channel reads 207 answers */
@@ -128,7 +127,6 @@ interface OpenBatch {
   readonly timer: NodeJS.Timeout;
 }
 
-/** One publish. */
 class Member {
   readonly message: OutboundMessage;
   readonly text: string;

@@ -22,7 +22,6 @@ export interface Credentials {
   close(): Promise<void>;
 }
 
-/** What all publishes of one destination share. */
 export interface Channel {
   readonly pool: Dispatcher;
   readonly method: HttpDestinationConfig["method"];
@@ -334,10 +333,9 @@ export class Delivery implements Dispatcher.DispatchHandler, InFlightMember {
 
 /**
  * The headers of one request, as a flat list of names and values. A name or value that HTTP cannot carry is encoded:
- * dropping it would hide from the receiver what the sender sent, sending it would let a row inject headers, and failing
- * would keep the message for ever.
+ * dropping it would hide what the sender sent, sending it would let a row inject headers, and failing would keep the
+ * message for ever.
  *
- * @param headers of the message
  * @param own set by the destination; they win over headers of the message with those names
  */
 export function requestHeaders(headers: Headers, own: readonly RequestHeader[]): string[] {
@@ -378,7 +376,6 @@ interface Exchange {
   readonly controller: Dispatcher.DispatchController;
   /** 0 before the final status. */
   status: number;
-  /** Number of 1xx answers. */
   informational: number;
   /** Answered 401; the publish is repeated with another token when this exchange has ended. */
   tokenRefused: boolean;
@@ -394,7 +391,6 @@ function decoded(bytes: Uint8Array): string {
   return new TextDecoder().decode(bytes, { stream: true });
 }
 
-/** Path and query of a URL. */
 export function targetOf({ pathname, search }: URL): string {
   return pathname + search;
 }

@@ -65,12 +65,7 @@ const METADATA_ADDRESSES: ReadonlySet<string> = new Set(
   ].map((address) => ipaddr.parse(address).toNormalizedString()),
 );
 
-/**
- * Whether a policy refuses an address.
- *
- * @param address IPv4 or IPv6 text
- * @returns why, for people; undefined when the address is allowed
- */
+/** Why a policy refuses an IPv4 or IPv6 address, for people; undefined if it is allowed. */
 export function refusalOf(address: string, policy: AddressPolicy): string | undefined {
   if (!ipaddr.isValid(address)) return `${address} is not an IP address`;
   for (const reached of reachedAddresses(ipaddr.parse(address))) {
@@ -116,7 +111,6 @@ const isZero = (bytes: number[]): boolean => bytes.every((byte) => byte === 0);
 const isIsatap = (bytes: number[]): boolean =>
   ["00005efe", "02005efe"].includes(Buffer.from(bytes.slice(8, 12)).toString("hex"));
 
-/** Resolves a host name; the signature of `dns.lookup`. */
 export type Lookup = (
   hostname: string,
   options: { readonly all: true },
@@ -128,7 +122,6 @@ export type Lookup = (
  * answer of the name service at connect time, so that a changed answer is caught too.
  *
  * @param connectTimeoutMs timeout for connect and TLS handshake
- * @param tls further options of Node's TLS
  */
 export function guardedConnector(
   policy: AddressPolicy,
@@ -165,8 +158,7 @@ function firstRefusal(addresses: readonly LookupAddress[], policy: AddressPolicy
 }
 
 /**
- * Checks the URLs of an HTTP destination at startup. A host that does not resolve passes here: connecting checks it
- * again.
+ * Checks the URLs of an HTTP destination at startup. Connecting checks a host that does not resolve now.
  *
  * @param path key path of the destination
  * @param urls by their keys within it

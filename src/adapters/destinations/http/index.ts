@@ -29,8 +29,6 @@ function withPlaceholders(pathname: string): string {
 const MAX_TOKEN_REQUEST_MS = 10_000;
 
 /**
- * Makes an HTTP destination of its configuration.
- *
  * @param config static headers and transforms are applied before
  * @throws Error when `auth` holds a value that HTTP cannot carry
  */

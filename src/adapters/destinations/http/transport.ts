@@ -12,10 +12,7 @@ import type { HttpDestinationConfig } from "./kind.ts";
 
 /** Connections to the servers of an HTTP destination: direct or by a proxy, with its TLS settings. */
 export interface Transport {
-  /**
-   * @param url of the server
-   * @param connections most at a time
-   */
+  /** @param connections most at a time */
   open(url: URL, connections: number): Dispatcher;
 }
 
@@ -71,8 +68,7 @@ function tlsOptions({ ca, certificate, key, serverName }: NonNullable<HttpDestin
 }
 
 /**
- * The proxy for a URL: the configured one, else by the environment's `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, in
- * capital letters or small ones.
+ * The proxy for a URL: the configured one, else by `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` in upper or lower case.
  *
  * @param configured `none` for no proxy, whatever the environment has
  * @returns its URL; undefined for a direct connection
@@ -128,8 +124,7 @@ function isOfNetwork(host: string, ownPort: string, entry: string): boolean {
 
 /**
  * A connector for the HTTP client that connects through the tunnel of a proxy (RFC 9110, section 9.3.6). The client's
- * own one connects again without a pause to a proxy that closes connections, and waits five minutes for one that is
- * silent.
+ * own one reconnects without a pause to a proxy that closes connections, and waits five minutes for a silent one.
  *
  * @param proxy may have a user name and password; errors do not show them
  * @param timeoutMs of the tunnel, and again of the TLS handshake in it; 0 for none

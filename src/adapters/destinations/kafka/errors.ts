@@ -27,11 +27,7 @@ export function publishErrorOf(what: string, error: unknown): PublishError {
 
 const NAME = /^[a-zA-Z0-9._-]{1,249}$/;
 
-/**
- * Checks a rendered topic.
- *
- * @throws PublishError `no_topic`, or `topic_invalid`, which is permanent: no broker accepts such a name
- */
+/** @throws PublishError `no_topic`, or `topic_invalid`, which is permanent: no broker accepts such a name */
 export function checkedTopic(address: string | null): string {
   if (address === null || address === "") {
     throw kafkaError("no_topic", "the message has no topic: the destination's topic or topicFrom rendered nothing");

@@ -271,16 +271,13 @@ class KafkaProducer {
     throw kafkaError("timeout", `${this.#servers} did not answer within ${this.#connectTimeoutMs} ms`);
   }
 
-  /** Whether a topic is known to exist. */
   knows(topic: string): boolean {
     return this.#known.has(topic);
   }
 
   /**
-   * Finds out whether a topic exists, on its own connection and concurrently with sends: the client would refresh all
-   * its topics for a new one, and let all of them fail or wait for a missing one.
-   *
-   * @throws what the client throws
+   * Checks that a topic exists, on its own connection and concurrently with sends: the client would refresh all its
+   * topics for a new one, and let all of them fail or wait for a missing one.
    */
   checkExists(topic: string): Promise<void> {
     // In sequence: concurrent calls make the client connect twice.
@@ -296,8 +293,6 @@ class KafkaProducer {
   /**
    * Sends records in one request per broker, and waits until all in-sync replicas have them. After a failure the state
    * of the producer is unknown.
-   *
-   * @throws what the client throws
    */
   async send(records: readonly PendingRecord[]): Promise<void> {
     const answers = await this.#producer.sendBatch({

@@ -6,12 +6,8 @@ import { kafkaError } from "./errors.ts";
 
 /** Most records per request: beyond it, the client's work per record grows. */
 const MAX_RECORDS = 500;
-/** Most bytes of a request. */
 const MAX_BYTES = 4 * 1024 * 1024;
-/**
- * Most bytes per request for one topic: all may go to one partition in one batch, for which a broker's default limit is
- * 1 MiB.
- */
+/** Most bytes per request for one topic: all may go to one partition in one batch, limited to 1 MiB by default. */
 const MAX_TOPIC_BYTES = 900 * 1024;
 
 /** Records of one topic that failed together and are retried separately. */
@@ -55,9 +51,8 @@ export class PublishQueue {
   }
 
   /**
-   * Takes the next request: a group to retry, or the first waiting records of each topic.
+   * Takes the next request: a group to retry, or the first waiting records of each topic for which `isReady` holds.
    *
-   * @param isReady whether a topic can be published to now
    * @returns an empty group when nothing waits for a ready topic
    */
   take(isReady: (topic: string) => boolean): Group {

@@ -15,8 +15,7 @@ import type { NatsDestinationConfig } from "./kind.ts";
 const MAX_CONNECT_MS = 5000;
 
 /**
- * A NATS destination (spec, "Subject-broker destination"). All publishes share one connection, many in flight at a
- * time.
+ * A NATS destination (spec, "Subject-broker destination"): one connection, many publishes in flight.
  *
  * @throws Error when `servers` is invalid
  */
@@ -72,12 +71,7 @@ function notPermitted(subject: string): PublishError {
   return natsError("permission", `the user may not publish to ${subject}: grant it in the server's permissions`);
 }
 
-/**
- * Writes a publish to the connection, or fails it when the client refuses.
- *
- * @param reply subject of the acknowledgement
- * @returns whether it was written
- */
+/** Writes a publish to the connection, or fails it when the client refuses. @returns whether it was written */
 function write(link: NatsLink, pending: PendingMessage, reply?: string): boolean {
   const { connection } = link;
   const { subject, body, headers } = pending;
@@ -226,11 +220,7 @@ interface Answer {
   readonly error?: unknown;
 }
 
-/**
- * Reads an answer. Does not throw: that would end the client's reader.
- *
- * @returns why the message was not stored; undefined when it was
- */
+/** Reads an answer. Does not throw: that would end the client's reader. @returns why the message was not stored */
 function refusal(message: Msg, subject: string): PublishError | undefined {
   if (message.data.length === 0) {
     if (statusOf(message).code !== NO_RESPONDERS) return noAcknowledgement(subject);
@@ -290,12 +280,7 @@ class PendingMessage extends PendingPublish {
     this.body = Buffer.from(message.body, "utf8");
   }
 
-  /**
-   * Marks it as sent.
-   *
-   * @param phase what it waits for, for the timeout error
-   * @param onEnd called when it ends, for any reason
-   */
+  /** Marks it as sent. @param phase what it waits for, for the timeout error @param onEnd called when it ends */
   sent(phase: string, onEnd?: () => void): void {
     this.#phase = phase;
     if (onEnd !== undefined) this.onEnd = onEnd;
@@ -316,8 +301,8 @@ const INSTRUCTION = /^nats-/i;
 const NAME = /^[!-9;-~]+$/;
 
 /**
- * The headers of one message: its own, and the id of the delivery as `Nats-Msg-Id`, by which a stream de-duplicates. Values are UTF-8.
- * A name or value that NATS cannot carry is encoded, as over HTTP.
+ * The headers of one message: its own, and the id of the delivery as `Nats-Msg-Id`, by which a stream de-duplicates.
+ * Values are UTF-8. A name or value that NATS cannot carry is encoded, as over HTTP.
  */
 function natsHeaders({ deliveryId, headers }: OutboundMessage): MsgHdrs {
   const sent = emptyHeaders();
@@ -347,7 +332,6 @@ const INTERNAL = /^(?:\$[^.]*|_INBOX|_R_|_GR_)(?:\.|$)/;
  *
  * @param subject the configured template
  * @param subjectFrom the column that holds the subject instead
- * @returns the token; undefined without one
  */
 export function configuredInternalToken(subject: string, subjectFrom: string | undefined): string | undefined {
   if (subjectFrom !== undefined || !INTERNAL.test(subject)) return undefined;
@@ -355,12 +339,7 @@ export function configuredInternalToken(subject: string, subjectFrom: string | u
   return token.includes("{{") ? undefined : token;
 }
 
-/**
- * @param address the rendered subject
- * @param internalToken from {@link configuredInternalToken}
- * @returns the subject, safe to publish to
- * @throws PublishError `subject_invalid` with the reason
- */
+/** @returns the rendered subject, safe to publish to @throws PublishError `subject_invalid` with the reason */
 export function publishableSubject(address: string | null, internalToken: string | undefined): string {
   if (address === null || address === "") throw invalid("the subject is empty");
   const shown = JSON.stringify(address.length > 200 ? `${address.slice(0, 199)}…` : address);
@@ -408,7 +387,6 @@ function natsError(code: NatsErrorCode, message: string): PublishError {
   return new PublishError(code, message, { isPermanent: code === "subject_invalid" });
 }
 
-/** Why a publish without a connection failed. */
 function noConnection(error: unknown): PublishError {
   if (error instanceof PublishError) return error;
   if (error instanceof NatsFault) return natsError(error.code, `no connection: ${error.message}`);

@@ -111,7 +111,6 @@ function unusable(fault: RabbitmqFault): Destination {
   };
 }
 
-/** A message sent and not confirmed. */
 interface Sent {
   readonly id: string;
   readonly routingKey: string;
@@ -163,7 +162,6 @@ class ExchangeChannel {
     this.#open().catch((error) => this.#end(error));
   }
 
-  /** Whether nothing is in flight. */
   get isIdle(): boolean {
     return this.#phase === "open" && this.#waiting.size === 0 && this.#sent.size === 0;
   }

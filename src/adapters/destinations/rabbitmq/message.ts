@@ -31,21 +31,16 @@ export class PendingMessage extends PendingPublish {
   }
 }
 
-/** What AMQP carries besides the body. */
 interface Envelope {
   readonly options: Options.Publish;
   /** Size of the properties on the wire, in bytes. */
   readonly bytes: number;
 }
 
-/**
- * Longest AMQP short string (0-9-1, section 4.2.5.3) in bytes: names of headers and exchanges, routing keys, most
- * properties.
- */
+/** Longest AMQP short string (0-9-1, section 4.2.5.3) in bytes: names, routing keys, most properties. */
 const SHORT_STRING_BYTES = 255;
 /**
- * RabbitMQ reads these as lists of more routing keys ("Sender-selected Distribution"), and closes the channel when they
- * are text.
+ * RabbitMQ reads these as more routing keys ("Sender-selected Distribution"), and closes the channel if they are text.
  */
 const ROUTING_HEADERS: ReadonlySet<string> = new Set(["CC", "BCC"]);
 /** Class, weight, body size, flags, delivery mode, time and the length of the header table. */
@@ -57,7 +52,6 @@ const FIXED_BYTES = 27;
  * `priority` become properties again.
  *
  * @param persistent whether the broker keeps it on disk
- * @param nowMs wall clock, ms since the Unix epoch
  * @throws PublishError `message_invalid` when AMQP cannot carry a header
  */
 export function envelopeOf(message: OutboundMessage, persistent: boolean, nowMs: number): Envelope {

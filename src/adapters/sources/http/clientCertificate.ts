@@ -57,8 +57,6 @@ interface Identity {
 /**
  * Reads a certificate as proxies write it into a header: percent-encoded PEM (nginx, AWS), `:base64:` (RFC 9440),
  * base64 (Traefik, HAProxy; of a chain the first), or `X-Forwarded-Client-Cert` of Envoy with one element.
- *
- * @returns undefined for anything else
  */
 function readIdentity(text: string): Identity | undefined {
   const trimmed = text.trim();
@@ -152,10 +150,7 @@ function headerTexts({ headers, rawHeaders = [] }: SignedRequest, name: string):
   return value === undefined ? [] : [value].flat();
 }
 
-/**
- * @returns whether an address is in one of the networks; an IPv4 address may come in its IPv6 form
- * @throws Error that says what is wrong with a network
- */
+/** @returns whether an address, also an IPv4 address in IPv6 form, is in a network @throws Error for a wrong network */
 function createAddressTest(networks: readonly string[]): (address: string | undefined) => boolean {
   const parsed = networks.map(parseNetwork);
   return (text) => {

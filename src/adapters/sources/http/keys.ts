@@ -14,10 +14,7 @@ import type { KeyForm } from "./scheme.ts";
 export interface VerifyingKey {
   /** Of Standard Webhooks; null elsewhere. */
   readonly version: "v1" | "v1a" | null;
-  /**
-   * @param signed the pieces of the signed text
-   * @returns whether a signature is this key's; secrets are compared in a time that reveals nothing of them
-   */
+  /** @returns whether a signature of these pieces is this key's; secrets are compared in a time that reveals nothing */
   readonly verifier: (signed: readonly Buffer[]) => (signature: Buffer) => boolean;
 }
 

@@ -56,7 +56,6 @@ function kindOf<A extends DeclaredAuth>({ kind }: A): AuthKind<A> {
   return KINDS[kind] as unknown as AuthKind<A>;
 }
 
-/** The rules of a block. @param prefix of the keys, such as `auth.` */
 export function checkInboundAuth(prefix: string, auth: DeclaredAuth | undefined, when: When): void {
   if (auth === undefined) return;
   const keys = CREDENTIAL_KEYS[auth.kind];

@@ -220,9 +220,7 @@ export const httpSourceSchema = {
   },
 } as const;
 
-/** Inbound credentials as configured. */
 export type DeclaredAuth = Infer<typeof inboundAuthSchema>;
-/** Those of one kind. */
 export type DeclaredAuthOf<K extends DeclaredAuth["kind"]> = Extract<DeclaredAuth, { readonly kind: K }>;
 
 export type ProviderAuth = DeclaredAuthOf<"provider"> & { readonly timestampTolerance: number };

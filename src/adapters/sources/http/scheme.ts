@@ -97,10 +97,9 @@ export const textOf = (value: unknown): string | undefined => (typeof value === 
 const UTF8 = new TextDecoder("utf-8", { fatal: true });
 
 /**
- * The JSON of a body, for values that are signed. Its numbers keep their digits, as `LosslessNumber`.
+ * The JSON of a body, for signed values. Its numbers keep their digits, as `LosslessNumber`.
  *
- * @returns undefined when the body is not JSON in UTF-8, or an object has two members of one name: readers differ in
- *   which one counts
+ * @returns undefined for other text, or an object with two members of one name: readers differ in which one counts
  */
 export function jsonOf(body: Buffer): unknown {
   try {

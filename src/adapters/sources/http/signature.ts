@@ -233,7 +233,6 @@ function urlsOf({ scheme, url = "" }: SignatureSettings, request: SignedRequest)
   ];
 }
 
-/** Verifies the requests of a provider. */
 export interface ProviderCheck {
   readonly refusal: Refusal;
   /** The secret that a request is signed with; undefined for one that is refused. */

@@ -5,8 +5,7 @@ import type { DeclaredAuthOf } from "./schema.ts";
 import { headerText, type SignedRequest, textOf, valueAt } from "./scheme.ts";
 
 /**
- * Templates of signed texts: `v0:{{ timestamp }}:{{ body }}`. Bytes come out as they were received, so that a signature
- * covers what was sent.
+ * Templates of signed texts, `v0:{{ timestamp }}:{{ body }}`: bytes come out as received, as the sender signed them.
  */
 
 interface SignedTextInput {
@@ -63,7 +62,6 @@ export function signedTextOf({ signedText, signaturePayloadFormat: format = "BOD
   return signedText ?? FORMATS[format];
 }
 
-/** Whether a template has a placeholder. */
 export function hasPlaceholder(text: string, name: string): boolean {
   return new RegExp(`\\{\\{\\s*${name}\\s*\\}\\}`).test(text);
 }
@@ -155,8 +153,6 @@ function sortedForm({ request, body, url }: SignedTextInput): Buffer | string {
   return signed.toLowerCase() === digest ? Buffer.alloc(0) : "the bodySHA256 in the URL is not the digest of the body";
 }
 
-/** Bodies of HTML forms, which some providers send. */
-
 /** The most fields of a form; senders have a few dozen. */
 const MOST_FIELDS = 1000;
 const AMPERSAND = "&".charCodeAt(0);
@@ -184,10 +180,9 @@ export function parseForm(body: Buffer): ReadonlyMap<string, readonly string[]> 
 }
 
 /**
- * A form as JSON: a member for each field, a list if a name is repeated.
+ * A form as JSON bytes, or why there are none: a member for each field, a list if a name is repeated.
  *
- * @param jsonField a field that holds the whole message as JSON; its text is then the result, as it came
- * @returns the bytes of the JSON, or why there are none
+ * @param jsonField a field that holds the whole message as JSON; its text is then the result, unchanged
  */
 export function formToJson(body: Buffer, jsonField: string | undefined): Buffer | string {
   const form = parseForm(body);

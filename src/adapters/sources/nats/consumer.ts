@@ -16,7 +16,6 @@ import { headerText } from "../../brokers/headerText.ts";
 import type { NatsLink } from "../../brokers/nats/link.ts";
 import type { NatsSourceConfig } from "./kind.ts";
 
-/** A durable consumer on the server. */
 export interface BoundConsumer {
   /** Shortest wait before the server redelivers an unacknowledged message, in ms. */
   readonly ackWaitMs: number;
@@ -166,10 +165,7 @@ export class FetchBuffer {
     this.#wake();
   }
 
-  /**
-   * Waits for messages and returns the next batch, in the order of arrival; empty after `close`. The batch is in
-   * progress until `done`.
-   */
+  /** The next batch, in the order of arrival, in progress until `done`; waits for messages. Empty after `close`. */
   async next(): Promise<readonly Delivery[]> {
     if (this.#waiting.length === 0 && !this.#closed) {
       await new Promise<void>((resolve) => {
@@ -192,7 +188,6 @@ export class FetchBuffer {
     this.#taking = [];
   }
 
-  /** From now on `next` returns an empty batch. */
   close(): void {
     this.#closed = true;
     this.#wake();
@@ -282,12 +277,8 @@ type IdempotencyFrom = "body" | "sequence";
 const DELETION_HEADERS = ["KV-Operation", "Nats-Marker-Reason"] as const;
 
 /**
- * Converts a message of a stream for the intake.
- *
- * A deletion marker has no body, like Kafka's tombstone. All markers look alike, so its position identifies it. The
- * position includes the time, since a recreated stream counts from 1 again.
- *
- * @param idempotencyFrom of the source
+ * Converts a message of a stream for the intake. A deletion marker has no body, like Kafka's tombstone. All markers
+ * look alike, so its position identifies it, with the time, since a recreated stream counts from 1 again.
  */
 export function brokerMessageOf(message: Msg, idempotencyFrom: IdempotencyFrom): BrokerMessage {
   const { data, subject, reply = "" } = message;

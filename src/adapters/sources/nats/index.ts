@@ -158,8 +158,7 @@ class NatsSource implements Source {
   }
 
   /**
-   * @returns the messages of the batch that the inbox table refused; undefined when the source stopped before all of it
-   * was taken: then none may be acknowledged
+   * @returns the refused messages of the batch; undefined if the source stopped before all were taken: acknowledge none
    */
   async #taken(batch: readonly Delivery[]): Promise<readonly Delivery[] | undefined> {
     const { intake, log } = this.#tools;
@@ -315,9 +314,7 @@ class Session {
     await Promise.race([this.#subscription.drain(), this.#link.ended]);
   }
 
-  /**
-   * Gives waiting messages back, so that another replica gets them at once; resolves when the server has every answer.
-   */
+  /** Gives waiting messages back, for another replica to get at once; resolves when the server has every answer. */
   async giveBack(): Promise<void> {
     const waiting = this.#buffer.release();
     if (waiting.length > 0) await this.#forgetRequest();

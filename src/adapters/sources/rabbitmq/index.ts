@@ -17,8 +17,7 @@ const STEADY_MS = 5000;
 
 /**
  * An AMQP source (spec, "AMQP source"): consumes `queueName` and acknowledges a delivery after the intake has taken it.
- * Retries with backoff while the broker is away or refuses it. An invalid `connectionUrl` is a permanent fault of
- * `check`.
+ * Retries with backoff while the broker is away or refuses it. An invalid `connectionUrl` is a permanent fault.
  */
 export function createRabbitmqSource(config: RabbitmqSourceConfig, tools: SourceTools): Source {
   const { log, clock, intake, refusedRetryMs = REFUSED_RETRY_MS } = tools;
@@ -160,16 +159,11 @@ class Consumption {
     return this.#consumerTag !== null && !this.#isFinishing && !this.over.aborted;
   }
 
-  /** Whether anything was taken and acknowledged. */
   get hasAcknowledged(): boolean {
     return this.#hasAcknowledged;
   }
 
-  /**
-   * Starts to consume.
-   *
-   * @throws RabbitmqFault with why the queue cannot be consumed
-   */
+  /** Starts to consume. @throws RabbitmqFault with why the queue cannot be consumed */
   async open(): Promise<void> {
     const { queueName, prefetchCount, declareQueue } = this.#config;
     const { ended } = this.#connection;
@@ -202,10 +196,7 @@ class Consumption {
     this.#stopping.abort(reason);
   }
 
-  /**
-   * Takes nothing more, waits for a running `take` and acknowledges it; unacknowledged messages return to the queue
-   * with the channel.
-   */
+  /** Takes nothing more, and acknowledges a running `take`; the rest returns to the queue with the channel. */
   async finish(): Promise<void> {
     this.#isFinishing = true;
     this.#stopping.abort(new StoppingError());
@@ -327,11 +318,9 @@ class Consumption {
 type Step = "prepared" | "declared" | "consumed";
 
 /**
- * Whether a queue is a RabbitMQ stream. AMQP 0-9-1 has no query for it, so this asks for a consumer that no broker
- * grants: a stream refuses one without a prefetch count, any other queue refuses the argument `x-stream-offset`. The
- * refusal closes the channel, so it uses its own.
- *
- * @returns false also for any other answer: consuming the queue will show what is wrong
+ * Whether a queue is a RabbitMQ stream, also false for unexpected answers. AMQP 0-9-1 has no query for it, so this asks
+ * for a consumer that no broker grants: a stream refuses one without a prefetch count, any other queue refuses the
+ * argument `x-stream-offset`. The refusal closes the channel, so it uses its own.
  */
 async function isStream(connection: AmqpConnection, queueName: string): Promise<boolean> {
   try {
@@ -358,8 +347,7 @@ const PROPERTY_HEADERS = {
 
 /**
  * Converts a delivery for the intake. Header tables and lists (such as `x-death`) become JSON, times ISO 8601, decimals
- * decimal text; the properties `content-type`, `content-encoding`, `type`, `app-id`, `reply-to` and `timestamp` become
- * headers unless the message has them.
+ * decimal text; the properties of {@link PROPERTY_HEADERS} become headers unless the message has them.
  */
 export function brokerMessageOf({ content, fields, properties }: ConsumeMessage): BrokerMessage {
   const { undecodable } = properties as Partial<UndecodableProperties>;
