@@ -157,7 +157,7 @@ export class Claims {
     log.warn({ rows }, "expired claims are pending again");
   }
 
-  /** Cuts off deliveries of expired leases. Call it each second, even if a renewal hangs, until the poller has stopped. */
+  /** Cuts off deliveries of expired leases. Call it every second, even if a renewal hangs, until the poller stops. */
   cutOff(): void {
     const { clock, log } = this.#options;
     for (const claim of [...this.#held]) {

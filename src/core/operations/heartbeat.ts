@@ -73,7 +73,6 @@ export function tallyDestinations(metrics: Metrics, tally: Tally): Metrics {
 /** A remark beside the refusals. */
 export const WITHOUT_AGGREGATE_ID = "no_aggregate_id";
 
-/** Metrics of one source that are counted for operators too. */
 export function tallySource(metrics: Metrics, tally: Tally, source: string): Metrics {
   return {
     ...metrics,

@@ -18,14 +18,12 @@ interface InboxReplayOptions {
 
 type DeadRow = Pick<FoundMessage, "id" | "cell" | "source" | "topic" | "key" | "attempt" | "createdAt" | "lastError">;
 
-/** Why a row stays dead. */
 interface Left {
   readonly reason: string;
   /** It could not be written now. */
   readonly isHeld?: boolean;
 }
 
-/** Repeats a statement while the database is away. */
 type Persistently = <T>(statement: () => Promise<T>) => Promise<T>;
 
 /**

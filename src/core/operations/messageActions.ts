@@ -16,7 +16,6 @@ interface MessageActionsOptions {
   readonly redact: Redact;
 }
 
-/** What became of an action on one message. */
 export type ActionResult =
   | { readonly kind: "changed" }
   | { readonly kind: "missing" }
@@ -44,12 +43,7 @@ export class MessageActions {
     return await this.#result(done, { actor: by, action: "discard", target: id, detail: reason });
   }
 
-  /**
-   * Delivers a sent or dead row again; receives a dead inbox row again.
-   *
-   * @param toDestination undefined for where it went before
-   * @throws InterruptedError, StoreError
-   */
+  /** Delivers a sent or dead row again, or receives a dead inbox row again. @throws InterruptedError, StoreError */
   async replay(
     id: MessageId,
     by: string,

@@ -44,11 +44,7 @@ export class Overview {
     this.#backlog = new Backlog(options);
   }
 
-  /**
-   * @param minutes of figures
-   * @param longestWaitMs for a count that runs in the background
-   * @throws StoreError
-   */
+  /** @param minutes of figures @param longestWaitMs for a count in the background @throws StoreError */
   async read(minutes: number, longestWaitMs = 250): Promise<OverviewShown> {
     const { store, settings } = this.#options;
     const { operations, cells } = store;
@@ -151,7 +147,6 @@ export class Overview {
 interface Counted {
   readonly value: OutboxBacklog;
   readonly at: Date;
-  /** Cells that it is without. */
   readonly leftOut: readonly MissingCell[];
 }
 
@@ -166,11 +161,7 @@ class Backlog {
     this.#options = options;
   }
 
-  /**
-   * Waits a moment for a new count, else returns the last one.
-   *
-   * @throws the error of the read
-   */
+  /** Waits a moment for a new count, else returns the last one. @throws the error of the read */
   async read(longestWaitMs: number): Promise<Counted | undefined> {
     const { clock } = this.#options;
     if (this.#loading === undefined && clock.monotonic() >= this.#dueAt) {
@@ -198,7 +189,6 @@ class Backlog {
   }
 }
 
-/** Every cell, with those that the overview is without. */
 function cellsShown(names: readonly string[], leftOut: readonly MissingCell[]): readonly CellShown[] {
   const missing = new Map(leftOut.map((each) => [each.name, each]));
   return names.map((name) => {

@@ -21,17 +21,11 @@ export function isEnd({ outbox, inbox }: Place): boolean {
   return outbox === DONE && inbox === DONE;
 }
 
-/** A text that is not the cursor of a list. */
 export class CursorError extends Error {
   override readonly name = "CursorError";
 }
 
-/**
- * The newest of what was found, and where the list goes on behind them.
- *
- * @param begin, end where the reading began and ended
- * @returns `cursor`: null at the end
- */
+/** @param begin, end where the reading began and ended @returns the newest, and `cursor`, null at the end */
 export function newest(found: Found, limit: number, begin: Place, end: Place) {
   const taken = { outbox: 0, inbox: 0 };
   const messages: FoundMessage[] = [];

@@ -46,7 +46,6 @@ interface ParkedOptions {
   readonly wait: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
-/** What people and programs see of a parked row. */
 export function parkedRowShown({
   attempt,
   parkedAt,
@@ -79,7 +78,6 @@ export class Parked {
   /**
    * Makes the rows due at once with attempt 0; no faster than the pollers deliver, so that fresh rows do not wait.
    *
-   * @param signal aborts it between two batches
    * @returns how many rows are due again, and why one is not, redacted
    * @throws InterruptedError; its cause is the abort reason or the database's error
    */
@@ -93,11 +91,7 @@ export class Parked {
     });
   }
 
-  /**
-   * Makes the rows dead; the next rows of their keys are delivered. Parameters and errors as of {@link retry}.
-   *
-   * @param reason stored with `by` before the row's `last_error`
-   */
+  /** Makes the rows dead, which frees their keys; else as {@link retry}. @param reason put before their `last_error` */
   async discard(selection: ParkedSelection, by: string, reason: string, signal: AbortSignal): Promise<Changed> {
     const { store, redact } = this.#options;
     const [who, why] = [redact(by), redact(reason)];
@@ -148,7 +142,6 @@ export class Parked {
   }
 }
 
-/** Most rows that one statement reads or changes. */
 const BATCH_SIZE = 1000;
 
 /** @throws CellError where rows may be in a cell that did not answer */

@@ -61,12 +61,7 @@ function problemOf(destination: OverviewShown["destinations"][number], at: Date)
 const LATELY = `in the last ${RECENT_MINUTES} minutes`;
 const rows = (count: number): string => (count === 1 ? "1 row is" : `${count} rows are`);
 
-/**
- * What is wrong with messages rather than with a part of the installation, a sentence each: refusals, aggregate ids
- * that no message has, rows without a destination.
- *
- * @param minutes of the figures
- */
+/** What is wrong with messages rather than with a part of the installation, a sentence each. */
 function remarksOf(
   { at, sources, unrouted }: Pick<OverviewShown, "at" | "sources" | "unrouted">,
   minutes: number,

@@ -48,7 +48,6 @@ export function matcher(selection: Selection, { destinationOf, redact }: View): 
     (reason === undefined || groupOf(row, redact) === reason);
 }
 
-/** Counts rows by reason, topic and destination. */
 export class FailedGroups {
   readonly #counts = new Map<string, number>();
 

@@ -49,7 +49,6 @@ export class InterruptedError extends Error {
 
 type Verb = "moved" | "changed";
 
-/** The outbox has no column for the destination of a row: its rows cannot be replayed to another one. */
 export class NoDestinationColumnError extends Error {
   override readonly name = "NoDestinationColumnError";
 
@@ -61,7 +60,6 @@ export class NoDestinationColumnError extends Error {
   }
 }
 
-/** A destination to add is not in the list of a topic. */
 export class NotInListError extends Error {
   override readonly name = "NotInListError";
 
@@ -72,7 +70,6 @@ export class NotInListError extends Error {
   }
 }
 
-/** What a replay has done. */
 interface Replayed {
   readonly moved: number;
   /** Why a row was not moved, redacted; undefined for none. */
@@ -203,7 +200,6 @@ export class Replay {
       throw new NoDestinationColumnError(destinationRemedy);
   }
 
-  /** The rows of a request in the order of sequence, in batches. */
   async *#batches(
     request: ReplayRequest,
     signal: AbortSignal,
@@ -263,11 +259,7 @@ export class Replay {
     yield* slices(found.toSorted(bySequence), this.#batchSize);
   }
 
-  /**
-   * Runs one statement, and retries it while the database is unavailable or busy, as in a restart. It may run twice.
-   *
-   * @throws StoreError, or the signal's reason
-   */
+  /** Retries a statement, which may run twice, while the database is away. @throws StoreError, or the abort reason */
   async #persistently<T>(statement: () => Promise<T>, signal: AbortSignal): Promise<T> {
     for (const waitMs of RETRY_WAITS_MS) {
       signal.throwIfAborted();
@@ -298,7 +290,6 @@ function loggedFilter({ ids, ...rest }: { readonly ids?: readonly MessageId[] | 
 export const othersText = (refusal: string): string => `others are unchanged: ${refusal}`;
 
 interface AboutChange {
-  /** The log line. */
   readonly log: string;
   /** In the audit log. */
   readonly action: string;

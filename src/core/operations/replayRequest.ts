@@ -8,7 +8,6 @@ export interface ReplayRequest {
   readonly inbox?: boolean | undefined;
   /** Only inbox rows of this source. */
   readonly source?: string | undefined;
-  /** Only sent rows, or only dead ones. */
   readonly state?: FinishedState | undefined;
   readonly ids?: readonly MessageId[] | undefined;
   readonly topic?: string | undefined;
@@ -28,13 +27,10 @@ export interface ReplayRequest {
   readonly add?: string | undefined;
 }
 
-/** What a batch has moved. */
 export interface Moves extends Changed {
-  /** How many it had. */
   readonly rows: number;
 }
 
-/** What would be moved. */
 export interface ReplayPreview {
   readonly count: number;
   /** The first rows in the order of sequence. */
@@ -44,7 +40,6 @@ export interface ReplayPreview {
   readonly isExact: boolean;
 }
 
-/** The fastest replay, in rows a second. */
 export const MOST_PER_SECOND = 100_000;
 
 /** The answer to a request without a filter, as the specification words it. */

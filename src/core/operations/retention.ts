@@ -18,7 +18,6 @@ export interface RetentionOptions {
   readonly log: Log;
 }
 
-/** One run over what the policy deletes, from its plan to its last batch. */
 interface Sweep {
   readonly startedAt: number;
   left: readonly RetentionRange[];
@@ -38,11 +37,9 @@ export class Retention {
   }
 
   /**
-   * Deletes one batch, and plans a sweep before it when none is running. After a failed batch the sweep continues
-   * there.
+   * Deletes one batch, and plans a sweep before it if none is running. After a failed batch the sweep continues there.
    *
-   * @returns `again` while the sweep has more, `idle` at its end
-   * @throws StoreError of the plan or the batch, or of a row where the sweep could delete none
+   * @throws StoreError of the plan or the batch, or of a row if the sweep could delete none
    */
   async pass(): Promise<"again" | "idle"> {
     this.#sweep ??= await this.#begin();
@@ -122,7 +119,6 @@ export class Retention {
   }
 }
 
-/** A sweep that could delete nothing is an error. */
 function failWhereAllWereRefused({ deleted, refusal }: Sweep): void {
   if (deleted === 0 && refusal !== undefined) throw new StoreError("refused", refusal);
 }

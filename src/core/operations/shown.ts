@@ -202,7 +202,6 @@ export const OVERVIEW = object(
 );
 export type OverviewShown = ValueOf<typeof OVERVIEW>;
 
-/** Rows that failed for the same reason. */
 const FAILURE_GROUP = object({
   state: oneOf(["dead", "parked"]),
   destination: TEXT_OR_NULL,
@@ -214,7 +213,6 @@ const FAILURE_GROUP = object({
 });
 export type FailureGroup = ValueOf<typeof FAILURE_GROUP>;
 
-/** Rows that failed for good, by reason. */
 export const FAILURES = {
   groups: [list(FAILURE_GROUP), []],
   rowsRead: [count("Rows that were read."), 0],

@@ -58,7 +58,6 @@ export const TOPIC_PATTERN: Syntax<string> = {
   schema: { type: "string", pattern: "^(\\*{0,2}[^\\u0000*])*\\*{0,2}$", maxLength: LONGEST_PATTERN },
 };
 
-/** One of some words. */
 export const choice = <T extends string>(words: readonly T[]): Syntax<T> => ({
   parse(text) {
     const word = words.find((each) => each === text);
@@ -147,10 +146,8 @@ const INSTANT_FORM =
   /^(?<year>\d{4})-(?<month>\d\d)-(?<day>\d\d)[Tt](?<hour>\d\d):(?<minute>\d\d)(?::(?<second>\d\d)(?:[.,](?<fraction>\d+))?)?(?:[Zz]|(?<sign>[+-])(?<offsetHour>\d\d)(?::?(?<offsetMinute>\d\d))?)$/;
 
 /**
- * An instant in ISO 8601: a date, a time, and `Z` or an offset; read as `2026-01-05T08:30:00.000000Z`. Databases keep
- * microseconds: finer fractions are rounded outwards, so that every stored time compares the same.
- *
- * @param bound whether rows are created after the instant or before it
+ * An instant in ISO 8601 with `Z` or an offset, read as `2026-01-05T08:30:00.000000Z`. Databases keep microseconds:
+ * finer fractions are rounded outwards, so that every stored time compares the same.
  */
 export const instant = (bound: "after" | "before"): Syntax<string> => ({
   parse(text) {

@@ -42,7 +42,6 @@ function merged(ofEach: readonly (readonly HistoryEntry[])[]): readonly HistoryE
   return ofEach.length > 1 ? entries.toSorted((a, b) => a.at.getTime() - b.at.getTime()) : entries;
 }
 
-/** One history, with what was seen of it. */
 class Followed {
   readonly #history: Pick<HistoryStore, "since">;
   readonly #onAway: (error: unknown) => void;

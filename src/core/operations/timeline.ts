@@ -33,7 +33,6 @@ import type {
 } from "../../ports/messageStore.ts";
 import type { OperationsSettings } from "./shown.ts";
 
-/** What is known of a message; see {@link timelineOf}. */
 interface MessageFacts {
   readonly stored: StoredMessage;
   /** Oldest first; undefined where it cannot be read. */
@@ -51,7 +50,6 @@ interface MessageFacts {
 
 const REASON = "POST https://billing.example/hook was answered 503: not today";
 
-/** One thing that happened to a message. */
 const EVENT = openObject(
   {
     at: [TIME_OR_NULL, "2025-01-31T12:00:01.000Z"],
@@ -212,7 +210,6 @@ function summaryOf(total: number, deliveries: readonly StoredDelivery[]): string
   return [`${sent} of ${total} delivered`, ...others.map(([state, count]) => `${count} ${state}`)].join(", ");
 }
 
-/** Of the headers of an outbox row. */
 export function correlationIdOf(row: OutboxMessage | undefined): string | undefined {
   return Object.entries(row?.headers ?? {}).find(([header]) => header.toLowerCase() === "x-correlation-id")?.[1];
 }

@@ -43,7 +43,6 @@ interface TraceOptions {
 }
 
 type MessageState = (typeof MESSAGE_STATES)[number];
-/** Most messages of a page. */
 export const MOST_MESSAGES = 500;
 
 /** Which messages; the fields given are combined with AND. */
@@ -72,7 +71,6 @@ interface MessageList {
   readonly cursor: string | null;
 }
 
-/** What an operator may mean by a text. */
 interface Meant {
   /** Newest first, {@link MOST_MEANT} at most. */
   readonly ids: readonly MessageId[];
@@ -97,12 +95,7 @@ export class Trace {
     this.#pullSources = pullSourcesOf(options.settings.sources);
   }
 
-  /**
-   * What happened to a message.
-   *
-   * @returns undefined when there is no such message
-   * @throws StoreError
-   */
+  /** @returns what happened to a message; undefined without one @throws StoreError */
   async timeline(id: MessageId): Promise<TracedMessage | undefined> {
     const { store, settings, hiddenPaths, secrets } = this.#options;
     const [stored, history, destinations, duplicates, processes] = await Promise.all([
@@ -152,8 +145,7 @@ export class Trace {
    * The messages that an operator may mean: by id, idempotency key, correlation id, key, or the correlation id of a
    * duplicate, whichever finds some first; and those of that key or correlation id that a filter dropped.
    *
-   * @param text what they have in hand
-   * @throws StoreError, also where nothing is found and some cell could not be asked
+   * @throws StoreError, also if nothing is found while some cell could not be asked
    */
   async meant(text: string): Promise<Meant> {
     const leftOut = watchNames(this.#options.store.cells);
@@ -199,10 +191,9 @@ export class Trace {
   }
 
   /**
-   * Messages that match: reads for about a third of a second at most, then the caller goes on from the cursor. A text is
-   * searched to its end at once, and its list has no cursor.
+   * Messages that match: reads for about a third of a second at most; the cursor continues. A text is searched to its
+   * end at once, and its list has no cursor.
    *
-   * @param cursor of the page before; undefined for the first page
    * @throws StoreError, or CursorError
    */
   async list(filter: MessageFilter, cursor: string | undefined, limit: number): Promise<MessageList> {
@@ -366,7 +357,6 @@ export class Trace {
 
 const NOTHING: MessagePage = { rows: [], next: null };
 
-/** Whether a filter names what the journal has of a message. */
 function isOfDropped({ idempotencyKey, correlationId }: MessageFilter): boolean {
   return idempotencyKey !== undefined || correlationId !== undefined;
 }

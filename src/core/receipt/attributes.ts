@@ -22,7 +22,6 @@ export type Extraction =
 export type FoundAttributes = Readonly<Record<keyof Attributes, string | null>>;
 
 export interface AttributeInput {
-  /** As received. */
   readonly body: Uint8Array;
   readonly document: JsonDocument;
   readonly headers: Headers;
@@ -70,9 +69,7 @@ export interface BrokerAttributeSettings extends AttributeSettings {
   readonly attributeHeaders: Readonly<Record<keyof Attributes, string>>;
 }
 
-/**
- * Longer idempotency keys are stored as a digest: index keys are limited (2.7 kB in PostgreSQL, 1.7 kB in SQL Server).
- */
+/** Longer keys are stored as a digest: index keys are limited (2.7 kB in PostgreSQL, 1.7 kB in SQL Server). */
 const MAX_KEY_LENGTH = 255;
 /** How keys begin that are put together of several values, and digests. */
 const DERIVED = /^(?:joined|sha256):/;
@@ -81,7 +78,7 @@ const MAX_ATTRIBUTE_LENGTH = 1024;
 /**
  * Where an HTTP source reads attributes (spec, "sources.<name>").
  *
- * @param own where the provider of a source has them: these count where no path is configured
+ * @param own places that count if no path is configured
  * @throws Error when a path is not a definite JSONPath
  */
 export function httpPlan(settings: AttributeSettings, own?: Omit<AttributePlaces, "aggregateId">): AttributePlan {
@@ -100,7 +97,6 @@ export function httpPlan(settings: AttributeSettings, own?: Omit<AttributePlaces
 /**
  * Where a broker source reads attributes, in the order of the spec ("sources.<name>").
  *
- * @param own places specific to the kind of broker
  * @throws Error when a path is not a definite JSONPath
  */
 export function brokerPlan(settings: BrokerAttributeSettings, own: AttributePlaces): AttributePlan {
@@ -151,7 +147,6 @@ function withHeaders(
   };
 }
 
-/** A place that gives the stored form of a key. */
 function inStoredForm(place: AttributeProvider): AttributeProvider {
   const { find, isDerived = false } = place;
   const findStored: typeof find = (input) => {
@@ -191,10 +186,7 @@ export function evidenceAttributes(plan: AttributePlan, input: AttributeInput): 
   return storableAttributes(findAttributes(plan, input), input.body);
 }
 
-/**
- * @param body as received; its digest is the key where there is none
- * @returns the attributes as stored, without those that cannot be
- */
+/** @param body its digest is the key if there is none @returns the attributes as stored, without unstorable ones */
 export function storableAttributes(
   { idempotencyKey, eventType, aggregateId }: FoundAttributes,
   body: Uint8Array,
@@ -274,7 +266,6 @@ function joinedKey(values: readonly unknown[]): string {
 const indexable = (key: string): string =>
   key.length <= MAX_KEY_LENGTH && isStorable(key) && !key.endsWith(" ") ? key : digest(bytesOf(key));
 
-/** A header's value; names are case-insensitive. */
 export function inHeader(name: string): AttributeProvider {
   const lowerCaseName = name.toLowerCase();
   return {
@@ -350,7 +341,6 @@ const bodyDigest: AttributeProvider = {
   find: ({ body }) => digest(body),
 };
 
-/** The value of the first header of a name, which is given in lower case. */
 export function findHeader(headers: Headers, lowerCaseName: string): string | undefined {
   for (const name in headers) {
     if (name.length === lowerCaseName.length && name.toLowerCase() === lowerCaseName) return headers[name];
@@ -370,7 +360,6 @@ const bytesOf = (text: string): Buffer =>
   LONE_SURROGATE.test(text) ? Buffer.concat([NOT_UTF8, Buffer.from(text, "utf16le")]) : Buffer.from(text);
 const NOT_UTF8 = Buffer.of(0xff);
 
-/** Replaces bytes that cannot be stored as they are. */
 const digest = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
 
 /** Stored in a column of its own, not among the headers. */

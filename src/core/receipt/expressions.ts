@@ -14,7 +14,6 @@ export interface ExpressionSettings {
   readonly aggregateIdHeader?: string | undefined;
 }
 
-/** What expressions see of a message. */
 interface ExpressionInput {
   /** The input document `$` as JSON text. */
   readonly text: string;
@@ -49,15 +48,12 @@ interface ExpressionOptions {
 
 const ATTRIBUTES = ["idempotencyKey", "eventType", "aggregateId"] as const;
 
-/** Whether a source has an expression that computes an attribute. */
 export const hasExpressions = (settings: ExpressionSettings): boolean =>
   ATTRIBUTES.some((name) => settings[`${name}Expression`] !== undefined);
 
 /**
- * Makes what computes the attributes of a source's messages. An expression that fails gives no value, like one that
+ * Computes a source's attributes; undefined without expressions. An expression that fails gives no value, like one that
  * finds nothing, null, an empty text, an object or an array.
- *
- * @returns undefined where the source has none
  */
 export function createExpressions(options: ExpressionOptions): AttributeExpressions | undefined {
   const { source, settings, evaluator, onFailure } = options;

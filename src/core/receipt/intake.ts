@@ -188,15 +188,12 @@ export function createIntake(options: IntakeOptions): Intake {
   };
 }
 
-/** A message with the id of its future row. */
 interface Arrival {
   readonly id: MessageId;
-  /** As received from the source. */
   readonly given: BrokerMessage;
   readonly message: ReceivedMessage;
 }
 
-/** A message with its row. */
 interface Receipt extends Arrival {
   readonly row: NewInboxRow;
   /** Why the row is dead; null when it was accepted. */
@@ -213,7 +210,6 @@ export const IN_BASE64 = "the payload is its bytes in base64";
 const NULL_DOCUMENT = Buffer.from("null");
 const CORRELATION_NAME = CORRELATION_HEADER.toLowerCase();
 
-/** The correlation id that a message came with. */
 function givenCorrelation({ correlationId: ofProperty }: BrokerMessage, headers: Headers): string | undefined {
   return Object.entries(headers).findLast(([name]) => name.toLowerCase() === CORRELATION_NAME)?.[1] ?? ofProperty;
 }
@@ -268,7 +264,6 @@ const EVERY_UNSTORABLE = /\0|\p{Surrogate}/gu;
 const MAX_PART_ROWS = 500;
 const MAX_PART_BYTES = 8 * 1024 * 1024;
 
-/** Splits a batch into inserts of bounded size. */
 function* inParts(messages: readonly BrokerMessage[]): Generator<readonly BrokerMessage[]> {
   let part: BrokerMessage[] = [];
   let bytes = 0;
@@ -286,12 +281,11 @@ function* inParts(messages: readonly BrokerMessage[]): Generator<readonly Broker
 }
 
 /**
- * A dead row of a message that can never be accepted: the original payload with the reason (spec, "States and
- * transitions"). Its sender got an acknowledgement, so it is kept for inspection. A body that no text column can hold
- * (invalid UTF-8, a NUL) is stored as base64.
+ * A dead row of a message that can never be accepted (spec, "States and transitions"). Its sender got an
+ * acknowledgement, so it is kept for inspection. A body that no text column can hold (invalid UTF-8, a NUL) is stored
+ * as base64.
  *
- * @param reason why the message is dead; redacted here
- * @param known its attributes; undefined where they were not read
+ * @param reason redacted here
  */
 function evidenceRow(options: IntakeOptions, arrival: Arrival, reason: string, known?: Attributes): NewInboxRow {
   const { body, headers, properties } = arrival.message;

@@ -85,7 +85,6 @@ export class ReceiptJournal implements Journal, Service {
 
   async start(): Promise<void> {}
 
-  /** Writes what is left. */
   async stop(cutoff: AbortSignal): Promise<void> {
     // Keys that are being read are noted in the turn of the event loop after this one.
     if (this.#reading > 0) await new Promise((resolve) => setImmediate(resolve));

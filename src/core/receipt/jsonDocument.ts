@@ -58,7 +58,6 @@ export function evaluateJsonPath(path: JsonPath, document: unknown): unknown {
   return value;
 }
 
-/** An own member of an object; undefined without one. */
 export function member(value: unknown, name: string): unknown {
   if (typeof value !== "object" || value === null || Array.isArray(value) || !Object.hasOwn(value, name))
     return undefined;
@@ -74,12 +73,7 @@ export function parseWithExactNumbers(json: string): unknown {
   return JSON.parse(MAY_LOSE_DIGITS.test(json) ? quoteRiskyNumbers(json) : json);
 }
 
-/**
- * The text of a member of an object, as it is written; the last one of a repeated name, as `JSON.parse` has it.
- *
- * @param json a valid JSON text whose value is an object
- * @returns undefined without the member
- */
+/** The text of a member as written, the last one of a repeated name. @param json valid JSON whose value is an object */
 export function memberText(json: string, name: string): string | undefined {
   let found: string | undefined;
   visitParts(json, (text, key) => {
@@ -125,11 +119,8 @@ const MAY_LOSE_DIGITS = /[\d.]{16,}|\d[eE][+-]?\d/;
 const LONGEST_SAFE_NUMBER = 15;
 
 /**
- * Quotes the numbers of a JSON text that {@link MAY_LOSE_DIGITS}. Parsing the result natively keeps the meaning of
- * repeated and `__proto__` keys and needs no stack; lossless parsers recurse, and a body nested 10,000 deep would break
- * them.
- *
- * @param json valid JSON: only strings and numbers are examined
+ * Quotes the numbers of valid JSON that {@link MAY_LOSE_DIGITS}. Parsing the result natively keeps the meaning of
+ * repeated and `__proto__` keys and needs no stack: a body nested 10,000 deep would break recursive lossless parsers.
  */
 function quoteRiskyNumbers(json: string): string {
   let quoted = "";

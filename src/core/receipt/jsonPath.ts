@@ -49,7 +49,6 @@ export function parseJsonPath(text: string): JsonPath {
         "a path must name one value, for example $.order.id or $.items[0]['sku']",
     );
   };
-  /** Consumes what the sticky pattern matches here. */
   const take = (pattern: RegExp): string | undefined => {
     pattern.lastIndex = at;
     const match = pattern.exec(text)?.[0];

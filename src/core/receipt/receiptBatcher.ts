@@ -13,7 +13,6 @@ const MIB = 1024 * 1024;
 const MAX_INSERTS = 4;
 /** Age at which an insert counts as stuck and others stop waiting for it. */
 const STUCK_AFTER_MS = 50;
-/** Most rows of one insert. */
 const MAX_ROWS = 500;
 /** Most bytes of one insert; a single larger row goes alone. */
 const MAX_BYTES = 8 * MIB;
@@ -35,7 +34,6 @@ const bytesOf = (row: NewInboxRow): number => Buffer.byteLength(row.payload) + R
 
 type BatcherStore = Pick<InboxStore, "insert" | "insertAllOrNone">;
 
-/** An outcome for each row of a batch, or the error of all. */
 type Inserted = readonly InsertResult[] | { readonly error: unknown };
 
 interface Caller {
@@ -44,9 +42,8 @@ interface Caller {
 }
 
 /**
- * Group commit: receipts that arrive during an insert share the next insert and its commit. While no insert runs, a
- * receipt is sent at the end of the event loop's turn, with all others read in that turn. Batches grow with the load: a
- * second insert starts before the first has ended only if the first is stuck.
+ * Group commit: receipts that arrive during an insert share the next one. While no insert runs, a receipt is sent at
+ * the end of the event loop's turn. A second insert starts before the first has ended only if the first is stuck.
  */
 export class ReceiptBatcher {
   readonly #store: BatcherStore;
@@ -57,12 +54,10 @@ export class ReceiptBatcher {
   #waitingBytes = 0;
   /** Start times of the running inserts, in ms of the process, oldest first. */
   readonly #running: number[] = [];
-  /** Accepted rows without an answer. */
   #unanswered = 0;
   #flushScheduled = false;
   #closing: Promise<void> | undefined;
   #onDrained: (() => void) | undefined;
-  /** Fires when the oldest running insert counts as stuck. */
   #stuckTimer: NodeJS.Timeout | undefined;
   readonly #sendWaiting = (): void => {
     this.#flushScheduled = false;
@@ -211,7 +206,6 @@ export class ReceiptBatcher {
   }
 }
 
-/** The work of other roles that a receipt does in the same statement, if its process has these roles. */
 export interface ReceiptWork {
   /** Of the relay; undefined without one. */
   relay: RelayRules | undefined;
@@ -220,10 +214,10 @@ export interface ReceiptWork {
 }
 
 /**
- * Stores received rows. In a process that relays, the same statement relays the rows that wait for nothing, and
- * claims as many of them as the poller of the process has room for.
+ * Stores received rows. In a process that relays, the same statement relays the rows that wait for nothing, and claims
+ * as many of them as its poller has room for.
  *
- * @returns the outcome of each row, in the order given, after the commit
+ * @returns the outcomes, in order, after the commit
  * @throws StoreError
  */
 export async function storeReceived(
@@ -244,7 +238,6 @@ export async function storeReceived(
   }
 }
 
-/** The way into one cell. */
 interface CellEntrance {
   /** False until the database has shown that it is this cell, as while it has been away since the start. */
   readonly isOpen: () => boolean;

@@ -31,7 +31,6 @@ import type { Journal } from "./journal.ts";
 import { JsonDocument } from "./jsonDocument.ts";
 import { createExpiry, createSchedule, type TimeSettings, warnOfTimes } from "./times.ts";
 
-/** One message as a source received it. */
 export interface ReceivedMessage {
   readonly body: Buffer;
   /** Stored, and visible to the transform; an HTTP source leaves out its credential headers. */
@@ -96,14 +95,12 @@ export interface SourceOptions {
   readonly log: Log;
 }
 
-/** Where receipts go; see `ReceiptBatcher`. */
 export interface Receipts {
   add(row: NewInboxRow): Promise<InsertResult>;
   addRequest(rows: readonly NewInboxRow[], isAtomic: boolean): Promise<readonly CellInsertResult[]>;
 }
 
 export interface ReceiverOptions extends SourceOptions {
-  /** Stores the rows. */
   readonly batcher: Receipts;
   /** Longest time in ms for the transforms of one request of several messages. Default 60,000. */
   readonly requestTimeoutMs?: number | undefined;
@@ -114,7 +111,6 @@ export interface Receiver {
   readonly source: string;
   /** The source's header filter, which a message is to pass; undefined without one. */
   readonly filter: HeaderFilter | undefined;
-  /** As {@link drop}, for a message that does not pass. */
   drop(read: () => DroppedMessage): void;
   /** Everything after the filter: JSON, attributes, transform, insert. Counts the outcome. Never rejects. */
   accept(message: ReceivedMessage): Promise<Receipt>;
@@ -182,10 +178,7 @@ export function createReceiver(options: ReceiverOptions): Receiver {
     });
   }
 
-  /**
-   * In slices, so that other requests have their turn, and a place among those who wait for a transform. A request is
-   * refused as busy with its first slice or not at all: after it, its messages wait for their turn.
-   */
+  /** In slices, so that other requests have their turn. Only the first slice may be refused as busy. */
   async function prepareAll(messages: readonly ReceivedMessage[]): Promise<readonly Prepared[]> {
     const all: Prepared[] = [];
     const endsAt = clock.monotonic() + requestTimeoutMs;
@@ -270,11 +263,7 @@ interface DroppedMessage extends Pick<ReceivedMessage, "body" | "headers" | "pro
   readonly correlationId: string | undefined;
 }
 
-/**
- * Counts a message that does not pass the filter of its source, and notes it in the journal. It leaves no row.
- *
- * @param read gives the message for the journal, if that has room; called after the sender has its answer
- */
+/** Counts and journals a message that does not pass the filter. @param read called after the sender has its answer */
 export function drop({ source, attributes, journal, metrics }: SourceOptions, read: () => DroppedMessage): void {
   metrics.inboxFiltered();
   journal?.filtered(source, () => {
@@ -283,7 +272,6 @@ export function drop({ source, attributes, journal, metrics }: SourceOptions, re
   });
 }
 
-/** What a received message has become. */
 export type Prepared =
   | { readonly kind: "row"; readonly row: NewInboxRow }
   | {
@@ -297,17 +285,10 @@ export type Prepared =
     }
   | { readonly kind: "unavailable"; readonly reason: string };
 
-/**
- * Makes the inbox row of a message without storing it: JSON, attributes, transform. Never rejects.
- *
- * @param id of the row. Ids order the rows of one insert: draw them in the order of receipt
- */
+/** Makes the inbox row of a message without storing it. Never rejects. @param id draw ids in the order of receipt */
 type Prepare = (message: ReceivedMessage, id: MessageId, refusable: boolean) => Promise<Prepared>;
 
-/**
- * Compiles what one source does with each message before it is stored (spec, "POST <inbox.basePath><path>", steps 5 to
- * 7).
- */
+/** Compiles what one source does before messages are stored (spec, "POST <inbox.basePath><path>", steps 5 to 7). */
 export function createPreparation(options: SourceOptions): Prepare {
   const { source, settings, attributes: plan, expressions, stage, clock, metrics } = options;
   const { consumption, cloudEvents = false } = settings;
@@ -411,7 +392,6 @@ interface HeaderFilterSettings {
   readonly exclude?: readonly HeaderRule[] | undefined;
 }
 
-/** Whether a message with these headers passes. */
 type HeaderFilter = (headers: Headers) => boolean;
 
 /**

@@ -14,10 +14,9 @@ interface RefusalOptions {
 }
 
 /**
- * Counts the refusals of a source by reason, and warns: of the first at once, of further ones once a minute, until a
- * minute has none.
+ * Counts the refusals of a source by reason, and warns of the first at once, of further ones once a minute.
  *
- * @returns takes every answer to a sender: status and body. Below 400 none is a refusal
+ * @returns takes every answer to a sender; a status below 400 is no refusal
  */
 export function countRefusals({
   source,

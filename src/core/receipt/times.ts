@@ -127,12 +127,10 @@ export function parseTime(text: string): number | null {
   return ms !== null && isTime(ms) ? ms : null;
 }
 
-/** Whether a number of ms since 1970 is a time that both databases can hold. */
 const isTime = (ms: number): boolean => ms >= 0 && ms <= LAST_MS;
 
 const fromNumber = (value: number): number => Math.round(value < FIRST_MS ? value * 1000 : value);
 
-/** Whether a text is a timestamp of RFC 3339, in any year. */
 export function isTimestamp(text: string): boolean {
   return RFC_3339.test(text) && fromIso(text.replace(/\.\d+/, "")) !== null;
 }

@@ -67,11 +67,7 @@ function collect(value: unknown, values: Set<string>): void {
 
 type ChangeText = (text: string, name: string, of: string) => string | null;
 
-/**
- * A copy of an answer with every text changed that comes from outside.
- *
- * @param change is given the names of the member with the text, and of the one above
- */
+/** A copy of an answer with every foreign text changed. @param change gets the names of the member and its parent */
 export function withTexts<T>(value: T, change: ChangeText, name = "", of = ""): T {
   if (typeof value === "string") return (OWN_WORDS.has(name) ? value : change(value, name, of)) as T;
   if (typeof value !== "object" || value === null || value instanceof Date) return value;
@@ -83,7 +79,6 @@ export function withTexts<T>(value: T, change: ChangeText, name = "", of = ""): 
 
 const OWN_WORDS: ReadonlySet<string> = new Set(["id", "table", "cell", "position", "state", "event", "code"]);
 
-/** Makes of an answer what operators see of it. */
 type Show = <T>(answer: T) => T;
 
 /**

@@ -144,7 +144,6 @@ function find(words: readonly string[], text: string, cut: boolean): readonly Ra
   return ranges;
 }
 
-/** Makes one range of several ranges that overlap. */
 function merged(ranges: readonly Range[]): readonly Range[] {
   const found: { start: number; end: number; isCut: boolean }[] = [];
   for (const range of ranges.toSorted((a, b) => a.start - b.start)) {
@@ -194,7 +193,6 @@ function isNoWord(text: string, { start, end, isCut }: Range): boolean {
   return PLACES.some((place) => place[0].test(before) && place[1].test(after));
 }
 
-/** A secret as texts have it. */
 interface Spellings {
   readonly escaped: readonly string[];
   /** Where blanks between the characters mean nothing. */

@@ -5,10 +5,9 @@ import { compileExpression, countsMembersAsDepth, LinearRegExp, MemberTurns, rea
 
 interface CompiledEvaluation {
   /**
-   * Evaluates one input. Calls must not overlap: they would share their limits. An evaluation leaves no state behind,
-   * even if it fails.
+   * Evaluates one input, JSON text. Calls must not overlap: they would share their limits. An evaluation leaves no
+   * state behind, even if it fails.
    *
-   * @param input JSON text
    * @param bindings variables by name without `$`
    * @returns the result as JSON text, never `undefined`
    * @throws TransformError
@@ -85,7 +84,6 @@ function parse(input: string): unknown {
 /** Reading the clock costs a tenth of a step; this many steps take a few microseconds. */
 const STEPS_PER_CHECK = 16;
 
-/** The evaluation exceeded its time. */
 class DeadlineError extends Error {
   override readonly name = "DeadlineError";
 }

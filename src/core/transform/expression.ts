@@ -3,11 +3,10 @@ import { type Matcher, RE2JS, RE2JSSyntaxException } from "re2js";
 import { errorText } from "../../model/errors.ts";
 
 /**
- * Compiles a JSONata expression without running it. Its regular expressions run in linear time; those that the engine
- * does not support are refused here, not when a message arrives.
+ * Compiles a JSONata expression without running it. Its regular expressions run in linear time;
+ * syntax that the engine does not support is refused here, not when a message arrives.
  *
- * @param options limits and regular expression engine of later evaluations (JSONata's own options)
- * @throws Error with the reason and, where JSONata reports it, the character (counted from 1) and the text around it
+ * @throws Error with the reason and, if JSONata reports it, the character (counted from 1) and the text around it
  */
 export function compileExpression(text: string, options: jsonata.JsonataOptions = {}): jsonata.Expression {
   try {
@@ -28,7 +27,6 @@ interface SyntaxNode {
   readonly [property: string]: unknown;
 }
 
-/** Every node of an expression's syntax tree, roughly in the order of the text. */
 function syntaxNodes(expression: jsonata.Expression): readonly SyntaxNode[] {
   const nodes: SyntaxNode[] = [];
   const seen = new Set<object>();
@@ -54,7 +52,6 @@ export function reasonAt(text: string, thrown: unknown): string {
   return `${what}, at character ${position} near ${JSON.stringify(text.slice(from, position + NEIGHBOURHOOD))}`;
 }
 
-/** Characters shown on each side of a position. */
 const NEIGHBOURHOOD = 20;
 
 const TOO_DEEP =
@@ -228,8 +225,7 @@ export class LinearRegExp {
 const compiled = new WeakMap<RegExp, RE2JS>();
 
 /**
- * Compiles a regular expression for RE2. Named groups, `\/`, `\uXXXX` and the flags `i` and `m` keep their JavaScript
- * meaning.
+ * Named groups, `\/`, `\uXXXX` and the flags `i` and `m` keep their JavaScript meaning.
  *
  * @throws Error that names what RE2 does not support
  */

@@ -8,7 +8,6 @@ import type { SourceStage } from "../receipt/receive.ts";
 /** A transform block of the configuration (spec, "Transform block"). */
 export interface TransformSettings {
   readonly expression: string;
-  /** Longest evaluation in ms. */
   readonly timeoutMs: number;
   /** Deepest recursion. */
   readonly maxDepth: number;
@@ -18,11 +17,10 @@ export interface TransformSettings {
 type Evaluates = Pick<Evaluator, "evaluate">;
 
 /**
- * The transform of a route or a destination with its variables (spec, "Transform stages and variables").
+ * The transform of a route or a destination (spec, "Transform stages and variables"). `run` throws a TransformError,
+ * subject to `onError`, or a PublishError if the evaluator is unavailable: that fails the delivery in any case.
  *
  * @param owner its key path without `.transform`, such as `destinations.billing`
- * @returns a stage whose `run` throws a TransformError, subject to `onError`, or a PublishError when the evaluator is
- * unavailable: that fails the delivery whatever `onError` is, since the expression is not at fault
  */
 export function createDeliveryStage(settings: TransformSettings, evaluator: Evaluates, owner: string): TransformStage {
   const { expression, timeoutMs, maxDepth, onError } = settings;
