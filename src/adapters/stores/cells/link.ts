@@ -76,7 +76,7 @@ export class CellLink {
     }
   }
 
-  /** Callers share a ping, which reads the tables: they may be locked. @throws CellError when it is not answered in time: then the cell rests */
+  /** Callers share a ping, which reads the tables; locks may stop it. @throws CellError after a timeout: the cell rests */
   async #answersPing(): Promise<void> {
     this.#ping ??= withTimeout(PING_MS, "the ping", () => this.store.schema.hasUnfinished())
       .then(

@@ -25,7 +25,7 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
   const hasQueues = c.destination !== null && c.routes !== null;
   const skipLocked = "FOR NO KEY UPDATE OF o SKIP LOCKED";
 
-  /** @param isOneQueue whether no destination counts @param labels the label of a row without one, and whether it may be claimed */
+  /** @param isOneQueue whether no destination counts @param label of a row without one @param isWanted whether to claim it */
   const candidate = (isOneQueue: boolean, label?: string, isWanted = "true"): string =>
     `o.${c.id} AS id, o.${c.sequence}::bigint AS sequence, ${placeOf("o")} AS place, o.${c.key} AS key, ${laneOf("o")} AS lane, ${
       isOneQueue ? "''" : (label ?? `o.${c.destination}`)

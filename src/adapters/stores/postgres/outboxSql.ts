@@ -97,7 +97,7 @@ SELECT extract(epoch FROM now()) * 1000 AS ms,
 WITH${lowWaterOf("$1")}
 ${totals(`SELECT count(*) FROM ${table} o WHERE o.${c.state} = 'pending' AND ${aboveLowWater("o")}`)}`,
 
-    /** At least one row, one per destination with unfinished rows; or one per topic of rows without one; each with the totals. */
+    /** At least one row: per destination with unfinished rows, or per topic without one; each has the totals. */
     backlog: statement("outbox.backlog by destination(lowWater)", { takesTurns: true })`
 WITH${lowWaterOf("$1")},
 unfinished AS MATERIALIZED (

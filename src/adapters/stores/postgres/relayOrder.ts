@@ -15,7 +15,7 @@ export function relayOrder(names: TableNames) {
     front === ORDINARY ? "" : ` AND ${front.position} <= ${clock}`;
   /**
    * @param from the first position of the relay, in microseconds since 1970; see `waits`. New rows
-   *   have earlier positions after the clock was set back: no statement starts later than `waits` may say by its own clock
+   *   have earlier positions after the clock was set back: no statement starts later than `waits` says by its clock
    */
   const waitsIn = ({ is, position }: Front, from: string): string =>
     `${waitsForRelay} AND ${is} AND ${position} >= least('epoch'::timestamptz + ${from}::bigint * interval '1 microsecond', ${LATEST_START})`;

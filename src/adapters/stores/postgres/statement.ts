@@ -54,7 +54,7 @@ const BY_INDEX = [
   "SET LOCAL jit = off",
 ].join("; ");
 
-/** Longest run of a statement by default: a server that hangs (a black-holed connection) must not hold a role for ever. */
+/** Longest run of a statement by default: a server that hangs (a black-holed connection) must not stop a role. */
 export const LONGEST_MS = 60_000;
 const LOCK_TIMEOUT_MARGIN_MS = 500;
 

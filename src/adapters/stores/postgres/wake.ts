@@ -213,7 +213,7 @@ export class PostgresWatch {
 /** Keys of the table itself: schemas may have outboxes of one name. @param table an expression with the quoted name */
 const watchKey = (table: string): string => `hashtextextended('svc watch', ${table}::text::regclass::oid::bigint)`;
 
-/** An expression of a glance: whether some process has the watch. Glances share the lock, which ends with the statement. */
+/** Of a glance: whether some process has the watch. Glances share the lock, which ends with the statement. */
 export const isWatched = (table: string): string => `NOT pg_try_advisory_xact_lock_shared(${watchKey(table)})`;
 
 const TAKE = `SELECT pg_try_advisory_lock(${watchKey("$1")}) AS answer`;

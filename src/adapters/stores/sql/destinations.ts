@@ -22,8 +22,8 @@ import {
 } from "./rows.ts";
 
 /**
- * The statements about destinations. Those that change a row return `changed`, the number of rows; `open` returns
- * `open_ms`, how long the breaker is open, and `takeFromRate` `wait_ms`, or no row or NULL.
+ * Statements that change a row return `changed`, the number of rows; `open` returns `open_ms`, how long the breaker is
+ * open, and `takeFromRate` `wait_ms`, or no row or NULL.
  */
 export interface DestinationStatements<S>
   extends Named<S, "states" | "pause" | "resume" | "takeFromRate" | "report">,
@@ -33,7 +33,6 @@ export interface DestinationStatements<S>
   readonly dialect: { reportValues(reports: readonly ReportValues[]): Values };
 }
 
-/** The shared state of destinations in a SQL database: one short statement per operation. */
 export function destinationStore<S>(
   runner: StatementRunner<S>,
   sql: DestinationStatements<S>,
@@ -43,7 +42,7 @@ export function destinationStore<S>(
   const isAnswer = (answer: readonly Row[]) => answer.length > 0;
   const changes = async (statement: S, values: Values): Promise<boolean> =>
     hasChanged(await runner.run(statement, values));
-  /** Runs a statement, and again with the rows that it needs. @param hasAll whether an answer is of all rows */
+  /** Runs a statement, and again after making missing rows. @param hasAll whether an answer is of all rows */
   const withRows = async (
     names: readonly string[],
     statement: S,
@@ -64,7 +63,7 @@ export function destinationStore<S>(
      * Tries a pause, which is rolled back.
      *
      * @returns why this process cannot use the table
-     * @throws StoreError where that stays unknown
+     * @throws StoreError if that stays unknown
      */
     async check() {
       const name = `svc check ${randomUUID()}`;
@@ -104,7 +103,6 @@ export function destinationStore<S>(
 
     async open(name, opening) {
       const values = { name, ...openingValues(opening) };
-      // Who closes its probe has a row.
       const [row] = await withRows([name], sql.open, values, opening.probe === null ? isAnswer : () => true);
       return row?.open_ms == null ? undefined : Math.round(Number(row.open_ms));
     },

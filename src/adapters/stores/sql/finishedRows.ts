@@ -28,8 +28,8 @@ import {
 } from "./rows.ts";
 
 /**
- * `untried` answers `untried`; `move`, `add` and `receiveAgain` answer `changed`; `lists` answers `id` and `expanded_to` of
- * the message rows among some.
+ * `untried` answers `untried`; `move`, `add` and `receiveAgain` answer `changed`; `lists` answers `id` and
+ * `expanded_to`.
  */
 export type ReplayStatements<S> = Named<
   S,
@@ -50,7 +50,7 @@ export type ReplayStatements<S> = Named<
 export const copied = (c: TableNames["outbox"], row = ""): string =>
   [c.topic, c.key, c.maxAttempts].map((column) => `${row}${column}`).join(", ");
 
-/** Replay in a SQL database: short statements that find their rows by index, and so block no other work. */
+/** Short statements find their rows by index, and so block no other work. */
 export function replayStore<S>(
   runner: StatementRunner<S>,
   sql: ReplayStatements<S>,
@@ -112,18 +112,13 @@ function filterValues({ finishedUntil: until }: ReplayScope, filter: ReplayFilte
   return { finishedUntil, topics, createdAfter, createdBefore, state, add };
 }
 
-/** The ids of all deliveries of a message row; none of another row. */
 function deliveriesOf({ id, expanded_to }: Row): readonly MessageId[] {
   return (destinationsIn(expanded_to) ?? []).map((destination) => deliveryId(id as MessageId, destination));
 }
 
-/**
- * The statements on parked rows; changes answer `changed`. In the last error of a discarded row `before` goes before the
- * old one.
- */
+/** Changes answer `changed`. The last error of a discarded row is `before` and the old one. */
 export type ParkedStatements<S> = Named<S, "list" | "retry" | "discard">;
 
-/** Parked rows in a SQL database. */
 export function parkedStore<S>(runner: StatementRunner<S>, sql: ParkedStatements<S>): ParkedStore {
   return {
     async list({ ids, key }, after, limit) {
@@ -147,8 +142,7 @@ interface BatchStatements<S> {
   /** The first `limit` rows behind a position, up to another: their `id`, `time`, `tie` and `expanded_to`. */
   readonly page: S;
   /**
-   * Deletes those of some rows that are still finished, since `untilTime` or before, whose `expanded_to` is still `list`,
-   * and that nobody has locked.
+   * Deletes unlocked rows that are still finished, since `untilTime` or before, with `list` still their `expanded_to`.
    */
   readonly remove: S;
 }
@@ -161,16 +155,14 @@ export interface RetentionStatements<S> {
   /** The newest row of each state with `bound` newer ones. */
   readonly outboxByCount: S;
   readonly batches: Readonly<Record<"sent" | "dead" | "inbox", BatchStatements<S>>>;
-  /** The `id` of each of some outbox rows that exists. */
   readonly existing: S;
   readonly dialect: {
     readonly firstTime: string;
-    /** Most rows of one batch. */
     readonly maxRows: number;
   };
 }
 
-/** Deletes finished rows batch by batch, along the index that holds them in order. */
+/** Deletes batch by batch, along the index that holds the rows in order. */
 export function retentionStore<S>(
   runner: StatementRunner<S>,
   sql: RetentionStatements<S>,
@@ -184,8 +176,8 @@ export function retentionStore<S>(
   }
 
   /**
-   * Those of some message rows of one list whose deliveries are all gone. None comes back: an addition changes the list, which
-   * the deletion compares.
+   * Message rows of one list whose deliveries are all gone, for good: the deletion compares the list, which an addition
+   * changes.
    */
   async function withoutDeliveries(rows: readonly Row[]): Promise<readonly MessageId[]> {
     const kept = new Set<unknown>();
@@ -250,13 +242,12 @@ export interface FinishedRows {
   readonly table: string;
   readonly id: string;
   readonly state: string;
-  /** Finished states as SQL literals: a parameter would keep the database from the partial (filtered) index. */
+  /** SQL literals: a parameter would keep the database from the partial (filtered) index. */
   readonly states: string;
   /** The time that counts, and the order of rows of the same time: together the position of a row. */
   readonly time: string;
   readonly tie: string;
   readonly tieType: string;
-  /** Set in message rows; null for a table that has none. */
   readonly expandedTo: string | null;
 }
 

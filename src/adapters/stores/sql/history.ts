@@ -6,18 +6,14 @@ import type { Clock } from "../../../time/clock.ts";
 import type { TableNames } from "./names.ts";
 import { dateOf, LONGEST_NAME, type Named, type Row, type StatementRunner, storable, type Values } from "./rows.ts";
 
-/** The same statements twice: as they are, and with what they add to the history. */
 export interface WithHistory<T> {
   readonly plain: T;
   readonly noting: T;
 }
 
-/**
- * `trial` adds an entry that is rolled back: whether this process can write. `forget` deletes those of some rows.
- */
+/** `trial` adds an entry that is rolled back, to find out whether this process can write. */
 export type HistoryStatements<S> = Named<S, "trial" | "of" | "newest" | "since" | "forget">;
 
-/** The history in a SQL database. */
 export class SqlHistory<S> implements HistoryStore {
   /** Set by the check of the tables. */
   isAvailable = false;
@@ -25,11 +21,9 @@ export class SqlHistory<S> implements HistoryStore {
   readonly #sql: HistoryStatements<S>;
   readonly #clock: Clock;
   readonly #log: Log;
-  /** Whether a statement gave up waiting for a lock. */
   readonly #isLockTimeout: (error: unknown) => boolean;
   /** Monotonic ms until which nothing is noted, since it failed. */
   #pausedUntil = Number.NEGATIVE_INFINITY;
-  /** The last try failed. */
   #hasFailed = false;
 
   constructor(
@@ -46,11 +40,7 @@ export class SqlHistory<S> implements HistoryStore {
     this.#log = log;
   }
 
-  /**
-   * Whether this process can write and read the table. Sets `isAvailable`.
-   *
-   * @throws StoreError where that stays unknown
-   */
+  /** Sets `isAvailable`. @throws StoreError if it stays unknown whether this process can write and read the table */
   async check(): Promise<boolean> {
     try {
       await this.#runner.runAndRollBack((run) => run(this.#sql.trial, { id: NO_ROW }));
@@ -63,11 +53,11 @@ export class SqlHistory<S> implements HistoryStore {
   }
 
   /**
-   * Runs statements that add to the history. Where they fail because of it they are run without it, and nothing is
-   * noted for a while: the history never keeps a row from its way.
+   * Runs statements that add to the history. If they fail because of it they run without it, and nothing is noted for a
+   * while: the history never blocks a row.
    *
    * @param work may run twice
-   * @param mayWaitForRow whether a wait for a lock that was given up may have been for a row: it is thrown
+   * @param mayWaitForRow whether the lock that a timeout waited for may be that of a row: the timeout is thrown
    */
   async noting<T, R>(
     { plain, noting }: WithHistory<T>,
@@ -81,7 +71,6 @@ export class SqlHistory<S> implements HistoryStore {
       return result;
     } catch (error) {
       if (!isFaultOfTable(error) && (mayWaitForRow || !this.#isLockTimeout(error))) throw error;
-      // Throws too where the fault is not the history's.
       const result = await work(plain);
       // A lock of another table may have ended in between.
       if (this.#hasFailed || !mayPass(error)) this.#pause(errorText(error));
@@ -120,12 +109,10 @@ export class SqlHistory<S> implements HistoryStore {
 const PAUSE_MS = 60_000;
 const NO_ROW = "00000000-0000-0000-0000-000000000000";
 
-/** The table is missing, closed to this user, or refuses an entry. */
 function isFaultOfTable(error: unknown): error is StoreError {
   return isRefused(error) || (error instanceof StoreError && error.code === "schema");
 }
 
-/** An entry that a settlement adds, or an expansion. */
 export interface NewEntry {
   readonly id: MessageId;
   readonly event: HistoryEvent;
@@ -138,7 +125,6 @@ export interface NewEntry {
   readonly reason: string | null;
 }
 
-/** @returns an entry for each outcome that has a record, in their order */
 export function entriesOf(settlements: readonly Outcome[]): readonly NewEntry[] {
   const entries: NewEntry[] = [];
   for (const settlement of settlements) {
@@ -165,12 +151,10 @@ function partsOf({ attempt, destination, replica, code, status, durationMs }: At
 const MAX_INTEGER = 2 ** 31 - 1;
 const LONGEST_CODE = 100;
 
-/** The columns of an entry, in the order of {@link NewEntry}. */
 export function entryColumns({ history: c }: TableNames): string {
   return [c.outboxId, c.event, c.attempt, c.actor, c.destination, c.code, c.status, c.durationMs, c.reason].join(", ");
 }
 
-/** Who changes rows, and why, as an entry for each of them has it. */
 export function noteValues(by: string, reason: string | null): Values {
   return { by: storable(by, LONGEST_NAME), note: reason === null ? null : storable(reason) };
 }

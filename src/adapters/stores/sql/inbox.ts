@@ -30,12 +30,11 @@ import {
 } from "./rows.ts";
 import { Resting, type Tried, Verdict } from "./verdict.ts";
 
-/** How a database stores received messages, in one transaction each; it may refuse a row of it. */
+/** Stores received messages, in one transaction for each call. */
 export interface ReceiptCommands {
-  /** @returns an outcome per row, in the order given */
   insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
   /**
-   * The same, unless the database refuses a row: then it stores none.
+   * Stores none if the database refuses a row.
    *
    * @param isTrial stores none in any case
    * @throws StoreError when a row is refused
@@ -45,13 +44,13 @@ export interface ReceiptCommands {
   insertAccepted(): Promise<boolean>;
 }
 
-/** How a database relays, in one transaction each; it may refuse a row of it. */
+/** Relays in one transaction for each call. */
 export interface RelayCommands<S> {
   /** `markDead` makes a pending row dead and returns it; nothing when it is pending no more. */
   readonly sql: Named<S, "markDead" | "unrelayed">;
   /** Idle check: does any row of these sources wait for the relay? Costs a fraction of a relay pass. */
   anyWaits(sources: readonly string[]): Promise<boolean>;
-  /** Undefined if the database cannot. */
+  /** Undefined if the database has no such statement. */
   readonly insertRelayed?: InsertRelayed | undefined;
   /** @param named relays of these rows alone */
   relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed>;
@@ -63,7 +62,7 @@ export interface RelayCommands<S> {
   oldestPending(sources: readonly string[]): Promise<Row | undefined>;
 }
 
-/** Stores rows, and relays those that wait for nothing, in one statement. See `InboxStore.insertRelayed`. */
+/** See `InboxStore.insertRelayed`. */
 export type InsertRelayed = (
   rows: readonly NewInboxRow[],
   relay: RelayRules,
@@ -73,7 +72,6 @@ export type InsertRelayed = (
 interface InsertedAndRelayed {
   /** False if some are not, such as duplicates. */
   readonly areAllStored: boolean;
-  /** Rows that were stored and relayed. */
   readonly relayed: "all" | ReadonlySet<MessageId>;
   /** For `claimedRow`. */
   readonly claimed: readonly Row[];
@@ -82,7 +80,6 @@ interface InsertedAndRelayed {
 export interface Relayed {
   readonly relayed: number;
   readonly dead: RelayResult["dead"];
-  /** Waiting rows that the pass read. */
   readonly candidates: number;
 }
 
@@ -93,7 +90,6 @@ export class SqlInbox<S> implements InboxStore {
   readonly #resting: Resting;
   readonly #receiptVerdict = new Verdict();
   readonly #relayVerdict = new Verdict();
-  /** The last relay pass found no waiting row. */
   #isIdle = false;
 
   constructor(runner: StatementRunner<S>, receipt: ReceiptCommands, relay: RelayCommands<S>, clock: Clock) {
@@ -125,7 +121,7 @@ export class SqlInbox<S> implements InboxStore {
     await this.#receiptVerdict.check();
   }
 
-  /** The outcomes of a batch with rows that the database refuses. @throws StoreError when the table is the cause */
+  /** @throws StoreError when the table is the cause */
   async #outcomesOf(
     rows: readonly NewInboxRow[],
     parts: AsyncIterable<Tried<NewInboxRow, readonly InsertResult[]>>,
@@ -222,8 +218,8 @@ export class SqlInbox<S> implements InboxStore {
   }
 
   /**
-   * Relays a batch with rows that the outbox table refuses: rows to blame become dead, and the next pass relays what is
-   * behind them. A row that a trigger drops, or that the inbox table does not let become dead either, rests.
+   * Rows to blame become dead, and the next pass relays the rows behind them. A row rests if a trigger drops it, or if
+   * the inbox table refuses to make it dead.
    */
   async #relayInParts(request: RelayRequest): Promise<RelayResult> {
     const waiting = await this.#relay.waiting(request, this.#resting.ids());
@@ -275,7 +271,6 @@ const IS_OF_DATA: ReadonlySet<StoreErrorCode> = new Set(["data", "duplicate"]);
 
 const NOTHING: RelayResult = { relayed: 0, dead: [], more: false };
 
-/** What the headers of an outbox row are made of. */
 export interface ReceivedRow {
   readonly id: MessageId;
   readonly source: string;
@@ -286,8 +281,8 @@ export interface ReceivedRow {
 }
 
 /**
- * The headers of a received message in the outbox: its own without the dropped ones and without a `content-type` other
- * than JSON, and the headers that identify it, which win over received ones of the same name.
+ * The headers of a received message in the outbox: its own without dropped ones and without a `content-type` other than
+ * JSON, and the headers that identify it, which win over received ones of the same name.
  *
  * @param dropped names and prefixes in lower case; received names match in any letter case
  */

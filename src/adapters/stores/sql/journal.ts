@@ -12,12 +12,11 @@ import { countOf, dateOf, type Named, type Row, type StatementRunner, textOf, ty
 export interface JournalStatements<S>
   extends Named<S, "add" | "deleteOld" | "duplicatesOf" | "byIdempotencyKey" | "byCorrelationId"> {
   readonly dialect: {
-    /** The values of `add`. @param entries one at least */
+    /** @param entries one at least */
     entryValues(entries: readonly NewJournalEntry[]): Values;
   };
 }
 
-/** The journal in a SQL database. */
 export function journalStore<S>(runner: StatementRunner<S>, sql: JournalStatements<S>): JournalStore {
   return {
     async add(entries) {

@@ -1,6 +1,5 @@
 import type { TableNames } from "./names.ts";
 
-/** How a database writes conditions on rows `o`. */
 interface ListDialect {
   readonly word: (text: string) => string;
   readonly hasNoDestination: string;
@@ -9,7 +8,7 @@ interface ListDialect {
   readonly one: (column: string, where: string) => string;
 }
 
-/** Parts of statements that read the messages of lists, and their deliveries; for a table without these any row is another one. */
+/** Parts of statements on the messages of lists and their deliveries, for tables with and without those columns. */
 export function listParts({ outbox: c }: TableNames, { word, hasNoDestination, goesTo, one }: ListDialect) {
   const hasLists = c.messageSequence !== null && c.expandedTo !== null && c.destination !== null;
   const delivery = (row: string): string => (hasLists ? `${row}.${c.messageSequence}` : "NULL");
@@ -25,14 +24,14 @@ export function listParts({ outbox: c }: TableNames, { word, hasNoDestination, g
       hasLists ? `CASE WHEN ${delivery("o")} IS NULL THEN o.${column} ELSE ${ofMessage(column)} END` : `o.${column}`,
     /** Columns of a row `o`, by the names that `outboxMessage` reads. */
     columns: `${hasLists ? `o.${c.expandedTo}` : "NULL"} AS expanded_to, ${ofMessage(c.id)} AS message_id`,
-    /** Columns of a row, which `inOrder` needs. */
     placed: (row: string): string =>
       `COALESCE(${delivery(row)}, ${row}.${c.sequence}) AS place, ${delivery(row)} AS message_sequence`,
     /**
-     * The unfinished rows of a key that the order puts on one side of a row of it: rows that are no deliveries, and the
-     * deliveries to its destination. An index finds each part.
+     * The unfinished rows of a key on one side of a row in the order: rows that are no deliveries, and the deliveries
+     * to its destination. An index finds each part.
      *
-     * @param row has `place` and `message_sequence` @param key, destination of the row
+     * @param row has `place` and `message_sequence`
+     * @param key, destination of the row
      * @returns of each part the condition on rows `o`, and their place
      */
     inOrder(row: string, side: "<" | ">", key: string, destination: string) {

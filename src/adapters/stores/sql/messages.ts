@@ -24,14 +24,14 @@ import {
   type Values,
 } from "./rows.ts";
 
-/** The statements that find messages. Pages answer a row for each match, and `looked_at` and `last` in one at least. */
+/** Pages answer a row for each match, and `looked_at` and `last` in one at least. */
 export type MessageStatements<S> = Named<S, "inboxRow" | "outboxRow" | "deliveries"> &
   Named<S, "byIdempotencyKey" | "rowBefore" | "outboxPage" | "inboxPage"> & {
     /** The transaction that wrote itself into a row, and who runs it; undefined if the database does not tell. */
     readonly locks: Named<S, "ofOutbox" | "ofInbox" | "holder"> | undefined;
   };
 
-/** Messages in a SQL database. @param routing for the search of rows that have no label yet */
+/** @param routing for the search of rows that have no label yet */
 export function messageStore<S>(
   runner: StatementRunner<S>,
   sql: MessageStatements<S>,

@@ -24,9 +24,10 @@ export interface TableNames {
 }
 
 /**
- * Makes a statement that makes the last one of some finished rows pending, to be rolled back, and returns its `id`.
+ * Makes the last of some finished rows pending, to be rolled back, and returns its `id`.
  *
- * @param which a condition on rows `f` @param more further assignments, each after a comma
+ * @param which a condition on rows `f`
+ * @param more further assignments, each after a comma
  */
 export type SetBack = (
   table: string,
@@ -39,8 +40,7 @@ export type SetBack = (
 /**
  * Quotes every name once, so that statements contain nothing but checked identifiers.
  *
- * @param quote the database's quoting of one identifier
- * @throws Error for a name that is not an identifier by the spec's rule (a letter or `_`, then letters, digits and `_`)
+ * @throws Error for a name that is not a letter or `_`, then letters, digits and `_`
  */
 export function quoteNames(names: TableNames, quote: (identifier: string) => string): TableNames {
   const checked = (identifier: string): string => {
@@ -76,7 +76,6 @@ export interface MissingColumns {
   readonly outbox: Readonly<Record<string, string>>;
 }
 
-/** The names for tables without some of the optional columns. */
 export function withoutColumns(names: TableNames, { inbox, outbox }: MissingColumns): TableNames {
   const gone = (columns: Readonly<Record<string, string>>) =>
     Object.fromEntries(Object.keys(columns).map((key) => [key, null]));

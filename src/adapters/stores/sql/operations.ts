@@ -18,8 +18,8 @@ import {
 } from "./rows.ts";
 
 /**
- * `beat` takes the process, and `figures`, a JSON array. It changes rows in the order of their keys. `partlyDead` answers with
- * the messages of the deliveries among the rows that died last, `sent` with those of some rows that were sent.
+ * `beat` takes the process, and `figures`, a JSON array whose rows it changes in the order of their keys. `partlyDead`
+ * answers with the messages of the deliveries among the rows that died last, `sent` with those of some sent rows.
  */
 export type OperationsStatements<S> = Named<
   S,
@@ -27,7 +27,6 @@ export type OperationsStatements<S> = Named<
 > &
   Named<S, "partlyDead" | "sent">;
 
-/** What operators see of the installation, in a SQL database. */
 export function operationsStore<S>(runner: StatementRunner<S>, sql: OperationsStatements<S>): OperationsStore {
   return {
     async beat({ name, version, roles, clockAheadMs = 0, routes, upMs }, counted) {
@@ -166,7 +165,6 @@ function minuteFigures(row: Row): MinuteFigures {
 /** `read` answers `position`, `name` and `cells`; `unfinished` answers `found`. */
 export type CellStatements<S> = Named<S, "read" | "add" | "unfinished">;
 
-/** What a SQL database knows of itself as a cell. */
 export function cellOfDatabase<S>(
   runner: StatementRunner<S>,
   sql: CellStatements<S>,

@@ -18,7 +18,6 @@ import { changeInParts, idsOf, type Named, oldestAgeMs, type Row, type Statement
 
 export interface OutboxStatements<S> extends ClaimStatements<S> {
   readonly renew: S;
-  /** Rows whose lease has ended. */
   readonly expired: S;
   /** Makes those of the rows `ids` pending whose lease has ended. */
   readonly reclaim: S;
@@ -33,7 +32,6 @@ export interface OutboxStatements<S> extends ClaimStatements<S> {
 /** `relabel` answers with `looked_at`, `found`, `last_destination` and `last_sequence`; `waiting` with a `name` a row. */
 export type LabelStatements<S> = Named<S, "relabel" | "waiting">;
 
-/** The outbox of a SQL database: its claims, the upkeep of their leases, and its backlog. */
 export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implements OutboxStore, ListStore {
   readonly #routing: TopicRouting | undefined;
 
@@ -119,7 +117,7 @@ const MOST_NAMES = 10_000;
 const GLANCE_READ_INTERVAL_MS = 10_000;
 
 /**
- * @param rows one for each destination, or topic of rows without one; or one without either. Each has the figures of all
+ * @param rows one for each destination, topic of rows without one, or without either; each has the figures of all
  * @param routing for rows that have no label yet
  */
 function backlogOf(rows: readonly Row[], routing: TopicRouting | undefined): OutboxBacklog {

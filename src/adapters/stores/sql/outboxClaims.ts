@@ -25,14 +25,13 @@ import { Settlements } from "./settlements.ts";
 import { type Labels, NO_LABELS, UnlabelledRows } from "./unlabelledRows.ts";
 import { type RefusedRow, Resting, requireSound } from "./verdict.ts";
 
-/** One claim. Both statements have its parameters. */
+/** Both statements have the same parameters. */
 export interface ClaimStatement<S> {
   readonly claim: S;
   /** The `id`s of the rows that it would write now. */
   readonly chosen: S;
 }
 
-/** The statements that claim rows, and that settle them. */
 export interface ClaimStatements<S> {
   /** Rows of several queues, each in order from the low-water mark on, with rows to label. */
   readonly inOrder: ClaimStatement<S>;
@@ -40,15 +39,18 @@ export interface ClaimStatements<S> {
   readonly pastBlocked: ClaimStatement<S>;
   /** The same two without a condition on the destination. */
   readonly oneQueue: { readonly inOrder: ClaimStatement<S>; readonly pastBlocked: ClaimStatement<S> };
-  /** The first pending rows without a destination, those set back below the mark too: their `id`, `sequence`, `topic`, `is_due` and `has_failed`. Undefined for a table without the columns. */
+  /**
+   * The first pending rows without a destination, also if set back below the mark: their `id`, `sequence`, `topic`,
+   * `is_due` and `has_failed`. Undefined for a table without the columns.
+   */
   readonly unlabelled: S | undefined;
   /** What a claim changes in the rows `ids`, to be rolled back: each is under its own id as the token. */
   readonly trial: S;
   /** Makes the row that was sent last pending, to be rolled back. Returns its `id`; no row without one. */
   readonly setBack: S;
   /**
-   * Idle check: is any row due (`answer`), of those from a position on (`from`) or that wait for their retry? And the
-   * position behind the last pending row (`end`). At a fraction of a claim's cost.
+   * Idle check, at a fraction of a claim's cost: whether a row from a position on (`from`) or a retry is due
+   * (`answer`), and the position behind the last pending row (`end`).
    */
   readonly due: S;
   /** For `OutboxStore.expand` and `messagesToExpand`; undefined for a table without the columns. */
@@ -63,31 +65,26 @@ export interface ClaimStatements<S> {
 }
 
 /**
- * `expand` answers with an `id` for each expanded message, and `noting` adds entries as that of {@link ClaimStatements.settle}.
- * `toExpand` answers with rows for `claimedRow`.
+ * `expand` answers with the `id` of each expanded message; `noting` adds entries as in {@link ClaimStatements.settle}.
  */
 export interface ListStatements<S> {
   readonly expand: WithHistory<S>;
   readonly toExpand: S;
-  /** The values of `expand`. */
   valuesOf(expansions: readonly Expansion[]): Values;
 }
 
 interface ClaimDialect {
-  /** Reads the answer of a claim. */
   scanOf(results: readonly (readonly Row[])[]): ClaimScan;
   settleValues(settlements: readonly Outcome[]): Values;
   /** @param entries one at least */
   entryValues(entries: readonly NewEntry[]): Values;
   /** Reads the answer of a settlement: the rows whose claim was closed. */
   closedOf(rows: readonly Row[], settlements: readonly Outcome[]): readonly MessageId[];
-  /** Whether a settlement has given up waiting for locks. */
   hasGivenUp?(error: unknown): boolean;
 }
 
 export interface ClaimScan {
   readonly rows: readonly Row[];
-  /** Of each queue with candidates. */
   readonly queues: readonly QueueScan[];
   /** How many rows it has labelled; others were locked. */
   readonly labelled: number;
@@ -113,9 +110,9 @@ interface QueueScan {
 }
 
 /**
- * Claims of outbox rows ("Claims and order" in the design), and their outcomes. Each destination has its queue: one
- * statement claims from all queues whose first rows are free, another past the blocked front of one. A row without a
- * destination is labelled by the claim that takes it. After a claim that found nothing, an idle check comes first.
+ * Claims and settles outbox rows ("Claims and order" in the design). Each destination has its queue: one statement
+ * claims from all queues whose first rows are free, another past the blocked front of one. The claim of a row without a
+ * destination labels it. After a claim that found nothing, an idle check comes first.
  */
 export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatements<S>> {
   protected readonly runner: StatementRunner<S>;
@@ -128,16 +125,13 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   readonly fronts: QueueFronts;
   /** Undefined for a table without destinations. */
   readonly #unlabelled: UnlabelledRows | undefined;
-  /** The last claim found no due row. */
   #isIdle = false;
   /** Idle checks have read the pending rows up to there, and read them again when they are rested; monotonic ms. */
   #checkedTo = "0";
   #checksRestUntil = 0;
-  /** The last claim left rows without a destination. */
   #hasUnlabelled = true;
   /** When messages that were left are looked for again; monotonic ms. */
   #lookAgainAt = Number.POSITIVE_INFINITY;
-  /** The last claim left rows with a label. */
   #isUnread = false;
   /** The blocked queue that was claimed from last: the others come first. */
   #lastBlocked = "";
@@ -298,7 +292,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     return resultOf(scan, request, new Set(isUnread ? [queue] : []), false);
   }
 
-  /** If the database refuses rows that the claim has chosen, it claims none, and these rest: the next claims leave them out. */
+  /** If the database refuses chosen rows, claims none, and these rest: the next claims leave them out. */
   async #scan({ claim, chosen }: ClaimStatement<S>, request: ClaimRequest, more: Values): Promise<ClaimScan> {
     const { maxBytes, token, heldTokens, leaseMs, claimTimeoutMs } = request;
     const values = {

@@ -10,7 +10,7 @@ import type {
 } from "../../../ports/pullStore.ts";
 import { dateOf, headersOf, idsOf, numberOf, type Row, type StatementRunner, tooLargeOf, type Values } from "./rows.ts";
 
-/** The statements for pull clients. Those that close claims take `source`, `token` and `ids` (null: all). */
+/** Statements that close claims take `source`, `token` and `ids` (null: all). */
 export interface PullStatements<S> {
   readonly claim: S;
   readonly acknowledge: S;
@@ -26,7 +26,6 @@ interface PullScan {
   readonly dead: readonly MessageId[];
 }
 
-/** Pull clients in a SQL database: one statement per operation. */
 export class SqlPull<S> implements PullStore {
   readonly #runner: StatementRunner<S>;
   readonly #sql: PullStatements<S>;

@@ -4,18 +4,15 @@ import { higher, lower } from "./rows.ts";
 /** The name of the only queue of a table without destinations. */
 export const ONE_QUEUE = "\0all";
 
-/** What a claim in order found in one queue. */
 interface FoundInOrder {
   readonly candidates: number;
   /** Those of the candidates that wait behind an earlier row of their key. */
   readonly heldBack: number;
   /** The candidates begin so many sequence numbers behind the first pending row of the queue. */
   readonly gap: number;
-  /** It found as many candidates as it asked for. */
   readonly isFull: boolean;
 }
 
-/** What a claim of a stretch found. */
 interface FoundInStretch {
   /** The first row that it found, not behind a blocked key. */
   readonly first: string | undefined;
@@ -56,12 +53,12 @@ export class QueueFronts {
 }
 
 /**
- * The start of the claims of one queue: in order at the low-water mark, or at a cursor past a blocked front, which is
- * rows behind blocked keys or not due.
+ * The claims of a queue start in order at the low-water mark, or at a cursor past a blocked front: rows behind blocked
+ * keys, or not due.
  *
- * Rows that become free or appear below the cursor are found by sweeps, which read the front again from the mark on: a
- * claim in order first, which ends the cursor if the front is free by then, and then stretch by stretch, at most a
- * twentieth of the time. Retries need no sweep: an index has them by their due time.
+ * Sweeps find rows that become free or appear below the cursor. They read the front again from the mark on: a claim in
+ * order first, which ends the cursor if the front is free by then, and then stretch by stretch, at most a twentieth of
+ * the time. Retries need no sweep: an index has them by their due time.
  */
 export class QueueFront {
   readonly #clock: Clock;
@@ -99,7 +96,7 @@ export class QueueFront {
     return { from: higher((isSweep ? this.#sweptTo : this.#cursor) ?? mark, mark), isSweep };
   }
 
-  /** A claim in order has ended. @param mark its start */
+  /** @param mark the start of the claim */
   claimedInOrder({ candidates, heldBack, gap, isFull }: FoundInOrder, mark: string, tookMs: number): void {
     const isBlocked = (isFull && 2 * heldBack > candidates) || gap > LONGEST_GAP || this.#putOff > MOST_PUT_OFF;
     this.#putOff = 0;
@@ -115,7 +112,6 @@ export class QueueFront {
     }
   }
 
-  /** A claim of a stretch has ended. */
   claimedStretch(isSweep: boolean, { first, end, isRead, tookMs }: FoundInStretch): void {
     const now = this.#clock.monotonic();
     if (first === undefined && !isSweep) this.#restsUntil = now + Math.min(REST_FACTOR * tookMs, LONGEST_REST_MS);
@@ -127,7 +123,6 @@ export class QueueFront {
       this.#sweptTo = undefined;
       this.#sweepEnded(tookMs);
     } else if (isRead || this.#cursor === undefined || lower(end, this.#cursor) === this.#cursor) {
-      // The rows up to the cursor may be finished.
       this.#sweptTo = undefined;
       this.#sweepEnded(tookMs);
     } else {
@@ -136,7 +131,6 @@ export class QueueFront {
     }
   }
 
-  /** A row of the queue waits for its retry now. */
   putOff(): void {
     this.#putOff += 1;
   }

@@ -4,7 +4,6 @@ import { backoffMs } from "../../../time/backoff.ts";
 import { sleep } from "../../../time/wait.ts";
 
 interface ReserveOptions {
-  /** Most connections; of one or two none is kept. */
   readonly poolSize: number;
   /** For a connection, in ms; 0 for any time. */
   readonly longestWaitMs: number;
@@ -13,8 +12,9 @@ interface ReserveOptions {
 }
 
 /**
- * The connections of a pool that a store may use. It keeps one for receipts, and one for all other statements: a locked or
- * slow outbox never stops receipts, nor a locked inbox deliveries. A store that shares the pool leaves the others half of it.
+ * A store's share of a pool. It keeps a connection for receipts, and one for all other statements: a locked or slow
+ * outbox never stops receipts, nor a locked inbox deliveries. A store that shares the pool leaves the others half of
+ * it.
  */
 export class Reserve {
   readonly #options: ReserveOptions;
@@ -25,15 +25,12 @@ export class Reserve {
     this.#options = options;
   }
 
-  /** What waits for a connection that is not kept. */
   get waiting(): number {
     return this.#receipts.waiting.length + this.#others.waiting.length;
   }
 
   /**
-   * Runs what takes one connection.
-   *
-   * @param name of its statement, which tells receipts from the others
+   * @param name of the statement, which distinguishes receipts
    * @throws StoreError `unavailable` when it has waited too long; what `work` throws
    */
   async run<T>(name: string, work: () => Promise<T>): Promise<T> {
@@ -103,8 +100,7 @@ const READINESS = "ping";
 const LEAST_POOL = 3;
 
 /**
- * Runs work up to four times, with a line in the log and a random wait before each repetition: victims of each other
- * must not meet again.
+ * Runs work up to four times, after random waits: victims of each other must not meet again. Logs each repetition.
  *
  * @param isExpectedToPass whether another try helps, after so far `tries`
  */
@@ -124,7 +120,6 @@ export async function retried<T>(
   }
 }
 
-/** Whether a statement was rolled back as a victim of others: the same one is expected to pass the next time. */
 export function isVictim(error: unknown): boolean {
   return error instanceof StoreError && (error.code === "contention" || error.code === "busy");
 }

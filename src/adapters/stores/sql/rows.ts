@@ -19,19 +19,13 @@ export interface StatementRunner<S> {
   runAndRollBack<T>(work: (run: StatementRunner<S>["run"]) => Promise<T>): Promise<T>;
 }
 
-/** The statements of these names; `S` is the database's type of a statement. */
 export type Named<S, Name extends string> = Readonly<Record<Name, S>>;
 
-/** The SQL of a template, or of a text as it is. */
 export function joined(text: string | TemplateStringsArray, parts: readonly (string | number)[]): string {
   return typeof text === "string" ? text : text.reduce((sql, piece, n) => `${sql}${parts[n - 1]}${piece}`);
 }
 
-/**
- * The parts of a statement's signature.
- *
- * @param text its name for errors and logs, and its parameters, such as `outbox.due rows(from, limit)`
- */
+/** @param text the statement's name for errors and logs, and its parameters, such as `outbox.due rows(from, limit)` */
 export function signature(text: string): { readonly name: string; readonly parameters: readonly string[] } {
   const [, name = text, parameters = ""] = /^([^(]*)\((.*)\)$/s.exec(text) ?? [];
   return { name, parameters: parameters.split(/,\s*/).filter((each) => each !== "") };
@@ -72,7 +66,6 @@ export function dateOf(value: unknown): Date | null {
   return Number.isNaN(date.getTime()) ? null : date;
 }
 
-/** What decides where an outbox row goes. */
 export function routedRow(row: Row): RoutedRow {
   const destination = textOf(row.destination);
   const isPinned = destination !== null && textOf(row.routes) === null;
@@ -85,7 +78,6 @@ export function routedAgain(row: Row): RoutedRow {
   return routed.isPinned ? routed : { ...routed, destination: null };
 }
 
-/** What finished and parked rows of the outbox are listed with. */
 export function listedRow(row: Row) {
   return {
     id: row.id as MessageId,
@@ -97,7 +89,6 @@ export function listedRow(row: Row) {
   };
 }
 
-/** @param token under which the row was claimed */
 export function claimedRow(row: Row, token: ClaimToken): ClaimedRow {
   return {
     id: row.id as MessageId,
@@ -130,10 +121,10 @@ export function tooLargeOf(row: Row): TooLarge | null {
 const NO_HEADERS: Headers = Object.freeze({});
 
 /**
- * Headers as written into the column: it may hold anything, and none of it may block the row.
+ * Headers of any column content, which must not block the row: nulls are left out, and other values are JSON text. None
+ * if the text is not a JSON object.
  *
  * @param value the column as text
- * @returns the headers, without nulls and with other values as JSON text; none when the text is not a JSON object
  */
 export function headersOf(value: unknown): Headers {
   if (typeof value !== "string" || value === "{}" || value === "") return NO_HEADERS;
@@ -168,9 +159,9 @@ export function storable(text: string, length = LONGEST_TEXT): string {
 }
 
 /**
- * Runs a statement for a whole batch. Where the database refuses a row of it, tries the two halves instead, the first
- * half first, so that every good row passes and each refused one ends up alone, after about 2·log2(n) tries. Lazy: the
- * next part is tried when the caller has handled the last one.
+ * Runs a statement for a batch. If the database refuses a row, tries the two halves, the first one first, so that every
+ * good row passes and each refused one ends up alone, after about 2·log2(n) tries. Lazy: the next part is tried when
+ * the caller has handled the last one.
  *
  * @param attempt handles a part of the batch in one transaction
  * @returns the results and the refused items, in the order of the batch
@@ -205,9 +196,7 @@ export async function* tryInHalves<T, R>(
 }
 
 interface ChangedInParts<T, R> {
-  /** Of the parts that were changed, in order. */
   readonly results: readonly R[];
-  /** What the database refuses, in order, with the error of each. */
   readonly refused: ReadonlyMap<T, StoreError>;
 }
 
@@ -235,15 +224,14 @@ export async function countChanged(
   return { changed: results.reduce((sum, rows) => sum + countOf(rows, "changed"), 0), refusal: first?.message };
 }
 
-/** What identifies a received message. */
 interface Keyed {
   readonly source: string;
   readonly idempotencyKey: string;
 }
 
 /**
- * An insert waits for the transaction that holds one of its keys. All batches of all processes insert their keys in
- * this order, so that two of them never wait for each other. Of two rows with one key the first stays first.
+ * An insert waits for the transaction that holds one of its keys: in this order two batches never wait for each other.
+ * Of two rows with one key the first stays first.
  */
 export function inKeyOrder<T extends Keyed>(rows: readonly T[]): readonly T[] {
   return rows.toSorted((a, b) => byCodeUnits(a.source, b.source) || byCodeUnits(a.idempotencyKey, b.idempotencyKey));
@@ -256,8 +244,8 @@ function byCodeUnits(a: string, b: string): number {
 }
 
 /**
- * The low-water marks of the outbox, remembered by one process: where statements start, to skip index entries of finished
- * rows that an old transaction keeps alive. They only save work: without them every statement is right, only slower.
+ * The low-water marks of the outbox that this process knows. Statements start there to skip index entries of finished
+ * rows that an old transaction keeps alive. Without them every statement is right, only slower.
  */
 export interface LowWater {
   /** The lowest unfinished `sequence` that is not parked, up to a second old. */

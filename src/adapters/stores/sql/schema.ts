@@ -12,16 +12,13 @@ export interface CheckedTable {
   readonly name: string;
 }
 
-/** A column as the database describes it. */
 export interface FoundColumn {
   /** The name of its type, of the one below it where it is a domain or an alias; `enum` for every enumeration. */
   readonly type: string;
   readonly nullable: boolean;
-  /** Most characters of a text; null for no limit. */
   readonly length: number | null;
 }
 
-/** What changes statements on a table, or hides rows from them. */
 export interface Obstacle {
   readonly kind: keyof typeof OBSTACLES;
   readonly name: string;
@@ -42,7 +39,6 @@ const OBSTACLES = {
 export interface ColumnRule {
   /** Types that every statement works with. */
   readonly accepted: readonly string[];
-  /** What to write after the column's name to add it. */
   readonly definition: string;
   /** The default alone; undefined for none. */
   readonly fallback?: string;
@@ -63,7 +59,6 @@ export interface Remedies {
   allowNull(column: string, found: FoundColumn | undefined): string;
 }
 
-/** What the check needs from a database, and how the database writes statements that repair a table. */
 export interface SchemaDialect {
   readonly rules: {
     readonly [Which in CheckedTable["which"]]: Readonly<Record<keyof TableNames[Which], ColumnRule>>;
@@ -89,7 +84,6 @@ export class TableCheck {
   readonly #dialect: SchemaDialect;
   readonly #names: TableNames;
   readonly #log: Log;
-  /** What the last check did not find. */
   missing: MissingColumns = { inbox: {}, outbox: {} };
   /** The statement that lets the payload of a delivery be NULL; undefined if it may be. */
   #payloadRemedy: string | undefined;
@@ -101,7 +95,6 @@ export class TableCheck {
     this.#log = log;
   }
 
-  /** As `SchemaStore.checkColumns`, of inbox and outbox. */
   async check(tables: CheckedTables | undefined, needs: SchemaNeeds): Promise<void> {
     const checked = tables ?? ["inbox", "outbox"];
     const ofSettings = (await this.#dialect.settingProblems?.()) ?? [];
@@ -115,7 +108,6 @@ export class TableCheck {
     if (all.length > 0) throw new ConfigError(all);
   }
 
-  /** A table by its qualified name. */
   table(which: CheckedTable["which"]): CheckedTable {
     const { schema } = this.#names;
     const { quote } = this.#dialect;
@@ -207,7 +199,6 @@ export class TableCheck {
     return [{ path: "database.inboxTableName", message }];
   }
 
-  /** @param isRelayedInto whether this process may put received messages into it */
   async #outboxProblems(isRelayedInto: boolean): Promise<readonly ConfigProblem[]> {
     const table = this.table("outbox");
     const found = await this.#dialect.columns(table, this.#columnNames(table));
@@ -229,14 +220,12 @@ export class TableCheck {
     return [];
   }
 
-  /** A partitioned table has no unique key on the id alone; an index that begins with it suffices. */
   #checkId(table: CheckedTable, id: string, indexes: readonly FoundIndex[]): void {
     if (indexes.some(({ columns: [first] }) => first === id)) return;
     const remedy = this.#addUnique(table, id);
     this.#log.warn({ remedy }, `the ${table.which} table has no key on its id: ${this.#dialect.withoutIdIndex}`);
   }
 
-  /** Without an index each idle check reads the whole table. */
   #checkIndex({ which }: CheckedTable, indexes: readonly FoundIndex[], column: string, state: string): void {
     // It comes first, or right behind the state.
     if (indexes.some(({ columns: [first, second] }) => first === column || (first === state && second === column)))
@@ -275,10 +264,10 @@ function missingTable({ which, name }: CheckedTable): ConfigProblem {
 }
 
 /**
- * What is wrong with the columns of a table: all of it, so that it can be fixed at once.
+ * Lists all problems with the columns of a table, to be fixed at once.
  *
  * @param names key of `database.columnMapping` to the column's name
- * @param found the columns that are there, by name
+ * @param found the columns that exist, by name
  */
 function columnProblems<K extends string>(
   table: CheckedTable,
@@ -316,11 +305,10 @@ function columnProblems<K extends string>(
   });
 }
 
-/** An index as the check sees it: the columns of its key in order, null for an expression. */
+/** The columns of its key in order, null for an expression. */
 interface FoundIndex {
   readonly columns: readonly (string | null)[];
   readonly unique: boolean;
-  /** True when it holds every row. */
   readonly whole: boolean;
 }
 

@@ -8,7 +8,6 @@ import { Verdict } from "./verdict.ts";
 
 type Statements<S> = Pick<ClaimStatements<S>, "settle" | "settleUnlocked" | "setBack" | "trial" | "dialect">;
 
-/** Writes the outcomes of claimed rows, which closes their claims. */
 export class Settlements<S> {
   readonly #runner: StatementRunner<S>;
   readonly #sql: Statements<S>;
@@ -39,11 +38,7 @@ export class Settlements<S> {
     }
   }
 
-  /**
-   * Most outcomes were sent and have no entry: then the statement is the plain one.
-   *
-   * @returns the rows whose claims were closed
-   */
+  /** Runs the plain statement if no outcome has an entry, as mostly. @returns the rows whose claims were closed */
   async #close(statements: WithHistory<S>, settlements: readonly Outcome[]): Promise<ReadonlySet<MessageId>> {
     const { dialect } = this.#sql;
     const entries = entriesOf(settlements);
@@ -55,9 +50,9 @@ export class Settlements<S> {
   }
 
   /**
-   * After a wait for locked rows: writes the others first.
+   * Writes the rows that nobody has locked first.
    *
-   * @throws the failure if none can be written: the whole table may be locked
+   * @throws the failure if none can be written: the table may be locked
    */
   async #settleFree(settlements: readonly Outcome[], failure: unknown): Promise<SettledRows> {
     const { settle, settleUnlocked = settle, dialect } = this.#sql;
@@ -125,8 +120,8 @@ const HELD = "another transaction holds the row";
 const NONE_REFUSED: ReadonlyMap<MessageId, string> = new Map();
 
 /**
- * What to store of an outcome that the database refuses: the same without its reason, which may have characters that the
- * database lacks, then `dead`. Nothing for a release: an unattempted row does not die of that.
+ * The outcome without its reason, which may have characters that the database lacks, then `dead`. Nothing for a
+ * release: an unattempted row does not die of that.
  */
 function insteadOf(settlement: Outcome, refusal: string): readonly Outcome[] {
   const { id, claimToken, kind, record } = settlement;
@@ -153,7 +148,6 @@ const STATE_AFTER = {
 
 const PARKED_DELAY = -1;
 
-/** What a settlement stores. */
 export function storedOutcome(settlement: Outcome) {
   const { kind } = settlement;
   const givenBackAfter = kind === "park" ? PARKED_DELAY : null;

@@ -10,13 +10,11 @@ import { type CellStatements, cellOfDatabase } from "./operations.ts";
 import type { StatementRunner } from "./rows.ts";
 import type { TableCheck } from "./schema.ts";
 
-/** The parts whose statements depend on an owner's columns. */
 export type Facets = Pick<
   Store,
   "inbox" | "outbox" | "pull" | "messages" | "operations" | "parked" | "replay" | "retention"
 >;
 
-/** What a database brings to its store. */
 interface Database<S> {
   readonly pool: StatementRunner<S> & { close(): Promise<void> };
   readonly connections: Store["connections"];
@@ -25,7 +23,6 @@ interface Database<S> {
   readonly destinations: DestinationStatements<S>;
   readonly history: SqlHistory<S>;
   readonly journal: JournalStatements<S>;
-  /** For the bundled tables. */
   readonly facets: Facets;
   /** For the tables as they are, read after their check. */
   readonly checkedFacets: () => Promise<Facets>;
@@ -48,7 +45,6 @@ interface Database<S> {
 const DESTINATIONS_REMEDY =
   "run `svc migrate`, or the statement of migrations/<type>/007.do.destinations.sql with its name, and grant SELECT, INSERT and UPDATE on it";
 
-/** A store on a SQL database. */
 export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Store {
   const { pool, check, wake, watch, migrate, history } = database;
   const destinations = destinationStore(pool, database.destinations);
@@ -107,7 +103,7 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
 /**
  * Pings until the database answers, and logs every ten seconds what it waits for.
  *
- * @param ping one round trip; rejects while the database does not answer
+ * @param ping rejects while the database does not answer
  * @param timeoutMs for all tries together
  * @param signal ends the wait with its reason
  * @throws StoreError with the last failure after `timeoutMs`

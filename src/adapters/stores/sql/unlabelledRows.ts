@@ -11,7 +11,6 @@ interface Label {
   readonly isWanted: boolean;
 }
 
-/** Rows to label, messages of list routes to expand, and the end of the look for them. */
 export interface Labels {
   readonly labels: readonly Label[];
   readonly lists: readonly ListMessage[];
@@ -20,7 +19,6 @@ export interface Labels {
   readonly isLeft?: boolean;
 }
 
-/** What a look reads: the first rows without a label, not below `from`. */
 interface LookedAt {
   readonly from: string;
   readonly limit: number;
@@ -33,19 +31,16 @@ interface Look {
   readonly queues: ClaimQueues;
   readonly limit: number;
   readonly mark: string;
-  /** Room of each destination that is left. */
   readonly left: Map<string, number>;
   wanted: number;
   /** By their ids: a look in order may come as far as the one behind a backlog. */
   readonly lists: Map<MessageId, ListMessage>;
-  /** Most deliveries that are made yet. */
   deliveries: number;
   /** Messages of lists that are not due; and whether messages of lists are left. */
   readonly ahead: Row[];
   isLeft: boolean;
 }
 
-/** A backlog without labels. */
 interface Backlog {
   /** The position behind the rows that a look has read. */
   readonly to: string;
@@ -58,15 +53,14 @@ interface Backlog {
 }
 
 /**
- * The rows that an application has inserted without a destination: a look chooses the label of each row that the next claim
- * takes, or leaves behind with a label, and finds messages of lists. In a backlog the rows of its destinations stay unlabelled
- * until their turn, and looks behind it find those of other destinations.
+ * Chooses the labels of rows that an application has inserted without a destination, for the next claim, and finds
+ * messages of lists. In a backlog the rows of its destinations stay unlabelled until their turn, and looks behind it
+ * find the rows of other destinations.
  */
 export class UnlabelledRows {
   readonly #read: (at: LookedAt, queues: ClaimQueues) => Promise<readonly Row[]>;
   readonly #clock: Clock;
   #backlog: Backlog | undefined;
-  /** The last look found few rows to claim. */
   #looksFar = false;
 
   constructor(clock: Clock, read: (at: LookedAt, queues: ClaimQueues) => Promise<readonly Row[]>) {
@@ -177,7 +171,7 @@ function found({ lists, isLeft }: Look, labels: readonly Label[], to: string | n
 }
 
 /**
- * Messages of lists that are not due are expanded if they are most of the rows that a look can read: they would hide others.
+ * Expands messages of lists that are not due if they are most of the rows that a look can read: they would hide others.
  *
  * @param full rows of the look; 0 if it has read all that there are
  */
@@ -192,8 +186,8 @@ function listOf(row: Row, { routing }: ClaimQueues): readonly string[] | undefin
 }
 
 /**
- * A message is expanded if it is due and one of its destinations has room. If it has failed, as a row of another route, it
- * waits for its retry.
+ * Expands a message if it is due and one of its destinations has room; after a failure, as a row of another route, not
+ * before its retry.
  *
  * @param others what rows of the backlog in front wait for
  * @returns what it waits for: the room of its destinations, or the expansion of its topic; nothing if it is taken
@@ -235,7 +229,7 @@ const NONE: ReadonlySet<string> = new Set();
 export const NO_LABELS: Labels = { labels: [], lists: [], to: null };
 /** Deliveries that a look has made, by the rows of its last message more: a message may have a thousand. */
 const MADE_AT_ONCE = 500;
-/** In some 40 ms, and below the locks at which SQL Server takes the table: a destination may have a million rows in front. */
+/** In some 40 ms, and below the locks at which SQL Server takes the table: a backlog may be a million rows. */
 const LOOKED_AT_ONCE = 4000;
 /** Looks behind a backlog take a fifth of the time at most. */
 const BEHIND_COST_FACTOR = 4;

@@ -18,9 +18,9 @@ export interface Trial<T, R> {
 }
 
 /**
- * Judges the rows that a table refuses. A row is to blame only when it fails alone: behind it another row passes through
- * the same statement, one of its batch or else the row that passed last, and the refused row fails again. Otherwise the
- * table is the cause, and all rows wait.
+ * A row is to blame only when it fails alone: another row (of its batch, or else the row that passed last) passes
+ * behind it through the same statement, and then the refused row fails again. Otherwise the table is the cause, and all
+ * rows wait.
  */
 export class Verdict {
   /** Batches in turn that were dropped whole. */
@@ -30,7 +30,7 @@ export class Verdict {
 
   /**
    * @param parts a batch, tried part by part
-   * @returns the same; of the refused rows those to blame, last, and at once any that may pass later
+   * @returns the same; refused rows that are to blame come last, and refused rows that may pass later at once
    * @throws StoreError `schema` when the table is the cause
    */
   async *of<T, R>(parts: AsyncIterable<Tried<T, R>>, trial: Trial<T, R>): AsyncGenerator<Tried<T, R>> {
@@ -63,26 +63,25 @@ export class Verdict {
     this.passed();
   }
 
-  /** A batch has passed. */
   passed(): void {
     this.wrote(1, 0);
   }
 
-  /** A batch has passed. @param dropped rows that a trigger of the owner has dropped without an error */
+  /** @param dropped rows that a trigger of the owner has dropped without an error */
   wrote(rows: number, dropped: number): void {
     this.#doubt = undefined;
     this.#droppedInTurn = rows === 0 && dropped > 0 ? this.#droppedInTurn + 1 : 0;
   }
 
-  /** A batch has failed. @param accepted see {@link Trial} @returns the failure */
+  /** @param accepted see {@link Trial} @returns the failure */
   failed(failure: StoreError, accepted: () => Promise<boolean>): StoreError {
     this.#doubt = { refusal: failure, accepted };
     return failure;
   }
 
   /**
-   * @throws StoreError while nothing has passed since a batch failed, and the row that passed last fails; or when every
-   *   row of the last two batches was dropped
+   * @throws StoreError if nothing has passed since a failed batch and the row that passed last fails; or if every row
+   *   of the last two batches was dropped
    */
   async check(): Promise<void> {
     if (this.#droppedInTurn > 1) throw new StoreError("schema", `${SKIPPED_REASON}; it drops every row: ${REMEDY}`);
@@ -91,9 +90,8 @@ export class Verdict {
 }
 
 /**
- * @param refusal of a row, when no other has passed
  * @param accepted see {@link Trial}
- * @throws StoreError `schema` when the row that passed last is refused too, or when there is none
+ * @throws StoreError `schema`, of `refusal`, when the row that passed last is refused too, or when there is none
  */
 export async function requireSound(refusal: StoreError, accepted: () => Promise<boolean>): Promise<void> {
   if (await isAccepted(refusal, accepted)) return;
@@ -124,7 +122,7 @@ export const SKIPPED_REASON = "a trigger on the table drops what is written to t
 /** Nothing is decided about such rows: they are tried again. */
 const MAY_PASS: ReadonlySet<StoreErrorCode> = new Set(["busy"]);
 
-/** Refused rows of a batch without any that passes, before the others are left untried: a default batch of the relay. */
+/** Refused rows of a batch before the others are left untried, if none passes: a default batch of the relay. */
 const MOST_TRIED = 100;
 
 export interface RefusedRow {
@@ -132,7 +130,7 @@ export interface RefusedRow {
   readonly reason: string;
 }
 
-/** Rows that the database refuses to change. This process leaves them out for a while, and others of their keys wait. */
+/** Rows that the database refuses to change. This process skips them for a while, and others of their keys wait. */
 export class Resting {
   readonly #clock: Clock;
   readonly #until = new Map<MessageId, number>();

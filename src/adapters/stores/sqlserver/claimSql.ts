@@ -29,7 +29,6 @@ import { listStatements } from "./listSql.ts";
 import type { OutboxParts } from "./outboxParts.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** The statements that claim outbox rows, and close the claims with their outcomes. */
 export function claimStatements(names: TableNames, parts: OutboxParts): ClaimStatements<Statement> {
   const { table, c, unclaimed, scheduledAtGivenBack, isDue, goesTo } = parts;
   const { hasLists, isDelivery, isNoDelivery, placeOf, stopping, joinMessage, anyBytes, anyClaimedColumns } = parts;
@@ -40,9 +39,9 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
   const oneByOne = hasLists ? `\n${ONE_BY_ONE}` : "";
 
   /**
-   * For a pending row that is not a candidate: it is not scheduled ahead, so the later rows of its key wait for it. It
-   * is due by a clock read after the candidates, or was due when it was inserted or replayed, whatever the clock did
-   * since. Few rows are scheduled ahead; only for those the row itself is read, beyond the index.
+   * A pending row, not a candidate, that later rows of its key wait for: it is due by a clock read after the
+   * candidates, or was due when inserted or replayed. Few rows are scheduled ahead; only for those the row itself is
+   * read, beyond the index.
    *
    * @param f an alias for that row, with its hints
    */
@@ -60,7 +59,7 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
   const isAccepted = `NOT EXISTS (SELECT 1 FROM @except x WHERE x.id = o.${c.id})`;
 
   /**
-   * Whether this process holds a row in flight: then it stops only rows that go elsewhere, or are in another lane.
+   * A row in flight of this process stops only rows that go elsewhere, or are in another lane.
    *
    * @param isOneLane a condition; empty if it does not count
    * @param destination of the later rows; undefined if it does not count
@@ -79,19 +78,19 @@ export function claimStatements(names: TableNames, parts: OutboxParts): ClaimSta
    * One claim; see {@link CLAIM_PARAMETERS}. For free rows and stops see the claim of PostgreSQL. `@heldTokens`: JSON
    * array, as all lists. Returns three result sets: the counts of each queue, the answer, the claimed rows in order.
    *
-   * - positions: due rows of the queues in order, except those that another claim has locked; and rows to label
+   * - positions: due rows of the queues in order, except rows that another claim has locked; and rows to label
    *   (`is_new`).
-   * - candidates: those that could be locked as rows: the scan may lock the index entry alone. `run` is the first
+   * - candidates: rows that could be locked as such: the scan may lock the index entry alone. `run` is the first
    *   candidate of the row's key and lane: keys are compared only in the table, under its collation.
    *
    * The stops are read after the candidates and skip nothing: a row that another replica claims or settles is waited
-   * for, or read as it was before (READ_COMMITTED_SNAPSHOT), still unfinished. Everything the scan saw was committed
-   * before, and so was every earlier row of a replay, which moves rows in the order of their sequence. Deliveries are
-   * read last: a message that is expanded meanwhile was found before, or its deliveries are. Should two
-   * claims choose the same rows, the second one changes fewer rows than it chose, and rolls back.
+   * for, or read as before (READ_COMMITTED_SNAPSHOT), still unfinished. Everything the scan saw was committed before,
+   * and so was every earlier row of a replay, which moves rows in the order of their sequence. Deliveries are read
+   * last: a message that is expanded meanwhile was found before, or its deliveries are. If two claims choose the same
+   * rows, the second changes fewer rows than it chose, and rolls back.
    *
-   * Payloads are counted in UTF-16 code units, mostly the bytes of JSON. Answers are read after the commit: no lock
-   * waits for their transfer.
+   * Payloads are counted in UTF-16 code units, mostly the bytes of JSON. Answers are read after the commit, without
+   * locks.
    */
   const claim = (
     [of, parameters]: readonly [of: string, parameters: string],
@@ -195,7 +194,8 @@ ORDER BY ${hasLists ? `${placeOf("o")}, ` : ""}o.${c.sequence}${oneByOne};`,
 
   /**
    * `@destinations` with `@rooms`: the queues, the first ones first, and the most rows of each. `@labelledIds` with
-   * `@labels` and `@wanted`: rows to label by the routes of the hash `@routes`, and whether each is claimed if it can be.
+   * `@labels` and `@wanted`: rows to label by the routes of the hash `@routes`, and whether each is claimed if it can
+   * be.
    */
   const inOrderByQueue = (): ClaimStatement<Statement> =>
     claim(["", inOrderParameters], false, {
@@ -251,9 +251,9 @@ ORDER BY o.${c.sequence};`,
   });
 
   /**
-   * The retries of a queue that are due, and the rows of a stretch of it from `@from` on, without those behind a blocked
-   * key: see the claim of PostgreSQL. The scans take no locks: each row that they found behind a blocked key would stay
-   * locked. The end of the stretch is read before its rows: those that follow meanwhile are behind it.
+   * Due retries of a queue, and a stretch from `@from` on without the rows behind a blocked key: see the claim of
+   * PostgreSQL. The scans take no locks: each row that they found behind a blocked key would stay locked. The end of
+   * the stretch is read before its rows: rows that follow meanwhile are behind it.
    *
    * @param destination the parameter; undefined if no destination counts
    */
@@ -392,8 +392,8 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue}
   AND (o.${c.scheduledAt} IS NULL OR o.${c.scheduledAt} <= @before) AND (o.${c.createdAt} IS NULL OR o.${c.createdAt} <= @before)) THEN 1 ELSE 0 END AS is_overdue;`,
 
     /**
-     * The state is compared with a variable, which matches no filtered index: rows are found by id. For `@rows` and
-     * `@texts` see {@link textBatch}; a delay below 0 parks the row, a null reason keeps the last one.
+     * A variable for the state matches no filtered index: rows are found by id. For `@rows` and `@texts` see
+     * {@link textBatch}; a delay below 0 parks the row, a null reason keeps the last one.
      */
     settle: {
       plain: statement(`outbox.settle(${SETTLE_PARAMETERS})`)(settle("")),
@@ -431,19 +431,14 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue}
   };
 }
 
-/** What differs between the claims. */
 interface Choice {
-  /** Before the transaction. */
   readonly declarations?: string;
   /** Fills `@positions`. */
   readonly positions: string;
-  /** Labels the rows that are left behind. */
   readonly labelling?: string;
-  /** The columns of the answer. */
   readonly answer: string;
 }
 
-/** Parameters of every claim. */
 const CLAIM_PARAMETERS =
   "from bigint, limit int, maxBytes bigint, token uuid, leaseMs ms, heldTokens list, exceptIds list";
 const IN_ORDER_PARAMETERS =
@@ -456,13 +451,11 @@ const ofChoice = (parameters: string, hasLists: boolean): string =>
     .filter((each) => !/^(token|leaseMs|lookedTo) /.test(each) && (hasLists || !each.startsWith("routes ")))
     .join(", ");
 
-/** The type of a destination. */
 const NAME = `nvarchar(4000) ${COLLATED}`;
 
 /** Each of the lists or tables that are joined is read once, however long they are. */
 const READ_ONCE = "OPTION (HASH JOIN)";
 
-/** Rows of a blocked front that one claim reads. */
 const STRETCH = 5000;
 
 const andIf = (condition: string): string => (condition === "" ? "" : ` AND ${condition}`);

@@ -7,16 +7,12 @@ import { type Statement, statement } from "./statement.ts";
 const short = (declaration: string) => statement(declaration, { timeoutMs: 10_000 });
 
 /**
- * Every statement about destinations.
- *
- * A change locks its row, or the gap where it belongs, and then reads the clock: after a wait for the lock it uses the
- * time after the wait, and the row as it is then.
+ * A change locks its row, or the gap where it belongs, before it reads the clock: it uses time and row after the wait.
  */
 export function destinationStatements(names: TableNames): DestinationStatements<Statement> {
   const table = names.destinationTable;
   const c = names.destination;
   const locked = `${table} d WITH (UPDLOCK, HOLDLOCK, ROWLOCK) WHERE d.${c.name} = @name`;
-  /** `@found` is 1 where the row is there. */
   const behindLock = (work: string): string => `${BATCH}
 BEGIN TRANSACTION;
 DECLARE @found int = (SELECT COUNT(*) FROM ${locked});
@@ -24,7 +20,6 @@ ${NOW}
 ${work}
 COMMIT TRANSACTION;`;
   const makeRow = `INSERT INTO ${table} (${c.name}) VALUES (@name);`;
-  /** `@changed` is 1 when the row met the condition. */
   const change = (assignments: string, condition: string): string => `DECLARE @changed int;
 UPDATE d SET ${assignments} FROM ${table} d WHERE d.${c.name} = @name AND (${condition});
 SET @changed = @@ROWCOUNT;`;

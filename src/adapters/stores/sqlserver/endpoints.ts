@@ -2,7 +2,6 @@ import { isIP } from "node:net";
 import type sql from "mssql";
 import type { Secret } from "../../../model/secret.ts";
 
-/** How the store, and the capture, reach a server. */
 export interface Endpoint {
   /** Name or address; of an availability group its listener. */
   readonly host: string;
@@ -17,7 +16,6 @@ export interface Endpoint {
   readonly hostNameInCertificate: string | undefined;
   /** Whether all addresses of the host are tried at once, not one after another. */
   readonly multiSubnetFailover: boolean;
-  /** Longest wait for a connection, in ms (`database.connectionTimeoutMs`). */
   readonly connectionTimeoutMs: number;
   readonly applicationName: string;
 }
@@ -27,7 +25,6 @@ export interface PoolOptions extends Endpoint {
   readonly poolSize: number;
 }
 
-/** The driver's configuration. @param options from the JDBC URL and the keys of `database` */
 export function poolConfig(options: PoolOptions): sql.config {
   const { port, instance, hostNameInCertificate: serverName } = options;
   return {

@@ -40,7 +40,6 @@ export function replayStatements(names: TableNames, isNoting: boolean): ReplaySt
   const filterParameters =
     "finishedUntil text, topics list, createdAfter text, createdBefore text, state text, add text";
 
-  /** Null means any. */
   const filter = `DECLARE @until datetimeoffset(7) = ${timeOf("@finishedUntil")};
 DECLARE @after datetimeoffset(7) = ${timeOf("@createdAfter")};
 DECLARE @before datetimeoffset(7) = ${timeOf("@createdBefore")};
@@ -78,8 +77,8 @@ SELECT ${timeText("@now")} AS finished_until, CONVERT(nvarchar(20), COALESCE(MAX
 FROM ${table} o WHERE ${finished};`,
 
     /**
-     * Rows after the sequence `@from` up to `@last`. The limit bounds the rows read, not those that match. Answers with
-     * how many were read and the sequence of the last of them, and with those that match.
+     * Rows after `@from` up to `@last`. The limit bounds the rows read, not the matches. Answers with their number and
+     * the last sequence, and with the matches.
      */
     page: statement(`replay.page(${filterParameters}, from bigint, last bigint, limit int)`)`${BATCH}
 ${filter}
@@ -106,8 +105,8 @@ ORDER BY o.${c.sequence}
 ${ONE_BY_ONE};`,
 
     /**
-     * Claims skip the rows of a batch until its commit. A claim that finds only the later rows, because the commit fell
-     * into its scan, then reads the earlier ones, and leaves the later.
+     * Claims skip the rows of a batch until its commit. If the commit falls into a claim's scan, which then finds only
+     * the later rows, the claim reads the earlier ones as stops.
      */
     move: statement(`replay.move(finishedUntil text, ids list${noted}${c.destination === null ? "" : ", to text"})`)(
       changeOf(names, isNoting)(
@@ -178,8 +177,8 @@ SELECT COUNT(*) AS changed FROM @written;`,
 }
 
 /**
- * Makes the text of a change of named rows. All lock rows in the order of their ids, so that two of them do not deadlock;
- * the second one finds the rows changed, and leaves them.
+ * All changes lock named rows in the order of their ids, so that two do not deadlock; the second finds the rows
+ * changed, and leaves them.
  *
  * @param isNoting whether `noted` adds to the history
  */
@@ -204,7 +203,6 @@ SELECT COUNT(*) AS changed FROM @changed;`;
 export function parkedStatements(names: TableNames, isNoting: boolean): ParkedStatements<Statement> {
   const table = names.outboxTable;
   const c = names.outbox;
-  /** The index of rows in backoff finds them. */
   const isParked = `o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT}`;
 
   const change = changeOf(names, isNoting);

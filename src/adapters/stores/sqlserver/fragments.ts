@@ -3,9 +3,9 @@ import { listParts } from "../sql/lists.ts";
 import type { SetBack, TableNames } from "../sql/names.ts";
 
 /**
- * A collation under which texts are the same when their characters are, that of the bundled tables. Behind the type of
- * each text column that a statement declares: without it the column has the database's, and its comparison with a
- * table's column is an error (468). Behind a text that is compared with a column of an owner's table, of any collation.
+ * The collation of the bundled tables: texts are the same when their characters are. It follows the type of each text
+ * column that a statement declares, which would have the database's: comparison with a table's column is an error then
+ * (468). It also follows a text that is compared with an owner's column, of any collation.
  */
 export const COLLATED = "COLLATE Latin1_General_100_BIN2";
 
@@ -13,7 +13,6 @@ export const COLLATED = "COLLATE Latin1_General_100_BIN2";
 export const BATCH = `SET NOCOUNT ON;
 SET XACT_ABORT ON;`;
 
-/** Around several changes of a batch, which are one then. */
 export const BEGIN = "BEGIN TRANSACTION;";
 export const COMMIT = "COMMIT TRANSACTION;";
 
@@ -21,9 +20,7 @@ export const COMMIT = "COMMIT TRANSACTION;";
 export const NOW = "DECLARE @now datetimeoffset(7) = SYSUTCDATETIME();";
 
 /**
- * Whether a time has come; an owner's table may let NULL in, which counts as due.
- *
- * @param time a column
+ * @param time a column; an owner's table may let NULL in, which counts as due
  * @param clock the variable that holds the time of the read
  */
 export const hasCome = (time: string, clock = "@now"): string => `(${time} IS NULL OR ${time} <= ${clock})`;
@@ -36,15 +33,14 @@ export const NAMED_IDS = `DECLARE @named TABLE (id uniqueidentifier NOT NULL PRI
 INSERT INTO @named (id) SELECT DISTINCT n.id FROM OPENJSON(@ids) WITH (id uniqueidentifier '$') n;`;
 
 /**
- * Hints for a table whose rows are found by id (Microsoft Learn, "Table hints"). Without `FORCESEEK` the server scans a
- * table that is small, or was when the plan was made, and a locking scan waits for all locked rows. The id must have an
- * index.
+ * Hints for a table whose rows are found by id, which must have an index (Microsoft Learn, "Table hints"). Without
+ * `FORCESEEK` the server scans a table that is, or was, small, and a locking scan waits for all locked rows.
  *
- * - take: locks the rows until the end of the transaction; skips those that another one has locked.
+ * - take: locks the rows until the end of the transaction; skips locked ones.
  * - hold: the same, but waits for them.
  * - change: for the target of an update whose rows are locked already, or may be waited for.
  * - read: locks nothing.
- * - look: the same, and skips rows that another one has locked.
+ * - look: the same, and skips locked rows.
  */
 export const BY_ID = {
   take: "WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)",
@@ -83,11 +79,9 @@ export const PARKED_AT = timeOf(`N'${PARKED_UNTIL}'`);
 
 /**
  * Texts of many rows in one binary parameter, `@texts`, concatenated in UTF-16, with a JSON array of the rows that has
- * the position of each text.
- *
- * In JSON the service would escape a text and the server parse it again: every quote of a JSON body. A text converted
- * from bytes also has no collation of its own (Microsoft Learn, "Collation precedence", coercible-default): it takes
- * that of the column it is compared with, so the column's index applies.
+ * the position of each text. JSON would be escaped and parsed again: every quote of a JSON body. A text converted from
+ * bytes has no collation of its own (Microsoft Learn, "Collation precedence", coercible-default): the index of the
+ * column that it is compared with applies.
  */
 
 export interface TextBatch {
@@ -128,7 +122,6 @@ export function placeTypes(column: string): string {
   return PLACE.map((part) => `${column}_${part} int NULL`).join(", ");
 }
 
-/** The same as a list of names. */
 export function placeNames(column: string): string {
   return PLACE.map((part) => `${column}_${part}`).join(", ");
 }
@@ -143,7 +136,6 @@ export function labelOf({ destination }: TableNames["outbox"], row: string): str
   return destination === null ? "CONVERT(nvarchar(400), NULL)" : `NULLIF(${row}.${destination}, N'')`;
 }
 
-/** An expression for the hash of the routes that chose it. */
 export function hashOf({ routes }: TableNames["outbox"], row: string): string {
   return routes === null ? "CONVERT(nvarchar(16), NULL)" : `${row}.${routes}`;
 }
@@ -157,7 +149,6 @@ export function listOf({ expandedTo }: Pick<TableNames["outbox"], "expandedTo">,
   return expandedTo === null ? "CONVERT(nvarchar(max), NULL)" : `${row}.${expandedTo}`;
 }
 
-/** Parts for the messages of lists. */
 export const listsOf = (names: TableNames) =>
   listParts(names, {
     word: (text) => `N'${text}'`,

@@ -4,7 +4,6 @@ import type { TableNames } from "../sql/names.ts";
 import { BATCH, BY_ID, COLLATED, NAMED_IDS, ONE_BY_ONE } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** Every statement on the history, with the configured names woven in once. */
 export function historyStatements(names: TableNames): HistoryStatements<Statement> {
   const { historyTable: table, history: c } = names;
   const entries = `CONVERT(nvarchar(20), h.${c.id}) AS sequence, h.${c.outboxId} AS id, h.${c.at} AS at, h.${c.event} AS event,
@@ -35,7 +34,6 @@ ${ONE_BY_ONE};`,
   };
 }
 
-/** The parameter of {@link noteSettled}. */
 export const ENTRY_PARAMETERS = "entries longText";
 
 /** Adds the entries of `@entries`, a JSON array, whose rows are in `@closed`. */

@@ -29,15 +29,13 @@ import { statement } from "./statement.ts";
 
 interface SqlServerStoreOptions extends PoolOptions {
   readonly names: TableNames;
-  /** None by default. */
   readonly routing?: TopicRouting | undefined;
 }
 
 /**
- * A store on SQL Server 2017 or newer, Azure SQL Database and Azure SQL Managed Instance, with and without
- * READ_COMMITTED_SNAPSHOT. Call `waitUntilReady`, `schema.migrate` where wanted, and `schema.checkColumns` before the
- * roles start. Tables without a schema in `names` are those of the user's default schema, where the migrations always
- * go.
+ * SQL Server 2017 or newer, Azure SQL Database and Azure SQL Managed Instance, with and without
+ * READ_COMMITTED_SNAPSHOT. Call `waitUntilReady`, `schema.migrate` if wanted, and `schema.checkColumns` before the
+ * roles start. Tables without a schema in `names` are in the user's default schema, where the migrations always go.
  */
 export function createSqlServerStore(options: SqlServerStoreOptions, clock: Clock, log: Log): Store {
   const pool = new SqlServerPool(options, log);

@@ -5,7 +5,6 @@ import type { Values } from "../sql/rows.ts";
 import { BATCH, COLLATED, NOW, placeFrom, placeNames, placeTypes, textBatch, textOf } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** Every statement on the journal, with the configured names woven in once. */
 export function journalStatements(names: TableNames): JournalStatements<Statement> {
   const table = names.operations.journal;
   const { inboxTable: inbox, inbox: i, journal: c } = names;

@@ -18,8 +18,8 @@ export function listStatements(names: TableNames, parts: OutboxParts): ListState
   const copied = [c.topic, c.key, c.maxAttempts, c.createdAt, ...(c.expiresAt === null ? [] : [c.expiresAt])];
 
   /**
-   * See PostgreSQL's. It waits for no row that another transaction holds; its own are locked before their entries in other
-   * indexes. Identities follow the order of the insert.
+   * See PostgreSQL's. It skips locked rows; its own are locked before their entries in other indexes. Identities follow
+   * the order of the insert.
    *
    * @param noted a further statement, behind the changes
    */
@@ -83,7 +83,6 @@ ${ONE_BY_ONE};`,
   };
 }
 
-/** The values of `outbox.expand`: a message each, and a delivery each. */
 function valuesOf(expansions: readonly Expansion[]): Values {
   const messages = expansions.map(({ id, deliveries }) => ({
     id,

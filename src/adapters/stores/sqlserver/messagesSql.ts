@@ -17,9 +17,8 @@ import {
 import { type Statement, statement } from "./statement.ts";
 
 /**
- * Every statement that finds messages, with the configured names woven in once. A page merges the indexes of the
- * states, each read from its newest row on, since no index holds every row. Rows that others change just now are passed
- * over.
+ * A page merges the indexes of the states, each read from its newest row on, since no index holds every row. Rows that
+ * others change just now are skipped.
  */
 export function messageStatements(names: TableNames): MessageStatements<Statement> {
   const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];

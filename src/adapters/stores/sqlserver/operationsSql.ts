@@ -16,7 +16,7 @@ import {
 } from "./fragments.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** Every statement for operators. Rows of other processes that are too old are deleted, unless somebody holds them. */
+/** Rows of other processes that are too old are deleted, unless another session has locked them. */
 export function operationsStatements(names: TableNames): OperationsStatements<Statement> {
   const { process, figures, audit } = names.operations;
   const [inbox, outbox, i, o] = [names.inboxTable, names.outboxTable, names.inbox, names.outbox];
@@ -115,12 +115,11 @@ GROUP BY p.source;`,
   };
 }
 
-/** They read and write a bounded number of rows. */
 const TIMEOUT_MS = 5000;
 /** Of one beat. */
 const MOST_DELETED = 1000;
 
-/** The statements on what a database knows of itself as a cell. @param names already quoted */
+/** @param names already quoted */
 export function cellStatements(names: TableNames): CellStatements<Statement> {
   const { inboxTable: inbox, outboxTable: outbox, inbox: i, outbox: o } = names;
   const { cell } = names.operations;

@@ -2,15 +2,12 @@ import { CONDITION } from "../../../model/rows.ts";
 import type { TableNames } from "../sql/names.ts";
 import { asBit, COLLATED, expiresInMs, hasCome, routedColumns } from "./fragments.ts";
 
-/** Conditions and expressions that the statements on the outbox share. @param names already quoted */
+/** @param names already quoted */
 export function outboxParts(names: TableNames) {
   const table = names.outboxTable;
   const c = names.outbox;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
-  /**
-   * `scheduled_at` of a claimed row that goes back unattempted: never ahead of its new `updated_at`, or later rows of
-   * its key would overtake it.
-   */
+  /** Never ahead of the row's new `updated_at`, or later rows of its key would overtake it. */
   const scheduledAtGivenBack = `CASE WHEN o.${c.scheduledAt} > @now THEN @now ELSE o.${c.scheduledAt} END`;
   const isDue = `o.${c.state} = N'pending' AND ${hasCome(`o.${c.scheduledAt}`)}`;
 
@@ -25,12 +22,12 @@ export function outboxParts(names: TableNames) {
     hasLists ? `COALESCE(${row}.${c.messageSequence}, ${row}.${c.sequence})` : `${row}.${c.sequence}`;
 
   /**
-   * The rows `row` of a key that may stop a row `of`: other rows that are no deliveries, and deliveries to its destination. An
-   * index finds each kind in the order of its `place`.
+   * The rows `row` of a key that may stop a row `of`: other rows that are no deliveries, and deliveries to its
+   * destination. An index finds each kind in the order of its `place`.
    *
    * @param goesThere whether a delivery `row` goes to the destination of the row `of`
-   * @returns of each kind further conditions on `row`, and the condition on `of` that both are in one lane; without lists
-   * there is one kind without conditions
+   * @returns of each kind further conditions on `row`, and the condition on `of` that both are in one lane; without
+   *   lists there is one kind without conditions
    */
   const stopping = (row: string, of: string, goesThere: string): readonly Stopping[] => {
     const { sequence, messageSequence } = c;
@@ -48,8 +45,8 @@ export function outboxParts(names: TableNames) {
 
   const carried = [c.id, c.aggregateType, c.payload, c.headers].map((column) => `m.${column}`).join(", ");
   /**
-   * Behind a table of rows `o`: the rows `m` of their messages, locked or not. Nothing of a message that a delivery
-   * carries changes once it is sent; and a wait after the claim's commit would use up the lease.
+   * Joins the message rows `m`, locked or not: a sent message does not change what its deliveries carry, and a wait
+   * after the claim's commit would use up the lease.
    */
   const joinMessage = hasLists
     ? `
@@ -98,7 +95,6 @@ export type OutboxParts = ReturnType<typeof outboxParts>;
 
 interface Stopping {
   readonly which: string;
-  /** The column of the place. */
   readonly place: string;
   readonly isOneLane: string;
 }

@@ -17,11 +17,9 @@ import { outboxParts } from "./outboxParts.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /**
- * Every statement on the outbox. States are literals: a parameter would keep the optimizer from the filtered indexes.
- * `OUTPUT` goes into a table variable, as tables with triggers require.
- *
- * Rows are changed by `sequence` and `id`, the keys of the bundled table: every change locks the row before its entries
- * in other indexes, so that no two statements deadlock.
+ * States are literals: a parameter would keep the optimizer from the filtered indexes. `OUTPUT` goes into a table
+ * variable, as tables with triggers require. Rows are changed by `sequence` and `id`, the keys of the bundled table:
+ * every change locks the row before its entries in other indexes, so that no two statements deadlock.
  *
  * @param names already quoted
  */
@@ -33,7 +31,6 @@ export function outboxStatements(names: TableNames): OutboxStatements<Statement>
   AND (o.${c.leaseExpiresAt} IS NOT NULL
     OR COALESCE(o.${c.claimedAt}, o.${c.updatedAt}, CONVERT(datetimeoffset(7), N'1970-01-01')) < DATEADD(millisecond, -@claimTimeoutMs, @now))`;
 
-  /** Waits for its retry, or is parked, before the later rows of its key. */
   const isBlocking = `o.${c.state} = N'pending' AND o.${c.attempt} > 0 AND o.${c.scheduledAt} > @now AND o.${c.key} IS NOT NULL`;
 
   const isParked = `CASE WHEN o.${c.attempt} > 0 AND o.${c.scheduledAt} = ${PARKED_AT} THEN 1 ELSE 0 END`;
@@ -54,8 +51,8 @@ export function outboxStatements(names: TableNames): OutboxStatements<Statement>
     labels: labelStatements(names),
 
     /**
-     * The rows are found first and changed after, by their keys: a change that read the index on leases would lock its
-     * entries before the rows, against the order in which they are settled.
+     * Finds the rows first and changes them by their keys: a change that reads the index on leases would lock its
+     * entries before the rows, against the order of settlements.
      */
     // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
     renew: statement("outbox.renew(tokens list, leaseMs ms, claimTimeoutMs ms)", { timeoutMs: 4000 })`
@@ -102,7 +99,7 @@ SELECT id FROM @reclaimed;`,
 ${NOW}
 ${totals(`SELECT COUNT_BIG(*) FROM ${table} o ${TO_READ} WHERE o.${c.state} = N'pending'`)};`,
 
-    /** At least one row, one per destination with unfinished rows, or one per topic of rows without one; each with the totals. Skips locked rows. */
+    /** At least one row: per destination with unfinished rows, or per topic without one; each has the totals. */
     backlog: statement("outbox.backlog by destination")`
 ${NOW}
 DECLARE @unfinished TABLE (destination nvarchar(max) ${COLLATED}, topic nvarchar(max) ${COLLATED}, pending bigint NOT NULL, processing bigint NOT NULL,
@@ -127,7 +124,6 @@ FROM (${totals("SELECT SUM(u.pending) FROM @unfinished u")}
   };
 }
 
-/** The statements on the labels of waiting rows; undefined for a table without the columns. */
 function labelStatements({ outboxTable, outbox: c }: TableNames): LabelStatements<Statement> | undefined {
   const { destination, routes } = c;
   if (destination === null || routes === null) return undefined;

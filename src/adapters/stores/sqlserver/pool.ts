@@ -6,10 +6,8 @@ import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type PoolOptions, poolConfig } from "./endpoints.ts";
 import { execute, type Statement } from "./statement.ts";
 
-/** What statements run on: the pool, each in a transaction of its own, or one transaction. */
 export type Executor = Pick<StatementRunner<Statement>, "run" | "runAll">;
 
-/** A pool of connections to one server, whose errors are `StoreError`s that name the statement. */
 export class SqlServerPool implements StatementRunner<Statement> {
   readonly #log: Log;
   readonly #pool: sql.ConnectionPool;
@@ -51,17 +49,14 @@ export class SqlServerPool implements StatementRunner<Statement> {
   }
 
   /**
-   * Runs `work` in one transaction on one connection; rolls back when it throws. As a deadlock victim it is run again
-   * from the beginning.
-   *
-   * @param name for errors and logs
+   * Runs `work` in one transaction on one connection; rolls back when it throws, and runs it again for a deadlock
+   * victim.
    */
   async transaction<T>(name: string, work: (transaction: Executor) => Promise<T>): Promise<T> {
     return await this.#retried(name, async (pool) => {
       const transaction = new sql.Transaction(pool);
       await transaction.begin(sql.ISOLATION_LEVEL.READ_COMMITTED);
       let ended = false;
-      // The server has rolled back by itself, as it does with a deadlock victim.
       transaction.on("rollback", () => {
         ended = true;
       });
@@ -117,7 +112,7 @@ type ListedCode = Exclude<StoreErrorCode, "other" | "skipped" | "busy">;
 
 /**
  * Error numbers of SQL Server and Azure SQL (Microsoft Learn, "Database Engine events and errors" and "Troubleshoot
- * transient connection errors"). A number that is not listed is `other`; no number is a connection fault.
+ * transient connection errors"). Unlisted numbers are `other`; no number is a connection fault.
  */
 const CODES: Readonly<Record<ListedCode, readonly number[]>> = {
   unavailable: [

@@ -6,17 +6,15 @@ import { BATCH, BY_ID, COLLATED, hasCome, isExpired, NAMED_IDS, NOW, ONE_BY_ONE,
 import { type Statement, statement } from "./statement.ts";
 
 /**
- * How many times as many rows as a claim may take it reads: so many clients can claim from a source at the same moment
- * before one of them finds everything that it has seen taken.
+ * Rows read for each row of a claim: so many clients can claim from a source at once before one finds all its rows
+ * taken.
  */
 const READ_AHEAD = 4;
 
 /**
- * Every statement for pull clients. States and consumption are literals: a parameter would keep the optimizer from the
- * filtered indexes.
- *
- * Table variables hold no text of a row: an owner's columns may be wider than any type chosen here, and have another
- * collation. A number within the batch, or a digest, represents an aggregate.
+ * States and consumption are literals: a parameter would keep the optimizer from the filtered indexes. Table variables
+ * hold no text of a row: an owner's columns may be wider than any type chosen here, and have another collation. A
+ * number within the batch, or a digest, represents an aggregate.
  */
 export function pullStatements(names: TableNames): PullStatements<Statement> {
   const table = names.inboxTable;
@@ -24,9 +22,7 @@ export function pullStatements(names: TableNames): PullStatements<Statement> {
   const waiting = (row: string): string => `${row}.${c.state} = N'pending' AND ${row}.${c.consumption} = N'pull'`;
   /** A lease begins when the rows are locked: `@now` is when the batch began, which may have waited for a lock since. */
   const leaseEnd = "DATEADD(millisecond, @leaseMs, CONVERT(datetimeoffset(7), SYSUTCDATETIME()))";
-  /** Under a claim whose lease still runs. */
   const held = (row: string): string => `${row}.${c.claimToken} IS NOT NULL AND ${row}.${c.leaseExpiresAt} > @now`;
-  /** Under no claim, or under one whose lease has run out. */
   const free = (row: string): string =>
     `(${row}.${c.claimToken} IS NULL OR ${row}.${c.leaseExpiresAt} IS NULL OR ${row}.${c.leaseExpiresAt} <= @now)`;
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
@@ -36,7 +32,7 @@ export function pullStatements(names: TableNames): PullStatements<Statement> {
   const available = `${waiting("i")} AND i.${c.source} = @source AND ${isDue} AND ${free("i")}`;
   /**
    * The same for rows found by id. Without the consumption no filtered index applies, and every statement locks the
-   * index entry of the id before the row: no two wait for each other.
+   * index entry of the id before the row: no two deadlock.
    */
   const stillAvailable = `i.${c.state} = N'pending' AND ${isDue} AND ${free("i")}`;
   /** The fence: what a client still holds under its token. */
@@ -79,12 +75,12 @@ SELECT id FROM @changed ORDER BY created_at, id;`;
    *
    * - seen: available rows in order, read without locks: rows that a scan locks stay locked until the commit, and
    *   thousands of rows of busy aggregates would escalate to a table lock.
-   * - candidates: those still available, locked; rows that another claim has locked are skipped.
+   * - candidates: rows of these that are still available, locked; rows that another claim has locked are skipped.
    *
    * The stops are read after the candidates are locked, in a separate statement that skips nothing: it waits for
    * another client that claims or closes a claim, or with READ_COMMITTED_SNAPSHOT sees the rows as before. The updates
-   * check again what the locks hold, and a claim with a gap is rolled back. Payloads are read after the commit: a slow
-   * client keeps nothing locked.
+   * check again what the locks hold, and a claim with a gap is rolled back. Payloads are read after the commit, without
+   * locks.
    */
   const claim = `${BATCH}
 ${NOW}
@@ -187,8 +183,8 @@ ${ONE_BY_ONE};`;
     ),
 
     /**
-     * `@reason` null keeps the last one. Releases rows behind the first rejected one. Locks the whole claim, so that no
-     * row of it is closed between the read and the update.
+     * `@reason` null keeps the last one. The whole claim is locked, so that none of its rows is closed before the
+     * update.
      */
     reject: statement(`pull.reject(${ofAClaim}, maxAttempts int, delayMs ms, reason longText)`)`${BATCH}
 ${NOW}

@@ -10,7 +10,6 @@ import { BATCH, COLLATED, NOW, placeFrom, TO_READ, textBatch, textOf, timeOf } f
 import type { SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** Receipt on SQL Server: one statement per batch. */
 export class SqlServerReceipt implements ReceiptCommands {
   readonly #pool: SqlServerPool;
   readonly #log: Log;
@@ -32,7 +31,6 @@ export class SqlServerReceipt implements ReceiptCommands {
   }
 
   async insertWhole(rows: readonly NewInboxRow[], isTrial: boolean): Promise<readonly InsertResult[]> {
-    // One statement: the database stores all of its rows or none.
     if (!isTrial) return await this.insert(rows);
     const trial = () => this.#pool.trial(this.#insert.name, (transaction) => this.#tryInsert(rows, transaction));
     return await retried(this.#log, trial, isDuplicateKey);
@@ -68,7 +66,6 @@ export class SqlServerReceipt implements ReceiptCommands {
   }
 }
 
-/** Of two batches that ran at the same time, one comes second. */
 const isDuplicateKey = (error: unknown): boolean => error instanceof StoreError && error.code === "duplicate";
 
 const STORED: InsertResult = { kind: "stored" };
@@ -106,7 +103,6 @@ function firstOfEachKey(rows: readonly InsertedRow[]): readonly InsertedRow[] {
   return [...firsts.values()];
 }
 
-/** Properties of a row to insert that are texts. */
 const INSERTED_TEXTS = [
   "source",
   "idempotencyKey",
@@ -119,19 +115,18 @@ const INSERTED_TEXTS = [
 ] as const;
 
 /**
- * The statement that stores received messages. `OUTPUT` goes into a table variable, as tables with triggers require.
+ * `OUTPUT` goes into a table variable, as tables with triggers require.
  *
  * `@rows` and `@texts` (see {@link textBatch}): rows in the order of their keys, with `position` in the order of
  * arrival, from 0; `@latest` the latest `created_at` of this process, in microseconds since 1970, null before the
  * first. Returns two result sets: the new `latest`, then the ids stored.
  *
- * Each row is a microsecond younger than the one before, which is less than it takes to store a row: times order
- * the rows, as a `uniqueidentifier` does not sort like its text. The server's clock may stop for milliseconds, so a
- * batch is also younger than the last one of its process, unless the clock was set back.
+ * Each row is a microsecond younger than the one before, which is less than it takes to store a row: times order the
+ * rows, as a `uniqueidentifier` does not sort like its text. The server's clock may stop for milliseconds, so a batch
+ * is also younger than the last one of its process, unless the clock was set back.
  *
- * All batches insert their keys in one order, so that no two deadlock, and check them under the locks of other
- * batches: the insert waits for a key that another one is storing. A key stored between the check and the insert is
- * a unique violation.
+ * All batches insert their keys in one order, so that no two deadlock, and the insert waits for a key that another
+ * batch is storing. A key stored between the check and the insert is a unique violation.
  *
  * @param names already quoted
  */
@@ -177,16 +172,12 @@ FROM ${inbox} f ${TO_READ} WHERE f.${c.state} = N'processed' ORDER BY f.${c.crea
 SELECT k.id FROM @copied k;`;
 }
 
-/** A row's `created_at`. */
 const RECEIVED = "DATEADD(microsecond, r.position, @now)";
 
-/** See {@link Schedule}. */
 const DUE = `(SELECT MAX(e.at) FROM (VALUES (${RECEIVED}), (${timeOf("r.not_before")}),
     (DATEADD(second, COALESCE(r.delay_seconds, 0), (SELECT MIN(p.at) FROM (VALUES (@now), (${timeOf("r.published_at")})) p (at))))) e (at))`;
 
-/**
- * The earlier one of a time and a time to live, which is added in days and the rest of a day: see {@link AGE_BOUND}.
- */
+/** The earlier of a time and a time to live, which is added in days and the rest of a day: see {@link AGE_BOUND}. */
 const EXPIRES_AT = `,
   (SELECT MIN(e.at) FROM (VALUES (${timeOf("r.expires_at")}),
     (DATEADD(day, r.live_ms / 86400000, DATEADD(millisecond, r.live_ms % 86400000, @now)))) e (at))`;

@@ -27,7 +27,6 @@ import {
 import type { Executor, SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/** The relay on SQL Server: two statements per pass, in one transaction. */
 export class SqlServerRelay implements RelayCommands<Statement> {
   readonly #pool: SqlServerPool;
   readonly sql: ReturnType<typeof relayStatements>;
@@ -137,16 +136,14 @@ function deadReason({ isExpired }: ReadRow, topic: string): number {
   return topic === "" ? DEAD.emptyTopic : DEAD.no;
 }
 
-/** Properties of a row to relay that are texts. */
 const RELAYED_TEXTS = ["topic", "headers"] as const;
 
-/** The sources of the parameter `@ownKeySources`, a JSON array. */
 const OWN_KEY_SOURCES = `DECLARE @own_key_sources TABLE (source nvarchar(4000) ${COLLATED} NOT NULL);
 INSERT INTO @own_key_sources (source) SELECT n.source FROM OPENJSON(@ownKeySources) WITH (source nvarchar(4000) ${COLLATED} '$') n;`;
 
 /**
- * The statements of the relay. States and consumptions are literals: a parameter would keep the optimizer from the
- * filtered indexes. `OUTPUT` goes into a table variable, as tables with triggers require.
+ * States and consumptions are literals: a parameter would keep the optimizer from the filtered indexes. `OUTPUT` goes
+ * into a table variable, as tables with triggers require.
  *
  * @param names already quoted
  */
@@ -164,10 +161,9 @@ export function relayStatements(names: TableNames) {
       .map((name) => `@${name}`)
       .join(", ")})`;
   /**
-   * See the inbox of PostgreSQL. One index serves here: what is inserted has no `scheduled_at` before its `created_at`.
+   * See the relay of PostgreSQL. One index serves here: no row is inserted with `scheduled_at` before its `created_at`.
    */
   const inOrder = `i.${c.scheduledAt}, i.${c.createdAt}, i.${c.id}`;
-  /** Where a row stands in that order; NULL comes first. */
   const position = `COALESCE(i.${c.scheduledAt}, ${timeOf("N'0001-01-01T00:00:00Z'")})`;
   const isCopied = c.expiresAt !== null && o.expiresAt !== null;
   const keyOf = (
@@ -180,12 +176,11 @@ export function relayStatements(names: TableNames) {
    * The first half of a relay pass, in its transaction: chooses and locks up to `@limit` rows to relay. Returns two
    * result sets: the number of positions, then the rows to relay, in order.
    *
-   * - positions: the oldest waiting rows, except those that another relay has locked.
-   * - candidates: those that could be locked as rows, not only as index entries.
+   * - positions: the oldest waiting rows, except rows that another relay has locked.
+   * - candidates: rows that could be locked as such, not only as index entries.
    * - stops: per outbox key the times of the first waiting row that is not a candidate: another relay has it locked, as
-   *   candidates are the first rows of the sources. The key's rows from these times on wait. Read after the candidates
-   *   without skipping anything, see the outbox claim. Keys are compared under one collation, that of the table
-   *   variables.
+   *   candidates are the first rows of the sources. The key's rows from these times on wait. Nothing is skipped, see
+   *   the outbox claim. Keys are compared under one collation, that of the table variables.
    */
   const candidates = (positions: string, count: number, declarations = ""): string => `
 ${BATCH}
@@ -256,11 +251,10 @@ WHERE ${waitsForRelay} AND ${isDue}`,
 
     /**
      * The second half of a relay pass: `@rows` and `@texts` (see {@link textBatch}), the rendered rows in order, with
-     * `position`, and `dead` {@link DEAD}; `@maxAttempts`; `@ownKeySources`, JSON array. Returns the ids that
-     * were marked.
+     * `position`, and `dead` {@link DEAD}. Returns the ids that were marked.
      *
-     * The outbox row takes the inbox row's id: one id from the receipt to the receiver, and the primary key keeps a
-     * message from being relayed twice. Identities follow the order of the insert. Only marked rows are inserted.
+     * The outbox row takes the inbox row's id, so that the primary key keeps a message from being relayed twice.
+     * Identities follow the order of the insert. Only marked rows are inserted.
      */
     relay: statement("inbox.relay(rows longText, texts bytes, maxAttempts int, ownKeySources list)")`
 ${BATCH}
@@ -305,10 +299,7 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM ${inbox} i ${TO_READ} WHERE ${waitsForRel
   THEN 1 ELSE 0 END AS answer;`,
     ),
 
-    /**
-     * The rows that a relay pass would move: `@limit`, `@without` ids to leave out with the others of their keys,
-     * `@ownKeySources` (JSON arrays), and the source names.
-     */
+    /** The rows that a relay pass would move, without the ids of `@without` and other rows of their keys. */
     waiting: perSourceCount(
       "inbox.waiting(limit int, without list, ownKeySources list)",
       (count) => `
@@ -324,7 +315,6 @@ WHERE ${waitsForRelay} AND ${isDue} AND ${ofSources(count)}
 ORDER BY ${inOrder};`,
     ),
 
-    /** A row that the outbox table refuses. */
     markDead: statement("inbox.mark dead(id uuid, reason longText)")`
 ${BATCH}
 DECLARE @marked TABLE (id uniqueidentifier NOT NULL);
@@ -362,7 +352,6 @@ ORDER BY w.source;`,
   } as const satisfies Record<string, Statement | ((count: number) => Statement)>;
 }
 
-/** Why a relayed row is dead. */
 const DEAD = { no: 0, emptyTopic: 1, expired: 2 } as const;
 
 function sourceNames(count: number): readonly string[] {
@@ -370,8 +359,8 @@ function sourceNames(count: number): readonly string[] {
 }
 
 /**
- * A statement for each number of sources, which is constant in a process. With one parameter per source the condition
- * is part of the index scan: a join with a list would lock rows of other sources.
+ * A statement for each number of sources, which is constant in a process. One parameter per source makes the condition
+ * part of the index scan: a join with a list would lock rows of other sources.
  */
 function perSourceCount(declaration: string, textFor: (count: number) => string): (count: number) => Statement {
   const { name, parameters } = signature(declaration);

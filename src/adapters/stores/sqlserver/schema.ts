@@ -17,13 +17,9 @@ import { COLLATED } from "./fragments.ts";
 import type { Executor, SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
-/**
- * An index on a large table takes time, and so does waiting for the replica that makes it. A connection that is gone ends
- * by its keep-alive.
- */
+/** An index on a large table, or the replica that makes it, takes time. A dead connection ends by its keep-alive. */
 const MIGRATION_TIMEOUT_MS = 3_600_000;
 
-/** As `SchemaStore.migrate`. */
 export async function migrate(pool: SqlServerPool): Promise<readonly string[]> {
   // One transaction holds the lock and all files: replicas that start together wait here and then find nothing to do.
   return await pool.transaction("migrate", async (transaction) => {
@@ -45,7 +41,6 @@ export async function migrate(pool: SqlServerPool): Promise<readonly string[]> {
   });
 }
 
-/** What the start-up check of the tables needs from SQL Server. */
 export function schemaDialect(pool: SqlServerPool): SchemaDialect {
   const named = (names: readonly string[]) => names.map((name) => ({ name }));
   return {
@@ -146,7 +141,6 @@ SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS typ
 FROM OPENJSON(@columns) WITH (name nvarchar(128) ${COLLATED} '$.name') c
 LEFT JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId');`;
 
-/** What comes between statements and rows. */
 const OBSTACLES: Statement = statement("schema.obstacles(table text, columns list)")`
 SELECT N'view' AS kind, o.name
 FROM sys.objects o WHERE o.object_id = OBJECT_ID(@table) AND o.type = N'V'
@@ -168,8 +162,6 @@ LEFT JOIN OPENJSON(@columns) WITH (name nvarchar(128) ${COLLATED} '$.name') c
   ON COLUMNPROPERTY(i.object_id, c.name, 'ColumnId') = k.column_id
 WHERE i.object_id = OBJECT_ID(@table) AND i.is_disabled = 0 AND k.is_included_column = 0
 ORDER BY i.index_id, k.key_ordinal;`;
-
-/** What the statements of this store accept per column, and how the bundled tables have it. */
 
 const TEXT_TYPES = ["nvarchar", "varchar", "nchar", "char"] as const;
 /** Columns whose values the driver makes texts, and which the server converts to and from texts by itself. */

@@ -1,10 +1,7 @@
 import sql from "mssql";
 import { joined, type Row, signature, type Values } from "../sql/rows.ts";
 
-/**
- * Parameter types. Text is `nvarchar`: a `varchar` is converted at each comparison, and a `max` type prevents an index
- * seek.
- */
+/** Text is `nvarchar`: a `varchar` is converted at each comparison, and a `max` type prevents an index seek. */
 const TYPES = {
   int: sql.Int,
   bigint: sql.BigInt,
@@ -35,8 +32,7 @@ export interface Statement {
 }
 
 /**
- * A statement by its {@link signature}, each parameter with its type, as in `jobs.list(limit int)`. Its SQL follows as
- * a template.
+ * A statement by its {@link signature}, each parameter with its type, as in `jobs.list(limit int)`; its SQL follows.
  *
  * @throws Error for a type that is not one of {@link TYPES}
  */
@@ -58,8 +54,6 @@ function typed(statement: string, declaration: string): readonly [name: string, 
 const DEFAULT_REQUEST_TIMEOUT_MS = 60_000;
 
 /**
- * Runs one statement.
- *
  * @returns the rows of every result set, in order
  * @throws Error when a parameter has no value, and what the driver throws
  */
