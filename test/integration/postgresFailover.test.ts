@@ -1,4 +1,6 @@
+import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
@@ -55,6 +57,42 @@ async function onStandby(name: string, work: (client: pg.Client) => Promise<void
   await work(client).finally(() => client.end());
 }
 
+/** Passes bytes on to the server, and ends one connection, when told so, at the question whether it takes writes. */
+async function startEndingProxy(port: number) {
+  const sockets = new Set<Socket>();
+  let ends = false;
+  const proxy = {
+    connections: 0,
+    port: 0,
+    endsNext() {
+      ends = true;
+    },
+    async close() {
+      for (const socket of sockets) socket.destroy();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+  const server = createServer((near) => {
+    proxy.connections += 1;
+    const far = connect(port, "127.0.0.1");
+    for (const socket of [near, far]) {
+      sockets.add(socket);
+      socket.on("error", () => {}).once("close", () => [near, far].map((each) => each.destroy()));
+    }
+    near.on("data", (bytes: Buffer) => {
+      if (ends && bytes.includes("transaction_read_only")) {
+        ends = false;
+        near.destroy();
+      } else far.write(bytes);
+    });
+    far.pipe(near);
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  proxy.port = (server.address() as AddressInfo).port;
+  return proxy;
+}
+
 const at = (port: number) => ({ host: "127.0.0.1", port, tls: false as const });
 
 describe("several hosts without targetServerType", () => {
@@ -93,6 +131,30 @@ describe("several hosts without targetServerType", () => {
     await Promise.all([pool.run(insert, { n: 1 }), pool.run(insert, { n: 2 })]);
     expect(await database.query("SELECT n FROM things ORDER BY n")).toEqual([{ n: 1 }, { n: 2 }]);
     await pool.close();
+  });
+
+  test("a host stays the first one when a session is ended while it is asked whether it takes writes", async () => {
+    const [first, second] = [await startEndingProxy(database.port), await startEndingProxy(database.port)];
+    try {
+      const pool = new PostgresPool(
+        {
+          ...connectionTo(database),
+          endpoints: [at(first.port), at(second.port)],
+          poolSize: 1,
+        },
+        silentLog,
+      );
+      first.endsNext();
+      await pool.run(one);
+      expect([first.connections, second.connections]).toEqual([2, 0]);
+      first.endsNext();
+      await expect(pool.connections.dedicated()).rejects.toThrow("Connection terminated unexpectedly");
+      await (await pool.connections.dedicated()).end();
+      expect([first.connections, second.connections]).toEqual([4, 0]);
+      await pool.close();
+    } finally {
+      await Promise.all([first.close(), second.close()]);
+    }
   });
 
   test("says what is wrong where every host is a standby", async () => {

@@ -5,7 +5,7 @@ import type { Log } from "../../../ports/runtime.ts";
 import { atMost } from "../../../time/wait.ts";
 import { Reserve } from "../sql/reserve.ts";
 import { type Endpoint, EndpointChoice } from "./endpoints.ts";
-import { isReadOnly, toStoreError } from "./errors.ts";
+import { isEnded, isReadOnly, toStoreError } from "./errors.ts";
 import { Session } from "./session.ts";
 import { LONGEST_MS, socketOf } from "./statement.ts";
 
@@ -111,24 +111,27 @@ export class PostgresConnections {
 
   /** Takes a connection, which the caller releases. @throws StoreError when there is none in time */
   async connect(name: string): Promise<pg.PoolClient> {
+    let tries = this.#choice.count;
     for (let tried = 1; ; tried += 1) {
       if (this.#closed) throw new StoreError("unavailable", `${name}: the connection pool is closed`);
-      const endpoint = this.#choice.current;
+      const failed = this.#choice.attempt();
       try {
         return await this.#writable();
       } catch (error) {
         this.countLoss();
-        this.#choice.leave(endpoint, isReadOnly(error));
-        if (tried >= this.#choice.count) throw toStoreError(name, error);
+        // Once more at the same host: of several the next one may be a former primary that takes writes again.
+        if (isEnded(error) && tries > 1 && tries === this.#choice.count) tries += 1;
+        else failed(isReadOnly(error));
+        if (tried >= tries) throw toStoreError(name, error);
       }
     }
   }
 
   /** A connection of its own outside the pool, whose queries may take any time. The caller ends it. */
   async dedicated(): Promise<pg.Client> {
-    const endpoint = this.#choice.current;
+    const failed = this.#choice.attempt();
     const client = new pg.Client({
-      ...clientConfig(this.#options, endpoint),
+      ...clientConfig(this.#options, this.#choice.current),
       connectionTimeoutMillis: this.#options.connectionTimeoutMs,
       query_timeout: 0,
     });
@@ -138,7 +141,7 @@ export class PostgresConnections {
       if (this.#refusesStandbys) await refuseStandby(client);
     } catch (error) {
       this.countLoss();
-      this.#choice.leave(endpoint, isReadOnly(error));
+      if (!isEnded(error)) failed(isReadOnly(error));
       await client.end().catch(() => {});
       throw toStoreError("connect", error);
     }

@@ -34,6 +34,7 @@ export function endpointsOf(target: PostgresTarget): readonly Endpoint[] {
 export class EndpointChoice {
   readonly #endpoints: readonly Endpoint[];
   #index = 0;
+  #successes = 0;
 
   /** @param endpoints at least one */
   constructor(endpoints: readonly Endpoint[]) {
@@ -50,9 +51,24 @@ export class EndpointChoice {
     return endpoint;
   }
 
+  /**
+   * Begins an attempt at the current endpoint.
+   *
+   * @returns to call when it has failed, with whether at a standby: the next endpoint is due, unless another attempt has
+   *   failed, or succeeded, in the meantime. A server that refused the first of several may have been promoted before it
+   *   refused the last
+   */
+  attempt(): (isStandby: boolean) => void {
+    const [endpoint, successes] = [this.current, this.#successes];
+    return (isStandby) => {
+      if (this.#successes === successes) this.leave(endpoint, isStandby);
+    };
+  }
+
   /** A new connection to this endpoint takes writes. */
   works(endpoint: Endpoint): void {
     this.#index = this.#endpoints.indexOf(endpoint);
+    this.#successes += 1;
   }
 
   /** Goes to the next endpoint if this is the current one. @param isStandby passes its server by, with and without TLS */

@@ -26,6 +26,23 @@ export function isPreparationLost(error: unknown): boolean {
   return code === "26000" || code === "42P05" || (code === "0A000" && routine === "RevalidateCachedQuery");
 }
 
+/**
+ * Whether a session was ended, by an operator or with its server. It says nothing of its host: a server that is gone
+ * refuses the next connection.
+ */
+export function isEnded(error: unknown): boolean {
+  const { code, message } = error as { readonly code?: unknown; readonly message?: unknown };
+  return hasSqlState(error, ADMIN_SHUTDOWN) || code === "ECONNRESET" || code === "EPIPE" || ENDED.has(message);
+}
+
+const ADMIN_SHUTDOWN = "57P01";
+/** The driver's errors of a connection that has ended, before and between its questions. */
+const ENDED: ReadonlySet<unknown> = new Set([
+  "Connection terminated unexpectedly",
+  "Client has encountered a connection error and is not queryable",
+  "Client was closed and is not queryable",
+]);
+
 export function isLockTimeout(error: unknown): boolean {
   return hasSqlState(error, LOCK_NOT_AVAILABLE);
 }
