@@ -169,7 +169,7 @@ describe("an addition", () => {
     const added = run(request);
     await expect(added).rejects.toThrow(InterruptedError);
     await expect(added).rejects.toMatchObject({
-      moved: 1,
+      done: { moved: 1 },
       cause: { message: expect.stringMatching(/^the topic "former" has no route with a list .* names "fraud"/) },
     });
   });
