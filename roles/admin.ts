@@ -1,7 +1,7 @@
 import type { Config } from "../src/config/types.ts";
 import { createOperations } from "../src/core/operations/operations.ts";
 import { EventStream } from "../src/http/admin/events.ts";
-import { createHeavyReads } from "../src/http/admin/heavyReads.ts";
+import { createHeavyReads } from "../src/http/admin/operation.ts";
 import { adminRoutes } from "../src/http/admin/routes.ts";
 import { readConsoleFiles } from "../src/http/console/page.ts";
 import { consoleRoutes } from "../src/http/console/routes.ts";

@@ -1,7 +1,7 @@
 import type pg from "pg";
 import { BUNDLED_TYPES } from "../../src/adapters/stores/postgres/columns.ts";
+import { fixedStatements, tableStatements } from "../../src/adapters/stores/postgres/index.ts";
 import type { Statement } from "../../src/adapters/stores/postgres/statement.ts";
-import { fixedStatements, tableStatements } from "../../src/adapters/stores/postgres/statements.ts";
 import { quoteNames } from "../../src/adapters/stores/sql/names.ts";
 import { DEFAULT_NAMES } from "./postgresHarness.ts";
 

@@ -1,4 +1,6 @@
-import type { ServerResponse } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Covered } from "../../adapters/sources/http/kind.ts";
+import type { InboundAuth } from "../../adapters/sources/http/schema.ts";
 import type { Operations } from "../../core/operations/operations.ts";
 import { InterruptedError, NoDestinationColumnError, NotInListError } from "../../core/operations/replay.ts";
 import { BY, isUuid, MESSAGE_ID, numberUpTo } from "../../core/operations/syntax.ts";
@@ -8,13 +10,17 @@ import type { OperationId } from "../../model/routes.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
 import type { OperationsStore } from "../../ports/operationsStore.ts";
 import type { Cells } from "../../ports/operatorStore.ts";
-import { accessOf } from "../credentials.ts";
-import { ERRORS, sendError, sendJson } from "../exchange.ts";
+import type { Log } from "../../ports/runtime.ts";
+import type { Clock } from "../../time/clock.ts";
+import { sleep } from "../../time/wait.ts";
+import { crossSiteRefusal, foreignHostRefusal } from "../console/origin.ts";
+import type { Session, Sessions } from "../console/sessions.ts";
+import { accessOf, createVerifier, hasCredentials } from "../credentials.ts";
+import { type AnswerError, admit, type BodyLimits, ERRORS, sendError, sendJson } from "../exchange.ts";
 import * as field from "../fields.ts";
 import { type Answer, namingIgnored, type RouteDescription, TOO_MANY_READS } from "../openapi/answers.ts";
-import { type Route, route } from "../routes.ts";
+import { type Route, type RouteHandler, route } from "../routes.ts";
 import type { EventStream } from "./events.ts";
-import { type AdminRequest, createGuard, type Guard, type GuardOptions, pathOf } from "./guard.ts";
 
 /**
  * Reads for an operator in turn. @param question equal ones have equal answers. @param isGone whether the caller left
@@ -248,4 +254,133 @@ export function interruption(error: InterruptedError): { readonly status: number
   if (cause instanceof NotInListError) return { status: 400, error: `${invalid(cause)}; ${error.message}` };
   if (cause instanceof StoreError) return { status: 500, error: storageFailure(cause), ...done };
   throw error;
+}
+
+export interface GuardOptions {
+  /** Section `admin`. */
+  readonly admin: { readonly auth?: InboundAuth | undefined; readonly insecure: boolean; readonly console?: boolean };
+  /** Of the console: they count as credentials in requests that bring none. */
+  readonly sessions?: Sessions | undefined;
+  readonly limits: BodyLimits;
+  readonly clock: Pick<Clock, "now">;
+  readonly log: Log;
+}
+
+export interface AdminRequest {
+  readonly body: Buffer;
+  readonly url: string;
+  readonly parameters: Readonly<Record<string, string>>;
+  /** Whether the credentials that let it in would do so now. */
+  readonly isAdmitted: () => boolean;
+}
+
+type AdminHandler = (request: AdminRequest, res: ServerResponse) => Promise<void>;
+
+/** Makes the route handler of an admin operation. @param answerError in the form of the route */
+export type Guard = (handle: AdminHandler, answerError?: AnswerError) => RouteHandler;
+
+/**
+ * Checks body and credentials before each admin operation (spec, "Authentication").
+ *
+ * @param covered what a signature must cover
+ * @throws Error without credentials to check, unless `admin.insecure` is set
+ */
+export function createGuard({ admin, sessions, limits, clock, log }: GuardOptions, covered: Covered): Guard {
+  // The configuration's own check demands it too: without credentials nobody may be let in by mistake.
+  if (admin.auth === undefined && !admin.insecure) throw new Error("admin.auth is required without admin.insecure");
+  const { auth } = admin;
+  const verifier = auth === undefined || admin.insecure ? null : createVerifier(auth, clock, covered);
+  return (handle, answerError = sendError) =>
+    async function guarded(req, res, parameters) {
+      const { url = "" } = req;
+      const onRefused = (_req: unknown, reason: string): void =>
+        log.warn({ path: pathOf(url), reason }, "an admin request was refused");
+      // A session never makes up for wrong credentials.
+      const session = verifier === null || hasCredentials(req.headers, auth) ? undefined : sessions?.of(req);
+      const refusal =
+        verifier === null
+          ? (foreignHostRefusal(req, admin.console ?? false) ?? crossSiteRefusal(req))
+          : browserRefusal(req, session, sessions);
+      if (refusal !== null) {
+        onRefused(req, refusal);
+        return answerError(res, 403, refusal);
+      }
+      if (session !== undefined) sessions?.renew(req, res, session);
+      const admission = { limits, verifier: session === undefined ? verifier : null, onRefused };
+      const body = await admit(req, res, admission, answerError);
+      if (body === null) return;
+      const isAdmitted = (): boolean =>
+        session === undefined ? (verifier?.refusal(req, body) ?? null) === null : sessions?.of(req) !== undefined;
+      await handle({ body, url, parameters, isAdmitted }, res);
+    };
+}
+
+/** Without the query, which may quote what an operator looks for. */
+export const pathOf = (url: string): string | undefined => url.split("?", 1)[0];
+
+/**
+ * Why a browser may have sent a request for another site; null if it did not, or the request has credentials of its
+ * own.
+ */
+function browserRefusal(
+  req: IncomingMessage,
+  session: Session | undefined,
+  sessions: Sessions | undefined,
+): string | null {
+  if (session === undefined) return null;
+  const isRead = req.method === "GET" || req.method === "HEAD";
+  return isRead || sessions?.hasCsrfToken(req, session) ? crossSiteRefusal(req) : ERRORS.noCsrfToken;
+}
+
+/** Rest behind a read, as a multiple of its time: reads have a sixth of the process, more if they take long. */
+const REST_FACTOR = 5;
+const LONGEST_REST_MS = 500;
+/** A console asks a few questions a second. */
+const MOST_WAITING = 100;
+
+/**
+ * Reads for operators, which may take many rows: whatever is asked, and by how many, one runs at a time, and a rest
+ * follows it. All that ask a question before its read begins share its answer: none is older than its question.
+ */
+export function createHeavyReads(clock: Pick<Clock, "monotonic">, wait = (ms: number) => sleep(ms)): HeavyReads {
+  /** By question, those whose read has not begun. */
+  const asked = new Map<string, Asked>();
+  let last: Promise<unknown> = Promise.resolve();
+  let restsUntil = 0;
+  return <T>(question: string, read: () => Promise<T>, isGone = () => false) => {
+    const known = asked.get(question);
+    known?.callers.push(isGone);
+    if (known !== undefined) return known.answer as Promise<T>;
+    if (asked.size >= MOST_WAITING) return Promise.reject(new Refusal(503, ERRORS.tooManyReads));
+    const run = async (): Promise<T> => {
+      if (own.outage === undefined) await wait(Math.max(0, restsUntil - clock.monotonic()));
+      asked.delete(question);
+      if (own.outage !== undefined) throw own.outage;
+      if (own.callers.every((isGone) => isGone())) throw new Refusal(503, "The caller left before the read began");
+      const begunAt = clock.monotonic();
+      try {
+        return await read();
+      } catch (error) {
+        // Each waiting read would take as long to fail in the same way; of cells, only the first one waits.
+        if (error instanceof StoreError && error.code === "unavailable" && !(error instanceof CellError))
+          for (const other of asked.values()) other.outage = error;
+        throw error;
+      } finally {
+        const now = clock.monotonic();
+        restsUntil = now + Math.min(REST_FACTOR * (now - begunAt), LONGEST_REST_MS);
+      }
+    };
+    const answer = last.then(run);
+    const own: Asked = { answer, callers: [isGone], outage: undefined };
+    asked.set(question, own);
+    last = answer.catch(() => {});
+    return answer;
+  };
+}
+
+interface Asked {
+  readonly answer: Promise<unknown>;
+  readonly callers: (() => boolean)[];
+  /** Of the read before: the database did not answer. */
+  outage: StoreError | undefined;
 }

@@ -13,15 +13,22 @@ import { TableCheck } from "../sql/schema.ts";
 import { type Facets, sqlStore } from "../sql/store.ts";
 import { BUNDLED_TYPES, type ColumnTypes } from "./columns.ts";
 import type { PoolOptions, PostgresConnections } from "./connections.ts";
+import { destinationStatements } from "./destinationsSql.ts";
 import { isLockTimeout } from "./errors.ts";
+import { parkedStatements, replayStatements, retentionStatements } from "./finishedSql.ts";
+import { historyStatements } from "./historySql.ts";
 import { PostgresLowWater } from "./lowWater.ts";
+import { messageStatements } from "./messagesSql.ts";
 import { migrate } from "./migrations.ts";
+import { cellStatements, journalStatements, operationsStatements } from "./operationsSql.ts";
+import { outboxParts } from "./outboxParts.ts";
+import { outboxStatements } from "./outboxSql.ts";
 import { PostgresPool } from "./pool.ts";
-import { PostgresReceipt } from "./receipt.ts";
-import { PostgresRelay } from "./relay.ts";
+import { pullStatements } from "./pullSql.ts";
+import { PostgresReceipt, receiptStatements } from "./receipt.ts";
+import { PostgresRelay, relayStatements } from "./relay.ts";
 import { columnTypes, isCitus, schemaDialect } from "./schema.ts";
 import { statement } from "./statement.ts";
-import { fixedStatements, tableStatements } from "./statements.ts";
 import { PostgresWake, PostgresWatch } from "./wake.ts";
 
 interface PostgresStoreOptions extends PoolOptions {
@@ -87,4 +94,38 @@ export function createPostgresStore(
 /** Channels belong to a database: the tables' name separates two services in one database. At most 63 bytes. */
 function channelName(names: TableNames): string {
   return `svc_${names.schema ?? ""}_${names.outboxTable}`.slice(0, 63);
+}
+
+/** The statements that do not depend on the columns of an owner's tables. @param names already quoted */
+export function fixedStatements(names: TableNames) {
+  return {
+    cell: cellStatements(names),
+    destinations: destinationStatements(names),
+    history: historyStatements(names),
+    journal: journalStatements(names),
+  };
+}
+
+/**
+ * @param names already quoted
+ * @param mayBeCitus see `receiptStatements`
+ * @param isNoting whether what operators change is added to the history
+ */
+export function tableStatements(names: TableNames, types: ColumnTypes, mayBeCitus: boolean, isNoting: boolean) {
+  const outbox = outboxParts(names, types.outboxPayload);
+  return {
+    receipt: receiptStatements(names, types, mayBeCitus),
+    /**
+     * Receipts do not relay on Citus, which would run their statement in parts: its order rests on one snapshot. Nor
+     * if columns change the texts of topic and headers: a pass of the relay would make others.
+     */
+    relay: relayStatements(names, types, mayBeCitus || !types.keepsTexts ? undefined : outbox),
+    outbox: outboxStatements(names, outbox),
+    pull: pullStatements(names, types.inboxPayload),
+    messages: messageStatements(names),
+    operations: operationsStatements(names),
+    parked: parkedStatements(names, isNoting),
+    replay: replayStatements(names, types, isNoting),
+    retention: retentionStatements(names),
+  };
 }

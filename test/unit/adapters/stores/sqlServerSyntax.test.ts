@@ -8,9 +8,12 @@ import {
   retentionStatements,
 } from "../../../../src/adapters/stores/sqlserver/finishedSql.ts";
 import { historyStatements } from "../../../../src/adapters/stores/sqlserver/historySql.ts";
-import { journalStatements } from "../../../../src/adapters/stores/sqlserver/journalSql.ts";
 import { messageStatements } from "../../../../src/adapters/stores/sqlserver/messagesSql.ts";
-import { cellStatements, operationsStatements } from "../../../../src/adapters/stores/sqlserver/operationsSql.ts";
+import {
+  cellStatements,
+  journalStatements,
+  operationsStatements,
+} from "../../../../src/adapters/stores/sqlserver/operationsSql.ts";
 import { outboxStatements } from "../../../../src/adapters/stores/sqlserver/outboxSql.ts";
 import { type Executor, SqlServerPool } from "../../../../src/adapters/stores/sqlserver/pool.ts";
 import { pullStatements } from "../../../../src/adapters/stores/sqlserver/pullSql.ts";

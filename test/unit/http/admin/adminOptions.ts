@@ -1,5 +1,5 @@
 import type { Operations } from "../../../../src/core/operations/operations.ts";
-import { createHeavyReads } from "../../../../src/http/admin/heavyReads.ts";
+import { createHeavyReads } from "../../../../src/http/admin/operation.ts";
 import type { adminRoutes } from "../../../../src/http/admin/routes.ts";
 import type { Log } from "../../../../src/ports/runtime.ts";
 import { ManualClock } from "../../../support/recorders.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { createHeavyReads } from "../../../../src/http/admin/heavyReads.ts";
+import { createHeavyReads } from "../../../../src/http/admin/operation.ts";
 import { StoreError } from "../../../../src/model/errors.ts";
 import { failOnLeaks } from "../../../support/leaks.ts";
 import { ManualClock } from "../../../support/recorders.ts";

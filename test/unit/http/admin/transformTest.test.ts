@@ -1,6 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { createGuard, type GuardOptions } from "../../../../src/http/admin/guard.ts";
-import { createAdmin } from "../../../../src/http/admin/operation.ts";
+import { createAdmin, createGuard, type GuardOptions } from "../../../../src/http/admin/operation.ts";
 import { testTransform } from "../../../../src/http/admin/operations/transformTest.ts";
 import { TransformError, type TransformErrorCode } from "../../../../src/model/errors.ts";
 import { Secret } from "../../../../src/model/secret.ts";
