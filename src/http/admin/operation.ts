@@ -27,7 +27,7 @@ import type { EventStream } from "./events.ts";
  * @throws what `read` throws; the failure of an earlier read that found no database; Refusal (503) when too many reads
  *   wait, or all callers have left
  */
-export type HeavyReads = <T>(question: string, read: () => Promise<T>, isGone?: () => boolean) => Promise<T>;
+type HeavyReads = <T>(question: string, read: () => Promise<T>, isGone?: () => boolean) => Promise<T>;
 
 /** What the admin operations work with. */
 export interface AdminOptions extends GuardOptions, Operations {
@@ -266,7 +266,7 @@ export interface GuardOptions {
   readonly log: Log;
 }
 
-export interface AdminRequest {
+interface AdminRequest {
   readonly body: Buffer;
   readonly url: string;
   readonly parameters: Readonly<Record<string, string>>;
@@ -277,7 +277,7 @@ export interface AdminRequest {
 type AdminHandler = (request: AdminRequest, res: ServerResponse) => Promise<void>;
 
 /** Makes the route handler of an admin operation. @param answerError in the form of the route */
-export type Guard = (handle: AdminHandler, answerError?: AnswerError) => RouteHandler;
+type Guard = (handle: AdminHandler, answerError?: AnswerError) => RouteHandler;
 
 /**
  * Checks body and credentials before each admin operation (spec, "Authentication").
@@ -316,7 +316,7 @@ export function createGuard({ admin, sessions, limits, clock, log }: GuardOption
 }
 
 /** Without the query, which may quote what an operator looks for. */
-export const pathOf = (url: string): string | undefined => url.split("?", 1)[0];
+const pathOf = (url: string): string | undefined => url.split("?", 1)[0];
 
 /**
  * Why a browser may have sent a request for another site; null if it did not, or the request has credentials of its
@@ -343,7 +343,7 @@ const MOST_WAITING = 100;
  * follows it. All that ask a question before its read begins share its answer: none is older than its question.
  */
 export function createHeavyReads(clock: Pick<Clock, "monotonic">, wait = (ms: number) => sleep(ms)): HeavyReads {
-  /** By question, those whose read has not begun. */
+  /** By question, the reads that have not begun. */
   const asked = new Map<string, Asked>();
   let last: Promise<unknown> = Promise.resolve();
   let restsUntil = 0;

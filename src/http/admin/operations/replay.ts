@@ -227,7 +227,7 @@ export function replayFields(names: readonly string[]) {
 }
 
 /** @throws InvalidRequest for a field that does not go with the table; Refusal without a filter, which could mean everything */
-export function requireFit(request: ReplayRequest): void {
+function requireFit(request: ReplayRequest): void {
   const reason = misfit(request);
   if (reason !== undefined) throw new InvalidRequest(reason);
   if (!hasFilter(request)) throw new Refusal(400, NO_FILTER);
