@@ -8,6 +8,7 @@ import { pullRequest } from "../conformance/store/pullSupport.ts";
 import { createDatabase, TEST_APPLICATION_NAME } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
+import { refuse } from "../support/looseTables.ts";
 import { DEFAULT_NAMES, postgresStore } from "../support/postgresHarness.ts";
 import { withStore } from "../support/schemaChecks.ts";
 
@@ -75,6 +76,36 @@ describe("a row that a transaction of somebody else holds", () => {
     expect((await store.outbox.settle(outcomes.slice(0, 1))).closed).toEqual(new Set([rows[0]?.id]));
     expect(await database.query("SELECT FROM outbox_history")).toHaveLength(outcomeOf === noted ? 5 : 0);
   });
+
+  test.each([
+    ["while the lock lasts", false, "another transaction holds the row"],
+    ["and is refused too once the lock has ended", true, expect.stringContaining("not this one")],
+  ])(
+    "and a row that a trigger refuses together do not block the outcomes of the others: %s",
+    async (_, ends, reason) => {
+      await using setup = await setUp();
+      const { database, store, other } = setup;
+      await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 9) n");
+      const { rows } = await store.outbox.claim(claimRequest());
+      await refuse(database, "UPDATE", "outbox", "NEW.topic IN ('t1', 't5')");
+      await other.query("SELECT FROM outbox WHERE topic = 't1' FOR UPDATE");
+
+      const settling = store.outbox.settle(rows.map(sent));
+      await eventually(async () => {
+        expect(await database.query("SELECT FROM outbox WHERE state = 'sent'")).toHaveLength(7);
+      });
+      if (ends) await other.query("COMMIT");
+
+      const { closed, refused } = await settling;
+      expect(closed.size).toBe(7);
+      expect(refused).toEqual(
+        new Map([
+          [rows[4]?.id, expect.stringContaining("not this one")],
+          [rows[0]?.id, reason],
+        ]),
+      );
+    },
+  );
 
   test("and those after it keep a settlement for five seconds at the most, however short each wait", async () => {
     await using setup = await setUp();

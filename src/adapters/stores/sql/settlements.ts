@@ -1,9 +1,9 @@
-import { isRefused } from "../../../model/errors.ts";
+import { isRefused, type StoreError } from "../../../model/errors.ts";
 import type { ClaimToken, MessageId, Outcome } from "../../../model/rows.ts";
 import type { SettledRows } from "../../../ports/store.ts";
 import { entriesOf, type SqlHistory, type WithHistory } from "./history.ts";
 import type { ClaimStatements } from "./outboxClaims.ts";
-import { idsOf, type StatementRunner, tryInHalves } from "./rows.ts";
+import { idsOf, type StatementRunner, tryInParts } from "./rows.ts";
 import { Verdict } from "./verdict.ts";
 
 type Statements<S> = Pick<ClaimStatements<S>, "settle" | "settleUnlocked" | "setBack" | "trial" | "dialect">;
@@ -30,11 +30,10 @@ export class Settlements<S> {
     try {
       const closed = await this.#close(this.#sql.settle, settlements);
       this.#verdict.passed();
-      return { closed, refused: NONE_REFUSED };
+      return { closed, refused: new Map() };
     } catch (error) {
-      if (isRefused(error) || this.#sql.dialect.hasGivenUp?.(error) !== true)
-        return await this.#settleInHalves(settlements, error);
-      return await this.#settleFree(settlements, error);
+      if (!isRefused(error) && this.#sql.dialect.hasGivenUp?.(error) !== true) throw error;
+      return await this.#settleApart(settlements);
     }
   }
 
@@ -50,50 +49,54 @@ export class Settlements<S> {
   }
 
   /**
-   * Writes the rows that nobody has locked first.
+   * Writes the rows that nobody has locked, without refused ones, then gives what is left one try.
    *
-   * @throws the failure if none can be written: the table may be locked
+   * @throws StoreError if locks are all that it met: the table may be locked
    */
-  async #settleFree(settlements: readonly Outcome[], failure: unknown): Promise<SettledRows> {
+  async #settleApart(settlements: readonly Outcome[]): Promise<SettledRows> {
     const { settle, settleUnlocked = settle, dialect } = this.#sql;
-    const free = await this.#close(settleUnlocked, settlements);
-    if (free.size === 0) throw failure;
-    const left = settlements.filter(({ id }) => !free.has(id));
-    try {
-      return { closed: new Set([...free, ...(await this.#close(settle, left))]), refused: NONE_REFUSED };
-    } catch (error) {
-      if (dialect.hasGivenUp?.(error) !== true) throw error;
-      return { closed: free, refused: new Map(left.map(({ id }) => [id, HELD])) };
-    }
-  }
-
-  async #settleInHalves(settlements: readonly Outcome[], failure: unknown): Promise<SettledRows> {
     const closed = new Set<MessageId>();
     const refused = new Map<MessageId, string>();
-    const parts = tryInHalves(settlements, failure, (part) => this.#close(this.#sql.settle, part));
-    const judged = this.#verdict.of(parts, {
-      proves: (written) => written.size > 0,
-      accepted: (outcome) => this.acceptsAgain(outcome),
-      again: (outcome) => {
-        const values = this.#sql.dialect.settleValues([outcome]);
-        return this.#runner.runAndRollBack((run) => run(this.#sql.settle.plain, values));
-      },
-    });
-    for await (const tried of judged) {
-      if (!tried.isRefused) for (const id of tried.result) closed.add(id);
-      else if (tried.error.code === "busy") refused.set(tried.item.id, tried.error.message);
-      else if (await this.#settleInstead(tried.item, tried.error.message)) closed.add(tried.item.id);
-      else refused.set(tried.item.id, tried.error.message);
+    const held = new Map<MessageId, unknown>();
+    for (const statements of [settleUnlocked, settle]) {
+      held.clear();
+      const left = settlements.filter(({ id }) => !closed.has(id) && !refused.has(id));
+      const parts = tryInParts(left, async (part) => {
+        try {
+          return await this.#close(statements, part);
+        } catch (error) {
+          if (isRefused(error) || dialect.hasGivenUp?.(error) !== true) throw error;
+          for (const { id } of part) held.set(id, error);
+          return new Set<MessageId>();
+        }
+      });
+      const judged = this.#verdict.of(parts, {
+        proves: (written) => written.size > 0,
+        accepted: (outcome) => this.acceptsAgain(outcome),
+        again: async (outcome) => {
+          const values = dialect.settleValues([outcome]);
+          const rows = await this.#runner.runAndRollBack((run) => run(statements.plain, values));
+          return dialect.closedOf(rows, [outcome]).length > 0;
+        },
+      });
+      for await (const tried of judged) {
+        if (!tried.isRefused) for (const id of tried.result) closed.add(id);
+        else if (await this.#settleInstead(statements, tried.item, tried.error)) closed.add(tried.item.id);
+        else refused.set(tried.item.id, tried.error.message);
+      }
     }
+    const [failure] = held.values();
+    if (failure !== undefined && closed.size + refused.size === 0) throw failure;
+    for (const id of held.keys()) refused.set(id, HELD);
     return { closed, refused };
   }
 
-  /** @returns false for a row that refuses every outcome: it keeps its claim */
-  async #settleInstead(settlement: Outcome, refusal: string): Promise<boolean> {
-    for (const outcome of insteadOf(settlement, refusal)) {
+  /** @returns false for a row that refuses every outcome, or whose trigger is busy: it keeps its claim */
+  async #settleInstead(statements: WithHistory<S>, settlement: Outcome, refusal: StoreError): Promise<boolean> {
+    if (refusal.code === "busy") return false;
+    for (const outcome of insteadOf(settlement, refusal.message)) {
       try {
-        await this.#close(this.#sql.settle, [outcome]);
-        return true;
+        if ((await this.#close(statements, [outcome])).size > 0) return true;
       } catch (error) {
         if (!isRefused(error)) throw error;
       }
@@ -117,7 +120,6 @@ export class Settlements<S> {
 }
 
 const HELD = "another transaction holds the row";
-const NONE_REFUSED: ReadonlyMap<MessageId, string> = new Map();
 
 /**
  * The outcome without its reason, which may have characters that the database lacks, then `dead`. Nothing for a
