@@ -67,7 +67,7 @@ export const addReplayCommand: AddCommands = (program, io) => {
     .option("--created-before <instant>", "only rows created before", optionParser(instant("before").parse))
     .option(
       "--finished-before <instant>",
-      "only rows that finished before: when a replay that ended early began, for the rest of it",
+      "only rows that finished before: for the rest of a replay that ended early, the time that it printed",
       optionParser(instant("before").parse),
     )
     .option("--to <name>", "deliver them to this destination from now on", optionParser(STORABLE.parse))
@@ -101,7 +101,7 @@ const EXAMPLES = `
 The rows keep their id, and are delivered before everything created later, in order per key. Make the dry run first:
 without --state dead, sent rows match as well. A long replay goes no faster than the pollers deliver, and no faster than
 --per-second. With --to the rows go to that destination from now on, also in later replays. Ctrl-C stops it between two
-batches; rows that were moved stay moved. Give --finished-before the time at which it began to move the rest.
+batches; rows that were moved stay moved. To move the rest, repeat it with the --finished-before that it prints.
 
 With --add no row moves: each matching message of a route with a list of destinations gets a delivery to that one, if it
 never had one. Add the destination to the list and restart the processes first.
@@ -129,12 +129,11 @@ function replayRows(request: ReplayRequest, { dryRun = false, perSecond }: Repla
     async work({ replay, show, signal }) {
       if (dryRun) return previewText(show(await replay.preview(request, SAMPLE_SIZE, signal)), doneTo(request));
       const pace = { perSecond, onProgress: showing(io.stderr) };
-      const begunAt = new Date().toISOString();
       const { moved, refusal } = await replay.run(request, operator(), signal, pace).catch((error: unknown) => {
-        if (!(error instanceof InterruptedError) || inbox) throw error;
-        const { message, cause, done } = error;
-        if (done.moved === 0) throw cause;
-        throw new Error(`${message}: repeat it with --finished-before ${begunAt} for the rest`, { cause });
+        if (!(error instanceof InterruptedError)) throw error;
+        const { message, cause, done, finishedBefore } = error;
+        if (finishedBefore === undefined) throw done.moved === 0 ? cause : error;
+        throw new Error(`${message}: repeat it with --finished-before ${finishedBefore} for the rest`, { cause });
       });
       return doneText(`${rowsOf(moved)} ${doneTo(request)}`, moved, refusal && othersText(refusal));
     },

@@ -67,6 +67,7 @@ export interface ReplayFilter {
 /** A line of the answer to a replay. */
 export interface ReplayProgress {
   readonly moved?: number;
+  readonly finishedBefore?: string;
   readonly refusal?: string;
   readonly done?: true;
   readonly error?: string;

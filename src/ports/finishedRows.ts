@@ -63,9 +63,11 @@ export interface Changed {
   readonly refusal?: string | undefined;
 }
 
-/** What was finished at one moment; opaque to the caller. */
+/** What was finished at one moment. */
 export interface ReplayScope {
+  /** That moment, as an instant of {@link ReplayFilter}. With cells the latest of theirs. */
   readonly finishedUntil: string;
+  /** Opaque to the caller. */
   readonly lastSequence: string;
 }
 

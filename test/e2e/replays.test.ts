@@ -83,6 +83,7 @@ const OPERATIONS = readFileSync(new URL("../../docs/operations.md", import.meta.
 
 interface Line {
   readonly moved?: number;
+  readonly finishedBefore?: string;
   readonly done?: true;
   readonly error?: string;
 }
@@ -123,8 +124,10 @@ describe("a replay", () => {
       { state: "dead", perSecond: 40, by: "alice", other: 1 },
       { path: "/admin/replays" },
     );
-    const [first, second = {}, ...rest] = linesOf(text);
+    const [first, begun, second = {}, ...rest] = linesOf(text);
     expect([status, first, rest.at(-1)]).toEqual([200, { moved: 0, ignored: ["other"] }, { moved: 60, done: true }]);
+    expect(begun).toEqual({ moved: 0, finishedBefore: expect.stringMatching(/^2\S+Z$/) });
+    expect(second.finishedBefore).toBe(begun?.finishedBefore);
     expect(second.moved).toBeGreaterThan(0);
     expect(second.moved).toBeLessThan(60);
     const byKey = new Map<string, number[]>();
@@ -261,23 +264,25 @@ describe("a replay", () => {
   test("that its service or Ctrl-C ends is repeated for the rest, which moves no row twice", async () => {
     const rows = 120;
     await insertDead(rows);
-    const begunAt = new Date().toISOString();
-    const ended = follow({ state: "dead", perSecond: 40 });
+    const all = { topic: "orders.created" };
+    const following = follow({ ...all, perSecond: 40 });
     await eventually(async () => expect(await dead()).toBeLessThan(rows - 20));
     expect((await service.stop()).code).toBe(0);
-    expect(await ended).toEqual({ error: "Service is shutting down", moved: rows - (await dead()) });
+    const ended = await following;
+    const finishedBefore = ended?.finishedBefore ?? "missing";
+    expect(ended).toEqual({ error: "Service is shutting down", moved: rows - (await dead()), finishedBefore });
     service = await start();
 
-    const child = launch("replay", "--created-before", begunAt, "--finished-before", begunAt, "--per-second", "40");
+    const again = ["replay", "--topic", all.topic, "--finished-before", finishedBefore];
+    const child = launch(...again, "--per-second", "40");
     const left = await dead();
     await eventually(async () => expect(await dead()).toBeLessThan(left));
     child.kill("SIGINT");
     expect((await child.exited).code).toBe(1);
-    expect(child.stderr.join("\n")).toMatch(
-      /ended early, after \d+ rows were moved: repeat it with --finished-before 2/,
-    );
-    expect(await dead()).toBeGreaterThan(0);
-    expect((await command("replay", "--created-before", begunAt, "--finished-before", begunAt)).code).toBe(0);
+    expect(child.stderr.join("\n")).toContain(`were moved: repeat it with --finished-before ${finishedBefore} for`);
+    const rest = await dead();
+    expect(rest).toBeGreaterThan(0);
+    expect(await post("replay", { ...all, finishedBefore })).toEqual({ status: 200, body: { moved: rest } });
     const once = await database.query(
       "SELECT outbox_id FROM outbox_history WHERE event = 'replayed' GROUP BY outbox_id HAVING count(*) = 1",
     );

@@ -128,16 +128,42 @@ describe("svc replay", () => {
   });
 });
 
-test("svc replay says how to move the rest when the database fails, which moves each row once", async () => {
-  await insertMany(40);
-  const failed = replay(file, "--topic", "a", "--per-second", "10").catch((error: Error) => error);
-  await eventually(async () => expect(await deadCount()).toBeLessThan(40));
-  await database.query("ALTER TABLE outbox RENAME TO gone");
-  const [, time = ""] = /ended early, after .*--finished-before (\S+) for the rest/.exec(String(await failed)) ?? [];
-  await database.query("ALTER TABLE gone RENAME TO outbox");
-  await database.query("UPDATE outbox SET state = 'sent', updated_at = now() WHERE state = 'pending'");
+const DISCONNECTING = `CREATE FUNCTION disconnect() RETURNS trigger LANGUAGE plpgsql AS $$
+  BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
+  CREATE TRIGGER disconnect BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION disconnect()`;
 
-  await replay(file, "--topic", "a", "--finished-before", time);
+test("svc replay prints the start of the first one each time it fails, by which each row is moved once", async () => {
+  await insertMany(40);
+  const [{ earliest = "" } = {}] = await database.query<{ earliest: string }>("SELECT now()::text AS earliest");
+  const run = (...args: readonly string[]) =>
+    replay(file, "--topic", "a", "--per-second", "10", ...args).catch((error: Error) => error);
+  const timeIn = (failure: unknown) =>
+    /ended early, after \d+ rows? .*--finished-before (\S+) for the rest/.exec(String(failure))?.[1] ?? String(failure);
+  /** What it has moved is sent again before the next one. */
+  const interrupted = async (...args: readonly string[]) => {
+    const before = await deadCount();
+    const failed = run(...args);
+    await eventually(async () => expect(await deadCount()).toBeLessThan(before));
+    await database.query("ALTER TABLE outbox RENAME TO gone");
+    const failure = await failed;
+    await database.query("ALTER TABLE gone RENAME TO outbox");
+    await database.query("UPDATE outbox SET state = 'sent', updated_at = now() WHERE state = 'pending'");
+    return timeIn(failure);
+  };
+  const time = await interrupted();
+  const begun = await database.query("SELECT $1::timestamptz BETWEEN $2 AND now() AS ok", [time, earliest]);
+  expect(begun).toEqual([{ ok: true }]);
+  const again = ["--finished-before", time];
+
+  expect(await interrupted(...again)).toBe(time);
+  await database.query(DISCONNECTING);
+  const unanswered = await run(...again);
+  await database.query("DROP FUNCTION disconnect CASCADE");
+  expect(String(unanswered)).toContain("after 0 rows were moved; those of the last batch may be moved too: repeat it");
+  expect(timeIn(unanswered)).toBe(time);
+  const left = await deadCount();
+  expect(left).toBeGreaterThan(0);
+  expect(await replay(file, "--topic", "a", ...again)).toEqual([`${left} rows moved to pending`]);
 
   const rows = await database.query(
     "SELECT outbox_id FROM outbox_history WHERE event = 'replayed' GROUP BY outbox_id HAVING count(*) = 1",

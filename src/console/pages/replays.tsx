@@ -27,7 +27,7 @@ export function ReplaysPage({ place }: { readonly place: Place }) {
     <>
       <PageTitle>Replays</PageTitle>
       <NewReplay key={place.query.toString()} query={place.query} isFree={started === undefined} onStart={setStarted} />
-      {started === undefined ? null : <Progress started={started} onClose={() => setStarted(undefined)} />}
+      {started === undefined ? null : <Progress key={started} started={started} onNext={setStarted} />}
       <p>
         What has run is in the <a href={link(["audit"])}>audit log</a>.
       </p>
@@ -245,10 +245,11 @@ function StartDialog({ found: { filter, run }, onClose, onStart }: StartDialogPr
 
 interface ProgressProps {
   readonly started: Started;
-  readonly onClose: () => void;
+  /** Starts the rest of it; undefined closes it. */
+  readonly onNext: (next: Started | undefined) => void;
 }
 
-function Progress({ started: { request, total }, onClose }: ProgressProps) {
+function Progress({ started: { request, total }, onNext }: ProgressProps) {
   const [line, setLine] = useState<ReplayProgress>({ moved: 0 });
   const [running] = useState(() => new AbortController());
   const { announce } = useContext(PersonContext);
@@ -264,7 +265,7 @@ function Progress({ started: { request, total }, onClose }: ProgressProps) {
     });
     return () => running.abort();
   }, [request]);
-  const { moved = 0, refusal, done, error } = line;
+  const { moved = 0, finishedBefore, refusal, done, error } = line;
   const hasEnded = done === true || error !== undefined;
   return (
     <Section title="Progress">
@@ -275,8 +276,16 @@ function Progress({ started: { request, total }, onClose }: ProgressProps) {
       {refusal === undefined ? null : <p class="reason">Others are unchanged: {refusal}</p>}
       <ErrorNote>{error}</ErrorNote>
       <div class="actions">
+        {error === undefined || finishedBefore === undefined ? null : (
+          <button
+            type="button"
+            onClick={() => onNext({ request: { ...request, finishedBefore }, total: Math.max(0, total - moved) })}
+          >
+            Replay the rest
+          </button>
+        )}
         {hasEnded ? (
-          <button type="button" onClick={onClose}>
+          <button type="button" onClick={() => onNext(undefined)}>
             Close
           </button>
         ) : (

@@ -37,13 +37,16 @@ export class InterruptedError extends Error {
   override readonly name = "InterruptedError";
   /** The rows known to be changed, by the word for it. */
   readonly done: Readonly<Record<string, number>>;
+  /** With it as a filter a repetition changes the rest; undefined if the same request does. */
+  readonly finishedBefore: string | undefined;
 
-  constructor(verb: Verb, count: number, cause: unknown) {
+  constructor(verb: Verb, count: number, cause: unknown, finishedBefore?: string) {
     // The database continues a statement whose answer nobody awaits any more.
     const isUnanswered = cause instanceof StoreError && cause.code === "unavailable";
     const more = isUnanswered ? `; those of the last batch may be ${verb} too` : "";
     super(`ended early, after ${count} ${count === 1 ? "row was" : "rows were"} ${verb}${more}`, { cause });
     this.done = { [verb]: count };
+    this.finishedBefore = finishedBefore;
   }
 }
 
@@ -79,8 +82,8 @@ interface Replayed {
 interface ReplayPace {
   /** Most rows in a second; by default no cap. */
   readonly perSecond?: number | undefined;
-  /** Called after each batch with the rows moved so far. */
-  readonly onProgress?: ((moved: number) => void) | undefined;
+  /** Called at the start and after each batch with the rows moved so far, and what `InterruptedError` has. */
+  readonly onProgress?: ((moved: number, finishedBefore: string | undefined) => void) | undefined;
 }
 
 interface Selection {
@@ -117,16 +120,30 @@ export class Replay {
   ): Promise<Replayed> {
     this.check(request);
     const { inbox, redact, wait } = this.#options;
-    const about = { log: "replay", action: "replay", verb: "moved", by, filter: inGroup(request, redact) } as const;
+    let { finishedBefore } = request;
+    const about = {
+      log: "replay",
+      action: "replay",
+      verb: "moved" as const,
+      by,
+      filter: inGroup(request, redact),
+      finishedBefore: () => finishedBefore,
+    };
+    const onBegun = ({ finishedUntil: until }: ReplayScope) => {
+      const { add, finishedBefore: before = until } = request;
+      // A delivery is added once, whenever its message finished.
+      if (add === undefined) finishedBefore = before < until ? before : until;
+      onProgress?.(0, finishedBefore);
+    };
     const batches = request.inbox
       ? inbox.moves(request, (statement) => this.#persistently(statement, signal))
-      : this.#moves(request, by, perSecond, signal);
+      : this.#moves(request, by, perSecond, signal, onBegun);
     const { changed: moved, refusal } = await reported(about, this.#options, async (add) => {
       let moved = 0;
       for await (const { rows, ...done } of batches) {
         add(done);
         moved += done.changed;
-        onProgress?.(moved);
+        onProgress?.(moved, finishedBefore);
         if (perSecond !== undefined) await wait((rows / perSecond) * 1000, signal);
         signal.throwIfAborted();
       }
@@ -139,6 +156,7 @@ export class Replay {
     by: string,
     perSecond: number | undefined,
     signal: AbortSignal,
+    onBegun: (scope: ReplayScope) => void,
   ): AsyncGenerator<Moves> {
     const { store, onMoved, wait } = this.#options;
     const { add, toDestination } = request;
@@ -146,7 +164,7 @@ export class Replay {
     const turn = paced({ untried }, this.#batchSize, wait, signal);
     // Slices of a quarter of a second.
     const slice = Math.max(1, Math.min(this.#batchSize, Math.floor((perSecond ?? Number.POSITIVE_INFINITY) / 4)));
-    for await (const { scope, rows } of this.#batches(request, signal)) {
+    for await (const { scope, rows } of this.#batches(request, signal, onBegun)) {
       for (const part of slices(rows, slice)) {
         const ids = part.map(({ id }) => id);
         await turn(add === undefined ? ids : ids.map((id) => deliveryId(id, add)));
@@ -203,10 +221,12 @@ export class Replay {
   async *#batches(
     request: ReplayRequest,
     signal: AbortSignal,
+    onBegun?: (scope: ReplayScope) => void,
   ): AsyncGenerator<{ readonly rows: readonly FinishedRow[]; readonly scope: ReplayScope }> {
     const { filter, ids, matches } = this.#select(request);
     if (filter.topics?.length === 0 || ids?.length === 0) return;
     const scope = await this.#persistently(() => this.#options.store.begin(), signal);
+    onBegun?.(scope);
     const pages = ids === undefined ? this.#scan(scope, filter, signal) : this.#named(scope, filter, ids, signal);
     const { add } = filter;
     for await (const rows of pages) {
@@ -297,6 +317,8 @@ interface AboutChange {
   readonly by: string;
   readonly filter: object;
   readonly note?: string;
+  /** See `InterruptedError`. */
+  readonly finishedBefore?: () => string | undefined;
 }
 
 /**
@@ -307,7 +329,7 @@ interface AboutChange {
  * @throws InterruptedError whose cause is what the work throws
  */
 export async function reported(
-  { log: line, action, verb, by, note, ...about }: AboutChange,
+  { log: line, action, verb, by, note, finishedBefore: before, ...about }: AboutChange,
   { redact, audit, log }: Pick<ReplayOptions, "redact" | "audit" | "log">,
   work: (add: (done: Changed) => void) => Promise<void>,
 ): Promise<Changed> {
@@ -326,9 +348,10 @@ export async function reported(
       refusal ??= done.refusal && redact(done.refusal);
     });
   } catch (error) {
-    log.warn({ ...fields(), reason: errorText(error) }, `${line} ended early`);
+    const finishedBefore = before?.();
+    log.warn({ ...fields(), finishedBefore, reason: errorText(error) }, `${line} ended early`);
     await audit.add({ actor: by, action, target: null, detail: detail(", ended early") });
-    throw new InterruptedError(verb, changed, error);
+    throw new InterruptedError(verb, changed, error, finishedBefore);
   }
   log.info(fields(), line);
   await audit.add({ actor: by, action, target: null, detail: detail("") });

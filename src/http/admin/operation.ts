@@ -249,7 +249,8 @@ function storageFailure(error: StoreError): string {
 
 /** What is answered when a change ended early. @throws the error for a cause that is no fault of database or request */
 export function interruption(error: InterruptedError): { readonly status: number; readonly error: string } {
-  const { cause, done } = error;
+  const { cause, finishedBefore } = error;
+  const done = { ...error.done, finishedBefore };
   if (cause instanceof StoppingError) return { status: 503, error: ERRORS.shuttingDown, ...done };
   if (cause instanceof NotInListError) return { status: 400, error: `${invalid(cause)}; ${error.message}` };
   if (cause instanceof StoreError) return { status: 500, error: storageFailure(cause), ...done };

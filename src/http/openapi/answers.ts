@@ -150,10 +150,19 @@ export const queried = (answer: Answer, ...refusals: readonly Answer[]): readonl
   STORAGE_FAILED,
 ];
 
-/** The answers to a change in batches that was interrupted. @param done how many rows were changed before */
-export function interrupted(member: "moved" | "changed", done: Schema): readonly Answer[] {
+/**
+ * The answers to a change in batches that was interrupted.
+ *
+ * @param done how many rows were changed before
+ * @param optional members that may be absent
+ */
+export function interrupted(
+  member: "moved" | "changed",
+  done: Schema,
+  optional: Readonly<Record<string, Schema>> = {},
+): readonly Answer[] {
   const answer = (status: number, cause: string, message: string, reason: Schema): Answer =>
-    json(status, cause, object({ error: [reason, message], [member]: [done, 2000] }));
+    json(status, cause, object({ error: [reason, message], [member]: [done, 2000] }, {}, optional));
   const { storageFailed, shuttingDown } = ERRORS;
   return [
     answer(500, "The database failed.", storageFailed, STORAGE_FAILURE),

@@ -306,6 +306,17 @@ describeWithTools(["chromium"], "an operator", () => {
       const redirected =
         "SELECT DISTINCT destination AS name FROM outbox WHERE topic = 'jobs.failed' AND state = 'pending'";
       expect(await furnished.database.query(redirected)).toEqual([{ name: "shipping" }]);
+      // As if they had been sent: only what the first has left is moved.
+      const moving = await furnished.database.query(
+        "UPDATE outbox SET state = 'dead', updated_at = now() WHERE topic = 'jobs.failed' AND state = 'pending' RETURNING id",
+      );
+      const sent = page.waitForRequest(/admin\/replays$/);
+      await page.getByRole("button", { name: "Replay the rest" }).click();
+      expect((await sent).postDataJSON()).toMatchObject({ topic: "jobs.failed", finishedBefore: expect.any(String) });
+      await page.getByText(/^[1-9]\d? of 3\d moved/).waitFor();
+      await page.getByRole("button", { name: "Cancel" }).click();
+      const twice = "SELECT id FROM outbox WHERE topic = 'jobs.failed' AND state = 'dead' AND attempt = 0";
+      expect(await furnished.database.query(twice)).toHaveLength(moving.length);
     });
 
     test("is told when the service is away, and when the database is", async () => {

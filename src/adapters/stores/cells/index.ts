@@ -309,7 +309,7 @@ function ofCell<R extends ParkedRow | FinishedRow>(row: R, { name, place }: Cell
  */
 function cellReplay(cells: readonly CellLink[]): ReplayStore {
   /** @returns of each cell its part, null if it did not answer when the replay began */
-  const partsOf = ({ finishedUntil }: ReplayScope) => JSON.parse(finishedUntil) as readonly (ReplayScope | null)[];
+  const partsOf = ({ lastSequence }: ReplayScope) => JSON.parse(lastSequence) as readonly (ReplayScope | null)[];
   const notBegun = (parts: readonly (ReplayScope | null)[]) => {
     const names = cells.flatMap(({ name, place }) => (parts[place] ? [] : [name]));
     const away = `${cellNames(names)} did not answer when the replay began`;
@@ -323,7 +323,11 @@ function cellReplay(cells: readonly CellLink[]): ReplayStore {
     async begin() {
       const { answers } = await readAll(cells, ({ replay }) => replay.begin());
       const parts = cells.map((each) => answers.find(({ cell }) => cell === each)?.value ?? null);
-      return { finishedUntil: JSON.stringify(parts), lastSequence: FIRST };
+      const [finishedUntil = ""] = answers
+        .map(({ value }) => value.finishedUntil)
+        .toSorted()
+        .reverse();
+      return { finishedUntil, lastSequence: JSON.stringify(parts) };
     },
 
     async page(scope, filter, after, limit) {

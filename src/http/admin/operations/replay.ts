@@ -34,7 +34,7 @@ export const replayNow = ({ operation, guardBody, destinations, replay, run }: A
       description:
         "Moves matching outbox rows from `sent` or `dead` back to `pending`, with `attempt` 0 and due now; other rows stay " +
         "as they are, and each row keeps its `id`. Rows that finish after the request arrived are not included. Rows move " +
-        "in batches: those moved before an error stay moved, and the same request may be sent again. With `inbox` dead inbox " +
+        "in batches: those moved before an error stay moved, and its `finishedBefore` moves the rest. With `inbox` dead inbox " +
         "rows pass the filter, attributes and transform of their source again, the oldest 50,000 of the matching ones. With `add` rows stay, and each " +
         "matching message that never went to that destination gets a delivery there.",
       body: {
@@ -53,7 +53,9 @@ export const replayNow = ({ operation, guardBody, destinations, replay, run }: A
         answer.error(400, "No filter is set.", NO_FILTER, "InvalidRequest"),
         NO_DESTINATION_COLUMN,
         answer.invalidBody('"topic" is a number; a string is expected'),
-        ...answer.interrupted("moved", schema.count("Rows moved before the interruption; they stay moved.")),
+        ...answer.interrupted("moved", schema.count("Rows moved before the interruption; they stay moved."), {
+          finishedBefore: schema.text("For a repetition that moves the rest; absent if the same request does."),
+        }),
       ],
       async work({ by, ...request }) {
         requireFit(request);
@@ -78,9 +80,9 @@ export const followReplay = (admin: Admin) =>
   admin.operation("admin_replays", {
     summary: "Replay rows with progress, or count what would be moved",
     description:
-      "As `POST /admin/replay`, but it answers with lines of JSON: `moved` so far every second, then the answer of " +
-      "`POST /admin/replay` with `done`, or the `error` that ended it. It ends when its caller disconnects; what it moved stays " +
-      "moved. With `dryRun` it moves nothing, counts for a third of a second, and answers with one object.",
+      "As `POST /admin/replay`, but it answers with lines of JSON: every second `moved` so far, and the `finishedBefore` that moves " +
+      "the rest if it ends early, then the answer of `POST /admin/replay` with `done`, or the `error` that ended it. It ends " +
+      "when its caller disconnects; what it moved stays moved. With `dryRun` it moves nothing, counts for a third of a second, and answers with one object.",
     body: {
       fields: {
         ...replayFields(admin.destinations.names),
@@ -122,21 +124,27 @@ async function answerWithProgress(
   { run, show }: Pick<Admin, "run" | "show">,
   res: ServerResponse,
   ignored: readonly string[],
-  work: (signal: AbortSignal, onProgress: (moved: number) => void) => Promise<object>,
+  work: (
+    signal: AbortSignal,
+    onProgress: (moved: number, finishedBefore: string | undefined) => void,
+  ) => Promise<object>,
 ): Promise<void> {
   res.writeHead(200, { "Content-Type": NDJSON, "X-Accel-Buffering": "no" });
-  let moved = 0;
+  let progress: { readonly moved: number; readonly finishedBefore?: string | undefined } = { moved: 0 };
   const write = (line: object) => {
     if (!res.destroyed) res.write(`${JSON.stringify(show(line))}\n`);
   };
-  write(ignored.length > 0 ? { moved, ignored } : { moved });
-  const lines = setInterval(() => write({ moved }), LINE_MS);
+  write(ignored.length > 0 ? { ...progress, ignored } : progress);
+  const lines = setInterval(() => write(progress), LINE_MS);
   try {
     const done = await run(async (stopping) => {
       using ending = linked(stopping);
       res.once("close", () => ending.abort(new StoppingError("the caller has left")));
-      return await work(ending.signal, (sum) => {
-        moved = sum;
+      return await work(ending.signal, (moved, finishedBefore) => {
+        const isFirst = progress.finishedBefore !== finishedBefore;
+        progress = { moved, finishedBefore };
+        // Before the first row moves: the connection may break.
+        if (isFirst) write(progress);
       });
     });
     write({ ...done, done: true });
@@ -212,7 +220,7 @@ export function replayFields(names: readonly string[]) {
     createdBefore: field.text(instant("before"), "Only rows created before this instant."),
     finishedBefore: field.text(
       instant("before"),
-      "Only rows that finished before this instant: the begin of a replay that ended early, to leave out what it moved.",
+      "Only rows that finished before this instant: for the rest of a replay that ended early, what it answered.",
     ),
     toDestination: field.text(
       destinationName(names),

@@ -5,7 +5,7 @@ import {
   Replay,
   type ReplayOptions,
 } from "../../../../src/core/operations/replay.ts";
-import { NO_FILTER } from "../../../../src/core/operations/replayRequest.ts";
+import { NO_FILTER, type ReplayRequest } from "../../../../src/core/operations/replayRequest.ts";
 import { deliveryId } from "../../../../src/model/deliveries.ts";
 import { StoppingError, StoreError } from "../../../../src/model/errors.ts";
 import type { MessageId } from "../../../../src/model/rows.ts";
@@ -320,7 +320,7 @@ describe("a replay", () => {
     expect(await replay.run({ topic: "orders" }, "alice", never, pace)).toEqual({ moved: 10 });
     expect(store.moves.map(({ length }) => length)).toEqual([2, 2, 2, 2, 2]);
     expect(waits).toEqual(Array(5).fill(250));
-    expect(progress).toEqual([2, 4, 6, 8, 10]);
+    expect(progress).toEqual([0, 2, 4, 6, 8, 10]);
   });
 });
 
@@ -383,15 +383,48 @@ describe("a replay that is interrupted", () => {
     const failure = await replay.run({ topic: "orders" }, "alice", stopping.signal).catch((error: unknown) => error);
 
     expect(failure).toBeInstanceOf(InterruptedError);
-    expect(failure).toMatchObject({ done: { moved: 20 }, cause: stopping.signal.reason });
+    const finishedBefore = SCOPE.finishedUntil;
+    expect(failure).toMatchObject({ done: { moved: 20 }, cause: stopping.signal.reason, finishedBefore });
     expect(store.moves).toHaveLength(2);
     expect(lines).toEqual([
       {
         level: "warn",
         message: "replay ended early",
-        fields: { moved: 20, filter: { topic: "orders" }, by: "alice", reason: "the service is stopping" },
+        fields: {
+          moved: 20,
+          filter: { topic: "orders" },
+          by: "alice",
+          finishedBefore,
+          reason: "the service is stopping",
+        },
       },
     ]);
+  });
+
+  const EARLIER = "2026-01-05T08:29:59.000000Z";
+  test.each<[string, Partial<ReplayRequest>, boolean, string | undefined]>([
+    ["has the time of its start", {}, true, SCOPE.finishedUntil],
+    ["keeps the start of the first", { finishedBefore: EARLIER }, true, EARLIER],
+    [
+      "began before the time it was given",
+      { finishedBefore: "2026-01-05T08:30:01.000000Z" },
+      true,
+      SCOPE.finishedUntil,
+    ],
+    ["has no time if it did not begin", {}, false, undefined],
+    ["keeps the start of the first if it did not begin", { finishedBefore: EARLIER }, false, EARLIER],
+    ["has no time if it adds deliveries, which are added once", { add: "shop" }, true, undefined],
+  ])("before a row is moved %s", async (_what, fields, isBegun, finishedBefore) => {
+    const gone = new StoreError("unavailable", "gone");
+    const { store, replay } = setup(rowsOf(3));
+    if (isBegun) store.failures.push(undefined);
+    store.failures.push(...Array(6).fill(gone));
+
+    const failure = await replay.run({ topic: "orders", ...fields }, "alice", never).catch((error: unknown) => error);
+
+    expect(failure).toMatchObject({ done: { moved: 0 }, cause: gone });
+    expect((failure as InterruptedError).finishedBefore).toBe(finishedBefore);
+    expect(String(failure)).toContain("after 0 rows were moved; those of the last batch may be moved too");
   });
 
   test("does not begin when it was aborted before", async () => {
@@ -464,7 +497,7 @@ describe("a replay whose database fails", () => {
     expect(lines).toEqual([
       expect.objectContaining({
         level: "warn",
-        fields: { moved: 10, filter: { topic: "orders" }, by: "alice", reason: `unavailable ${unavailable.message}` },
+        fields: expect.objectContaining({ moved: 10, reason: `unavailable ${unavailable.message}` }),
       }),
     ]);
   });

@@ -94,8 +94,8 @@ describe("POST /admin/replay", () => {
     ],
     [
       "the service stops",
-      new InterruptedError("moved", 5, new StoppingError()),
-      error(503, "Service is shutting down", { moved: 5 }),
+      new InterruptedError("moved", 5, new StoppingError(), "2026-01-05T08:30:00.000000Z"),
+      error(503, "Service is shutting down", { moved: 5, finishedBefore: "2026-01-05T08:30:00.000000Z" }),
     ],
     [
       "a topic has no such list",
