@@ -39,7 +39,7 @@ async function startAdmin(store: OperatorStore) {
     redact: (text: string) => text,
     secrets: { mask: (text: string) => text, add: () => () => {} },
     bodies: new BodyBudget(1_000_000, systemClock),
-    wakes: { poller: () => {} },
+    wakes: { wake: () => {} },
   } as unknown as Parameters<typeof adminRole>[0]);
   const http = await startHttp({ routes: routes ?? [] });
   const url = (path: string) => `http://127.0.0.1:${http.data.port}${path}`;
