@@ -109,12 +109,12 @@ export class KnownSecrets implements SecretMasker {
 
   #find(line: string, cut: boolean): readonly Range[] {
     const secrets = [...this.#secrets.values()];
-    const escaped = secrets.flatMap((secret) => find(secret.escaped, line, cut));
-    // Many programs wrap base64 at 64 or 76 characters, and write a blank between bytes.
-    const packed = line.replaceAll(" ", "");
+    const escaped = secrets.flatMap((secret) => secret.escaped.flatMap((each) => findEscaped(each, line, cut)));
+    // Many programs wrap base64 at 64 or 76 characters, in JSON too, and write a blank between bytes.
+    const packed = line.replace(/\\[nr]?| /g, "");
     const encoded = secrets.flatMap((secret) => find(secret.encoded, packed, cut));
     if (encoded.length === 0 || packed === line) return [...escaped, ...encoded];
-    const places = Array.from(line.matchAll(/[^ ]/g), ({ index }) => index);
+    const places = Array.from(line.matchAll(/(?<!\\)[nr]|[^ \\nr]/g), ({ index }) => index);
     const place = (at: number) => places[at] ?? 0;
     return [
       ...escaped,
@@ -130,13 +130,30 @@ interface Range {
   readonly isCut: boolean;
 }
 
+function findEscaped(part: Part, text: string, cut: boolean): readonly Range[] {
+  const ranges: Range[] = [];
+  for (let from = 0; text.includes(part.fixed, from); from = part.whole.lastIndex) {
+    part.whole.lastIndex = from;
+    const found = part.whole.exec(text);
+    if (found === null) break;
+    const [start, end] = [found.index, part.whole.lastIndex];
+    if (!part.isShort || isAlone(text, start, end)) ranges.push({ start, end, isCut: false });
+    part.whole.lastIndex = start + 1;
+  }
+  const tail = cut ? text.slice(-LONGEST_PART * LONGEST_ESCAPED) : "";
+  const start = tail.includes(part.lead) ? tail.search(part.beginning) : beginningOf(part.lead, tail);
+  if (start >= 0 && start < tail.length) {
+    ranges.push({ start: text.length - tail.length + start, end: text.length, isCut: true });
+  }
+  return ranges;
+}
+
 /** @param cut whether to find the beginning of a word at the end of the text too */
 function find(words: readonly string[], text: string, cut: boolean): readonly Range[] {
   const ranges: Range[] = [];
   for (const word of words) {
     for (let start = text.indexOf(word); start >= 0; start = text.indexOf(word, start + 1)) {
-      const end = start + word.length;
-      if (word.length >= SHORTEST_ANYWHERE || isAlone(text, start, end)) ranges.push({ start, end, isCut: false });
+      ranges.push({ start, end: start + word.length, isCut: false });
     }
     const start = cut ? beginningOf(word, text) : text.length;
     if (start < text.length) ranges.push({ start, end: text.length, isCut: true });
@@ -194,75 +211,117 @@ function isNoWord(text: string, { start, end, isCut }: Range): boolean {
 }
 
 interface Spellings {
-  readonly escaped: readonly string[];
+  readonly escaped: readonly Part[];
   /** Where blanks between the characters mean nothing. */
   readonly encoded: readonly string[];
 }
 
-/** The spellings of a secret: unchanged, without the scheme of a header value (`ApiKey abc`), and by every encoder. */
+/** The spellings of a secret, and of what follows the scheme of a header value (`ApiKey abc`). */
 function spellingsOf(given: string): Spellings {
   const secret = given.replace(LONE_SURROGATES, "\ufffd");
   const withoutScheme = /^[\w-]+ +(\S{6,})$/.exec(secret)?.[1];
   const values = withoutScheme === undefined ? [secret] : [secret, withoutScheme];
-  const escaped = values.flatMap((value) => ESCAPERS.map((write) => oneLine(write(value))));
+  // Receivers read UTF-8 as Latin-1.
+  const read = values.flatMap((value) => [value, Buffer.from(value).toString("latin1")]);
   const hex = Buffer.from(secret).toString("hex");
   const bytes = hex.length < 2 * MIN_BYTES ? [] : [hex, hex.toUpperCase()];
+  const form = new URLSearchParams([["", secret]]).toString().slice(1);
   // A body that is encoded as a whole has the secret unchanged, in JSON, or in a form.
-  const encoded = [...bytes, ...[secret, json(secret), form(secret)].flatMap(base64Forms)];
-  return { escaped: unique(escaped), encoded: unique(encoded) };
+  const encoded = [...bytes, ...[secret, JSON.stringify(secret).slice(1, -1), form].flatMap(base64Forms)];
+  return { escaped: [...new Set(read)].flatMap(partsOf), encoded: [...new Set(encoded)] };
 }
 
-function unique(words: readonly string[]): readonly string[] {
-  return [...new Set(words)].filter((word) => word !== "");
+/** Characters of a part: an expression of as many is compiled in milliseconds. */
+const LONGEST_PART = 64;
+/** Characters of an escaped one. */
+const LONGEST_ESCAPED = 40;
+const OUTER = new RegExp(`^(?:\\s|${INVISIBLE.source})+|(?:\\s|${INVISIBLE.source})+$`, "g");
+
+/** A text, or the parts of a long one: they overlap, so that what they find is masked as one. */
+function partsOf(text: string): readonly Part[] {
+  const all = text.replace(OUTER, "").match(/\\+|./gsu) ?? [];
+  const last = Math.max(0, all.length - LONGEST_PART);
+  const starts = Array.from({ length: Math.ceil(last / (LONGEST_PART - 1)) }, (_, n) => n * (LONGEST_PART - 1));
+  return [...starts, last]
+    .map((start) => all.slice(start, start + LONGEST_PART))
+    .filter((characters) => oneLine(characters.join("")) !== "")
+    .map((characters) => new Part(characters, text.length < SHORTEST_ANYWHERE));
 }
 
-const json = (text: string): string => JSON.stringify(text).slice(1, -1);
-const form = (text: string): string => new URLSearchParams([["", text]]).toString().slice(1);
-const lower = (text: string): string => text.replace(/%../g, (byte) => byte.toLowerCase());
-const unicode = (unit: string): string => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
-const inAscii = (text: string): string => text.replace(/[^\0-\x7f]/g, unicode);
-const dotNet = (text: string): string =>
-  text.replace(/[<>&'+`]|\\"|[^\0-\x7f]/g, (found) => `\\u${unicode(found.slice(-1)).slice(2).toUpperCase()}`);
-const html = (text: string, others: Readonly<Record<string, string>>): string =>
-  text.replace(/[&<>"'+=/`]/g, (character) => others[character] ?? HTML[character] ?? character);
-const HTML: Readonly<Record<string, string>> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+/** Finds characters however each is escaped. */
+class Part {
+  /** The longest row of ASCII letters and digits: without it in a text the expression is not compiled. */
+  readonly fixed: string;
+  /** The letters and digits at the beginning. */
+  readonly lead: string;
+  readonly isShort: boolean;
+  readonly #characters: readonly string[];
+  #whole: RegExp | undefined;
+  #beginning: RegExp | undefined;
 
-const inUrl = (base64: string): string => base64.replaceAll("+", "-").replaceAll("/", "_");
+  constructor(characters: readonly string[], isShort: boolean) {
+    const rows = characters.join("").split(/[^a-z\d]/i);
+    this.fixed = rows.reduce((longest, row) => (row.length > longest.length ? row : longest));
+    this.lead = rows[0] ?? "";
+    this.isShort = isShort;
+    this.#characters = characters;
+  }
 
-/** How receivers and gateways escape what they were sent. */
-const ESCAPERS: readonly ((secret: string) => string)[] = [
-  (secret) => secret,
-  // UTF-8 read as Latin-1.
-  (secret) => Buffer.from(secret).toString("latin1"),
-  json,
-  (secret) => json(json(secret)),
-  // Python; PHP.
-  (secret) => inAscii(json(secret)),
-  (secret) => json(secret).replaceAll("/", "\\/"),
-  (secret) => inAscii(json(secret)).replaceAll("/", "\\/"),
-  // Go; Rails; .NET.
-  (secret) => json(secret).replace(/[<>&]/g, unicode),
-  (secret) => json(secret).replace(/[<>&'+=]/g, unicode),
-  (secret) => dotNet(json(secret)),
-  encodeURIComponent,
-  (secret) => lower(encodeURIComponent(secret)),
-  form,
-  (secret) => lower(form(secret)),
-  (secret) => html(secret, {}),
-  (secret) => html(secret, { '"': '"' }),
-  (secret) => html(secret, { "'": "&#39;" }),
-  (secret) => html(secret, { "'": "&#039;" }),
-  (secret) => html(secret, { "'": "&apos;" }),
-  // Go; Python; Mustache and other template engines.
-  (secret) => html(secret, { "'": "&#39;", '"': "&#34;", "+": "&#43;" }),
-  (secret) => html(secret, { "'": "&#39;", '"': "&#34;" }),
-  (secret) => html(secret, { "'": "&#x27;" }),
-  (secret) => html(secret, { "'": "&#x27;", "/": "&#x2F;" }),
-  (secret) => html(secret, { "'": "&#x27;", '"': "&#x22;", "/": "&#x2F;", "+": "&#x2b;" }),
-  (secret) => html(secret, { "'": "&#39;", "/": "&#x2F;", "`": "&#x60;", "=": "&#x3D;" }),
-  (secret) => html(json(secret), {}),
-  (secret) => html(json(secret), { "'": "&#39;" }),
-];
+  get whole(): RegExp {
+    this.#whole ??= new RegExp(this.#sources().join(""), "g");
+    return this.#whole;
+  }
+
+  /** Each character if the one before is there; at the end a part of an escape, and never the last character. */
+  get beginning(): RegExp {
+    this.#beginning ??= new RegExp(
+      `${this.#sources().reduceRight((rest, source, n, { length }) => {
+        const begun = source.length === 1 ? "(?!)" : String.raw`[%\\&][\w%#\\&;]{0,${LONGEST_ESCAPED}}`;
+        return n === length - 1 ? `(?:${begun})?` : `(?:${source}${rest}|${begun})${n === 0 ? "" : "?"}`;
+      }, "")}$`,
+    );
+    return this.#beginning;
+  }
+
+  #sources(): readonly string[] {
+    return this.#characters.map((each, n) => sourceOf(each, /\s/.test(this.#characters[n - 1] ?? "")));
+  }
+}
+
+/**
+ * The expression of a character, or of backslashes in a row. Alternatives begin differently and repetitions are bounded,
+ * so that the search takes linear time. Any entity stands for any character: too much is masked rather than too little.
+ */
+function sourceOf(found: string, afterBlank: boolean): string {
+  if (/^[a-z\d]$/i.test(found)) return found;
+  const [character = ""] = found;
+  const units = character.split("").map((unit) => hexOf(unit.charCodeAt(0), 4));
+  const bytes = Array.from(Buffer.from(character), (byte) => hexOf(byte, 2));
+  const unicode = units.map((unit) => `u${unit}`).join("\\\\+");
+  const percent = bytes.map((byte) => `[%x]${byte}`).join("\\\\*");
+  // As in `\n`.
+  const short = /^"\\([a-z])"$/.exec(JSON.stringify(character))?.[1];
+  const isBlank = /\s/.test(character);
+  const isSeen = character.replace(INVISIBLE, "").trim() !== "";
+  const escapes = [unicode, percent, ...(short === undefined ? [] : [`(?<=\\\\)${short}`])];
+  const entity = isSeen ? "&#?\\w{1,24};" : "&(?:nbsp|#\\w{1,7});";
+  const written = (...others: readonly string[]) => `\\\\{0,8}(?:${[...others, ...escapes].join("|")})`;
+  if (character === "\\") return `(?:(?:${written(entity)}){${found.length}}|\\\\{1,32}(?!\\\\))`;
+  if (character === "%") return `\\\\{0,8}(?:%(?:25)?|[ux](?:00)?25|${entity})`;
+  if (character === "&") return written(`&(?:${entity.slice(1)})?`);
+  if (isSeen) return written(/[!-~]/.test(character) ? `\\${character}` : character, entity);
+  const unlessWritten = `(?!${written(entity)})`;
+  if (!isBlank) return `(?:${written(entity)}|${unlessWritten})`;
+  // Blanks in a row are one in the text.
+  if (!afterBlank) return written(" ", entity, ...(character === " " ? ["\\+"] : []));
+  return `(?:${written(entity)}|(?<=\\+|%..)\\+| |(?<= )${unlessWritten})`;
+}
+
+/** A number in hexadecimal digits of either case. */
+function hexOf(code: number, digits: number): string {
+  const digit = (each: string) => `[${each}${each.toUpperCase()}]`;
+  return code.toString(16).padStart(digits, "0").replace(/[a-f]/g, digit);
+}
 
 /**
  * The base64 text of the secret, and the part of it that is the same inside any longer text: base64 writes three bytes
@@ -278,5 +337,5 @@ function base64Forms(secret: string): readonly string[] {
   const whole = bytes.toString("base64");
   return [whole, whole.replace(/=+$/, ""), ...fragments]
     .filter((word) => word.length >= MIN_FRAGMENT_LENGTH)
-    .flatMap((word) => [word, inUrl(word), word.replaceAll("/", "\\/"), encodeURIComponent(word)]);
+    .flatMap((word) => [word, word.replaceAll("+", "-").replaceAll("/", "_"), encodeURIComponent(word)]);
 }

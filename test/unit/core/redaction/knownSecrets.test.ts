@@ -6,6 +6,7 @@ import { SECRET_FORMS } from "../../../support/secretForms.ts";
 const SECRETS = {
   password: `p@ss w/ö&"<rd>\\+='ü😀x`,
   token: "tok+en/42==",
+  "a path-like token": "S3cr3t/abc+def==(!*)",
   "an escape-like password": "a%41&amp;\\u0041+b\\\\n",
 } as const;
 
@@ -21,7 +22,7 @@ describe.each(Object.entries(SECRETS))("%s", (_name, secret) => {
     const written = `~~~~ ${write(secret)}`;
     for (let length = 5; length < written.length; length++) {
       const masked = secrets.mask(written.slice(0, length), true);
-      expect(masked.trim()).toMatch(/^~~~~(?: \*\*\*=*)?$/);
+      expect(masked.trim()).toMatch(/^~~~~ ?(?:\*\*\*=*)?(?:\\[nr]?)*$/);
     }
   });
 });
@@ -88,6 +89,26 @@ describe("a secret that may be a word, in our own errors", () => {
     expect(new KnownSecrets(["svc4migrate"]).mask("run svc4migrate now", false, true)).toBe("run *** now");
   });
 });
+
+test("a long secret is masked as one, escaped or not, and so is what a cut text has of it", () => {
+  const line = "MIIEvQ/IBADAN+Bgkqhki/G9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7+VJTUt9Us8";
+  const secret = `-----BEGIN PRIVATE KEY-----\n${`${line}\n`.repeat(26)}-----END PRIVATE KEY-----\n`.trim();
+  const secrets = new KnownSecrets([secret]);
+  for (const written of [secret, JSON.stringify(secret).slice(1, -1), encodeURIComponent(secret)]) {
+    expect(secrets.mask(`<${written}>`, false)).toBe("<***>");
+    expect(secrets.mask(`<${written.slice(0, 1000)}`, true)).toMatch(/^<\*\*\*$/);
+  }
+});
+
+test.each(["\\", "\\n", "\\u0000", "%25", "&amp;", '"', " \n", "a"])(
+  "a secret of many %j is sought in linear time",
+  (unit) => {
+    for (const repeated of ['"', "\\", "  \\n", "%25", "&amp;", "+  +", "\n\\n", "\0\\u0000", "a"]) {
+      const secrets = new KnownSecrets([`${repeated.repeat(50)}"`]);
+      expect(secrets.mask(unit.repeat(4000), true).length).toBeLessThanOrEqual(4000 * unit.length);
+    }
+  },
+);
 
 describe("known secrets", () => {
   test("that come up later are masked until they are forgotten", () => {
