@@ -5,8 +5,8 @@ import { Capture } from "../src/core/capture/capture.ts";
 import { parsedJson } from "../src/model/text.ts";
 import type { ChangeLog, PositionStore } from "../src/ports/capture.ts";
 import { APPLICATION_NAME } from "../src/setup/stores.ts";
-import { Backoff, type BackoffRange } from "../src/time/backoff.ts";
 import { systemTimer } from "../src/time/clock.ts";
+import { Backoff, type BackoffRange } from "../src/time/wait.ts";
 import type { RoleContext, RoleParts } from "./context.ts";
 
 /**
@@ -77,7 +77,7 @@ async function changeLog({ config, clock, metrics, log }: RoleContext): Promise<
   const table = database.outboxTableName;
   const idColumn = database.columnMapping.outbox.id;
   if (target.type === "postgresql") {
-    const { endpointsOf } = await import("../src/adapters/stores/postgres/endpoints.ts");
+    const { endpointsOf } = await import("../src/adapters/stores/postgres/connections.ts");
     const { postgresLogical } = await import("../src/adapters/capture/postgresLogical.ts");
     const hosts = [{ host: hostname, port: connection.port ?? POSTGRES_PORT }];
     return postgresLogical({

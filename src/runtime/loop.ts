@@ -1,8 +1,7 @@
 import { errorText, StoppingError } from "../model/errors.ts";
 import type { Log, Service } from "../ports/runtime.ts";
-import { type BackoffRange, backoffMs } from "../time/backoff.ts";
 import { type Clock, type Random, systemClock, systemTimer, type Timer } from "../time/clock.ts";
-import { onAbort, sharedController } from "../time/wait.ts";
+import { type BackoffRange, backoffMs, onAbort, sharedController } from "../time/wait.ts";
 
 /**
  * What a pass found: `again` when more work probably waits, `idle` when none does for now, `full` when more waits than

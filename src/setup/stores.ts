@@ -59,7 +59,7 @@ async function openStore(
   };
   switch (target.type) {
     case "postgresql": {
-      const { endpointsOf } = await import("../adapters/stores/postgres/endpoints.ts");
+      const { endpointsOf } = await import("../adapters/stores/postgres/connections.ts");
       const { PostgresConnections } = await import("../adapters/stores/postgres/connections.ts");
       const { createPostgresStore } = await import("../adapters/stores/postgres/index.ts");
       const { currentSchema, ...place } = target;

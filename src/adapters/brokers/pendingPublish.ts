@@ -1,5 +1,5 @@
+import { type Linked, LinkedList } from "../../model/collections.ts";
 import type { PublishError } from "../../model/errors.ts";
-import { type Linked, LinkedList } from "../../model/linkedList.ts";
 
 /** How long a publish may take, and what ends it early. */
 export interface PublishBounds {

@@ -1,6 +1,6 @@
 import { errorText } from "../../model/errors.ts";
 import type { AdapterTools } from "../../ports/kinds.ts";
-import { Backoff } from "../../time/backoff.ts";
+import { Backoff } from "../../time/wait.ts";
 
 interface SharedConnectionOptions<C> {
   /** Its address without credentials, for the log. */

@@ -7,7 +7,7 @@ import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { atMost, linked, sleep } from "../../time/wait.ts";
-import type { Endpoint } from "../stores/postgres/endpoints.ts";
+import type { Endpoint } from "../stores/postgres/connections.ts";
 
 export interface PostgresLogicalOptions {
   readonly server: {

@@ -2,9 +2,8 @@ import { errorText, StoppingError } from "../../model/errors.ts";
 import type { ChangeLog, LogPosition, PositionStore } from "../../ports/capture.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { HealthComponent, Log, Service } from "../../ports/runtime.ts";
-import type { Backoff } from "../../time/backoff.ts";
 import type { Clock, Timer } from "../../time/clock.ts";
-import { onAbort, sleep, untilAborted } from "../../time/wait.ts";
+import { type Backoff, onAbort, sleep, untilAborted } from "../../time/wait.ts";
 
 interface CaptureOptions {
   readonly changes: ChangeLog;

@@ -1,12 +1,11 @@
+import { type Linked, LinkedList } from "../../model/collections.ts";
 import { ClaimLostError, errorText } from "../../model/errors.ts";
-import { type Linked, LinkedList } from "../../model/linkedList.ts";
 import type { ClaimedRow, ClaimToken, MessageId, Outcome } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { ClaimQueues, ClaimRequest, ClaimResult, Lease, OutboxStore, SettledRows } from "../../ports/store.ts";
-import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random } from "../../time/clock.ts";
-import { sharedController } from "../../time/wait.ts";
+import { Backoff, sharedController } from "../../time/wait.ts";
 
 export interface HeldClaim extends Linked {
   readonly token: ClaimToken;

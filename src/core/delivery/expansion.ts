@@ -1,5 +1,5 @@
+import { groupBy } from "../../model/collections.ts";
 import { errorText, isTransformFailure } from "../../model/errors.ts";
-import { groupBy } from "../../model/groups.ts";
 import { CONDITION, type MessageId } from "../../model/rows.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";

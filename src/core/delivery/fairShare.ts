@@ -1,4 +1,4 @@
-import { type Linked, LinkedList } from "../../model/linkedList.ts";
+import { type Linked, LinkedList } from "../../model/collections.ts";
 import { NO_DESTINATION } from "../../ports/store.ts";
 import type { Clock } from "../../time/clock.ts";
 import type { Verdict } from "../destinations/breaker.ts";

@@ -1,4 +1,4 @@
-import { type Linked, LinkedList } from "../../model/linkedList.ts";
+import { type Linked, LinkedList } from "../../model/collections.ts";
 import type { ClaimedRow } from "../../model/rows.ts";
 import type { HeldClaim } from "./claims.ts";
 

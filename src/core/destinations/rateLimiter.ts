@@ -1,6 +1,6 @@
 import type { DestinationStore } from "../../ports/destinationStore.ts";
-import { Backoff } from "../../time/backoff.ts";
 import type { Clock, Random, Timer } from "../../time/clock.ts";
+import { Backoff } from "../../time/wait.ts";
 
 interface RateLimiterOptions {
   readonly name: string;

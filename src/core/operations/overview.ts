@@ -1,5 +1,5 @@
+import { groupBy } from "../../model/collections.ts";
 import { withoutTable } from "../../model/errors.ts";
-import { groupBy } from "../../model/groups.ts";
 import { REFUSALS } from "../../model/refusals.ts";
 import type { MessageId, RoutedRow } from "../../model/rows.ts";
 import { type DestinationStore, RECENT_MINUTES } from "../../ports/destinationStore.ts";

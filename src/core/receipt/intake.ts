@@ -10,8 +10,8 @@ import {
   type Rejection,
 } from "../../model/rows.ts";
 import type { BrokerMessage, Intake } from "../../ports/source.ts";
-import { Backoff } from "../../time/backoff.ts";
 import type { Random } from "../../time/clock.ts";
+import { Backoff } from "../../time/wait.ts";
 import type { Redact } from "../redaction/redact.ts";
 import { type Attributes, CORRELATION_HEADER, correlationId, evidenceAttributes } from "./attributes.ts";
 import { JsonDocument } from "./jsonDocument.ts";

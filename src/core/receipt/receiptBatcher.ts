@@ -1,6 +1,6 @@
 import { cellKeyOf, cellOf } from "../../model/cells.ts";
+import { groupBy } from "../../model/collections.ts";
 import { StoreError } from "../../model/errors.ts";
-import { groupBy } from "../../model/groups.ts";
 import type { CellInsertResult, ClaimedRow, InsertResult, NewInboxRow } from "../../model/rows.ts";
 import { listOfMessage } from "../../model/topics.ts";
 import type { Log } from "../../ports/runtime.ts";

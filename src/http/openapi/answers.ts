@@ -1,5 +1,5 @@
+import { groupBy } from "../../model/collections.ts";
 import { exampleOf, list, named, object, type Schema, TEXT, text, UUID, withIgnored } from "../../model/described.ts";
-import { groupBy } from "../../model/groups.ts";
 import type { Access } from "../credentials.ts";
 import { ACCEPTED_ENCODINGS, ERRORS, tooLargeMessage } from "../exchange.ts";
 import type { ApiResponse, Content, Examples, Parameter, ResponseHeaders } from "./types.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { Backoff } from "../../../src/time/backoff.ts";
+import { Backoff } from "../../../src/time/wait.ts";
 
 const waits = (backoff: Backoff, count: number) => Array.from({ length: count }, () => backoff.next());
 

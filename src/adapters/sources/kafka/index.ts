@@ -3,8 +3,7 @@ import type { Consumer, EachBatchPayload, KafkaMessage, TopicPartitionOffset } f
 import { StoppingError } from "../../../model/errors.ts";
 import { REFUSED_RETRY_MS, type SourceTools } from "../../../ports/kinds.ts";
 import type { BrokerMessage, Source } from "../../../ports/source.ts";
-import { Backoff } from "../../../time/backoff.ts";
-import { pause, untilAborted } from "../../../time/wait.ts";
+import { Backoff, pause, untilAborted } from "../../../time/wait.ts";
 import { headerText } from "../../brokers/headerText.ts";
 import { createKafkaClient, type KafkaClient, METADATA_MAX_AGE_MS, retryOptions } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";

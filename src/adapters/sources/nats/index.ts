@@ -2,8 +2,7 @@ import { createInbox, type Msg, type Subscription } from "nats";
 import { errorText, StoppingError } from "../../../model/errors.ts";
 import { REFUSED_RETRY_MS, type SourceTools } from "../../../ports/kinds.ts";
 import type { Source } from "../../../ports/source.ts";
-import { Backoff } from "../../../time/backoff.ts";
-import { atMost, pause, untilAborted } from "../../../time/wait.ts";
+import { atMost, Backoff, pause, untilAborted } from "../../../time/wait.ts";
 import { NatsFault } from "../../brokers/nats/faults.ts";
 import { NatsDialer, type NatsLink, statusOf } from "../../brokers/nats/link.ts";
 import {

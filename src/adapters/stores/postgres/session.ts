@@ -1,6 +1,6 @@
 import type pg from "pg";
 import type { Log } from "../../../ports/runtime.ts";
-import { Backoff } from "../../../time/backoff.ts";
+import { Backoff } from "../../../time/wait.ts";
 
 interface Connections {
   /** One of its own, whose queries may take any time. */

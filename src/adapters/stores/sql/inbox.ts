@@ -1,5 +1,5 @@
+import { groupBy } from "../../../model/collections.ts";
 import { isRefused, type StoreError, type StoreErrorCode } from "../../../model/errors.ts";
-import { groupBy } from "../../../model/groups.ts";
 import {
   type Headers,
   type InsertResult,

@@ -1,7 +1,6 @@
 import { errorText, StoreError } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
-import { backoffMs } from "../../../time/backoff.ts";
-import { sleep } from "../../../time/wait.ts";
+import { backoffMs, sleep } from "../../../time/wait.ts";
 
 interface ReserveOptions {
   readonly poolSize: number;

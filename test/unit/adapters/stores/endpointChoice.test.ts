@@ -1,5 +1,5 @@
 import { beforeEach, expect, test } from "@jest/globals";
-import { EndpointChoice } from "../../../../src/adapters/stores/postgres/endpoints.ts";
+import { EndpointChoice } from "../../../../src/adapters/stores/postgres/connections.ts";
 
 const [first, second, third] = ["a", "b", "c"].map((host) => ({ host, port: 5432, tls: false as const }));
 const ALL = [first, second, third].filter((endpoint) => endpoint !== undefined);

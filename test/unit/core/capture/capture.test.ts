@@ -1,7 +1,7 @@
 import { describe, expect, test } from "@jest/globals";
 import { Capture } from "../../../../src/core/capture/capture.ts";
 import type { LogEvents } from "../../../../src/ports/capture.ts";
-import { Backoff } from "../../../../src/time/backoff.ts";
+import { Backoff } from "../../../../src/time/wait.ts";
 import { manualTime } from "../../../support/manualTime.ts";
 import { recordingLog, recordingMetrics } from "../../../support/recorders.ts";
 

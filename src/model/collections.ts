@@ -52,3 +52,15 @@ export class LinkedList<T extends Linked> implements Iterable<T> {
     for (let member = this.#first; member !== undefined; member = member.next) yield member as T;
   }
 }
+
+/** The items by key: keys in the order of their first item, items in their own. */
+export function groupBy<T, K>(items: Iterable<T>, keyOf: (item: T) => K): ReadonlyMap<K, readonly T[]> {
+  const groups = new Map<K, T[]>();
+  for (const item of items) {
+    const key = keyOf(item);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [item]);
+    else group.push(item);
+  }
+  return groups;
+}

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { type Linked, LinkedList } from "../../../src/model/linkedList.ts";
+import { type Linked, LinkedList } from "../../../src/model/collections.ts";
 
 interface Member extends Linked {
   readonly name: number;
