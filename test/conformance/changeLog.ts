@@ -112,7 +112,8 @@ export function changeLogConformance(name: string, open: () => Promise<ChangeLog
       await harness.insert();
       await harness.released();
       const second = await followed(lastReached(first) ?? null);
-      await eventually(() => inserts(second).length === 1);
+      // A slot may tell of the first one again, if its follower has ended before it confirmed that.
+      await eventually(() => inserts(second).length > 0);
     });
 
     test("follows also from a position that it does not have", async () => {

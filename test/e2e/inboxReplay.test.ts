@@ -99,8 +99,6 @@ describe("POST /admin/replay with inbox", () => {
     const byId = await mended.post({ by: "alice" }, { path: `/admin/messages/${first?.id}/replay` });
     expect([byId.status, byId.json()]).toEqual([200, { changed: 1 }]);
     await receiver.received(1);
-    const started = await mended.post({ inbox: true, source: "orders" }, { path: "/admin/replays" });
-    expect([started.status, started.text]).toEqual([400, expect.stringContaining("POST /admin/replay")]);
     const answer = await mended.post({ inbox: true, source: "orders", by: "alice" }, { path: "/admin/replay" });
     expect([answer.status, answer.json()]).toEqual([200, { moved: 9 }]);
 

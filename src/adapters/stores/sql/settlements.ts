@@ -44,8 +44,10 @@ export class Settlements<S> {
     const values = dialect.settleValues(settlements);
     const noting = entries.length === 0 ? values : { ...values, ...dialect.entryValues(entries) };
     const run = (statement: S) => this.#runner.run(statement, noting);
-    const written = entries.length === 0 ? run(statements.plain) : this.#history.noting(statements, run, true);
-    return new Set(dialect.closedOf(await written, settlements));
+    if (entries.length === 0) return new Set(dialect.closedOf(await run(statements.plain), settlements));
+    // A statement that skips locked rows has waited for the history.
+    const mayWaitForRow = statements !== this.#sql.settleUnlocked;
+    return new Set(dialect.closedOf(await this.#history.noting(statements, run, mayWaitForRow), settlements));
   }
 
   /**
