@@ -1,5 +1,5 @@
 // biome-ignore lint/suspicious/noControlCharactersInRegex: a header cannot carry these
-const CONTROL = /[\u0000-\u0008\u000a-\u001f\u007f]/;
+export const HEADER_CONTROL = /[\u0000-\u0008\u000a-\u001f\u007f]/;
 /** Receivers trim values, and could confuse two of them. */
 const BLANK_AROUND = /^[\t ]|[\t ]$/;
 const ENCODED = "UTF-8''";
@@ -15,7 +15,7 @@ const IDENTIFYING: ReadonlySet<string> = new Set(["x-idempotency-key", "x-source
  * @param lowerCaseName the header's name
  */
 export function encodedHeaderValue(lowerCaseName: string, value: string): string {
-  if (CONTROL.test(value)) return extended(value);
+  if (HEADER_CONTROL.test(value)) return extended(value);
   if (!IDENTIFYING.has(lowerCaseName)) return value;
   return BLANK_AROUND.test(value) || value.startsWith(ENCODED) ? extended(value) : value;
 }

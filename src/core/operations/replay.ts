@@ -93,8 +93,9 @@ interface Selection {
 }
 
 /**
- * Moves finished outbox rows, and dead rows of the inbox, back to `pending` (spec, "POST /admin/replay"): in batches in the order of their sequence,
- * each in its own short transaction; no faster than the pollers deliver, so that fresh rows do not wait behind it.
+ * Moves finished outbox rows, and dead rows of the inbox, back to `pending` (spec, "POST /admin/replay"): in batches in
+ * the order of their sequence, each in its own short transaction; no faster than the pollers deliver, so that fresh rows
+ * do not wait behind it.
  */
 export class Replay {
   readonly #options: ReplayOptions;

@@ -1,7 +1,7 @@
 import type { Dispatcher } from "undici";
 import { PublishError } from "../../../model/errors.ts";
 import { madeOf, type Secret } from "../../../model/secret.ts";
-import { httpHeaderOctets, parsedJson } from "../../../model/text.ts";
+import { HEADER_CONTROL, httpHeaderOctets, parsedJson } from "../../../model/text.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
 import { TimeoutError, withTimeout } from "../../../time/wait.ts";
@@ -60,12 +60,9 @@ function configured(current: () => RequestHeader): Credentials {
   };
 }
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what must not go into a header
-const CONTROLS = /[\u0000-\u0008\u000a-\u001f\u007f]/;
-
 /** A header value as octets. @throws PublishError `header_invalid` for a control character; does not quote the value */
 export function headerValue(name: string, value: string): string {
-  const control = CONTROLS.exec(value);
+  const control = HEADER_CONTROL.exec(value);
   if (control === null) return httpHeaderOctets(value);
   const code = control[0].charCodeAt(0).toString(16).padStart(4, "0");
   throw httpError(
