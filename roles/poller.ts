@@ -108,7 +108,7 @@ export async function pollerRole(
     },
     fleetFactor,
   });
-  const claims = new Loop({
+  const passes = new Loop({
     name: "outbox-poller",
     pass: () => watch.pass(),
     intervalMs: () => watch.waitMs(),
@@ -170,7 +170,7 @@ export async function pollerRole(
   });
   wakes.listen("poller", () => {
     watch.endRest();
-    claims.wake();
+    passes.wake();
   });
   receipts.claim = (rows) => {
     // Receipts of several replicas do not see each other's rows before they are committed.
@@ -183,7 +183,7 @@ export async function pollerRole(
     async start() {
       const isSlow = (destination: string) => poller.share.isSlow(destination);
       leaveStates = states.join({ gates, isSlow, isIdle: () => watch.isIdle });
-      for (const loop of [upkeep, cutOffs, claims, gauges, labels]) await loop.start();
+      for (const loop of [upkeep, cutOffs, passes, gauges, labels]) await loop.start();
       // The claims of a capturing process follow the log: they look at the outbox less often.
       const subscribe = () => store.onOutboxWake(() => wakes.wake("poller"), !outbox.capture.enabled);
       await withTimeout(WAKE_SETUP_MS, "the subscription to outbox wakes", subscribe).catch((error: unknown) => {
@@ -192,7 +192,7 @@ export async function pollerRole(
     },
     async stop(cutoff) {
       // Leases are kept until the last delivery has ended.
-      const stopped = [claims, poller, gauges, labels].map((each) => each.stop(cutoff));
+      const stopped = [passes, poller, gauges, labels].map((each) => each.stop(cutoff));
       await Promise.all([store.leaveOutboxWatch(), ...stopped]);
       await Promise.all([upkeep, cutOffs].map((each) => each.stop(cutoff)));
       leaveStates();
@@ -203,7 +203,7 @@ export async function pollerRole(
     name: "outbox-poller",
     decidesReadiness: true,
     async check() {
-      await claims.check();
+      await passes.check();
       await store.outbox.check();
       // Without the table, rows with a rate limit wait for ever, and open breakers are not shared. The trouble of what
       // cells share is not that of a cell.

@@ -67,8 +67,8 @@ export class PostgresRelay implements RelayCommands<Statement> {
   }
 
   get insertRelayed(): InsertRelayed | undefined {
-    const { receipt } = this.sql;
-    return receipt && ((rows, relay, claim) => this.#insertRelayed(receipt, rows, relay, claim));
+    const { relayedReceipt } = this.sql;
+    return relayedReceipt && ((rows, relay, claim) => this.#insertRelayed(relayedReceipt, rows, relay, claim));
   }
 
   async #insertRelayed(
@@ -284,7 +284,7 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
     firstDue(front, "$1", "1", ` AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})`, "1");
 
   return {
-    receipt: outboxParts && relayedReceiptStatements(names, types, outboxParts),
+    relayedReceipt: outboxParts && relayedReceiptStatements(names, types, outboxParts),
     relay: byIndex(`inbox.relay(${RELAY_PARAMETERS})`)(relay(false)),
     relayNamed: byIndex(`inbox.relay of named rows(${RELAY_PARAMETERS}, ids)`)(relay(true)),
     /** The last relayed row, under a new id: its outbox row has the old one. */
