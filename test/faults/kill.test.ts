@@ -31,7 +31,7 @@ test("a replica killed in mid-traffic loses nothing, breaks no order, and repeat
 
   // The rows of the killed replica, and for the moment some of the other one.
   const claimed = await database.query<{ id: string; left: number }>(
-    `SELECT headers->>'x-idempotency-key' AS id, extract(epoch FROM lease_expires_at - now())::float * 1000 AS left
+    `SELECT headers->>'x-idempotency-key' AS id, extract(epoch FROM lease_expires_at - clock_timestamp())::float * 1000 AS left
      FROM outbox WHERE state = 'processing'`,
   );
   history.mayRepeat(claimed.map(({ id }) => id));
