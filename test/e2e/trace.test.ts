@@ -334,6 +334,14 @@ describe("a service that receives, and delivers nothing", () => {
     expect(await idsOf("source=orders")).toEqual([received?.id]);
     expect(await idsOf("correlationId=c")).toEqual([received?.id]);
     expect(await idsOf("idempotencyKey=a")).toEqual([received?.id]);
+    // A long key, stored as its hash, is found by both.
+    const long = "a".repeat(300);
+    expect((await service.post({ id: long, type: "created" })).json()).toMatchObject({ status: "accepted" });
+    const [hashed] = await database.query<{ id: string; key: string }>(
+      "SELECT id, idempotency_key AS key FROM inbox WHERE idempotency_key LIKE 'sha256:%'",
+    );
+    for (const key of [long, hashed?.key]) expect(await idsOf(`idempotencyKey=${key}`)).toEqual([hashed?.id]);
+    await database.query(`DELETE FROM inbox WHERE idempotency_key LIKE 'sha256:%'`);
     expect(await idsOf(`id=${ids[3]}`)).toEqual([ids[3]]);
     // As the command finds them.
     expect(await idsOf(`text=${ids[3]?.toUpperCase()}`)).toEqual([ids[3]]);

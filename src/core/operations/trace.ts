@@ -10,7 +10,7 @@ import type { Cells } from "../../ports/operatorStore.ts";
 import type { SecretMasker } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
 import { pullSourcesOf } from "../delivery/pull.ts";
-import { storedKey } from "../receipt/attributes.ts";
+import { storedForms } from "../receipt/attributes.ts";
 import type { JsonPath } from "../receipt/jsonPath.ts";
 import { HIDDEN, hidePayload, isReason, operatorView, withTexts } from "../redaction/hidePayload.ts";
 import { watchNames } from "./leftOut.ts";
@@ -176,9 +176,16 @@ export class Trace {
       const found = await messages.get(id, false).catch(withoutCell);
       if (found?.inbox !== undefined || found?.outbox !== undefined) return [id];
     }
-    const sources = Object.keys(this.#options.settings.sources);
-    const found = await messages.byIdempotencyKey(sources, text);
-    return found.length > 0 ? found : await messages.byIdempotencyKey(sources, storedKey(text));
+    return await this.#ofKey(Object.keys(this.#options.settings.sources), text);
+  }
+
+  /** @param key in its stored form, or as the sender gave it */
+  async #ofKey(sources: readonly string[], key: string): Promise<readonly MessageId[]> {
+    for (const form of storedForms(key)) {
+      const found = await this.#options.store.messages.byIdempotencyKey(sources, form);
+      if (found.length > 0) return found;
+    }
+    return [];
   }
 
   async #searched(text: string): Promise<readonly MessageId[]> {
@@ -241,24 +248,30 @@ export class Trace {
     const { idempotencyKey, correlationId, source } = filter;
     if (!isOfDropped(filter) || filter.id !== undefined || OF_ROWS.some((name) => filter[name] !== undefined))
       return [];
-    const search = idempotencyKey === undefined ? { correlationId: correlationId ?? "" } : { idempotencyKey };
-    const entries = await this.#noted({ outcome: "filtered", ...search });
-    const found = entries.filter(
-      (each) =>
-        (source === undefined || each.source === source) &&
-        (correlationId === undefined || each.correlationId === correlationId) &&
-        isCreatedWithin(filter, each.at),
-    );
+    const forms = idempotencyKey === undefined ? [] : storedForms(idempotencyKey);
+    const searches =
+      idempotencyKey === undefined
+        ? [{ correlationId: correlationId ?? "" }]
+        : forms.map((form) => ({ idempotencyKey: form }));
+    const entries = await Promise.all(searches.map((search) => this.#noted({ outcome: "filtered", ...search })));
+    const found = entries
+      .flat()
+      .filter(
+        (each) =>
+          (source === undefined || each.source === source) &&
+          (correlationId === undefined || each.correlationId === correlationId) &&
+          isCreatedWithin(filter, each.at),
+      );
     const { hiddenPaths, secrets } = this.#options;
     const hide = (text: string) => secrets.mask(text, false);
-    const shown = (text: string | null, searched: string | undefined) =>
-      text === null || text === searched || hiddenPaths.length === 0 ? text && hide(text) : HIDDEN;
+    const shown = (text: string | null, searched: readonly (string | undefined)[]) =>
+      text === null || searched.includes(text) || hiddenPaths.length === 0 ? text && hide(text) : HIDDEN;
     return found.map(({ at, cell, source, replica, ...entry }) => ({
       at,
       cell,
       source: hide(source),
-      idempotencyKey: shown(entry.idempotencyKey, idempotencyKey),
-      correlationId: shown(entry.correlationId, correlationId),
+      idempotencyKey: shown(entry.idempotencyKey, forms),
+      correlationId: shown(entry.correlationId, [correlationId]),
       replica: hide(replica),
     }));
   }
@@ -300,10 +313,9 @@ export class Trace {
   /** Those with an id or an idempotency key, which an index finds; undefined where neither is given. */
   async #named(filter: MessageFilter): Promise<readonly FoundMessage[] | undefined> {
     const { id, idempotencyKey, source } = filter;
-    const { messages } = this.#options.store;
     if (id === undefined && idempotencyKey === undefined) return undefined;
     const sources = source === undefined ? Object.keys(this.#options.settings.sources) : [source];
-    const ids = id !== undefined ? [id] : await messages.byIdempotencyKey(sources, idempotencyKey ?? "");
+    const ids = id !== undefined ? [id] : await this.#ofKey(sources, idempotencyKey ?? "");
     return await this.#ofIds(ids, filter);
   }
 
@@ -325,7 +337,8 @@ export class Trace {
       wanted === undefined || wanted === value;
     return (
       isSame(filter.source, inbox?.source) &&
-      isSame(filter.idempotencyKey, inbox?.idempotencyKey) &&
+      (filter.idempotencyKey === undefined ||
+        storedForms(filter.idempotencyKey).includes(inbox?.idempotencyKey ?? "")) &&
       isSame(filter.correlationId, correlationId) &&
       isSame(filter.topic, topic) &&
       isSame(filter.key, key) &&

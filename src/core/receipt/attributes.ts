@@ -254,6 +254,11 @@ export function storedKey(key: string): string {
   return DERIVED.test(key) ? digest(bytesOf(key)) : indexable(key);
 }
 
+/** The stored keys that an operator may mean by a key: of a sender, or already in its stored form. */
+export function storedForms(key: string): readonly string[] {
+  return [...new Set([indexable(key), storedKey(key)])];
+}
+
 /** A key of several values, in its stored form: `joined:` and the values with colons between; theirs become `%3A`. */
 function joinedKey(values: readonly unknown[]): string {
   const escaped = values.map((value) => String(value).replace(/[%:]/g, encodeURIComponent));
