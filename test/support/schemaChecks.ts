@@ -22,10 +22,15 @@ export const MIGRATIONS = [
   "cell",
   "destination",
   "lists",
+  "history-locks",
 ].map((name, n) => ({
   version: n + 1,
   name,
 }));
+
+/** What `migrate` answers on tables that have the migrations below this version. */
+export const migrationsFrom = (version: number): readonly string[] =>
+  MIGRATIONS.slice(version - 1).map((each) => `${each.version} ${each.name}`);
 
 /** Runs `body` with a store and closes it. */
 export async function withStore<T>(store: Store, body: (store: Store) => Promise<T>): Promise<T> {

@@ -4,27 +4,25 @@ import type { Store } from "../../src/ports/store.ts";
 import { DEFAULT_NAMES } from "./postgresHarness.ts";
 import { ManualClock, recordingLog } from "./recorders.ts";
 
+export const UNCONNECTED = {
+  host: "localhost",
+  port: 1433,
+  instance: undefined,
+  database: "svc",
+  username: "svc",
+  password: new Secret("none"),
+  encrypt: true,
+  trustServerCertificate: false,
+  hostNameInCertificate: undefined,
+  multiSubnetFailover: false,
+  loginTimeoutMs: 1000,
+  applicationName: "svc",
+  poolSize: 1,
+  connectionTimeoutMs: 1000,
+  names: DEFAULT_NAMES,
+};
+
 /** A store of SQL Server that has not connected: it does so with its first statement, unless a test takes the pool's place. */
 export function unconnectedSqlServerStore(): Store {
-  return createSqlServerStore(
-    {
-      host: "localhost",
-      port: 1433,
-      instance: undefined,
-      database: "svc",
-      username: "svc",
-      password: new Secret("none"),
-      encrypt: true,
-      trustServerCertificate: false,
-      hostNameInCertificate: undefined,
-      multiSubnetFailover: false,
-      loginTimeoutMs: 1000,
-      applicationName: "svc",
-      poolSize: 1,
-      connectionTimeoutMs: 1000,
-      names: DEFAULT_NAMES,
-    },
-    new ManualClock(),
-    recordingLog().log,
-  );
+  return createSqlServerStore(UNCONNECTED, new ManualClock(), recordingLog().log);
 }

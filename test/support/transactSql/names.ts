@@ -23,7 +23,7 @@ import {
 } from "../../../src/model/rows.ts";
 import { type Batch, nodesOf, placeOf, tokensOf } from "./grammar.ts";
 
-const MARK = "configured_";
+export const MARK = "configured_";
 
 const RESERVED_WORDS = [
   "Key",

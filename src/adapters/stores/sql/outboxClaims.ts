@@ -59,8 +59,8 @@ export interface ClaimStatements<S> {
   readonly glance: S;
   /** `noting` writes the entries of {@link ClaimDialect.entryValues}, too. */
   readonly settle: WithHistory<S>;
-  /** The same of the rows that no other transaction holds. Undefined if settlements wait until locks end. */
-  readonly settleUnlocked?: WithHistory<S> | undefined;
+  /** The same of the rows that no other transaction holds. */
+  readonly settleUnlocked: WithHistory<S>;
   readonly dialect: ClaimDialect;
 }
 
@@ -80,7 +80,8 @@ interface ClaimDialect {
   entryValues(entries: readonly NewEntry[]): Values;
   /** Reads the answer of a settlement: the rows whose claim was closed. */
   closedOf(rows: readonly Row[], settlements: readonly Outcome[]): readonly MessageId[];
-  hasGivenUp?(error: unknown): boolean;
+  /** Whether a statement has waited for as long as it may. */
+  hasGivenUp(error: unknown): boolean;
 }
 
 export interface ClaimScan {

@@ -17,6 +17,10 @@ export interface FoundColumn {
   readonly type: string;
   readonly nullable: boolean;
   readonly length: number | null;
+  /** Digits of the fraction of a second; null if it is no time, or the database has one scale. */
+  readonly scale?: number | null;
+  /** Of a text; null if the database does not tell. */
+  readonly collation?: string | null;
 }
 
 export interface Obstacle {
@@ -46,6 +50,9 @@ export interface ColumnRule {
   readonly notNull?: boolean;
   /** Characters of the longest text that the service writes there and compares. */
   readonly leastLength?: number;
+  readonly leastScale?: number;
+  /** The only collation that every statement works with. */
+  readonly collation?: string;
   /** An owner's table may do without it. */
   readonly isOptional?: boolean;
 }
@@ -57,6 +64,8 @@ export interface Remedies {
   add(rule: ColumnRule, column: string): string;
   /** @param found the column */
   allowNull(column: string, found: FoundColumn | undefined): string;
+  /** Gives a column the type of a rule that has a scale or a collation. */
+  change?(column: string, rule: ColumnRule): string;
 }
 
 export interface SchemaDialect {
@@ -74,8 +83,8 @@ export interface SchemaDialect {
   remedies(table: CheckedTable): Remedies;
   /** What `ALTER TABLE ... ADD` takes. */
   readonly unique: string;
-  /** What happens where no index begins with the id. */
-  readonly withoutIdIndex: string;
+  /** What happens if no index begins with the id; undefined if no statement works. */
+  readonly withoutIdIndex: string | undefined;
   /** Times of the inbox by which the relay looks for rows. */
   readonly relayIndexes: readonly ("createdAt" | "scheduledAt")[];
 }
@@ -191,12 +200,12 @@ export class TableCheck {
     this.missing = { ...this.missing, inbox: this.#optionalRemedies(table, found) };
     const { id, source, idempotencyKey, state } = this.#names.inbox;
     const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
-    this.#checkId(table, id, indexes);
+    const withoutId = this.#checkId(table, id, indexes);
     for (const time of this.#dialect.relayIndexes) this.#checkIndex(table, indexes, this.#names.inbox[time], state);
-    if (hasUniqueKey(indexes, source, idempotencyKey)) return [];
+    if (hasUniqueKey(indexes, source, idempotencyKey)) return withoutId;
     const remedy = this.#addUnique(table, source, idempotencyKey);
     const message = `the table ${table.name} has no unique key on exactly the source and the idempotency key, by which a message that is received twice is stored once: add it with\n      ${remedy}`;
-    return [{ path: "database.inboxTableName", message }];
+    return [...withoutId, { path: "database.inboxTableName", message }];
   }
 
   async #outboxProblems(isRelayedInto: boolean): Promise<readonly ConfigProblem[]> {
@@ -212,18 +221,24 @@ export class TableCheck {
     this.#payloadRemedy = isNullable ? undefined : this.#dialect.remedies(table).allowNull(payload, found.get(payload));
     const { id, sequence, state, key, destination } = this.#names.outbox;
     const indexes = await this.#dialect.indexes(table, this.#columnNames(table));
-    this.#checkId(table, id, indexes);
+    const withoutId = this.#checkId(table, id, indexes);
     const remedy = this.missing.outbox.destination;
     if (remedy !== undefined) this.#log.warn({ remedy }, ONE_QUEUE);
     const columns = [sequence, key, ...(destination === null || remedy !== undefined ? [] : [destination])];
     for (const column of columns) this.#checkIndex(table, indexes, column, state);
-    return [];
+    return withoutId;
   }
 
-  #checkId(table: CheckedTable, id: string, indexes: readonly FoundIndex[]): void {
-    if (indexes.some(({ columns: [first] }) => first === id)) return;
+  #checkId(table: CheckedTable, id: string, indexes: readonly FoundIndex[]): readonly ConfigProblem[] {
+    if (indexes.some(({ columns: [first] }) => first === id)) return [];
     const remedy = this.#addUnique(table, id);
-    this.#log.warn({ remedy }, `the ${table.which} table has no key on its id: ${this.#dialect.withoutIdIndex}`);
+    const { withoutIdIndex } = this.#dialect;
+    if (withoutIdIndex === undefined) {
+      const message = `the table ${table.name} has no key on its id, by which statements look rows up: add it with\n      ${remedy}`;
+      return [{ path: `database.${table.which}TableName`, message }];
+    }
+    this.#log.warn({ remedy }, `the ${table.which} table has no key on its id: ${withoutIdIndex}`);
+    return [];
   }
 
   #checkIndex({ which }: CheckedTable, indexes: readonly FoundIndex[], column: string, state: string): void {
@@ -297,6 +312,21 @@ function columnProblems<K extends string>(
     }
     if (is.length !== null && is.length < (rule.leastLength ?? 0)) {
       return [problem(`has the column "${column}" for ${is.length} characters: give it ${rule.leastLength} or more`)];
+    }
+    const change = `drop its default and its indexes for the time of the change, and use\n      ${remedies.change?.(column, rule)}`;
+    if ((is.scale ?? null) !== null && Number(is.scale) < (rule.leastScale ?? 0)) {
+      return [
+        problem(
+          `has the column "${column}" with a scale of ${is.scale}, and rows a microsecond apart would lose their order: ${change}`,
+        ),
+      ];
+    }
+    if (rule.collation !== undefined && is.collation !== rule.collation) {
+      return [
+        problem(
+          `has the column "${column}" with the collation ${is.collation}, by which different texts may be the same: ${change}`,
+        ),
+      ];
     }
     if (is.nullable && rule.notNull === true) {
       return [problem(`allows NULL in the column "${column}": a row without it could never be delivered`)];

@@ -32,7 +32,7 @@ export class Settlements<S> {
       this.#verdict.passed();
       return { closed, refused: new Map() };
     } catch (error) {
-      if (!isRefused(error) && this.#sql.dialect.hasGivenUp?.(error) !== true) throw error;
+      if (!isRefused(error) && !this.#sql.dialect.hasGivenUp(error)) throw error;
       return await this.#settleApart(settlements);
     }
   }
@@ -56,7 +56,7 @@ export class Settlements<S> {
    * @throws StoreError if locks are all that it met: the table may be locked
    */
   async #settleApart(settlements: readonly Outcome[]): Promise<SettledRows> {
-    const { settle, settleUnlocked = settle, dialect } = this.#sql;
+    const { settle, settleUnlocked, dialect } = this.#sql;
     const closed = new Set<MessageId>();
     const refused = new Map<MessageId, string>();
     const held = new Map<MessageId, unknown>();
@@ -67,7 +67,7 @@ export class Settlements<S> {
         try {
           return await this.#close(statements, part);
         } catch (error) {
-          if (isRefused(error) || dialect.hasGivenUp?.(error) !== true) throw error;
+          if (isRefused(error) || !dialect.hasGivenUp(error)) throw error;
           for (const { id } of part) held.set(id, error);
           return new Set<MessageId>();
         }

@@ -27,7 +27,8 @@ import {
 import { ENTRY_PARAMETERS, entryValues, noteSettled } from "./historySql.ts";
 import { listStatements } from "./listSql.ts";
 import type { OutboxParts } from "./outboxParts.ts";
-import { type Statement, statement } from "./statement.ts";
+import { hasGivenUp } from "./pool.ts";
+import { answersOf, type Statement, statement } from "./statement.ts";
 
 export function claimStatements(names: TableNames, parts: OutboxParts): ClaimStatements<Statement> {
   const { table, c, unclaimed, scheduledAtGivenBack, isDue, goesTo } = parts;
@@ -311,8 +312,8 @@ ORDER BY a.sequence;`,
   /** No addition may leave the range of the column: the row could never be settled. */
   const attemptsPlus = (added: string): string => `CASE WHEN o.${c.attempt} > ${MAX_INT} - ${added} THEN ${MAX_INT}
     WHEN o.${c.attempt} > 0 THEN o.${c.attempt} + ${added} ELSE ${added} END`;
-  /** @param noted a further statement, behind the change */
-  const settle = (noted: string): string => {
+  /** @param noted a further statement, behind the change @param hints of the rows: whether it skips locked ones */
+  const settle = (noted: string, hints: string): string => {
     const [begin, end] = noted === "" ? ["", ""] : [BEGIN, `${noted}\n${COMMIT}`];
     return `
 ${BATCH}
@@ -332,11 +333,18 @@ SET ${c.state} = r.state, ${c.attempt} = ${attemptsPlus("r.attempts")}, ${c.upda
     WHEN r.state = N'pending' THEN ${scheduledAtGivenBack} ELSE o.${c.scheduledAt} END,
   ${c.lastError} = COALESCE(${textOf("reason")}, o.${c.lastError})
 OUTPUT inserted.${c.id} INTO @closed (id)
-FROM ${table} o ${BY_ID.change} JOIN @settled r ON o.${c.id} = r.id
+FROM ${table} o ${hints} JOIN @settled r ON o.${c.id} = r.id
 WHERE o.${c.claimToken} = r.token AND o.${c.state} = @processing;
 ${end}
 SELECT id FROM @closed;`;
   };
+
+  const settlement = (name: string, hints: string) => ({
+    plain: statement(`${name}(${SETTLE_PARAMETERS})`)(settle("", hints)),
+    noting: statement(`${name} with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`)(
+      settle(noteSettled(names), hints),
+    ),
+  });
 
   return {
     inOrder: hasQueues ? inOrderByQueue() : inOrderOfAll,
@@ -395,18 +403,15 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue}
      * A variable for the state matches no filtered index: rows are found by id. For `@rows` and `@texts` see
      * {@link textBatch}; a delay below 0 parks the row, a null reason keeps the last one.
      */
-    settle: {
-      plain: statement(`outbox.settle(${SETTLE_PARAMETERS})`)(settle("")),
-      noting: statement(`outbox.settle with history(${SETTLE_PARAMETERS}, ${ENTRY_PARAMETERS})`)(
-        settle(noteSettled(names)),
-      ),
-    },
+    settle: settlement("outbox.settle", BY_ID.change),
+    settleUnlocked: settlement("outbox.settle unlocked rows", BY_ID.take),
 
     lists: listStatements(names, parts),
 
     dialect: {
-      scanOf([queues = [], answers = [], rows = []]) {
-        const [answer] = answers;
+      hasGivenUp,
+      scanOf(results) {
+        const [queues = [], [answer] = [], rows = []] = answersOf(results, 3);
         // Others have claimed the same rows: the next claim follows at once.
         const isLost = answer?.lost === true;
         return {

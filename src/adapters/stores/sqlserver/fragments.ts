@@ -8,6 +8,7 @@ import type { SetBack, TableNames } from "../sql/names.ts";
  * (468). It also follows a text that is compared with an owner's column, of any collation.
  */
 export const COLLATED = "COLLATE Latin1_General_100_BIN2";
+export const BINARY = COLLATED.replace("COLLATE ", "");
 
 /** Opens a batch: no row counts between results, and an error or cancellation ends it and rolls back. */
 export const BATCH = `SET NOCOUNT ON;
@@ -69,6 +70,9 @@ export const TO_READ = "WITH (READPAST, READCOMMITTEDLOCK)";
 
 /** The few ids of a table variable come first, and are looked up one by one, whatever the statistics. */
 export const ONE_BY_ONE = "OPTION (FORCE ORDER, LOOP JOIN)";
+
+/** The place before the first page: the same range of an index serves every page. */
+export const MAX_BIGINT = "CONVERT(bigint, 9223372036854775807)";
 
 /** A time as text and back, with its seven digits, which a JavaScript `Date` would lose. */
 export const timeText = (time: string): string => `CONVERT(nvarchar(40), ${time}, 127)`;

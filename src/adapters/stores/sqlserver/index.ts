@@ -19,7 +19,7 @@ import { historyStatements } from "./historySql.ts";
 import { messageStatements } from "./messagesSql.ts";
 import { cellStatements, journalStatements, operationsStatements } from "./operationsSql.ts";
 import { outboxStatements } from "./outboxSql.ts";
-import { SqlServerPool } from "./pool.ts";
+import { hasGivenUp, SqlServerPool } from "./pool.ts";
 import { pullStatements } from "./pullSql.ts";
 import { SqlServerReceipt } from "./receipt.ts";
 import { SqlServerRelay } from "./relay.ts";
@@ -39,8 +39,8 @@ interface SqlServerStoreOptions extends PoolOptions {
 export function createSqlServerStore(options: SqlServerStoreOptions, clock: Clock, log: Log): Store {
   const pool = new SqlServerPool(options, log);
   const all = quoteNames(options.names, (identifier) => `[${identifier}]`);
-  const history = new SqlHistory(pool, historyStatements(all), () => false, clock, log);
-  const check = new TableCheck(schemaDialect(pool), options.names, log);
+  const history = new SqlHistory(pool, historyStatements(all), hasGivenUp, clock, log);
+  const check = new TableCheck(schemaDialect(pool, log), options.names, log);
   const facets = (): Facets => {
     const names = withoutColumns(all, check.missing);
     return {
@@ -66,7 +66,10 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
     facets: facets(),
     checkedFacets: async () => facets(),
     check,
-    migrate: () => migrate(pool),
+    async migrate() {
+      const session = new SqlServerPool({ ...options, poolSize: 1 }, log);
+      return await migrate(session).finally(() => session.close());
+    },
   };
   return sqlStore(database, clock, log);
 }

@@ -7,6 +7,7 @@ import {
   hasCome,
   labelOf,
   listsOf,
+  MAX_BIGINT,
   NOW,
   ONE_BY_ONE,
   routedColumns,
@@ -46,10 +47,10 @@ export function messageStatements(names: TableNames): MessageStatements<Statemen
   );
   const newestOf = (states: string): string => `SELECT n.id, n.sequence FROM (
     SELECT TOP (@limit) o.${o.id} AS id, o.${o.sequence} AS sequence FROM ${outbox} o ${TO_READ}
-    WHERE o.${o.state} IN (${states}) AND (@before IS NULL OR o.${o.sequence} < @before) ORDER BY o.${o.sequence} DESC) n`;
+    WHERE o.${o.state} IN (${states}) AND o.${o.sequence} < @first ORDER BY o.${o.sequence} DESC) n`;
   const newestReceived = (where: string): string => `SELECT n.id, n.created_at FROM (
     SELECT TOP (@limit) i.${i.id} AS id, i.${i.createdAt} AS created_at FROM ${inbox} i ${TO_READ}
-    WHERE ${where} AND (@time IS NULL OR i.${i.createdAt} < @time OR (i.${i.createdAt} = @time AND i.${i.id} < @beforeId))
+    WHERE ${where} AND i.${i.createdAt} <= @time AND (i.${i.createdAt} < @time OR i.${i.id} < @beforeId)
     ORDER BY i.${i.createdAt} DESC, i.${i.id} DESC) n`;
 
   return {
@@ -79,6 +80,7 @@ SELECT TOP (1) b.* FROM (SELECT r.${o.key} AS [key], ${placed("r")} FROM ${outbo
         quotedCorrelationId longText, state text, createdAfter text, createdBefore text)`,
       { timeoutMs: PAGE_TIMEOUT_MS },
     )`${BATCH}
+DECLARE @first bigint = COALESCE(@before, ${MAX_BIGINT});
 DECLARE @page TABLE (id uniqueidentifier NOT NULL, sequence bigint NOT NULL);
 INSERT INTO @page (id, sequence)
 SELECT TOP (@limit) u.id, u.sequence FROM (
@@ -99,7 +101,7 @@ LEFT JOIN (
         correlationId longText, state text, createdAfter text, createdBefore text, isUnrelayed bit, pullSources list)`,
       { timeoutMs: PAGE_TIMEOUT_MS },
     )`${BATCH}
-DECLARE @time datetimeoffset(7) = ${timeOf("@beforeTime")};
+DECLARE @time datetimeoffset(7) = ${timeOf("COALESCE(@beforeTime, N'9999-12-31T23:59:59.9999999Z')")};
 DECLARE @page TABLE (id uniqueidentifier NOT NULL, created_at datetimeoffset(7) NOT NULL);
 INSERT INTO @page (id, created_at)
 SELECT TOP (@limit) u.id, u.created_at FROM (

@@ -11,6 +11,7 @@ import {
   COLLATED,
   COMMIT,
   listsOf,
+  MAX_BIGINT,
   NOW,
   ONE_BY_ONE,
   PARKED_AT,
@@ -90,8 +91,8 @@ FROM ${figures} f WHERE f.minute >= DATEADD(minute, -@minutes, ${minute("@now")}
 INSERT INTO ${audit} (actor, action, target, detail) VALUES (@actor, @action, @target, @detail);`,
 
     audit: statement("operations.audit log(before bigint, limit int)", options)`
-SELECT TOP (@limit) CONVERT(nvarchar(20), a.id) AS id, a.at, a.actor, a.action, a.target, a.detail
-FROM ${audit} a WHERE @before IS NULL OR a.id < @before ORDER BY a.id DESC;`,
+SELECT TOP (@limit) CONVERT(nvarchar(20), e.id) AS id, e.at, e.actor, e.action, e.target, e.detail
+FROM ${audit} e WHERE e.id < COALESCE(@before, ${MAX_BIGINT}) ORDER BY e.id DESC;`,
 
     deadRows: statement("operations.dead rows(limit int)", options)`
 SELECT TOP (@limit) o.${o.id} AS id, o.${o.topic} AS topic, ${routedColumns(o, "o")}, o.${o.updatedAt} AS updated_at, LEFT(o.${o.lastError}, 300) AS last_error
@@ -114,7 +115,7 @@ FROM (${blocked(`o.${o.scheduledAt} > @now AND o.${o.scheduledAt} < ${PARKED_AT}
     inboxBacklog: statement("operations.inbox backlog(pullSources list, limit int)", options)`${NOW}
 SELECT p.source, COUNT(*) AS pending, DATEDIFF_BIG(millisecond, MIN(p.created_at), @now) AS age_ms
 FROM (SELECT t.* FROM (SELECT TOP (@limit) i.${i.source} AS source, i.${i.createdAt} AS created_at FROM ${inbox} i ${TO_READ}
-    WHERE i.${i.state} = N'pending' AND i.${i.consumption} = N'push' ORDER BY i.${i.createdAt}, i.${i.id}) t
+    WHERE i.${i.state} = N'pending' AND i.${i.consumption} = N'push' ORDER BY i.${i.scheduledAt}, i.${i.createdAt}, i.${i.id}) t
   UNION ALL SELECT l.* FROM OPENJSON(@pullSources) WITH (name nvarchar(400) ${COLLATED} '$') s CROSS APPLY (
     SELECT TOP (@limit) i.${i.source} AS source, i.${i.createdAt} AS created_at FROM ${inbox} i ${TO_READ}
     WHERE i.${i.state} = N'pending' AND i.${i.consumption} = N'pull' AND i.${i.source} = s.name ${COLLATED} ORDER BY i.${i.createdAt}, i.${i.id}) l

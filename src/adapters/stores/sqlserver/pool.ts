@@ -95,7 +95,7 @@ export class SqlServerPool implements StatementRunner<Statement> {
         throw error instanceof Error && error.name === "ConfigError" ? error : toStoreError(name, error);
       }
     };
-    return await retried(this.#log, attempt, (error) => isVictim(error) && !this.#closed);
+    return await retried(this.#log, attempt, (error) => isVictim(error) && !hasGivenUp(error) && !this.#closed);
   }
 
   /** The driver's pool makes its first connection on demand only after it has made one by itself. */
@@ -112,22 +112,26 @@ type ListedCode = Exclude<StoreErrorCode, "other" | "skipped" | "busy">;
 
 /**
  * Error numbers of SQL Server and Azure SQL (Microsoft Learn, "Database Engine events and errors" and "Troubleshoot
- * transient connection errors"). Unlisted numbers are `other`; no number is a connection fault.
+ * transient connection errors"; the transient numbers of EF Core's `SqlServerTransientExceptionDetector`). No number is
+ * a connection fault. An unlisted number of severity 17 and above is of the server (Microsoft Learn, "Database Engine
+ * error severities"): it lacks resources, or is damaged.
  */
 const CODES: Readonly<Record<ListedCode, readonly number[]>> = {
   unavailable: [
     // Connection broken, server shutting down, database in recovery, log full or read-only replica.
-    17, 64, 233, 596, 617, 669, 701, 802, 845, 904, 921, 922, 924, 927, 942, 945, 952, 976, 978, 983, 1105, 3906, 3908,
-    4060, 6005, 8645, 8651, 9002, 10053, 10054, 10060, 11001, 17142, 17187, 18401, 18451, 18452, 18456, 18487, 18488,
+    17, 20, 64, 121, 233, 596, 601, 617, 669, 701, 802, 845, 904, 921, 922, 924, 927, 942, 945, 952, 976, 978, 983, 988,
+    997, 1101, 1105, 1807, 3906, 3908, 3935, 4060, 4221, 6005, 8628, 8645, 8651, 9001, 9002, 9515, 10053, 10054, 10060,
+    10922, 11001, 17142, 17187, 17197, 18401, 18451, 18452, 18456, 18487, 18488, 20041,
     // Azure SQL: moving, throttled, out of resources.
     10928, 10929, 10936, 40143, 40197, 40501, 40532, 40540, 40544, 40549, 40550, 40551, 40552, 40553, 40613, 40627,
     42108, 42109, 49918, 49919, 49920,
   ],
-  // Deadlock victim, lock timeout, snapshot conflict, parallelism deadlock, statement cancelled by a resource governor.
-  contention: [1203, 1204, 1205, 1222, 3960, 3961, 8650],
+  // Deadlock victim, lock timeout, snapshot conflict or no room for its versions, parallelism deadlock.
+  contention: [1203, 1204, 1205, 1221, 1222, 3958, 3960, 3961, 3966, 3967, 8650, 14355],
   data: [
     // Conversions and arithmetic, text that is cut off, date out of range, XML and JSON.
-    220, 232, 241, 242, 244, 245, 248, 295, 298, 517, 529, 2628, 8114, 8115, 8134, 8152, 8169, 9402, 9413, 9420, 13609,
+    220, 232, 241, 242, 244, 245, 248, 295, 298, 517, 529, 2628, 8016, 8114, 8115, 8134, 8152, 8169, 9402, 9413, 9420,
+    13609,
     // NOT NULL, CHECK and foreign keys, row and index key sizes.
     515, 547, 511, 1505, 1946,
   ],
@@ -164,11 +168,20 @@ export function toStoreError(statement: string, error: unknown): StoreError {
 
 function codeOf(number: number, error: unknown): StoreErrorCode {
   if (number >= RAISED_BY_APPLICATION) return "refused";
-  const code = CODE_OF.get(number) ?? "other";
+  const { class: severity } = error as { readonly class?: unknown };
+  const code = CODE_OF.get(number) ?? (Number(severity) >= OF_THE_SERVER ? "unavailable" : "other");
   // In a trigger or procedure, which our statements do not call: one row has met it.
   const { procName } = error as { procName?: unknown };
   return code === "contention" && typeof procName === "string" && procName !== "" ? "busy" : code;
 }
+
+/** Whether a statement has waited for a lock for as long as it may. */
+export function hasGivenUp(error: unknown): boolean {
+  return error instanceof StoreError && errorNumber(error.cause) === LOCK_TIMEOUT;
+}
+
+const LOCK_TIMEOUT = 1222;
+const OF_THE_SERVER = 17;
 
 function errorNumber(error: unknown): number | undefined {
   const { number } = (error ?? {}) as { number?: unknown };

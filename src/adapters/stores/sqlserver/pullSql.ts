@@ -3,7 +3,7 @@ import type { TableNames } from "../sql/names.ts";
 import type { PullStatements } from "../sql/pull.ts";
 import { idsOf } from "../sql/rows.ts";
 import { BATCH, BY_ID, COLLATED, hasCome, isExpired, NAMED_IDS, NOW, ONE_BY_ONE, TO_READ } from "./fragments.ts";
-import { type Statement, statement } from "./statement.ts";
+import { answersOf, type Statement, statement } from "./statement.ts";
 
 /**
  * Rows read for each row of a claim: so many clients can claim from a source at once before one finds all its rows
@@ -226,7 +226,10 @@ COMMIT TRANSACTION;
 SELECT o.id, o.outcome FROM @changed n JOIN @outcomes o ON o.id = n.id ORDER BY n.created_at, n.id;`,
 
     dialect: {
-      claimOf: ([dead = [], rows = []]) => ({ rows, dead: idsOf(dead) }),
+      claimOf(results) {
+        const [dead = [], rows = []] = answersOf(results, 2);
+        return { rows, dead: idsOf(dead) };
+      },
     },
   };
 }

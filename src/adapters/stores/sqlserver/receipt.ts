@@ -8,7 +8,7 @@ import { retried } from "../sql/reserve.ts";
 import { inKeyOrder } from "../sql/rows.ts";
 import { BATCH, COLLATED, NOW, placeFrom, TO_READ, textBatch, textOf, timeOf } from "./fragments.ts";
 import type { SqlServerPool } from "./pool.ts";
-import { type Statement, statement } from "./statement.ts";
+import { answersOf, type Statement, statement } from "./statement.ts";
 
 export class SqlServerReceipt implements ReceiptCommands {
   readonly #pool: SqlServerPool;
@@ -47,13 +47,14 @@ export class SqlServerReceipt implements ReceiptCommands {
   ): Promise<readonly InsertResult[]> {
     if (rows.length === 0) return [];
     const firsts = inKeyOrder(firstOfEachKey(rows.map(insertedRow)));
-    const [latest, ids] = await database.runAll(this.#insert, {
+    const results = await database.runAll(this.#insert, {
       ...textBatch(
         firsts.map((row, turn) => ({ ...row, turn })),
         INSERTED_TEXTS,
       ),
       latest: this.#latest,
     });
+    const [latest, ids] = answersOf(results, 2);
     this.#remember(latest?.[0]?.latest);
     const stored = new Set((ids ?? []).map((row) => row.id));
     return rows.map((row) => (stored.has(row.id) ? STORED : DUPLICATE));

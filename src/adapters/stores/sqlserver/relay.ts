@@ -10,7 +10,6 @@ import {
   BATCH,
   BY_ID,
   COLLATED,
-  hasCome,
   isExpired,
   NAMED_IDS,
   NOW,
@@ -22,7 +21,6 @@ import {
   TO_READ,
   textBatch,
   textOf,
-  timeOf,
 } from "./fragments.ts";
 import type { Executor, SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
@@ -153,23 +151,26 @@ export function relayStatements(names: TableNames) {
   const c = names.inbox;
   const o = names.outbox;
   const waitsForRelay = `i.${c.state} = N'pending' AND i.${c.consumption} = N'push'`;
-  /** A row is due from its receipt on, whatever the clock shows, unless it has been put off. */
-  const isDue = `(${hasCome(`i.${c.scheduledAt}`)} OR i.${c.scheduledAt} <= i.${c.createdAt})`;
-  /** Compared exactly, whatever the column's collation: the templates are keyed by the stored name. */
+  /**
+   * A row that was not put off is due from its receipt on, and receipts are up to a second ahead of the clock: the
+   * index is read up to there, and no further, however many rows are put off.
+   */
+  const isDueAt = (clock: string): string =>
+    `i.${c.scheduledAt} <= DATEADD(second, 1, ${clock}) AND (i.${c.scheduledAt} <= ${clock} OR i.${c.scheduledAt} <= i.${c.createdAt})`;
+  const isDue = isDueAt("@now");
   const ofSources = (count: number, row = "i"): string =>
-    `${row}.${c.source} ${COLLATED} IN (${sourceNames(count)
+    `${row}.${c.source} IN (${sourceNames(count)
       .map((name) => `@${name}`)
       .join(", ")})`;
   /**
    * See the relay of PostgreSQL. One index serves here: no row is inserted with `scheduled_at` before its `created_at`.
    */
   const inOrder = `i.${c.scheduledAt}, i.${c.createdAt}, i.${c.id}`;
-  const position = `COALESCE(i.${c.scheduledAt}, ${timeOf("N'0001-01-01T00:00:00Z'")})`;
   const isCopied = c.expiresAt !== null && o.expiresAt !== null;
   const keyOf = (
     row: string,
-  ): string => `CASE WHEN EXISTS (SELECT 1 FROM @own_key_sources w WHERE w.source = ${row}.${c.source} ${COLLATED})
-    THEN ${row}.${c.source} ${COLLATED} + N':' + ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END ${COLLATED}`;
+  ): string => `CASE WHEN EXISTS (SELECT 1 FROM @own_key_sources w WHERE w.source = ${row}.${c.source})
+    THEN ${row}.${c.source} + N':' + ${row}.${c.aggregateId} ELSE ${row}.${c.aggregateId} END ${COLLATED}`;
   const key = keyOf("i");
 
   /**
@@ -198,7 +199,7 @@ DECLARE @stops TABLE (outbox_key nvarchar(4000) ${COLLATED} NOT NULL, position d
 INSERT INTO @positions (id)
 ${positions};
 INSERT INTO @candidates (id, position, created_at, outbox_key)
-SELECT i.${c.id}, ${position}, i.${c.createdAt}, ${key}
+SELECT i.${c.id}, i.${c.scheduledAt}, i.${c.createdAt}, ${key}
 FROM @positions p JOIN ${inbox} i ${BY_ID.take} ON i.${c.id} = p.id
 WHERE ${waitsForRelay} AND ${isDue};
 DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
@@ -210,11 +211,11 @@ FROM (
   SELECT e.outbox_key, e.position, e.created_at,
     ROW_NUMBER() OVER (PARTITION BY e.outbox_key ORDER BY e.position, e.created_at) AS place
   FROM (
-    SELECT ${key} AS outbox_key, ${position} AS position, i.${c.createdAt} AS created_at
+    SELECT ${key} AS outbox_key, i.${c.scheduledAt} AS position, i.${c.createdAt} AS created_at
     FROM ${inbox} i
-    WHERE ${waitsForRelay} AND (${hasCome(`i.${c.scheduledAt}`, "@lookedAt")} OR i.${c.scheduledAt} <= i.${c.createdAt}) AND ${ofSources(count)}
-      AND i.${c.aggregateId} IS NOT NULL AND ${hasCome(`i.${c.scheduledAt}`, "@last_position")}
-      AND (${position} < @last_position OR i.${c.createdAt} < @last_created_at
+    WHERE ${waitsForRelay} AND ${isDueAt("@lookedAt")} AND ${ofSources(count)}
+      AND i.${c.aggregateId} IS NOT NULL AND i.${c.scheduledAt} <= @last_position
+      AND (i.${c.scheduledAt} < @last_position OR i.${c.createdAt} < @last_created_at
         OR i.${c.createdAt} = @last_created_at AND i.${c.id} <= @last_id)
       AND NOT EXISTS (SELECT 1 FROM @candidates n WHERE n.id = i.${c.id})
   ) e
@@ -342,7 +343,7 @@ DECLARE @relayed TABLE (source nvarchar(4000) ${COLLATED} NOT NULL);
 INSERT INTO @relayed (source) SELECT n.source FROM OPENJSON(@sources) WITH (source nvarchar(4000) ${COLLATED} '$') n;
 SELECT w.source, COUNT(*) AS count
 FROM (
-  SELECT TOP (@limit) i.${c.source} ${COLLATED} AS source FROM ${inbox} i ${TO_READ}
+  SELECT TOP (@limit) i.${c.source} AS source FROM ${inbox} i ${TO_READ}
   WHERE i.${c.state} = N'pending' AND i.${c.consumption} = N'push'
   ORDER BY ${inOrder}
 ) w

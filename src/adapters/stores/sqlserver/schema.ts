@@ -2,6 +2,7 @@ import { join } from "node:path";
 import Postgrator from "postgrator";
 import { ConfigError, StoreError } from "../../../model/errors.ts";
 import { type INBOX_COLUMNS, type OUTBOX_COLUMNS, ROUTES_HASH_LENGTH } from "../../../model/rows.ts";
+import type { Log } from "../../../ports/runtime.ts";
 import type { Row } from "../sql/rows.ts";
 import {
   type CheckedTable,
@@ -13,39 +14,77 @@ import {
   type Remedies,
   type SchemaDialect,
 } from "../sql/schema.ts";
-import { COLLATED } from "./fragments.ts";
-import type { Executor, SqlServerPool } from "./pool.ts";
+import { BINARY, COLLATED } from "./fragments.ts";
+import type { SqlServerPool } from "./pool.ts";
 import { type Statement, statement } from "./statement.ts";
 
 /** An index on a large table, or the replica that makes it, takes time. A dead connection ends by its keep-alive. */
 const MIGRATION_TIMEOUT_MS = 3_600_000;
 
-export async function migrate(pool: SqlServerPool): Promise<readonly string[]> {
-  // One transaction holds the lock and all files: replicas that start together wait here and then find nothing to do.
-  return await pool.transaction("migrate", async (transaction) => {
-    await lock(transaction);
-    const { database, schema } = await whereTablesGo(transaction);
-    const migrations = new Postgrator({
-      driver: "mssql",
-      migrationPattern: join(migrationsDirectory("sqlserver"), "*.sql"),
-      // Both are looked up as text: a history in another schema is never taken for ours. The table itself is
-      // unqualified, like those of the migrations, so it is in the same schema.
-      database: database.replaceAll("'", "''"),
-      currentSchema: schema.replaceAll("'", "''"),
-      schemaTable: "svc_migrations",
-      newline: "LF",
-      execQuery: async (text) => ({ rows: [...(await transaction.run(migration(withCapitals(text))))] }),
-    });
-    const applied = await migrations.migrate();
-    return applied.map(({ version, name }) => `${version} ${name}`);
+/**
+ * Each statement commits by itself: an index of a large table holds no lock for the next one. A migration that ended
+ * half-way is repeated, see {@link repeatable}.
+ *
+ * @param session a pool of one connection, whose session holds the lock: replicas that start together wait here and
+ *   then find nothing to do
+ */
+export async function migrate(session: Pick<SqlServerPool, "run">): Promise<readonly string[]> {
+  await lock(session);
+  const { database, schema, isOnline } = await whereTablesGo(session);
+  const execute = async (text: string) => ({ rows: [...(await session.run(migration(text)))] });
+  const migrations = new Postgrator({
+    driver: "mssql",
+    migrationPattern: join(migrationsDirectory("sqlserver"), "*.sql"),
+    // Both are looked up as text: a history in another schema is never taken for ours. The table itself is
+    // unqualified, like those of the migrations, so it is in the same schema.
+    database: database.replaceAll("'", "''"),
+    currentSchema: schema.replaceAll("'", "''"),
+    schemaTable: "svc_migrations",
+    newline: "LF",
+    execQuery: (text) => execute(withCapitals(text)),
+    async execSqlScript(text) {
+      for (const part of repeatable(text, isOnline)) await execute(part);
+    },
   });
+  const applied = await migrations.migrate();
+  return applied.map(({ version, name }) => `${version} ${name}`);
 }
 
-export function schemaDialect(pool: SqlServerPool): SchemaDialect {
+/**
+ * The statements of a migration, each with a condition that makes it do nothing the second time.
+ *
+ * @param isOnline whether the edition makes an index without locking the table
+ */
+export function repeatable(script: string, isOnline: boolean): readonly string[] {
+  const statements = script.replace(/--.*$/gm, "").split(/;\s*$/m);
+  return statements.flatMap((each) => (each.trim() === "" ? [] : [`${once(each.trim(), isOnline)};`]));
+}
+
+function once(text: string, isOnline: boolean): string {
+  const [, index, table] = /^CREATE INDEX (\w+) ON (\w+)/.exec(text) ?? [];
+  if (index !== undefined) {
+    const replaces = text.includes("DROP_EXISTING = ON");
+    const made = replaces ? text.replace(/\s+WITH \(DROP_EXISTING = ON\)$/, "") : text;
+    const options = [...(replaces ? ["DROP_EXISTING = ON"] : []), ...(isOnline ? ["ONLINE = ON"] : [])].join(", ");
+    const isMissing = `NOT EXISTS (SELECT 1 FROM sys.indexes i WHERE i.object_id = OBJECT_ID(N'${table}') AND i.name = N'${index}')`;
+    return `${replaces ? "" : `IF ${isMissing}\n`}${made}${options === "" ? "" : `\n  WITH (${options})`}`;
+  }
+  const [, object] = /^(?:CREATE TABLE|ALTER TABLE \w+ (?:WITH NOCHECK )?ADD CONSTRAINT) (\w+)/.exec(text) ?? [];
+  if (object !== undefined) return `IF OBJECT_ID(N'${object}') IS NULL\n${text}`;
+  return text.replace(/^DROP INDEX /, "DROP INDEX IF EXISTS ");
+}
+
+/** @param log tells what the database's settings cost */
+export function schemaDialect(pool: SqlServerPool, log: Log): SchemaDialect {
   const named = (names: readonly string[]) => names.map((name) => ({ name }));
   return {
     rules: { inbox: INBOX_RULES, outbox: OUTBOX_RULES },
     quote: (identifier) => `[${identifier}]`,
+    async settingProblems() {
+      const [row] = await pool.run(SETTINGS);
+      if (row?.has_versions === false) log.warn({ remedy: String(row.remedy) }, WITHOUT_VERSIONS);
+      return [];
+    },
     async columns({ name }, names) {
       const rows = await pool.run(COLUMNS, { table: name, columns: named(names) });
       if (rows.some((row) => row.table_id === null)) return undefined;
@@ -55,7 +94,9 @@ export function schemaDialect(pool: SqlServerPool): SchemaDialect {
           const type = row.type as string;
           const bytes = Number(row.bytes);
           const length = bytes > 0 && TEXTS.test(type) ? bytes / (type.startsWith("n") ? 2 : 1) : null;
-          return [row.name as string, { type, nullable: row.nullable === true, length }];
+          const scale = TIMES.has(type) ? Number(row.scale) : null;
+          const collation = row.collation as string | null;
+          return [row.name as string, { type, nullable: row.nullable === true, length, scale, collation }];
         }),
       );
     },
@@ -74,26 +115,23 @@ export function schemaDialect(pool: SqlServerPool): SchemaDialect {
       (await pool.run(OBSTACLES, { table: name, columns: named(columns) })) as readonly (Obstacle & Row)[],
     remedies,
     unique: "UNIQUE NONCLUSTERED",
-    // A hint of the statements takes that index.
-    withoutIdIndex: "its rows cannot be looked up, and statements fail with error 8622",
+    // A hint of the statements takes that index: they fail with error 8622.
+    withoutIdIndex: undefined,
     relayIndexes: ["scheduledAt"],
   };
 }
 
-async function lock(transaction: Executor): Promise<void> {
-  const [answer] = await transaction.run(LOCK);
+async function lock(session: Pick<SqlServerPool, "run">): Promise<void> {
+  const [answer] = await session.run(LOCK);
   const result = answer?.result as number;
-  if (result >= 0) return;
-  // -3 is a deadlock victim; the transaction is begun again for it.
-  const code = result === -3 ? "contention" : "other";
-  throw new StoreError(code, `migrate: sp_getapplock answered ${result}`);
+  if (result < 0) throw new StoreError("other", `migrate: sp_getapplock answered ${result}`);
 }
 
 /** @throws ConfigError when the user's default schema does not exist */
-async function whereTablesGo(transaction: Executor): Promise<{ readonly database: string; readonly schema: string }> {
-  const [row] = await transaction.run(DEFAULT_SCHEMA);
-  const { database, schema } = row as { database: string; schema: string | null };
-  if (schema !== null) return { database, schema };
+async function whereTablesGo(session: Pick<SqlServerPool, "run">) {
+  const [row] = await session.run(DEFAULT_SCHEMA);
+  const { database, schema, edition } = row as { database: string; schema: string | null; edition: number };
+  if (schema !== null) return { database, schema, isOnline: ONLINE_EDITIONS.has(edition) };
   const message = "the user has no default schema: set one with ALTER USER ... WITH DEFAULT_SCHEMA = dbo";
   throw new ConfigError([{ path: "database.username", message }]);
 }
@@ -104,17 +142,30 @@ function withCapitals(text: string): string {
 }
 
 function migration(text: string): Statement {
-  return statement("migrate", { timeoutMs: MIGRATION_TIMEOUT_MS })(text);
+  // An error names the step, such as "migrate CREATE INDEX outbox_claim_idx".
+  const step = /^(?:IF .*\n)?(\w+ \w+ \w+)/.exec(text)?.[1] ?? "the history";
+  return { name: `migrate ${step}`, text, parameters: {}, timeoutMs: MIGRATION_TIMEOUT_MS, lockTimeoutMs: -1 };
 }
 
 const LOCK: Statement = statement("migrate.lock", { timeoutMs: MIGRATION_TIMEOUT_MS })`
 DECLARE @result int;
-EXEC @result = sp_getapplock @Resource = N'svc migrations', @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = -1;
+EXEC @result = sp_getapplock @Resource = N'svc migrations', @LockMode = 'Exclusive', @LockOwner = 'Session', @LockTimeout = -1;
 SELECT @result AS result;`;
 
 const DEFAULT_SCHEMA: Statement = statement("migrate.default schema")(
-  "SELECT DB_NAME() AS [database], SCHEMA_NAME() AS [schema];",
+  "SELECT DB_NAME() AS [database], SCHEMA_NAME() AS [schema], CONVERT(int, SERVERPROPERTY('EngineEdition')) AS edition;",
 );
+
+/** Enterprise (Developer, Evaluation), Azure SQL Database and Managed Instance (Microsoft Learn, "SERVERPROPERTY"). */
+const ONLINE_EDITIONS = new Set([3, 5, 8]);
+
+const SETTINGS: Statement = statement("schema.settings")`
+SELECT d.is_read_committed_snapshot_on AS has_versions,
+  N'ALTER DATABASE ' + QUOTENAME(d.name) + N' SET READ_COMMITTED_SNAPSHOT ON WITH ROLLBACK IMMEDIATE;' AS remedy
+FROM sys.databases d WHERE d.name = DB_NAME();`;
+
+const WITHOUT_VERSIONS =
+  "the database has READ_COMMITTED_SNAPSHOT off: while a transaction of an application has written a row of a key and has not ended, claims wait for it up to 2 s and then fail, those of all keys";
 
 function remedies({ which, name }: CheckedTable): Remedies {
   return {
@@ -127,17 +178,25 @@ function remedies({ which, name }: CheckedTable): Remedies {
         `ALTER TABLE ${name} DROP CONSTRAINT [${history}]; ALTER TABLE ${name} ADD DEFAULT ${fallback} FOR [${column}]; COMMIT TRANSACTION;`
       );
     },
-    allowNull(column, { type = "nvarchar", length = null } = { type: "nvarchar", nullable: false, length: null }) {
-      return `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type}${TEXTS.test(type) ? `(${length ?? "max"})` : ""} NULL;`;
+    allowNull(column, { type = "nvarchar", length = null, collation = null } = NOTHING_FOUND) {
+      const size = TEXTS.test(type) ? `(${length ?? "max"})` : "";
+      // Without it the column would get the collation of the database.
+      const collate = collation === null ? "" : ` COLLATE ${collation}`;
+      return `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type}${size}${collate} NULL;`;
     },
+    change: (column, { definition }) =>
+      `ALTER TABLE ${name} ALTER COLUMN [${column}] ${definition.replace(/ DEFAULT .*/, "")};`,
   };
 }
 
+const NOTHING_FOUND: FoundColumn = { type: "nvarchar", nullable: false, length: null, scale: null, collation: null };
 const TEXTS = /^n?(var)?char$/;
+/** Types with a scale; that of `datetime` is 3. */
+const TIMES = new Set(["datetimeoffset", "datetime2", "datetime"]);
 
 /** The server compares the names by the database's rules, mostly without letter case. */
 const COLUMNS: Statement = statement("schema.columns(table text, columns list)")`
-SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS type, k.is_nullable AS nullable, k.max_length AS bytes
+SELECT OBJECT_ID(@table) AS table_id, c.name, TYPE_NAME(k.system_type_id) AS type, k.is_nullable AS nullable, k.max_length AS bytes, k.scale, k.collation_name AS collation
 FROM OPENJSON(@columns) WITH (name nvarchar(128) ${COLLATED} '$.name') c
 LEFT JOIN sys.columns k ON k.object_id = OBJECT_ID(@table) AND k.column_id = COLUMNPROPERTY(OBJECT_ID(@table), c.name, 'ColumnId');`;
 
@@ -191,33 +250,48 @@ const time: ColumnRule = {
   definition: "datetimeoffset(7) NULL",
 };
 const now: ColumnRule = { ...time, definition: "datetimeoffset(7) NOT NULL DEFAULT SYSUTCDATETIME()" };
+/** A time that orders rows a microsecond apart. */
+const orders: ColumnRule = { ...now, leastScale: 6, notNull: true };
+/**
+ * A text that is compared with a value of ours. Of another type the server would convert each row, and of another
+ * collation it would take different texts for the same.
+ */
+const compared = (type: string, rest: string): ColumnRule => ({
+  ...text(type, `${COLLATED} ${rest}`),
+  accepted: ["nvarchar"],
+  collation: BINARY,
+});
+const word = (fallback: string): ColumnRule => ({
+  ...text("nvarchar(20)", `${COLLATED} NOT NULL DEFAULT N'${fallback}'`),
+  accepted: ["nvarchar"],
+});
 const count = (fallback: string): ColumnRule => ({
   accepted: COUNTS,
   definition: `int NOT NULL DEFAULT ${fallback}`,
 });
 /** @param history what rows that are there already count as, when the column is added */
 const state = (history: string, leastLength: number): ColumnRule => ({
-  ...text("nvarchar(20)", `${COLLATED} NOT NULL DEFAULT N'${history}'`),
+  ...word(history),
   fallback: "N'pending'",
   leastLength,
 });
 
 const INBOX_RULES = {
   id,
-  source: text("nvarchar(200)", `${COLLATED} NOT NULL DEFAULT N''`),
-  idempotencyKey: text("nvarchar(255)", `${COLLATED} NOT NULL DEFAULT CONVERT(nvarchar(36), NEWID())`),
+  source: compared("nvarchar(200)", "NOT NULL DEFAULT N''"),
+  idempotencyKey: compared("nvarchar(255)", "NOT NULL DEFAULT CONVERT(nvarchar(36), NEWID())"),
   aggregateId: text("nvarchar(800)", `${COLLATED} NULL`),
   eventType: text("nvarchar(400)", `${COLLATED} NULL`),
   payload: long("NULL"),
   state: state("processed", "processed".length),
-  createdAt: now,
+  createdAt: orders,
   processedAt: time,
   claimedAt: time,
   claimToken: uuid,
   leaseExpiresAt: time,
   correlationId: text("nvarchar(400)", "NULL"),
-  consumption: { ...text("nvarchar(20)", `${COLLATED} NOT NULL DEFAULT N'push'`), leastLength: "push".length },
-  scheduledAt: now,
+  consumption: { ...word("push"), leastLength: "push".length },
+  scheduledAt: orders,
   attempt: count("0"),
   lastError: { ...text("nvarchar(max)", "NULL"), leastLength: LONGEST_ERROR },
   headers: long("NULL DEFAULT N'{}'"),
@@ -246,8 +320,8 @@ const OUTBOX_RULES = {
     definition: "bigint NOT NULL IDENTITY (1, 1)",
     notNull: true,
   },
-  destination: { ...text("nvarchar(400)", `${COLLATED} NULL`), isOptional: true },
-  routes: { ...text("nvarchar(16)", `${COLLATED} NULL`), isOptional: true, leastLength: ROUTES_HASH_LENGTH },
+  destination: { ...compared("nvarchar(400)", "NULL"), isOptional: true },
+  routes: { ...compared("nvarchar(16)", "NULL"), isOptional: true, leastLength: ROUTES_HASH_LENGTH },
   expiresAt: { ...time, isOptional: true },
   messageSequence: { accepted: ["bigint"], definition: "bigint NULL", isOptional: true },
   expandedTo: { ...text("nvarchar(max)", "NULL"), isOptional: true },

@@ -29,6 +29,8 @@ export interface Statement {
   readonly parameters: Readonly<Record<string, ParameterType>>;
   /** Longest run in ms; after it the statement is cancelled. Default 60 s. */
   readonly timeoutMs?: number;
+  /** Longest wait for a lock in ms; -1 for any time. Default 2 s: a locked row costs a pass, not a minute. */
+  readonly lockTimeoutMs?: number;
 }
 
 /**
@@ -38,7 +40,7 @@ export interface Statement {
  */
 export function statement(
   declaration: string,
-  options: Pick<Statement, "timeoutMs"> = {},
+  options: Pick<Statement, "timeoutMs" | "lockTimeoutMs"> = {},
 ): (text: string | TemplateStringsArray, ...parts: readonly (string | number)[]) => Statement {
   const { name, parameters } = signature(declaration);
   const types = Object.fromEntries(parameters.map((parameter) => typed(name, parameter)));
@@ -52,6 +54,8 @@ function typed(statement: string, declaration: string): readonly [name: string, 
 }
 
 const DEFAULT_REQUEST_TIMEOUT_MS = 60_000;
+/** `READPAST` skips locked rows, but waits for locks of pages and tables (Microsoft Learn, "Table hints"). */
+const DEFAULT_LOCK_TIMEOUT_MS = 2000;
 
 /**
  * @returns the rows of every result set, in order
@@ -72,8 +76,18 @@ export async function execute(
     if (value === undefined) throw new Error(`${statement.name}: no value for the parameter @${name}`);
     request.input(name, TYPES[type], encoded(type, value));
   }
-  const { recordsets } = await request.query(statement.text);
+  const { lockTimeoutMs = DEFAULT_LOCK_TIMEOUT_MS } = statement;
+  const { recordsets } = await request.query(`SET LOCK_TIMEOUT ${lockTimeoutMs};\n${statement.text}`);
   return recordsets as unknown as Row[][];
+}
+
+/**
+ * The answers of a statement with changes: a trigger of the owner that selects answers before them.
+ *
+ * @param results of {@link execute}
+ */
+export function answersOf(results: readonly (readonly Row[])[], count: number): readonly (readonly Row[])[] {
+  return results.slice(-count);
 }
 
 function encoded(type: ParameterType, value: unknown): unknown {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { toStoreError } from "../../../../src/adapters/stores/sqlserver/pool.ts";
+import { hasGivenUp, toStoreError } from "../../../../src/adapters/stores/sqlserver/pool.ts";
 import { StoreError, type StoreErrorCode } from "../../../../src/model/errors.ts";
 
 /** An error as the driver gives it: with the server's number, or with a code of its own. */
@@ -26,9 +26,24 @@ describe("the code of an error", () => {
     [3609, "a trigger ended the transaction", "refused"],
     [208, "no such table", "schema"],
     [51234, "THROW with a number of its own", "refused"],
+    [8016, "a parameter longer than its type", "data"],
+    [1101, "no room in a file group", "unavailable"],
+    [3967, "no room for row versions", "contention"],
     [39_999, "a number that is not listed", "other"],
   ])("%i, %s, is %s", (number, _, code) => {
     expect(toStoreError("outbox.claim", serverError(number))).toMatchObject({ name: "StoreError", code });
+  });
+
+  test("that is not listed is of the server from severity 17 on", () => {
+    const ofSeverity = (severity: number) => Object.assign(serverError(39_999), { class: severity });
+    expect(toStoreError("outbox.claim", ofSeverity(17)).code).toBe("unavailable");
+    expect(toStoreError("outbox.claim", ofSeverity(16)).code).toBe("other");
+  });
+
+  test("tells whether the statement has waited for a lock for as long as it may", () => {
+    expect(hasGivenUp(toStoreError("outbox.settle", serverError(1222)))).toBe(true);
+    expect(hasGivenUp(toStoreError("outbox.settle", serverError(1205)))).toBe(false);
+    expect(hasGivenUp(serverError(1222))).toBe(false);
   });
 
   test.each([

@@ -19,11 +19,13 @@ import { type Executor, SqlServerPool } from "../../../../src/adapters/stores/sq
 import { pullStatements } from "../../../../src/adapters/stores/sqlserver/pullSql.ts";
 import { copyLastStatement, insertStatement } from "../../../../src/adapters/stores/sqlserver/receipt.ts";
 import { relayStatements } from "../../../../src/adapters/stores/sqlserver/relay.ts";
+import { repeatable } from "../../../../src/adapters/stores/sqlserver/schema.ts";
 import type { Statement } from "../../../../src/adapters/stores/sqlserver/statement.ts";
 import { ConfigError } from "../../../../src/model/errors.ts";
 import { INBOX_COLUMNS, OUTBOX_COLUMNS } from "../../../../src/model/rows.ts";
+import { BUNDLED_INDEXES, bundledColumns } from "../../../support/bundledSqlServer.ts";
 import { DEFAULT_NAMES } from "../../../support/postgresHarness.ts";
-import { parseByGrammar } from "../../../support/transactSql/grammar.ts";
+import { type Batch, parseByGrammar } from "../../../support/transactSql/grammar.ts";
 import {
   MARKED_NAMES,
   misusedNames,
@@ -32,6 +34,7 @@ import {
   RESERVED_NAMES,
   uncollatedColumns,
 } from "../../../support/transactSql/names.ts";
+import { readsOfAll, unboundedPages } from "../../../support/transactSql/ranges.ts";
 import { parseBatch } from "../../../support/transactSql/strictness.ts";
 import { unconnectedSqlServerStore } from "../../../support/unconnectedSqlServer.ts";
 
@@ -141,6 +144,38 @@ SELECT TOP (1) d.id FROM @done d ORDER BY d.id;`;
     expect(uncollatedColumns(text)).toHaveLength(count);
   });
 
+  test.each([
+    ["o.[T_id] = @id", 0],
+    ["@id = o.[T_id]", 0],
+    ["o.[T_state] = N'pending' AND (o.[T_sequence] >= @from AND o.[T_attempt] > 0)", 0],
+    ["o.[T_state] = N'pending'", 1],
+    ["o.[T_key] COLLATE Latin1_General_100_BIN2 = @key", 1],
+    ["CONCAT(o.[T_key], N'.') = @key", 1],
+    ["CONVERT(nvarchar(20), o.[T_sequence]) = @text", 1],
+    ["o.[T_sequence] < @before OR @before IS NULL", 1],
+    ["NOT (o.[T_sequence] < @before)", 1],
+    ["EXISTS (SELECT 1 FROM [t] x WHERE x.a = @a AND o.[T_id] = x.id)", 1],
+  ])("tells reads by no plain column: %s", (condition, count) => {
+    const batch = parseBatch(
+      `SELECT 1 AS a FROM [${MARKED_NAMES.outboxTable}] o WHERE ${condition.replaceAll("T_", "configured_outbox_")};`,
+    );
+    expect(readsOfAll(batch)).toHaveLength(count);
+  });
+
+  test.each([
+    ["o.[T_sequence] < @before", 0],
+    ["o.[T_state] = N'sent'", 0],
+    ["o.[T_sequence] <= @at AND (o.[T_sequence] < @at OR o.[T_id] < @id)", 0],
+    ["(@before IS NULL OR o.[T_sequence] < @before)", 1],
+    ["(o.[T_sequence] <= @now OR o.[T_sequence] IS NULL)", 1],
+  ])("tells pages without a range: %s", (condition, count) => {
+    const where = condition.replaceAll("T_", "configured_outbox_");
+    const batch = parseBatch(
+      `SELECT TOP (9) o.[configured_outbox_id] FROM [${MARKED_NAMES.outboxTable}] o WHERE ${where} ORDER BY o.[configured_outbox_sequence];`,
+    );
+    expect(unboundedPages(batch)).toHaveLength(count);
+  });
+
   test("tells configured names without brackets, and columns that are not configured", () => {
     const { outboxTable: table, outbox } = MARKED_NAMES;
     const wrong = (text: string) => misusedNames(parseBatch(text)).length;
@@ -153,6 +188,15 @@ SELECT TOP (1) d.id FROM @done d ORDER BY d.id;`;
     expect(wrong(`DELETE FROM [${table}] OUTPUT deleted.[id] INTO @gone (id);`)).toBe(1);
   });
 });
+
+/** Several tests read each statement. */
+const batches = new Map<string, Batch>();
+
+function batchOf(text: string): Batch {
+  const batch = batches.get(text) ?? parseBatch(text);
+  batches.set(text, batch);
+  return batch;
+}
 
 describe("statements", () => {
   const plain = statementsWith(DEFAULT_NAMES);
@@ -188,7 +232,17 @@ describe("statements", () => {
     ({ name }) => !/^(jobs|operations\.(?!dead rows|blocked|inbox)|cell\.(read|add))/.test(name),
   );
   test.each(byName(configured))("%s has every configured name in brackets, and no column of its own", (_, { text }) => {
-    expect(misusedNames(parseBatch(text))).toEqual([]);
+    expect(misusedNames(batchOf(text))).toEqual([]);
+  });
+
+  test("find rows by a column that no function, collation or OR hides from an index", () => {
+    const found = configured.filter(({ text }) => readsOfAll(batchOf(text)).length > 0).map(({ name }) => name);
+    expect(found.filter((name) => !READS_OF_A_STATE.some((pattern) => pattern.test(name)))).toEqual([]);
+    expect(READS_OF_A_STATE.filter((pattern) => !found.some((name) => pattern.test(name)))).toEqual([]);
+  });
+
+  test.each(byName(marked))("%s has pages that begin with a range", (_, { text }) => {
+    expect(unboundedPages(batchOf(text))).toEqual([]);
   });
 
   test.each(byName(reserved))("%s is T-SQL with names that are reserved words, too", (_, { text }) => {
@@ -201,25 +255,29 @@ describe("statements", () => {
   });
 });
 
-/** What the server answers for the named columns, as the check asks for them. */
-function bundledColumns(asked: unknown) {
-  const typeOf = (name: string) => {
-    if (name === "id" || name.endsWith("_token")) return "uniqueidentifier";
-    if (name.endsWith("sequence") || name.startsWith("rate_taken")) return "bigint";
-    if (name.endsWith("attempts") || name === "attempt" || name === "openings") return "int";
-    return /_(at|until|second)$/.test(name) ? "datetimeoffset" : "nvarchar";
-  };
-  const columns = asked as readonly { name: string }[];
-  return columns.map(({ name }) => ({ table_id: 1, name, type: typeOf(name), nullable: false, bytes: -1 }));
-}
+/** Statements that mean all rows of a state, or the first row in the order of an index, and read a filtered index for that. */
+const READS_OF_A_STATE: readonly RegExp[] = [
+  /^cell\.unfinished rows$/,
+  /^history\.newest$/,
+  /^inbox\.(copy the last processed row|unrelayed)$/,
+  /^journal\.delete old$/,
+  /^operations\.(dead rows|inbox backlog|messages of dead deliveries)$/,
+  /^outbox\.(backlog|backlog by destination|due|expired|glance|relabel)$/,
+  /^outbox\.(claim|rows chosen by a claim) of all past blocked keys$/,
+  /^outbox\.set back the last sent row$/,
+  /^replay\.begin$/,
+  /^retention\.outbox by count$/,
+];
 
-const BUNDLED_INDEXES = [["id"], ["source", "idempotency_key"]].flatMap((names, index_id) =>
-  names.map((name) => ({ index_id, name, is_unique: true, has_filter: false })),
-);
+/** Each form of a step that does nothing, or the same, the second time. */
+const TAKEN_ONCE =
+  /^(?:IF OBJECT_ID\(.* IS NULL\n|IF NOT EXISTS \(SELECT 1 FROM sys\.indexes .*\n|IF COL_LENGTH\(.* IS (?:NOT )?NULL\n|CREATE INDEX [^;]*DROP_EXISTING = ON|DROP INDEX IF EXISTS|ALTER TABLE \w+ (?:SET|ALTER COLUMN) )/;
 
 describe("statements of the start", () => {
   const issued: Statement[] = [];
-  const migrations = readdirSync(MIGRATIONS).map((file) => readFileSync(new URL(file, MIGRATIONS), "utf8").trim());
+  const migrations = readdirSync(MIGRATIONS).flatMap((file) =>
+    repeatable(readFileSync(new URL(file, MIGRATIONS), "utf8"), true),
+  );
 
   /** Answers as a server with empty tables would, as far as the callers look at the answer. */
   const server: Executor = {
@@ -229,7 +287,8 @@ describe("statements of the start", () => {
       if (statement.name === "schema.columns") return [bundledColumns(values.columns)];
       if (statement.name === "schema.indexes") return [BUNDLED_INDEXES];
       if (statement.name === "migrate.lock") return [[{ result: 0 }]];
-      if (statement.name === "migrate.default schema") return [[{ database: "shop", schema: "dbo" }]];
+      if (statement.name === "migrate.default schema") return [[{ database: "shop", schema: "dbo", edition: 3 }]];
+      if (statement.name === "schema.settings") return [[{ has_versions: false, remedy: "ALTER DATABASE [shop]" }]];
       return [[]];
     },
   };
@@ -251,10 +310,10 @@ describe("statements of the start", () => {
   });
 
   test("are T-SQL", () => {
-    const ours = issued.filter(({ name, text }) => name !== "migrate" || migrations.includes(text.trim()));
+    const ours = issued.filter(({ name, text }) => !name.startsWith("migrate ") || migrations.includes(text));
     const wrong = ours.flatMap((statement) => {
       const batch = parseBatch(statement.text);
-      const uncollated = statement.name === "migrate" ? [] : uncollatedColumns(statement.text);
+      const uncollated = statement.name.startsWith("migrate ") ? [] : uncollatedColumns(statement.text);
       return [...misusedVariables(batch, Object.keys(statement.parameters)), ...outputsToClient(batch), ...uncollated];
     });
     expect(wrong).toEqual([]);
@@ -262,12 +321,25 @@ describe("statements of the start", () => {
 
   test("keep the history in T-SQL, too", () => {
     const ofTheHistory = issued.filter(({ text }) => text.includes("svc_migrations"));
-    expect(ofTheHistory.length).toBeGreaterThan(migrations.length);
+    expect(ofTheHistory.length).toBeGreaterThan(readdirSync(MIGRATIONS).length);
     for (const { text } of ofTheHistory) parseByGrammar(text);
   });
 
   test("hold every migration", () => {
-    expect(issued.map(({ text }) => text.trim())).toEqual(expect.arrayContaining(migrations));
+    expect(issued.map(({ text }) => text)).toEqual(expect.arrayContaining(migrations));
+  });
+
+  test("repeat no step of a migration that has been taken, and make indexes without locking the table", () => {
+    for (const text of migrations) expect(text).toMatch(TAKEN_ONCE);
+    const made = migrations.filter((text) => /^(?:IF .*\n)?CREATE INDEX/.test(text));
+    expect(made.length).toBeGreaterThan(15);
+    for (const text of made) expect(text).toMatch(/ WITH \((?:DROP_EXISTING = ON, )?ONLINE = ON\);$/);
+    const script =
+      "-- A comment; with a semicolon.\nCREATE INDEX a_idx ON a (b) WHERE c = N'd';\n\nDROP INDEX b_idx ON a;\n";
+    expect(repeatable(script, false)).toEqual([
+      "IF NOT EXISTS (SELECT 1 FROM sys.indexes i WHERE i.object_id = OBJECT_ID(N'a') AND i.name = N'a_idx')\nCREATE INDEX a_idx ON a (b) WHERE c = N'd';",
+      "DROP INDEX IF EXISTS b_idx ON a;",
+    ]);
   });
 
   test("with those of the work are all that the store has", () => {
@@ -286,7 +358,7 @@ describe("statements of the start", () => {
     jest
       .spyOn(SqlServerPool.prototype, "runAll")
       .mockImplementation(async ({ name }, values = {}) => [
-        name === "schema.obstacles" ? [] : (values.columns as object[]).map((column) => ({ table_id: 1, ...column })),
+        name !== "schema.columns" ? [] : (values.columns as object[]).map((column) => ({ table_id: 1, ...column })),
       ]);
     const error = await unconnectedSqlServerStore()
       .schema.checkColumns()

@@ -1,0 +1,1 @@
+-- Nothing to do. SQL Server may join the locks of thousands of rows into one on the table, and its migration of this number forbids that; PostgreSQL never does.
