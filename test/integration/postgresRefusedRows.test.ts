@@ -108,7 +108,11 @@ describe("a row that a trigger refuses", () => {
       await database.query("ALTER TABLE outbox ENABLE TRIGGER refuse");
 
       expect(await store.outbox.reclaim(100, 60_000)).toBe(8);
-      await expect(store.outbox.reclaim(100, 60_000)).rejects.toThrow("not this one");
+      // A process leaves the row alone for a while.
+      expect(await store.outbox.reclaim(100, 60_000)).toBe(0);
+      await withStoreOn(database, DEFAULT_NAMES, (other) =>
+        expect(other.outbox.reclaim(100, 60_000)).rejects.toThrow("not this one"),
+      );
       expect(await claimed(store)).toHaveLength(8);
     });
   });

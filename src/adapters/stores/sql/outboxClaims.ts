@@ -121,7 +121,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   protected readonly lowWater: LowWater;
   readonly #history: SqlHistory<S>;
   readonly #clock: Clock;
-  readonly #resting: Resting;
+  protected readonly resting: Resting;
   readonly #settlements: Settlements<S>;
   readonly fronts: QueueFronts;
   /** Undefined for a table without destinations. */
@@ -144,7 +144,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     this.#history = history;
     this.#settlements = new Settlements(runner, sql, history);
     this.#clock = clock;
-    this.#resting = new Resting(clock);
+    this.resting = new Resting(clock);
     this.fronts = new QueueFronts(clock);
     const { unlabelled } = sql;
     if (unlabelled !== undefined) {
@@ -332,7 +332,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
       return idsOf(rows).filter((id) => id !== null);
     });
     const left = [...refused].map(([{ id }, { message }]) => ({ id, source: "", reason: message }));
-    this.#resting.add(left);
+    this.resting.add(left);
     // They may be below the cursors of their queues.
     const destinations = new Set(expansions.flatMap(({ deliveries }) => deliveries.map((each) => each.destination)));
     for (const destination of destinations) this.fronts.of(destination).sweepSoon();
@@ -349,7 +349,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   }
 
   #exceptIds({ queues }: Pick<ClaimRequest, "queues">): readonly MessageId[] {
-    return [...this.#resting.ids(), ...(queues?.exceptIds ?? []), ...(queues?.expansion?.running ?? [])];
+    return [...this.resting.ids(), ...(queues?.exceptIds ?? []), ...(queues?.expansion?.running ?? [])];
   }
 
   /** @throws the failure if no row is refused alone, StoreError `schema` if the table is the cause */
@@ -362,7 +362,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     if (first === undefined) throw failure;
     if (results.length === 0) await requireSound(first, () => this.#settlements.acceptsAgain());
     const rows = [...refused].map(([id, { message }]) => ({ id, reason: message }));
-    this.#resting.add(rows);
+    this.resting.add(rows);
     return rows;
   }
 
