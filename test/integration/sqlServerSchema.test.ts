@@ -100,6 +100,7 @@ describeWithSqlServer("the column check of SQL Server", () => {
     expect(statements).toHaveLength(35);
     expect(statements).toContain("ALTER TABLE [inbox] ADD [headers] nvarchar(max) NULL DEFAULT N'{}';");
     for (const statement of statements) await database.query(statement);
+    await database.query("ALTER TABLE inbox ADD UNIQUE NONCLUSTERED (source, idempotency_key)");
 
     const row = inboxRow({ payload: "[1]" });
     const delivered = await withStoreOn(database, DEFAULT_NAMES, async (store) => {

@@ -56,7 +56,7 @@ describeWithSqlServer("tables of an owner on SQL Server", () => {
 
     await database.query("UPDATE outbox SET state = N'sent', updated_at = DATEADD(hour, -1, SYSUTCDATETIME())");
     const [range] = await store.retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 1000 });
-    expect(await store.retention.deleteBatch(range as RetentionRange, 10)).toEqual({ deleted: 1, rest: null });
+    expect(await store.retention.deleteBatch(range as RetentionRange, 10)).toMatchObject({ deleted: 1, rest: null });
     const logged = await database.query("SELECT DISTINCT what FROM log ORDER BY what");
     expect(logged).toEqual([{ what: "inbox" }, { what: "outbox" }]);
   });
@@ -74,11 +74,11 @@ describeWithSqlServer("tables of an owner on SQL Server", () => {
         source: "from",
       },
     };
-    const table = `CREATE TABLE [Order] ([Key] uniqueidentifier PRIMARY KEY, [from] varchar(100) NOT NULL, idempotency_key varchar(300),
-      [Group] varchar(2000) NULL, event_type varchar(100), payload nvarchar(max), [select] varchar(20) DEFAULT 'pending',
-      created_at datetime2(7), processed_at datetime2(7), claimed_at datetime2(7), [Token] uniqueidentifier,
-      lease_expires_at datetime2(7), correlation_id varchar(100), consumption varchar(10),
-      scheduled_at datetime2(7) DEFAULT SYSUTCDATETIME(), attempt int DEFAULT 0, last_error varchar(500), headers nvarchar(max),
+    const table = `CREATE TABLE [Order] ([Key] uniqueidentifier PRIMARY KEY, [from] nvarchar(100) COLLATE Latin1_General_100_BIN2 NOT NULL,
+      idempotency_key nvarchar(300) COLLATE Latin1_General_100_BIN2, [Group] varchar(2000) NULL, event_type varchar(100), payload nvarchar(max), [select] nvarchar(20) DEFAULT 'pending',
+      created_at datetime2(7) NOT NULL, processed_at datetime2(7), claimed_at datetime2(7), [Token] uniqueidentifier,
+      lease_expires_at datetime2(7), correlation_id varchar(100), consumption nvarchar(10),
+      scheduled_at datetime2(7) NOT NULL DEFAULT SYSUTCDATETIME(), attempt int DEFAULT 0, last_error varchar(5000), headers nvarchar(max),
       UNIQUE ([from], idempotency_key))`;
     await using own = await open([table], names);
     const { database, store } = own;
@@ -101,6 +101,6 @@ describeWithSqlServer("tables of an owner on SQL Server", () => {
 
     await database.query("UPDATE [Order] SET created_at = DATEADD(hour, -1, created_at)");
     const [range] = await store.retention.plan({ table: "inbox", kind: "AGE", maxAgeMs: 1000 });
-    expect(await store.retention.deleteBatch(range as RetentionRange, 10)).toEqual({ deleted: 2, rest: null });
+    expect(await store.retention.deleteBatch(range as RetentionRange, 10)).toMatchObject({ deleted: 2, rest: null });
   });
 });

@@ -102,12 +102,14 @@ async function open(database: SqlServerDatabase, left: () => void): Promise<Stor
   const clock = new ManualClock();
   const stores = [sqlServerStore(database, DEFAULT_NAMES, clock)];
   const [store] = stores as [Store];
+  await store.schema.checkColumns();
   return {
     store,
     clock,
     async replica(itsClock = new ManualClock()) {
       const replica = sqlServerStore(database, DEFAULT_NAMES, itsClock);
       stores.push(replica);
+      await replica.schema.checkColumns();
       return replica;
     },
     insertOutbox: (rows) => insertOutbox(database, rows),
@@ -191,6 +193,10 @@ function msBetween(from: string, to: string): string {
   return `CONVERT(float, DATEDIFF_BIG(microsecond, ${from}, ${to})) / 1000`;
 }
 
+/** DATEADD takes an `int`, and the furthest time is in the year 9999. */
+const IN_DUE_MS =
+  "DATEADD(day, CONVERT(int, CONVERT(bigint, due) / 86400000), DATEADD(millisecond, CONVERT(int, CONVERT(bigint, due) % 86400000), SYSUTCDATETIME()))";
+
 /** A statement takes 2,100 parameters. */
 const ROWS_PER_INSERT = 250;
 
@@ -205,7 +211,7 @@ async function insertOutbox(
       `DECLARE @inserted TABLE (id uniqueidentifier, sequence bigint);
        INSERT INTO outbox (topic, payload, [key], max_attempts, scheduled_at, headers, destination, routes)
        OUTPUT inserted.id, inserted.sequence INTO @inserted (id, sequence)
-       SELECT topic, payload, [key], max_attempts, DATEADD(millisecond, due, SYSUTCDATETIME()), headers, destination, routes
+       SELECT topic, payload, [key], max_attempts, ${IN_DUE_MS}, headers, destination, routes
        FROM (VALUES ${part.map((_, n) => `(${n}, @topic${n}, @payload${n}, @key${n}, @max${n}, @due${n}, @headers${n}, @destination${n}, @routes${n})`).join(", ")})
          AS r (n, topic, payload, [key], max_attempts, due, headers, destination, routes)
        ORDER BY n;
