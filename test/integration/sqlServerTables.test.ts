@@ -76,9 +76,9 @@ describeWithSqlServer("tables of an owner on SQL Server", () => {
     };
     const table = `CREATE TABLE [Order] ([Key] uniqueidentifier PRIMARY KEY, [from] nvarchar(100) COLLATE Latin1_General_100_BIN2 NOT NULL,
       idempotency_key nvarchar(300) COLLATE Latin1_General_100_BIN2, [Group] varchar(2000) NULL, event_type varchar(100), payload nvarchar(max), [select] nvarchar(20) DEFAULT 'pending',
-      created_at datetime2(7) NOT NULL, processed_at datetime2(7), claimed_at datetime2(7), [Token] uniqueidentifier,
+      created_at datetimeoffset(7) NOT NULL, processed_at datetime2(7), claimed_at datetime2(7), [Token] uniqueidentifier,
       lease_expires_at datetime2(7), correlation_id varchar(100), consumption nvarchar(10),
-      scheduled_at datetime2(7) NOT NULL DEFAULT SYSUTCDATETIME(), attempt int DEFAULT 0, last_error varchar(5000), headers nvarchar(max),
+      scheduled_at datetimeoffset(6) NOT NULL DEFAULT SYSUTCDATETIME(), attempt int DEFAULT 0, last_error varchar(5000), headers nvarchar(max),
       UNIQUE ([from], idempotency_key))`;
     await using own = await open([table], names);
     const { database, store } = own;

@@ -256,6 +256,7 @@ export class Trace {
     const entries = await Promise.all(searches.map((search) => this.#noted({ outcome: "filtered", ...search })));
     const found = entries
       .flat()
+      .toSorted((a, b) => b.at.getTime() - a.at.getTime())
       .filter(
         (each) =>
           (source === undefined || each.source === source) &&

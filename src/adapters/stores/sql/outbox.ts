@@ -67,17 +67,17 @@ export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implement
   }
 
   async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {
-    const values = { limit, claimTimeoutMs, lowWater: this.lowWater.bound() };
-    const expired = idsOf(await this.runner.run(this.sql.expired, values));
     // A row that refuses costs several statements: once in a while, not every second in every process.
     const resting = new Set(this.resting.ids());
+    const values = { limit: limit + resting.size, claimTimeoutMs, lowWater: this.lowWater.bound() };
+    const expired = idsOf(await this.runner.run(this.sql.expired, values));
     const { results, refused } = await changeInParts(
       expired.filter((id) => !resting.has(id)),
       async (ids) => idsOf(await this.runner.run(this.sql.reclaim, { ids, claimTimeoutMs })),
     );
     this.resting.add([...refused].map(([id, { message }]) => ({ id, reason: message })));
     const reclaimed = results.flat();
-    // The caller must see why only refused rows are left.
+    // The caller must see why only refused rows are left: each time that they have rested.
     for (const error of refused.values()) if (reclaimed.length === 0) throw error;
     if (reclaimed.length > 0) this.fronts.sweepSoon();
     return reclaimed.length;

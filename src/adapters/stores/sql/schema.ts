@@ -65,7 +65,7 @@ export interface Remedies {
   /** @param found the column */
   allowNull(column: string, found: FoundColumn | undefined): string;
   /** Gives a column the type of a rule that has a scale or a collation. */
-  change?(column: string, rule: ColumnRule): string;
+  change?(column: string, rule: ColumnRule, found: FoundColumn): string;
 }
 
 export interface SchemaDialect {
@@ -313,7 +313,7 @@ function columnProblems<K extends string>(
     if (is.length !== null && is.length < (rule.leastLength ?? 0)) {
       return [problem(`has the column "${column}" for ${is.length} characters: give it ${rule.leastLength} or more`)];
     }
-    const change = `drop its default and its indexes for the time of the change, and use\n      ${remedies.change?.(column, rule)}`;
+    const change = `drop its default and its indexes for the time of the change, and use\n      ${remedies.change?.(column, rule, is)}`;
     if ((is.scale ?? null) !== null && Number(is.scale) < (rule.leastScale ?? 0)) {
       return [
         problem(

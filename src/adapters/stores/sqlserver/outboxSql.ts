@@ -51,7 +51,7 @@ export function outboxStatements(names: TableNames): OutboxStatements<Statement>
     labels: labelStatements(names),
 
     /**
-     * Finds the rows first and changes them by their keys: a change that reads the index on leases would lock its
+     * Skips locked rows, which keep their leases. Finds the rows first and changes them by their keys: a change that reads the index on leases would lock its
      * entries before the rows, against the order of settlements.
      */
     // Far below the lease: a renewal that hangs must not keep the next one from being tried in time.
@@ -62,7 +62,7 @@ DECLARE @held TABLE (sequence bigint NOT NULL, id uniqueidentifier NOT NULL, tok
 DECLARE @renewed TABLE (id uniqueidentifier NOT NULL);
 INSERT INTO @held (sequence, id, token)
 SELECT o.${c.sequence}, o.${c.id}, o.${c.claimToken}
-FROM ${table} o
+FROM ${table} o ${TO_READ}
 WHERE o.${c.state} = N'processing'
   AND o.${c.claimToken} IN (SELECT t.token FROM OPENJSON(@tokens) WITH (token uniqueidentifier '$') t);
 UPDATE o
@@ -71,7 +71,7 @@ SET ${c.leaseExpiresAt} = CASE
   THEN DATEADD(millisecond, @claimTimeoutMs, o.${c.claimedAt})
   ELSE DATEADD(millisecond, @leaseMs, @now) END
 OUTPUT inserted.${c.id} INTO @renewed (id)
-FROM ${table} o ${BY_ID.change} JOIN @held h ON o.${c.sequence} = h.sequence AND o.${c.id} = h.id
+FROM ${table} o ${BY_ID.take} JOIN @held h ON o.${c.sequence} = h.sequence AND o.${c.id} = h.id
 WHERE o.${c.state} = N'processing' AND o.${c.claimToken} = h.token;
 SELECT id FROM @renewed;`,
 

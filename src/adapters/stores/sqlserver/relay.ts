@@ -152,11 +152,11 @@ export function relayStatements(names: TableNames) {
   const o = names.outbox;
   const waitsForRelay = `i.${c.state} = N'pending' AND i.${c.consumption} = N'push'`;
   /**
-   * A row that was not put off is due from its receipt on, and receipts are up to a second ahead of the clock: the
-   * index is read up to there, and no further, however many rows are put off.
+   * A row that was not put off is due from its receipt on, also if the clock was set back since. The index is read up
+   * to ten seconds ahead, and no further, however many rows are put off.
    */
   const isDueAt = (clock: string): string =>
-    `i.${c.scheduledAt} <= DATEADD(second, 1, ${clock}) AND (i.${c.scheduledAt} <= ${clock} OR i.${c.scheduledAt} <= i.${c.createdAt})`;
+    `i.${c.scheduledAt} <= DATEADD(second, 10, ${clock}) AND (i.${c.scheduledAt} <= ${clock} OR i.${c.scheduledAt} <= i.${c.createdAt})`;
   const isDue = isDueAt("@now");
   const ofSources = (count: number, row = "i"): string =>
     `${row}.${c.source} IN (${sourceNames(count)

@@ -43,7 +43,7 @@ export async function migrate(session: Pick<SqlServerPool, "run">): Promise<read
     newline: "LF",
     execQuery: (text) => execute(withCapitals(text)),
     async execSqlScript(text) {
-      for (const part of repeatable(text, isOnline)) await execute(part);
+      for (const part of repeatable(text, schema, isOnline)) await execute(part);
     },
   });
   const applied = await migrations.migrate();
@@ -53,24 +53,28 @@ export async function migrate(session: Pick<SqlServerPool, "run">): Promise<read
 /**
  * The statements of a migration, each with a condition that makes it do nothing the second time.
  *
+ * @param schema where its tables are: without it a name would also be found in dbo
  * @param isOnline whether the edition makes an index without locking the table
  */
-export function repeatable(script: string, isOnline: boolean): readonly string[] {
+export function repeatable(script: string, schema: string, isOnline: boolean): readonly string[] {
   const statements = script.replace(/--.*$/gm, "").split(/;\s*$/m);
-  return statements.flatMap((each) => (each.trim() === "" ? [] : [`${once(each.trim(), isOnline)};`]));
+  return statements.flatMap((each) => (each.trim() === "" ? [] : [`${once(each.trim(), schema, isOnline)};`]));
 }
 
-function once(text: string, isOnline: boolean): string {
+function once(text: string, schema: string, isOnline: boolean): string {
+  const idOf = (name: string) => `OBJECT_ID(N'[${schema.replaceAll("]", "]]").replaceAll("'", "''")}].[${name}]')`;
   const [, index, table] = /^CREATE INDEX (\w+) ON (\w+)/.exec(text) ?? [];
   if (index !== undefined) {
     const replaces = text.includes("DROP_EXISTING = ON");
     const made = replaces ? text.replace(/\s+WITH \(DROP_EXISTING = ON\)$/, "") : text;
     const options = [...(replaces ? ["DROP_EXISTING = ON"] : []), ...(isOnline ? ["ONLINE = ON"] : [])].join(", ");
-    const isMissing = `NOT EXISTS (SELECT 1 FROM sys.indexes i WHERE i.object_id = OBJECT_ID(N'${table}') AND i.name = N'${index}')`;
+    const isMissing = `NOT EXISTS (SELECT 1 FROM sys.indexes i WHERE i.object_id = ${idOf(`${table}`)} AND i.name = N'${index}')`;
     return `${replaces ? "" : `IF ${isMissing}\n`}${made}${options === "" ? "" : `\n  WITH (${options})`}`;
   }
-  const [, object] = /^(?:CREATE TABLE|ALTER TABLE \w+ (?:WITH NOCHECK )?ADD CONSTRAINT) (\w+)/.exec(text) ?? [];
-  if (object !== undefined) return `IF OBJECT_ID(N'${object}') IS NULL\n${text}`;
+  // A table of another owner has its name, but not its constraints: then the statement fails.
+  const [, made] =
+    /^(?:CREATE|ALTER) TABLE [\s\S]*?\bCONSTRAINT (\w+)/.exec(text) ?? /^CREATE TABLE (\w+)/.exec(text) ?? [];
+  if (made !== undefined) return `IF ${idOf(made)} IS NULL\n${text}`;
   return text.replace(/^DROP INDEX /, "DROP INDEX IF EXISTS ");
 }
 
@@ -184,8 +188,14 @@ function remedies({ which, name }: CheckedTable): Remedies {
       const collate = collation === null ? "" : ` COLLATE ${collation}`;
       return `ALTER TABLE ${name} ALTER COLUMN [${column}] ${type}${size}${collate} NULL;`;
     },
-    change: (column, { definition }) =>
-      `ALTER TABLE ${name} ALTER COLUMN [${column}] ${definition.replace(/ DEFAULT .*/, "")};`,
+    change(column, { definition }, { type, length }) {
+      const wide = definition
+        .replace(/ DEFAULT .*/, "")
+        .replace(/\((\d+)\)/, (size, least) =>
+          TEXTS.test(type) ? `(${length === null ? "max" : Math.max(length, least)})` : size,
+        );
+      return `ALTER TABLE ${name} ALTER COLUMN [${column}] ${wide};`;
+    },
   };
 }
 
@@ -251,7 +261,7 @@ const time: ColumnRule = {
 };
 const now: ColumnRule = { ...time, definition: "datetimeoffset(7) NOT NULL DEFAULT SYSUTCDATETIME()" };
 /** A time that orders rows a microsecond apart. */
-const orders: ColumnRule = { ...now, leastScale: 6, notNull: true };
+const orders: ColumnRule = { ...now, accepted: ["datetimeoffset"], leastScale: 6, notNull: true };
 /**
  * A text that is compared with a value of ours. Of another type the server would convert each row, and of another
  * collation it would take different texts for the same.

@@ -58,21 +58,27 @@ test("a database without row versions is warned of once, with what it costs and 
 
 test.each<[string, Found, RegExp]>([
   ["source", { type: "varchar" }, /"source" of type varchar, .*: use nvarchar$/],
+  [
+    "source",
+    { collation: "Latin1_General_CS_AS", bytes: 900 },
+    /ALTER COLUMN \[source\] nvarchar\(450\) COLLATE Latin1_General_100_BIN2 NOT NULL;$/,
+  ],
   ["state", { type: "varchar", bytes: 20 }, /"state" of type varchar, .*: use nvarchar$/],
   [
     "idempotency_key",
-    { collation: "SQL_Latin1_General_CP1_CI_AS" },
+    { collation: "SQL_Latin1_General_CP1_CI_AS", bytes: 400 },
     /"idempotency_key" with the collation SQL_Latin1_General_CP1_CI_AS.*\n +ALTER TABLE \[inbox\] ALTER COLUMN \[idempotency_key\] nvarchar\(255\) COLLATE Latin1_General_100_BIN2 NOT NULL;$/,
   ],
   [
     "destination",
-    { collation: "Latin1_General_CS_AS" },
+    { collation: "Latin1_General_CS_AS", bytes: 800 },
     /ALTER TABLE \[outbox\] ALTER COLUMN \[destination\] nvarchar\(400\) COLLATE Latin1_General_100_BIN2 NULL;$/,
   ],
+  ["created_at", { type: "datetime2" }, /"created_at" of type datetime2, .*: use datetimeoffset$/],
   [
-    "scheduled_at",
-    { type: "datetime", scale: 3 },
-    /"scheduled_at" with a scale of 3.*ALTER COLUMN \[scheduled_at\] datetimeoffset\(7\) NOT NULL;$/s,
+    "created_at",
+    { scale: 3 },
+    /"created_at" with a scale of 3.*ALTER COLUMN \[created_at\] datetimeoffset\(7\) NOT NULL;$/s,
   ],
 ])("a column %s that is %j is refused", async (name, found, message) => {
   changed = { [name]: found };
