@@ -97,7 +97,7 @@ export async function migratedDatabase(options: DatabaseOptions = {}): Promise<S
 /** @param left called when a test has left the database as it should */
 async function open(database: SqlServerDatabase, left: () => void): Promise<StoreHarness> {
   await database.query(
-    "TRUNCATE TABLE inbox; TRUNCATE TABLE outbox; TRUNCATE TABLE outbox_destination; TRUNCATE TABLE outbox_journal; TRUNCATE TABLE outbox_cell;",
+    "TRUNCATE TABLE inbox; TRUNCATE TABLE outbox; TRUNCATE TABLE outbox_destination; TRUNCATE TABLE outbox_journal; TRUNCATE TABLE outbox_history; TRUNCATE TABLE outbox_cell;",
   );
   const clock = new ManualClock();
   const stores = [sqlServerStore(database, DEFAULT_NAMES, clock)];
