@@ -36,18 +36,19 @@ ${ONE_BY_ONE};`,
 
 export const ENTRY_PARAMETERS = "entries longText";
 
-/** Adds the entries of `@entries`, a JSON array, whose rows are in `@closed`. */
+/** Adds the entries of `@entries`, a JSON array, whose rows are in `@closed`, in the order of the array. */
 export function noteSettled(names: TableNames): string {
   return `INSERT INTO ${names.historyTable} (${entryColumns(names)})
 SELECT e.id, e.event, e.attempt, e.actor, e.destination, e.code, e.status, e.duration_ms, e.reason
-FROM OPENJSON(@entries) WITH (id uniqueidentifier '$.id', event nvarchar(20) ${COLLATED} '$.event', attempt int '$.attempt', actor nvarchar(400) ${COLLATED} '$.actor',
+FROM OPENJSON(@entries) WITH (turn int '$.turn', id uniqueidentifier '$.id', event nvarchar(20) ${COLLATED} '$.event', attempt int '$.attempt', actor nvarchar(400) ${COLLATED} '$.actor',
   destination nvarchar(400) ${COLLATED} '$.destination', code nvarchar(100) ${COLLATED} '$.code', status nvarchar(100) ${COLLATED} '$.status', duration_ms int '$.durationMs',
   reason nvarchar(2000) ${COLLATED} '$.reason') e
-WHERE e.id IN (SELECT c.id FROM @closed c);`;
+WHERE e.id IN (SELECT c.id FROM @closed c)
+ORDER BY e.turn;`;
 }
 
 export function entryValues(entries: readonly NewEntry[]) {
-  return { entries: JSON.stringify(entries) };
+  return { entries: JSON.stringify(entries.map((entry, turn) => ({ ...entry, turn }))) };
 }
 
 /** Adds an entry for each row of `@changed`. @param note an expression */
