@@ -56,7 +56,11 @@ describeWithSqlServer("tables of an owner on SQL Server", () => {
 
     await database.query("UPDATE outbox SET state = N'sent', updated_at = DATEADD(hour, -1, SYSUTCDATETIME())");
     const [range] = await store.retention.plan({ table: "outbox", kind: "AGE", maxAgeMs: 1000 });
-    expect(await store.retention.deleteBatch(range as RetentionRange, 10)).toMatchObject({ deleted: 1, rest: null });
+    expect(await store.retention.deleteBatch(range as RetentionRange, 10)).toEqual({
+      deleted: 1,
+      rest: null,
+      refused: 0,
+    });
     const logged = await database.query("SELECT DISTINCT what FROM log ORDER BY what");
     expect(logged).toEqual([{ what: "inbox" }, { what: "outbox" }]);
   });
@@ -101,6 +105,10 @@ describeWithSqlServer("tables of an owner on SQL Server", () => {
 
     await database.query("UPDATE [Order] SET created_at = DATEADD(hour, -1, created_at)");
     const [range] = await store.retention.plan({ table: "inbox", kind: "AGE", maxAgeMs: 1000 });
-    expect(await store.retention.deleteBatch(range as RetentionRange, 10)).toMatchObject({ deleted: 2, rest: null });
+    expect(await store.retention.deleteBatch(range as RetentionRange, 10)).toEqual({
+      deleted: 2,
+      rest: null,
+      refused: 0,
+    });
   });
 });

@@ -249,10 +249,8 @@ export class Trace {
     if (!isOfDropped(filter) || filter.id !== undefined || OF_ROWS.some((name) => filter[name] !== undefined))
       return [];
     const forms = idempotencyKey === undefined ? [] : storedForms(idempotencyKey);
-    const searches =
-      idempotencyKey === undefined
-        ? [{ correlationId: correlationId ?? "" }]
-        : forms.map((form) => ({ idempotencyKey: form }));
+    const ofKey = forms.map((form) => ({ idempotencyKey: form }));
+    const searches = idempotencyKey === undefined ? [{ correlationId: correlationId ?? "" }] : ofKey;
     const entries = await Promise.all(searches.map((search) => this.#noted({ outcome: "filtered", ...search })));
     const found = entries
       .flat()

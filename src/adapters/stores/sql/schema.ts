@@ -313,18 +313,21 @@ function columnProblems<K extends string>(
     if (is.length !== null && is.length < (rule.leastLength ?? 0)) {
       return [problem(`has the column "${column}" for ${is.length} characters: give it ${rule.leastLength} or more`)];
     }
-    const change = `drop its default and its indexes for the time of the change, and use\n      ${remedies.change?.(column, rule, is)}`;
+    const changed = (what: string) =>
+      problem(
+        `${what}: drop its default and its indexes for the time of the change, and use\n      ${remedies.change?.(column, rule, is)}`,
+      );
     if ((is.scale ?? null) !== null && Number(is.scale) < (rule.leastScale ?? 0)) {
       return [
-        problem(
-          `has the column "${column}" with a scale of ${is.scale}, and rows a microsecond apart would lose their order: ${change}`,
+        changed(
+          `has the column "${column}" with a scale of ${is.scale}, and rows a microsecond apart would lose their order`,
         ),
       ];
     }
     if (rule.collation !== undefined && is.collation !== rule.collation) {
       return [
-        problem(
-          `has the column "${column}" with the collation ${is.collation}, by which different texts may be the same: ${change}`,
+        changed(
+          `has the column "${column}" with the collation ${is.collation}, by which different texts may be the same`,
         ),
       ];
     }

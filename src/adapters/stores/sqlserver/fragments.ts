@@ -2,13 +2,14 @@ import { PARKED_UNTIL } from "../../../model/rows.ts";
 import { listParts } from "../sql/lists.ts";
 import type { SetBack, TableNames } from "../sql/names.ts";
 
+export const BINARY = "Latin1_General_100_BIN2";
+
 /**
  * The collation of the bundled tables: texts are the same when their characters are. It follows the type of each text
  * column that a statement declares, which would have the database's: comparison with a table's column is an error then
  * (468). It also follows a text that is compared with an owner's column, of any collation.
  */
-export const COLLATED = "COLLATE Latin1_General_100_BIN2";
-export const BINARY = COLLATED.replace("COLLATE ", "");
+export const COLLATED = `COLLATE ${BINARY}`;
 
 /** Opens a batch: no row counts between results, and an error or cancellation ends it and rolls back. */
 export const BATCH = `SET NOCOUNT ON;

@@ -64,12 +64,12 @@ export function repeatable(script: string, schema: string, isOnline: boolean): r
 function once(text: string, schema: string, isOnline: boolean): string {
   const idOf = (name: string) => `OBJECT_ID(N'[${schema.replaceAll("]", "]]").replaceAll("'", "''")}].[${name}]')`;
   const [, index, table] = /^CREATE INDEX (\w+) ON (\w+)/.exec(text) ?? [];
-  if (index !== undefined) {
-    const replaces = text.includes("DROP_EXISTING = ON");
-    const made = replaces ? text.replace(/\s+WITH \(DROP_EXISTING = ON\)$/, "") : text;
-    const options = [...(replaces ? ["DROP_EXISTING = ON"] : []), ...(isOnline ? ["ONLINE = ON"] : [])].join(", ");
-    const isMissing = `NOT EXISTS (SELECT 1 FROM sys.indexes i WHERE i.object_id = ${idOf(`${table}`)} AND i.name = N'${index}')`;
-    return `${replaces ? "" : `IF ${isMissing}\n`}${made}${options === "" ? "" : `\n  WITH (${options})`}`;
+  if (index !== undefined && table !== undefined) {
+    const replaces = text.endsWith("WITH (DROP_EXISTING = ON)");
+    const online = replaces ? text.replace(/\)$/, ", ONLINE = ON)") : `${text}\n  WITH (ONLINE = ON)`;
+    const made = isOnline ? online : text;
+    if (replaces) return made;
+    return `IF NOT EXISTS (SELECT 1 FROM sys.indexes i WHERE i.object_id = ${idOf(table)} AND i.name = N'${index}')\n${made}`;
   }
   // A table of another owner has its name, but not its constraints: then the statement fails.
   const [, made] =
