@@ -10,6 +10,7 @@ import type { OtherProcesses } from "../src/ports/operationsStore.ts";
 import type { OperatorStore } from "../src/ports/operatorStore.ts";
 import type { HealthComponent, Log, SecretMasker, Service } from "../src/ports/runtime.ts";
 import type { Store } from "../src/ports/store.ts";
+import type { Tracing } from "../src/setup/tracing.ts";
 import type { Clock } from "../src/time/clock.ts";
 import type { SharedStates } from "./sharedStates.ts";
 
@@ -30,6 +31,8 @@ export interface RoleContext {
   readonly redact: Redact;
   /** Evaluates the configured transforms. */
   readonly evaluator: Pick<Evaluator, "evaluate">;
+  /** What goes around the parts of this process; nothing without `tracing.enabled`. */
+  readonly tracing: Tracing;
   /** The memory for request bodies, of all routes of this process together. */
   readonly bodies: BodyBudget;
   /** What is counted for operators, by source and destination. */

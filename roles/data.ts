@@ -22,7 +22,10 @@ import { SharedStates } from "./sharedStates.ts";
 /** What of a process depends on where its data is: in one database, or in several cells. */
 
 /** What the roles have in common, in whichever database they work. */
-export type SharedParts = Pick<RoleContext, "configText" | "clock" | "secrets" | "redact" | "evaluator" | "bodies">;
+export type SharedParts = Pick<
+  RoleContext,
+  "configText" | "clock" | "secrets" | "redact" | "evaluator" | "tracing" | "bodies"
+>;
 
 type Registry = Pick<ReturnType<typeof createMetrics>, "metrics" | "ofCell" | "observePools">;
 
@@ -47,7 +50,7 @@ export async function openDatabase(
 ): Promise<DataParts> {
   const { config, log, stopping } = options;
   const roles = new Set(options.roles);
-  const store = await createStore(config, log);
+  const store = shared.tracing.store(await createStore(config, log));
   try {
     await prepareStore(store, config, roles, log, stopping);
   } catch (error) {
@@ -86,7 +89,9 @@ export async function openInstallation(
   const { config, log, stopping, roles } = options;
   const reachesAll = roles.some((role) => role === "ingest" || role === "admin");
   const reached = reachesAll ? config.database.cells : options.cells;
-  const { control, stores } = await openStores(config, reached, log);
+  const opened = await openStores(config, reached, log);
+  const control = shared.tracing.store(opened.control);
+  const stores = opened.stores.map((each) => ({ ...each, store: shared.tracing.store(each.store) }));
   try {
     const cell = controlIdentity(config);
     await prepareStore(control, config, new Set(roles), log, stopping, { cell, holds: "control" });

@@ -22,6 +22,7 @@ import type { Source } from "../src/ports/source.ts";
 import type { InboxStore } from "../src/ports/store.ts";
 import { REPLICA } from "../src/runtime/log.ts";
 import { sourceOptions } from "../src/setup/sources.ts";
+import { tracedSource } from "../src/setup/tracing.ts";
 import { sleep } from "../src/time/wait.ts";
 import { type Cells, closer, type OperatorContext, type RoleContext, type RoleParts } from "./context.ts";
 
@@ -34,7 +35,10 @@ export async function ingestRole(context: OperatorContext, entrances: RoleContex
     if (settings.kind !== "http") return [];
     const options = sourceOptions(context, source, settings, way.journal);
     const { receipts: batcher } = way;
-    const receiver = createReceiver({ ...options, batcher, requestTimeoutMs: config.server.requestTimeoutMs });
+    const receiver = context.tracing.receiver(
+      createReceiver({ ...options, batcher, requestTimeoutMs: config.server.requestTimeoutMs }),
+      tracedSource(source, settings),
+    );
     return [{ settings, receiver, onAnswer: countRefusals(options) }];
   });
   const { workers, health } = await brokerSources(context, way.insert, way.journal);
@@ -155,14 +159,17 @@ export async function brokerSources(
   insert: Way["insert"],
   journal?: Journal,
 ): Promise<{ readonly workers: readonly Source[]; readonly health: readonly HealthComponent[] }> {
-  const { clock, log, redact } = context;
+  const { clock, log, redact, tracing } = context;
   const random = Math.random;
   const workers: Source[] = [];
   const health: HealthComponent[] = [];
   for (const [name, config] of Object.entries(context.config.sources)) {
     if (config.kind === "http") continue;
     const options = sourceOptions(context, name, config, journal);
-    const intake = createIntake({ ...options, insert, wait: sleep, redact, random });
+    const intake = tracing.intake(
+      createIntake({ ...options, insert, wait: sleep, redact, random }),
+      tracedSource(name, config),
+    );
     const tools = { name, intake, log: log.child({ source: name }), clock, random };
     const source = await sourceKindOf(config).create(config, tools);
     workers.push(source);

@@ -20,6 +20,7 @@ import { REPLICA } from "../src/runtime/log.ts";
 import { Loop, type LoopOptions, logFailures } from "../src/runtime/loop.ts";
 import { addressingOf } from "../src/setup/destinations.ts";
 import { needsSharedState } from "../src/setup/stores.ts";
+import { namedDestinations } from "../src/setup/tracing.ts";
 import { systemTimer } from "../src/time/clock.ts";
 import { atMost, sleep, TimeoutError, withTimeout } from "../src/time/wait.ts";
 import { closer, type RoleContext, type RoleParts } from "./context.ts";
@@ -30,7 +31,8 @@ export async function pollerRole(
   context: RoleContext,
   pollIntervalMs = () => context.config.outbox.pollIntervalMs,
 ): Promise<RoleParts> {
-  const { config, store, control, states, clock, log, metrics, redact, evaluator, wakes, receipts, fleet } = context;
+  const { config, store, control, states, clock, log, metrics, redact, evaluator, tracing } = context;
+  const { wakes, receipts, fleet } = context;
   const { outbox } = config;
   const startedAt = clock.monotonic();
   const targets = await deliveryTargets(context);
@@ -45,22 +47,28 @@ export async function pollerRole(
       routingKeyMissing: target.routingKeyMissingFieldDefault,
       onExhausted: target.onExhausted,
       maxAttempts: target.maxAttempts,
-      transform: transform === undefined ? null : createDeliveryStage(transform, evaluator, keyPath),
+      transform:
+        transform === undefined
+          ? null
+          : tracing.deliveryStage(createDeliveryStage(transform, evaluator, keyPath), "route"),
       condition: when === undefined ? null : createCondition(when, evaluator, keyPath),
     })),
   );
   const lists = compileRoutes(
     config.routes.map(({ topicPattern, destinations }, i) => ({ topicPattern, list: destinations && routes[i] })),
   );
-  const delivery = createDelivery({
-    ...tools,
-    routing,
-    routes: routes.flat(),
-    targets,
-    redact,
-    history: outbox.history,
-    replica: REPLICA,
-  });
+  const delivery = tracing.delivery(
+    createDelivery({
+      ...tools,
+      routing,
+      routes: routes.flat(),
+      targets,
+      redact,
+      history: outbox.history,
+      replica: REPLICA,
+    }),
+    namedDestinations(config.destinations),
+  );
   const expansion = new MessageExpansion({
     store: store.outbox,
     listOf: (topic) => lists.match(topic)?.list,
@@ -219,7 +227,7 @@ export async function pollerRole(
 
 /** Every configured destination, compiled, by name. Only the client libraries of the configured kinds are loaded. */
 async function deliveryTargets(context: RoleContext): Promise<ReadonlyMap<string, DeliveryTarget>> {
-  const { config, evaluator, clock, metrics, secrets, log } = context;
+  const { config, evaluator, tracing, clock, metrics, secrets, log } = context;
   const { http, outbox } = config;
   const eventSources = new Set(
     Object.keys(config.sources).filter((name) => config.sources[name]?.cloudEvents === true),
@@ -238,10 +246,13 @@ async function deliveryTargets(context: RoleContext): Promise<ReadonlyMap<string
     });
     const target: DeliveryTarget = {
       kind,
-      destination,
+      destination: tracing.destination(destination),
       ...addressingOf(entry),
       headers: kindOf.hasHeaderTemplates ? compiled(headers) : headers,
-      transform: transform === undefined ? null : createDeliveryStage(transform, evaluator, `destinations.${name}`),
+      transform:
+        transform === undefined
+          ? null
+          : tracing.deliveryStage(createDeliveryStage(transform, evaluator, `destinations.${name}`), "destination"),
       cloudEvents: cloudEvents && compileCloudEvents(cloudEvents, kindOf.cloudEvents, eventSources),
       retryPolicy: createRetryPolicy(retry, outbox.retryBaseDelayMs),
       maxAttempts,

@@ -7,7 +7,17 @@ import type { RoleContext, RoleParts } from "./context.ts";
 import { knowLists } from "./poller.ts";
 
 /** Role `relay`: copies pending push rows into the outbox. */
-export function relayRole({ config, store, clock, log, metrics, wakes, receipts, fleet }: RoleContext): RoleParts {
+export function relayRole({
+  config,
+  store,
+  clock,
+  log,
+  metrics,
+  wakes,
+  receipts,
+  fleet,
+  tally,
+}: RoleContext): RoleParts {
   const { relay: settings } = config.inbox;
   if (!settings.enabled) return {};
   const pushed = Object.entries(config.sources).filter(([, source]) => source.consumption === "push");
@@ -27,6 +37,7 @@ export function relayRole({ config, store, clock, log, metrics, wakes, receipts,
     rules,
     batchSize: settings.batchSize,
     onRelayed: () => wakes.wake("poller"),
+    onDead: (source) => tally.count("source", source, "dead", 1),
     clock,
     metrics,
     log,

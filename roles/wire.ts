@@ -10,8 +10,11 @@ import { ConfigError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
 import type { Log } from "../src/ports/runtime.ts";
 import { createMetrics } from "../src/runtime/metrics.ts";
+import { OPEN_METRICS, wantsOpenMetrics } from "../src/runtime/openMetrics.ts";
 import { startInOrder, stopPhases } from "../src/runtime/shutdown.ts";
+import { metricsPushes } from "../src/setup/metricsPush.ts";
 import type { StartProcess } from "../src/setup/process.ts";
+import { openTracing } from "../src/setup/tracing.ts";
 import { openTransforms } from "../src/setup/transforms.ts";
 import { systemClock, systemTimer } from "../src/time/clock.ts";
 import { adminRole } from "./admin.ts";
@@ -27,18 +30,23 @@ export const startProcess: StartProcess = async (options) => {
   await refuseWhatCannotRun(config, roles);
 
   const transforms = openTransforms(config, roles, log);
+  const tracing = await openTracing(config, options.version, log);
   const registry = createMetrics({
     version: options.version,
     roles: options.roles,
     destinationKinds: Object.keys(DESTINATION_KINDS),
     cells: config.database.cells.map(({ name }) => name),
+    destinations: Object.keys(config.destinations),
+    deliveryBuckets: config.metrics.deliveryBuckets,
   });
+  const pushes = metricsPushes(options, registry);
   const shared: SharedParts = {
     configText: options.configText,
     clock: systemClock,
     secrets: options.secrets,
     redact: createRedactor(options.secrets),
     evaluator: transforms,
+    tracing,
     bodies: new BodyBudget(config.server.maxBufferedBodyBytes, systemClock),
   };
   const open = config.database.cells.length === 0 ? openDatabase : openInstallation;
@@ -57,14 +65,23 @@ export const startProcess: StartProcess = async (options) => {
     parts.flatMap((part) => part.routes ?? []),
     {
       health,
-      metrics: () => registry.text(),
+      metrics: async (accept) =>
+        config.metrics.openMetrics && wantsOpenMetrics(accept)
+          ? { type: OPEN_METRICS, text: await registry.openMetrics() }
+          : { text: await registry.text() },
       document: { version: options.version, server: config.server, maxBodyBytes: config.inbox.maxBodyBytes },
     },
   );
   const servers = httpServers(config, routes, log);
   const waiters = parts.flatMap((part) => part.waiters ?? []);
   const workers = [health.watch(systemTimer), ...data.workers, ...parts.flatMap((part) => part.workers ?? [])];
-  const closers = [...data.closers, transforms, ...parts.flatMap((part) => part.closers ?? [])];
+  const closers = [
+    ...tracing.services,
+    ...pushes,
+    ...data.closers,
+    transforms,
+    ...parts.flatMap((part) => part.closers ?? []),
+  ];
 
   await startInOrder([...data.pools, ...closers, ...workers, ...waiters, ...servers], START_UNDO_MS, stopping, { log });
   log.info({ port: servers[0]?.port, version: options.version }, "ready");

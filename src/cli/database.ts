@@ -11,6 +11,7 @@ import { createMetrics } from "../runtime/metrics.ts";
 import { handleSignals } from "../runtime/shutdown.ts";
 import { everySource } from "../setup/sources.ts";
 import { createOperatorStore } from "../setup/stores.ts";
+import { NO_TRACING } from "../setup/tracing.ts";
 import { openTransforms } from "../setup/transforms.ts";
 import { systemClock } from "../time/clock.ts";
 import { action, type CommandIo, plainText } from "./io.ts";
@@ -63,7 +64,8 @@ export async function onDatabase(io: CommandIo, file: string | undefined, comman
       await store.waitUntilReady(waits ? startupTimeoutMs : Math.min(startupTimeoutMs, LONGEST_ASK_MS), signal);
       const leftOut = store.cells?.watch();
       if (tables !== undefined) await store.schema.checkColumns(tables, needs);
-      const sources = () => everySource({ config, evaluator, log, clock: systemClock, ...unseen() });
+      const sources = () =>
+        everySource({ config, evaluator, log, clock: systemClock, tracing: NO_TRACING, ...unseen() });
       const operations = createOperations({ config, store, secrets, redact: createRedactor(secrets), log, sources });
       print(await work({ ...operations, config, store, signal }));
       for (const { name, reason } of leftOut?.() ?? [])

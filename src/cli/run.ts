@@ -1,3 +1,4 @@
+import { rename, writeFile } from "node:fs/promises";
 import { cellConfig, identityOf, servedCells } from "../config/cells.ts";
 import { openSourcesNotice } from "../config/checks/entries.ts";
 import { readFileFromDisk } from "../config/file.ts";
@@ -9,12 +10,14 @@ import { secretIn } from "../config/shape.ts";
 import type { CellConfig, Config } from "../config/types.ts";
 import { createRedactor, KnownSecrets } from "../core/redaction/redact.ts";
 import { ConfigError, configErrorOf, errorText, StoppingError } from "../model/errors.ts";
+import type { Metrics } from "../ports/metrics.ts";
 import type { Log } from "../ports/runtime.ts";
 import type { CellIdentity } from "../ports/store.ts";
 import { createLog, parseLogLevel, type RunningLog } from "../runtime/log.ts";
 import { createMetrics } from "../runtime/metrics.ts";
 import { SecretFiles } from "../runtime/secretFiles.ts";
 import { handleSignals } from "../runtime/shutdown.ts";
+import { metricsPushes } from "../setup/metricsPush.ts";
 import type { StartProcess } from "../setup/process.ts";
 import { retentions } from "../setup/retention.ts";
 import { createStore, prepareStore } from "../setup/stores.ts";
@@ -180,11 +183,16 @@ async function retentionOnce({ config, cells, running: { log, flush } }: Prepare
     flush,
     stop: () => withTimeout(config.outbox.shutdownTimeoutMs, "stopping retention", () => swept),
   });
+  const names = cells.map(({ name }) => name);
+  const registry = createMetrics({ version: VERSION, roles: ["retention"], cells: names, processMetrics: false });
   const swept =
-    cells.length === 0 ? sweep(config, log, signals.stopping) : sweepCells(config, cells, log, signals.stopping);
+    cells.length === 0
+      ? sweep(config, log, registry.metrics, signals.stopping)
+      : sweepCells(config, cells, log, registry.ofCell, signals.stopping);
   try {
     await swept;
   } finally {
+    await keepMetrics(config, registry, log);
     // After a signal its handler ends the process.
     if (!signals.stopping.aborted) signals.dispose();
     flush();
@@ -196,12 +204,13 @@ async function sweepCells(
   config: Config,
   cells: readonly CellConfig[],
   log: Log,
+  metricsOf: (cell: string) => Metrics,
   stopping: AbortSignal,
 ): Promise<void> {
   const sweeps = cells.map(async (cell) => {
     try {
       const ownLog = log.child({ cell: cell.name });
-      await sweep(cellConfig(config, cell), ownLog, stopping, identityOf(config, cell));
+      await sweep(cellConfig(config, cell), ownLog, metricsOf(cell.name), stopping, identityOf(config, cell));
       return [];
     } catch (error) {
       if (error instanceof ConfigError) return [configErrorOf(cell.name, error)];
@@ -217,14 +226,18 @@ async function sweepCells(
 }
 
 /** Sweeps both tables in turn; a failure of one does not affect the other. */
-async function sweep(config: Config, log: Log, stopping: AbortSignal, cell?: CellIdentity): Promise<void> {
+async function sweep(
+  config: Config,
+  log: Log,
+  metrics: Metrics,
+  stopping: AbortSignal,
+  cell?: CellIdentity,
+): Promise<void> {
   const store = await createStore(config, log);
   const failures: unknown[] = [];
   try {
     const part = { cell, holds: cell === undefined ? "everything" : "cell" } as const;
     await prepareStore(store, config, new Set(["retention"]), log, stopping, part);
-    // Nobody scrapes this process.
-    const { metrics } = createMetrics({ version: VERSION, roles: ["retention"], processMetrics: false });
     for (const { table, retention } of retentions({ config, store, clock: systemClock, metrics, log }, stopping)) {
       if (stopping.aborted) break;
       await retention.runOnce().catch((error: unknown) => {
@@ -238,4 +251,22 @@ async function sweep(config: Config, log: Log, stopping: AbortSignal, cell?: Cel
     await store.close();
   }
   if (failures.length > 0) throw new AggregateError(failures, "retention failed");
+}
+
+/** Nobody scrapes a process that ends: its metrics are pushed, and written to a file in one step. Never rejects. */
+async function keepMetrics(
+  config: Config,
+  registry: Pick<ReturnType<typeof createMetrics>, "text" | "figures">,
+  log: Log,
+): Promise<void> {
+  await Promise.all(metricsPushes({ config, version: VERSION, log }, registry).map((each) => each.push()));
+  const { textfile } = config.metrics;
+  if (textfile === undefined) return;
+  try {
+    const unfinished = `${textfile}.${process.pid}`;
+    await writeFile(unfinished, await registry.text());
+    await rename(unfinished, textfile);
+  } catch (error) {
+    log.warn({ key: "metrics.textfile", reason: errorText(error) }, "the metrics could not be written");
+  }
 }

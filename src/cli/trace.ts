@@ -96,6 +96,7 @@ function timelineText(timeline: Timeline): string {
     "destination",
     "messageId",
     "summary",
+    timeline.traceUrl === null ? "traceId" : "traceUrl",
   ]);
   const made = deliveries.map(deliveryText);
   const why = waits.map(({ text }) => `  ${"waits".padEnd(LABEL_WIDTH)}${plainText(text, MOST_SHOWN)}\n`);
@@ -121,6 +122,8 @@ const LABELS = {
   destination: "destination",
   messageId: "delivery of",
   summary: "deliveries",
+  traceId: "trace",
+  traceUrl: "trace",
 } as const;
 const LABEL_WIDTH = 18;
 const MOST_SHOWN = 300;

@@ -8,6 +8,7 @@ import { compileExpression } from "../core/transform/expression.ts";
 import type { SchemaNode, Syntax } from "../model/schema.ts";
 import { HTTP_HEADER_NAME, parseDuration } from "../model/text.ts";
 import { compileTopicPattern } from "../model/topicPattern.ts";
+import { TRACE_ID_PLACEHOLDER } from "../model/traceContext.ts";
 import { formatKeyPath, type KeyPath } from "./keyPath.ts";
 import { didYouMean, nearestName } from "./kinds.ts";
 import { found } from "./mask.ts";
@@ -188,6 +189,7 @@ const CHECKS: Readonly<Record<Syntax, SyntaxCheck>> = {
   ),
   headerName: pattern(HTTP_HEADER_NAME, "a header name without spaces and colons"),
   httpUrl,
+  traceUrl,
   proxy,
   urlPath,
   pathTemplate,
@@ -241,6 +243,12 @@ function httpUrl(text: string): string | undefined {
     return "must hold no user name or password: put credentials into an auth block";
   }
   return url.hostname === "" ? expected : undefined;
+}
+
+function traceUrl(text: string): string | undefined {
+  const filled = text.replace(TRACE_ID_PLACEHOLDER, "0");
+  if (filled !== text) return httpUrl(filled);
+  return "expected a URL with {{ traceId }} in it, such as http://localhost:16686/trace/{{ traceId }}";
 }
 
 /** The URL of a proxy, which may have a user name and password, or `none`. */

@@ -339,6 +339,8 @@ export type Outcome = {
   readonly destination?: string | undefined;
   /** What its history keeps; undefined for nothing. */
   readonly record?: AttemptRecord | undefined;
+  /** `traceparent` of its attempt; undefined without tracing. */
+  readonly trace?: string | undefined;
 } & (
   | { readonly kind: "sent" }
   /** Failed with attempts left: `attempt` grows by one, the row is due again in `delayMs` of the database's clock. */

@@ -10,6 +10,7 @@ const SYNTAXES = [
   "captureName",
   "headerName",
   "httpUrl",
+  "traceUrl",
   "proxy",
   "urlPath",
   "pathTemplate",

@@ -32,6 +32,8 @@ export interface Metrics {
   destinationRateLimited(destination: string, seconds: number): void;
   breakerTransition(destination: string, to: BreakerState): void;
   deliveryLatency(seconds: number): void;
+  /** From the receipt of a message to its acknowledgement. @param traceId of the delivery, if it is sampled */
+  messageDelivery(destination: string, seconds: number, traceId?: string): void;
   httpPublishResponse(statusClass: "2xx" | "3xx" | "4xx" | "5xx" | "error"): void;
   transformFailure(strategy: "Fail" | "Skip" | "Dead"): void;
   inboxMessages(status: "new" | "forwarded" | "duplicate", count: number): void;

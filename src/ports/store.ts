@@ -98,6 +98,8 @@ export interface RelayRequest extends RelayRules {
 
 export interface RelayResult {
   readonly relayed: number;
+  /** `traceparent` of the relayed rows that have one. */
+  readonly traces?: readonly string[] | undefined;
   readonly dead: readonly { readonly id: MessageId; readonly source: string; readonly reason: string }[];
   /** Rows that the database refuses to change; they stay pending, and later passes leave them out for a while. */
   readonly refused?: readonly { readonly id: MessageId; readonly source: string; readonly reason: string }[];

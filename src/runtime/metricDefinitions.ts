@@ -156,6 +156,11 @@ export const METRICS = {
     help: "Time from creating an outbox row to its acknowledged delivery.",
     buckets: LATENCY_SECONDS,
   }),
+  messageDelivery: histogram("svc_message_delivery_duration_seconds", POLLER, {
+    help: "Time from the receipt of a message, or its insert by an application, to its acknowledged delivery.",
+    labels: { destination: [] },
+    buckets: LATENCY_SECONDS,
+  }),
   httpPublishResponse: counter("svc_http_publish_responses_total", POLLER, {
     help: "Responses of HTTP destinations; error means no response.",
     labels: { status_class: ["2xx", "3xx", "4xx", "5xx", "error"] },

@@ -6,6 +6,8 @@ import type { Metrics } from "../ports/metrics.ts";
 import type { Store } from "../ports/store.ts";
 import { type Clock, systemClock } from "../time/clock.ts";
 import { METRICS, type ServiceMetric } from "./metricDefinitions.ts";
+import { Exemplars, openMetricsText } from "./openMetrics.ts";
+import type { MetricFigures } from "./otlpMetrics.ts";
 
 interface MetricsOptions {
   /** Version of the service, for `svc_info`. */
@@ -16,6 +18,10 @@ interface MetricsOptions {
   readonly destinationKinds?: readonly string[];
   /** With cells each metric has the label `cell` too. */
   readonly cells?: readonly string[];
+  /** Names of the destinations: values of a label `destination`. */
+  readonly destinations?: readonly string[];
+  /** Upper bounds of the buckets of `svc_message_delivery_duration_seconds` (`metrics.deliveryBuckets`). */
+  readonly deliveryBuckets?: readonly number[];
   readonly clock?: Clock;
   /** Whether to add prom-client's process and event-loop metrics, and to watch the event loop. Default: true. */
   readonly processMetrics?: boolean;
@@ -28,6 +34,10 @@ interface MetricsRegistry {
   ofCell(cell: string): Metrics;
   /** All metrics in the Prometheus text format. */
   text(): Promise<string>;
+  /** The same in OpenMetrics, with exemplars. */
+  openMetrics(): Promise<string>;
+  /** The same for {@link MetricsPush}. */
+  figures(): Promise<readonly MetricFigures[]>;
   /** Names the stores whose connections, together, are read at each scrape (`svc_db_pool_connections`). */
   observePools(stores: readonly Pick<Store, "connections">[]): void;
 }
@@ -40,7 +50,9 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
   const { version, roles = ROLES, clock = systemClock } = options;
   const startedAt = clock.monotonic();
   const registry = new Registry();
-  const reportsOf = allReports(registry, roles, options);
+  const { deliveryBuckets = METRICS.messageDelivery.buckets ?? [] } = options;
+  const exemplars = new Exemplars(METRICS.messageDelivery.name, deliveryBuckets);
+  const reportsOf = allReports(registry, roles, { ...options, deliveryBuckets });
   const reports = reportsOf(undefined);
   reports.info(version, 1);
   for (const role of roles) reports.roleInfo(role, 1);
@@ -56,15 +68,27 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
     atScrape.push(() => {
       for (const [destination, depth] of queueDepths) own.outboxQueueDepth(destination, depth);
     });
-    return metricsOf(own, queueDepths);
+    return metricsOf(own, queueDepths, (destination, seconds, traceId) => {
+      const labels = cell === undefined ? { destination } : { destination, cell };
+      exemplars.add(labels, seconds, traceId, clock.now());
+    });
+  };
+  const collect = (): void => {
+    reports.uptime((clock.monotonic() - startedAt) / 1000);
+    for (const read of atScrape) read();
+  };
+  const text = async (): Promise<string> => {
+    collect();
+    return await registry.metrics();
   };
   return {
     metrics: metricsIn(undefined),
     ofCell: metricsIn,
-    text() {
-      reports.uptime((clock.monotonic() - startedAt) / 1000);
-      for (const read of atScrape) read();
-      return registry.metrics();
+    text,
+    openMetrics: async () => openMetricsText(await text(), exemplars),
+    async figures() {
+      collect();
+      return (await registry.getMetricsAsJSON()) as unknown as readonly MetricFigures[];
     },
     observePools(stores) {
       const pools = [...new Set(stores.map(({ connections }) => connections))];
@@ -89,12 +113,19 @@ type Reports = Readonly<Record<keyof typeof METRICS, Report>>;
 function allReports(
   registry: Registry,
   roles: readonly Role[],
-  { destinationKinds = [], cells = [] }: Pick<MetricsOptions, "destinationKinds" | "cells">,
+  {
+    destinationKinds = [],
+    destinations = [],
+    cells = [],
+    deliveryBuckets,
+  }: Pick<MetricsOptions, "destinationKinds" | "destinations" | "cells"> &
+    Required<Pick<MetricsOptions, "deliveryBuckets">>,
 ): (cell: string | undefined) => Reports {
-  const { outboxPublishDuration } = METRICS;
+  const { outboxPublishDuration, messageDelivery } = METRICS;
   const definitions = {
     ...METRICS,
     outboxPublishDuration: { ...outboxPublishDuration, labels: { destination_type: destinationKinds } },
+    messageDelivery: { ...messageDelivery, labels: { destination: destinations }, buckets: deliveryBuckets },
   };
   const reports = Object.entries<ServiceMetric>(definitions).map(([name, metric]) => {
     // Those of other roles count unseen.
@@ -202,9 +233,17 @@ class Gathered {
  *
  * @param queueDepths by destination, for the next scrape: they change twice with each message
  */
-function metricsOf(reports: Reports, queueDepths: Map<string, number>): Metrics {
+function metricsOf(
+  reports: Reports,
+  queueDepths: Map<string, number>,
+  exemplify: (destination: string, seconds: number, traceId: string) => void,
+): Metrics {
   return {
     ...reports,
+    messageDelivery(destination, seconds, traceId) {
+      reports.messageDelivery(destination, seconds);
+      if (traceId !== undefined) exemplify(destination, seconds, traceId);
+    },
     outboxQueueDepth(destination, delta) {
       queueDepths.set(destination, (queueDepths.get(destination) ?? 0) + delta);
     },

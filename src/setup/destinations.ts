@@ -5,9 +5,11 @@ import {
   type Address,
   compileAddress,
   compilePath,
+  parseAddressTemplate,
   parseRecordKeyTemplate,
   parseRoutingKeyTemplate,
 } from "../core/delivery/template.ts";
+import type { NamedDestination } from "../model/spans.ts";
 import type { AddressColumn } from "../ports/kinds.ts";
 
 /**
@@ -25,6 +27,18 @@ export function addressingOf(config: DestinationConfig): Pick<DeliveryTarget, "a
       emptyMeansNone: routingKey.emptyMeansNone,
     },
   };
+}
+
+/**
+ * The configured exchange, topic or subject of a broker destination, and whether it has placeholders; undefined for a
+ * column in its place, and for HTTP, whose path is not one.
+ */
+export function addressTemplateOf(config: DestinationConfig): NamedDestination["address"] {
+  const { address } = destinationKindOf(config);
+  const keys = config as unknown as Readonly<Record<string, string | undefined>>;
+  if (address === null || address.from === null || keys[address.from] !== undefined) return undefined;
+  const { text, hasPlaceholders } = parseAddressTemplate(keys[address.template] ?? "");
+  return { text, isTemplate: hasPlaceholders };
 }
 
 function compileAddressOf(

@@ -11,6 +11,7 @@ import type { Evaluator } from "../ports/evaluator.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Log } from "../ports/runtime.ts";
 import type { Clock } from "../time/clock.ts";
+import type { Tracing } from "./tracing.ts";
 
 interface SourceTools {
   readonly clock: Clock;
@@ -18,6 +19,7 @@ interface SourceTools {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly tally: Tally;
+  readonly tracing: Pick<Tracing, "sourceStage">;
 }
 
 /** What the messages of each source are received with, for a replay; without a journal. */
@@ -27,7 +29,7 @@ export function everySource({ config, ...tools }: SourceTools & { readonly confi
 
 /** What the messages of a source are received with. */
 export function sourceOptions(
-  { clock, evaluator, log, metrics, tally }: SourceTools,
+  { clock, evaluator, log, metrics, tally, tracing }: SourceTools,
   source: string,
   settings: SourceConfig,
   journal?: Journal,
@@ -39,7 +41,7 @@ export function sourceOptions(
     settings,
     attributes: attributePlanOf(settings),
     expressions: createExpressions({ source, settings, evaluator, onFailure }),
-    stage: transform === undefined ? undefined : createSourceStage(transform, evaluator, metrics),
+    stage: transform === undefined ? undefined : tracing.sourceStage(createSourceStage(transform, evaluator, metrics)),
     keepsRefused: settings.kind !== "http",
     journal,
     clock,

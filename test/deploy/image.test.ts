@@ -125,7 +125,7 @@ describe("what its commands build", () => {
     ).toEqual([]);
   });
 
-  test("holds no development and no optional package, but for the program that reads lz4", () => {
+  test("holds no development package and no server, but for the program that reads lz4 and the tracing", () => {
     const { packages } = JSON.parse(read("package-lock.json")) as {
       readonly packages: Readonly<Record<string, { readonly dev?: boolean; readonly optional?: boolean }>>;
     };
@@ -133,7 +133,7 @@ describe("what its commands build", () => {
     expect(unwanted.length).toBeGreaterThan(100);
     const there = unwanted.map(([folder]) => folder).filter((folder) => existsSync(path.join(app, folder)));
     // The second is what `pg` would use elsewhere: some kilobytes.
-    const tolerated = /^node_modules\/(@antoniomuso\/lz4-napi-[a-z0-9-]+|pg-cloudflare)$/;
+    const tolerated = /^node_modules\/(@antoniomuso\/lz4-napi-[a-z0-9-]+|pg-cloudflare|@opentelemetry\/[a-z-]+)$/;
     expect(there.filter((folder) => !tolerated.test(folder))).toEqual([]);
   });
 

@@ -1,9 +1,12 @@
+import { readdirSync, readFileSync } from "node:fs";
+import path from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { Collector } from "../support/collector.ts";
 import { createDatabase, type TestDatabase } from "../support/databases.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import type { RunningProcess } from "../support/processes.ts";
-import { type ConfigTree, merged, ordersTo, type Service, useServices } from "../support/service.ts";
+import { type ConfigTree, merged, ordersTo, type Service, sumOfSamples, useServices } from "../support/service.ts";
 
 const services = useServices();
 failOnLeaks();
@@ -170,6 +173,26 @@ describe("svc retention --once", () => {
     expect((await service.readiness()).components).toEqual({ database: "up", "retention-service": "up" });
     expect(await service.stop()).toEqual(CLEAN);
     expect(logged(service.process)).toEqual([]);
+  });
+
+  test("leaves its metrics to a collector and in a file, which appears whole", async () => {
+    const database = await migrated();
+    await fill(database, 10);
+    const collector = await Collector.start();
+    services.defer(() => collector.close());
+    const textfile = path.join(services.folder(), "svc.prom");
+    const config = merged(configured(), { metrics: { otlp: true, textfile } });
+    const { process } = await services.launch({ database, config, roles: ONCE, env: collector.env });
+
+    expect(await process.exited).toEqual(CLEAN);
+
+    expect(sumOfSamples(readFileSync(textfile, "utf8"), "svc_cleanup_messages_deleted_total")).toBe(40);
+    expect(readdirSync(path.dirname(textfile))).toEqual(["svc.prom"]);
+    expect(JSON.stringify(collector.metrics)).toContain('"svc_cleanup_last_run_timestamp_seconds"');
+    const lost = merged(configured(), { metrics: { textfile: "/no/such/folder/svc.prom" } });
+    const other = await services.launch({ database, config: lost, roles: ONCE });
+    expect(await other.process.exited).toEqual(CLEAN);
+    expect(other.process.lines.join("\n")).toMatch(/metrics\.textfile.*the metrics could not be written/);
   });
 
   test("ends with code 1 when a batch failed, having swept the other table", async () => {

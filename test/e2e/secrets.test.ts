@@ -1,5 +1,6 @@
 import { createHmac } from "node:crypto";
 import { describe, expect, test } from "@jest/globals";
+import { Collector } from "../support/collector.ts";
 import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import type { Receiver } from "../support/receiver.ts";
@@ -76,7 +77,13 @@ describe("a secret of the configuration", () => {
       if (url === "/token") response.writeHead(200, { "content-type": "application/json" }).end(token);
       else response.writeHead(500, { "x-echo": "yes" }).end(`you sent ${echo}`);
     };
-    const service = await services.start({ database, config: config(receiver), env: { LOG_LEVEL: "debug" } });
+    const collector = await Collector.start();
+    services.defer(() => collector.close());
+    const service = await services.start({
+      database,
+      config: merged(config(receiver), { tracing: { enabled: true }, metrics: { otlp: true } }),
+      env: { LOG_LEVEL: "debug", ...collector.env },
+    });
     const authorization = `Bearer ${SECRETS.sourceToken}`;
     const answers = [await service.post({ id: "x", type: "x" }, { headers: { authorization: `${authorization}x` } })];
     for (const type of ["basic", "header", "oauth2", "oauth2Broken"]) {
@@ -107,7 +114,11 @@ describe("a secret of the configuration", () => {
     await service.stop();
     const output = service.process.lines.join("\n");
     expect(output).toContain("delivery attempted");
-    for (const [place, text] of Object.entries({ ...places, output })) {
+    const spans = JSON.stringify(collector.spans);
+    expect(spans).toContain('"svc.outcome":"dead"');
+    const pushed = JSON.stringify(collector.metrics);
+    expect(pushed).toContain("svc_outbox_messages_total");
+    for (const [place, text] of Object.entries({ ...places, output, spans, pushed })) {
       for (const [name, secret] of [...Object.entries(SECRETS), ["databasePassword", database.password] as const]) {
         for (const spelling of spellings(secret)) {
           expect([place, name, text.includes(spelling)]).toEqual([place, name, false]);

@@ -137,7 +137,7 @@ export function renamedKeys(database: Pick<DeclaredConfig["database"], (typeof N
 /** Rules of `outbox.capture`, `admin`, `inbox.pull` and `retention`: what they need when they are switched on. */
 export function checkSwitches(config: DeclaredConfig, rules: Rules): void {
   checkCapture(config, rules);
-  const { admin, inbox, retention } = config;
+  const { admin, inbox, retention, metrics } = config;
   rules.when(["admin"], ["enabled", "auth", "insecure"], (report) => {
     const { enabled, auth, insecure } = admin;
     const required = "is required when admin.enabled is true (for a local test, set admin.insecure to true instead)";
@@ -161,6 +161,10 @@ export function checkSwitches(config: DeclaredConfig, rules: Rules): void {
   rules.when(["inbox", "pull"], ["enabled", "auth"], (report) => {
     if (!inbox.pull.enabled || inbox.pull.auth !== undefined) return;
     report.warning("auth", "is not set: anybody who reaches the data port can take messages out of the inbox");
+  });
+  rules.when(["metrics"], ["deliveryBuckets"], (report) => {
+    const isAscending = metrics.deliveryBuckets.every((bound, n, all) => n === 0 || bound > (all[n - 1] ?? 0));
+    if (!isAscending) report.error("deliveryBuckets", "must ascend: each bound is larger than the one before it");
   });
   for (const table of ["outbox", "inbox"] as const) {
     rules.when(["retention"], ["enabled", table], (report) => {

@@ -2,7 +2,15 @@ import { inboundAuthSchema } from "../../adapters/sources/http/schema.ts";
 import { block, boolean, integer, list, ms, type SchemaNode, section, text } from "../../model/schema.ts";
 import { databaseSchema } from "./database.ts";
 import { destinationsSchema } from "./destinations.ts";
-import { adminSchema, httpSchema, retentionSchema, routesSchema, serverSchema } from "./sections.ts";
+import {
+  adminSchema,
+  httpSchema,
+  metricsSchema,
+  retentionSchema,
+  routesSchema,
+  serverSchema,
+  tracingSchema,
+} from "./sections.ts";
 import { sourcesSchema } from "./sources.ts";
 
 const FROM_URL = "from `database.url`";
@@ -122,6 +130,8 @@ export const configSchema = block("Configuration of svc.", [], {
   routes: routesSchema,
   sources: sourcesSchema,
   retention: retentionSchema,
+  tracing: tracingSchema,
+  metrics: metricsSchema,
 }) satisfies SchemaNode;
 
 /** The same schema without its literal types. */

@@ -52,6 +52,45 @@ export const adminSchema = section("The admin routes.", {
   ),
 });
 
+export const tracingSchema = section(
+  "OpenTelemetry traces. `OTEL_*` variables say where they go and how many are kept.",
+  {
+    enabled: boolean("Make spans and send them over OTLP/HTTP.", { default: false }),
+    deliveries: text(
+      "How a delivery belongs to the trace of its message: as its child (`parent`), in a trace with a link to it, or in a new one.",
+      { enum: ["parent", "link", "new"], default: "parent" },
+    ),
+    parentMaxAgeMs: ms("With `parent`: deliveries of older messages get a link.", { minimum: 0, default: 3600000 }),
+    propagate: list(
+      "Headers of the trace that receivers get.",
+      { type: "string", enum: ["traceparent", "tracestate", "baggage"] },
+      { default: ["traceparent", "tracestate", "baggage"] },
+    ),
+    urlTemplate: text("Address of a trace for people, with `{{ traceId }}`: the console links to it.", {
+      syntax: "traceUrl",
+    }),
+  },
+);
+
+export const metricsSchema = section("The metrics of `GET /metrics`.", {
+  openMetrics: boolean("Answer in OpenMetrics, with trace ids as exemplars, to a client that asks for it.", {
+    default: false,
+  }),
+  deliveryBuckets: list(
+    "Upper bounds in seconds of the buckets of `svc_message_delivery_duration_seconds`, ascending.",
+    { type: "number", exclusiveMinimum: 0 },
+    { default: [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600], minItems: 1 },
+  ),
+  otlp: boolean("Push them over OTLP/HTTP in JSON too; `OTEL_EXPORTER_OTLP_*` variables say where.", {
+    default: false,
+  }),
+  otlpIntervalMs: ms("Time between two pushes.", { minimum: 1000, default: 60000 }),
+  textfile: text(
+    "File that `svc retention --once` writes its metrics to, for the textfile collector of the node exporter.",
+    { syntax: "notBlank" },
+  ),
+});
+
 /** What a destination of a route has if the route says nothing else. */
 export const TARGET_DEFAULTS = { routingKeyMissingFieldDefault: "", onExhausted: "dead" } as const;
 

@@ -58,6 +58,14 @@ const commonKeys = {
   ),
   transform: { ...transformSchema, description: "Runs before the row is stored." },
   filter: filterSchema,
+  tracing: block("Traces of its senders.", [], {
+    trust: boolean(
+      "A sender's span is the parent of the receipt and decides about its sampling; else there is a link.",
+      {
+        default: false,
+      },
+    ),
+  }),
   rateLimit: block("Rate limit; HTTP only.", [], {
     requestsPerMinute: integer("Requests per minute of the whole source; then 429.", { minimum: 1 }),
   }),

@@ -80,6 +80,16 @@ function MessageBody({ message, onChanged }: { readonly message: Message; readon
             ["Source", message.source],
             ["Idempotency key", message.idempotencyKey],
             ["Correlation id", message.correlationId],
+            [
+              "Trace",
+              message.traceUrl === null ? (
+                message.traceId
+              ) : (
+                <a key="trace" href={message.traceUrl} target="_blank" rel="noreferrer">
+                  {message.traceId}
+                </a>
+              ),
+            ],
             ["Received again", message.duplicates ? plural(message.duplicates, "time") : null],
             ["Last error", message.lastError],
           ]}

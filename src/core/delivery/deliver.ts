@@ -11,6 +11,7 @@ import {
   type Outcome,
   reasonTooLarge,
 } from "../../model/rows.ts";
+import { sampledTraceId, traceFields } from "../../model/traceContext.ts";
 import type { Destination, OutboundMessage } from "../../ports/destination.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -97,6 +98,8 @@ interface DeliverySetup {
 export interface DeliveryResult {
   readonly outcome: Outcome;
   readonly report: ReceiverReport;
+  /** What a failed attempt failed with. */
+  readonly error?: PublishError | undefined;
 }
 
 export interface Delivery {
@@ -155,7 +158,8 @@ export function createDelivery(setup: DeliverySetup): Delivery {
       count(setup, row, route, outcome);
       logAttempt(log, row, route, attempt, outcome, durationMs);
       const record = isKept(setup.history, outcome) ? recordOf(setup, row, route, attempt, durationMs) : undefined;
-      return { outcome: record === undefined ? outcome : { ...outcome, record }, report };
+      const error = publishErrorOf(attempt);
+      return { outcome: record === undefined ? outcome : { ...outcome, record }, report, error };
     },
   };
 }
@@ -256,8 +260,20 @@ function count(
   if (route !== undefined) metrics.outboxDestinationMessage(route.destination, status);
   if (outcome.kind === "park" && route !== undefined) metrics.outboxParked(route.destination);
   if (status === "sent" && row.createdAt !== null) {
-    metrics.deliveryLatency(Math.max(0, clock.now() - row.createdAt.getTime()) / 1000);
+    const now = clock.now();
+    const secondsSince = (time: number): number => Math.max(0, now - time) / 1000;
+    metrics.deliveryLatency(secondsSince(row.createdAt.getTime()));
+    if (route !== undefined) {
+      const seconds = secondsSince(receivedAt(row) ?? row.createdAt.getTime());
+      metrics.messageDelivery(route.destination, seconds, sampledTraceId(row.headers));
+    }
   }
+}
+
+/** When a relayed message was received, in ms since 1970: its id says so (RFC 9562, section 5.7). */
+function receivedAt({ id, messageId = id, headers }: ClaimedRow): number | undefined {
+  if (headers["x-inbox-id"] !== messageId) return undefined;
+  return Number.parseInt(messageId.slice(0, 8) + messageId.slice(9, 13), 16);
 }
 
 function reportOf(attempt: Attempt, redact: Redact): ReceiverReport {
@@ -386,6 +402,7 @@ function logAttempt(
     maxAttempts: maxAttemptsInEffect(row.maxAttempts, route?.maxAttempts ?? route?.target.maxAttempts),
     outcome: outcome.kind,
     durationMs: Math.round(durationMs * 10) / 10,
+    ...traceFields(row.headers),
   };
   // A line per message costs a quarter of an HTTP publish (8 of 33 µs), so only at level info.
   if (outcome.kind === "sent") log.info(fields, LINE);

@@ -25,6 +25,8 @@ interface RelayOptions {
   /** Most rows of one pass (`inbox.relay.batchSize`). */
   readonly batchSize: number;
   readonly onRelayed: () => void;
+  /** Called for each row that becomes dead. */
+  readonly onDead: (source: string) => void;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly log: Log;
@@ -63,6 +65,7 @@ export class Relay {
     }
     for (const { id, source, reason } of result.dead) {
       metrics.inboxDead(relayDeath(reason) ?? "outbox_refused");
+      this.#options.onDead(source);
       log.warn({ id, source, reason }, "inbox row is dead");
     }
     // Rows held by another replica do not justify another pass at once.

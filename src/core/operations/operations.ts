@@ -21,6 +21,7 @@ interface OperationsOptions {
   readonly config: Pick<OperationsSettings, "destinations" | "sources"> & {
     readonly routes: Parameters<typeof compileRouting>[0];
     readonly inbox: { readonly relay: { readonly enabled: boolean } };
+    readonly tracing: { readonly urlTemplate?: string | undefined };
     readonly admin: { readonly redactPayloadPaths: readonly string[] };
   };
   readonly store: OperatorStore;
@@ -40,12 +41,17 @@ export type Operations = ReturnType<typeof createOperations>;
  * row. Rows that are due and keys that are free are announced to the pollers of all processes.
  */
 export function createOperations({ config, store, secrets, redact, log, sources, wakePoller }: OperationsOptions) {
-  const { routes, destinations, admin, inbox } = config;
+  const { routes, destinations, admin, inbox, tracing } = config;
   const audit = createAudit({ store: store.operations, redact, log });
   const hiddenPaths = admin.redactPayloadPaths.map(parseJsonPath);
   const routing = compileRouting(routes);
   const destinationOf = compileDestinationOf(routing, new Set(Object.keys(destinations)));
-  const shown = { destinations, sources: config.sources, isRelayEnabled: inbox.relay.enabled };
+  const shown = {
+    destinations,
+    sources: config.sources,
+    isRelayEnabled: inbox.relay.enabled,
+    traceUrlTemplate: tracing.urlTemplate,
+  };
   const listOf = (topic: string) => routing.listOf?.(topic);
   const settings = { destinationOf, listOf, ...shown };
   const onFreed = (): void => {

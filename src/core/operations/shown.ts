@@ -34,6 +34,8 @@ export interface OperationsSettings {
   readonly destinations: Readonly<Record<string, ConfiguredDestination>>;
   readonly sources: Readonly<Record<string, { readonly consumption: Consumption }>>;
   readonly isRelayEnabled: boolean;
+  /** `tracing.urlTemplate`. */
+  readonly traceUrlTemplate?: string | undefined;
 }
 
 interface ConfiguredDestination {

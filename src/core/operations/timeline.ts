@@ -19,7 +19,8 @@ import {
   UUID,
   type ValueOf,
 } from "../../model/described.ts";
-import { type MessageId, maxAttemptsInEffect, nowhere } from "../../model/rows.ts";
+import { type Headers, type MessageId, maxAttemptsInEffect, nowhere } from "../../model/rows.ts";
+import { TRACE_ID_PLACEHOLDER, traceIdOf } from "../../model/traceContext.ts";
 import type { SharedDestination } from "../../ports/destinationStore.ts";
 import type { HistoryEntry } from "../../ports/historyStore.ts";
 import type { JournalEntry, JournalPage } from "../../ports/journalStore.ts";
@@ -114,6 +115,8 @@ export const TIMELINE = {
   source: [TEXT_OR_NULL, "orders"],
   idempotencyKey: [TEXT_OR_NULL, "order-17"],
   correlationId: [TEXT_OR_NULL, "c-17"],
+  traceId: [nullable("string", "Of the trace in its headers."), "0af7651916cd43dd8448eb211c80319c"],
+  traceUrl: nullable("string", "Where to look at the trace (`tracing.urlTemplate`)."),
   topic: [TEXT_OR_NULL, "orders.created"],
   key: [TEXT_OR_NULL, "order-17"],
   destination: [nullable("string", "By the routes of this process."), "billing"],
@@ -179,6 +182,7 @@ export function timelineOf(facts: MessageFacts, settings: OperationsSettings): T
     source: inbox?.source ?? null,
     idempotencyKey: inbox?.idempotencyKey ?? null,
     correlationId: inbox?.correlationId ?? correlationIdOf(outbox) ?? null,
+    ...traceOf((outbox ?? inbox)?.headers, settings),
     topic: outbox?.topic ?? null,
     key: outbox?.key ?? inbox?.aggregateId ?? null,
     destination,
@@ -194,6 +198,12 @@ export function timelineOf(facts: MessageFacts, settings: OperationsSettings): T
     hasHistory: facts.history !== undefined,
     duplicates: facts.duplicates?.count ?? null,
   };
+}
+
+function traceOf(headers: Headers = {}, { traceUrlTemplate }: OperationsSettings) {
+  const traceId = traceIdOf(headers) ?? null;
+  const traceUrl = traceId === null ? null : (traceUrlTemplate?.replace(TRACE_ID_PLACEHOLDER, traceId) ?? null);
+  return { traceId, traceUrl };
 }
 
 /** The destination of an outbox row; undefined without one, and for a message that was expanded. */

@@ -71,8 +71,7 @@ const ready = (id: "health" | "health_ready", health: Pick<Health, "readiness">)
 
 const PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8";
 
-/** @param read gives all metrics in the Prometheus text format */
-const metrics = (health: Pick<Health, "readiness">, read: () => Promise<string>) =>
+const metrics = (health: Pick<Health, "readiness">, read: ProcessOptions["metrics"]) =>
   route(
     "metrics",
     {
@@ -80,10 +79,11 @@ const metrics = (health: Pick<Health, "readiness">, read: () => Promise<string>)
       description: "Prometheus text format. Without credentials: keep it on an internal network.",
       answers: [plain("Every metric.", PROMETHEUS_TEXT)],
     },
-    async (_req, res) => {
+    async (req, res) => {
       // Each scrape renews `svc_component_up`, so that alerts need no further probe.
       await health.readiness();
-      send(res, 200, PROMETHEUS_TEXT, await read());
+      const { type = PROMETHEUS_TEXT, text } = await read(req.headers.accept);
+      send(res, 200, type, text);
     },
   );
 
@@ -110,8 +110,8 @@ function document(others: readonly Route[], options: DocumentOptions): Route {
 
 interface ProcessOptions {
   readonly health: Pick<Health, "readiness">;
-  /** Gives all metrics in the Prometheus text format. */
-  readonly metrics: () => Promise<string>;
+  /** Gives all metrics, in the Prometheus text format unless it names another type. @param accept of the request */
+  readonly metrics: (accept: string | undefined) => Promise<{ readonly type?: string; readonly text: string }>;
   readonly document: DocumentOptions;
 }
 

@@ -51,6 +51,33 @@ export function exerciseRelay(open: () => Promise<StoreHarness>): void {
       });
     });
 
+    test("the context of the receipt takes the place of the received one, and the result has it", async () => {
+      await using harness = await open();
+      const rows = [
+        inboxRow({
+          headers: { Traceparent: "00-sender", TraceState: "s=1", "svc-traceparent": "00-receipt", "x-a": "b" },
+        }),
+        inboxRow({ headers: { traceparent: "00-1", "svc-traceparent": "00-2", "svc-tracestate": "t=2" } }),
+        inboxRow({ headers: { traceparent: "00-untraced", tracestate: "u=3" } }),
+        inboxRow({ headers: {} }),
+      ];
+      await harness.store.inbox.insert(rows);
+
+      const { traces } = await harness.store.inbox.relay(relayRequest());
+
+      expect([...(traces ?? [])].sort()).toEqual(["00-2", "00-receipt", "00-untraced"]);
+      const relayed = new Map((await harness.outboxRows()).map(({ id, headers }) => [id, headers]));
+      const own = rows.map(({ id }) =>
+        Object.entries(relayed.get(id) ?? {}).filter(([name]) => !/^x-(corr|inbox|source|idem)/.test(name)),
+      );
+      expect(own.map((entries) => Object.fromEntries(entries))).toEqual([
+        { traceparent: "00-receipt", "x-a": "b" },
+        { traceparent: "00-2", tracestate: "t=2" },
+        { traceparent: "00-untraced", tracestate: "u=3" },
+        {},
+      ]);
+    });
+
     test("a content type that names JSON travels on", async () => {
       await using harness = await open();
       await harness.store.inbox.insert([inboxRow({ headers: { "Content-Type": "application/cloudevents+json" } })]);

@@ -15,6 +15,7 @@ const rowsOfAllKinds = (): readonly NewInboxRow[] => [
   inboxRow({ source: "bare", eventType: "  " }),
   inboxRow({ headers: { Host: "h", "ACCEPT-x": "y", "X-Source": "forged", "Content-Type": "text/plain", kept: "ö" } }),
   inboxRow({ headers: { "content-type": "application/problem+json", "x-inbox-id": "forged" } }),
+  inboxRow({ headers: { Traceparent: "00-1", tracestate: "s=1", "svc-traceparent": "00-2", "svc-tracestate": "t=2" } }),
   inboxRow({ aggregateId: "a", eventType: "later" }),
 ];
 
@@ -50,7 +51,7 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
       await usual.inbox.insert(rows);
       await usual.inbox.relay(REQUEST);
       const expected = { outbox: await made(harness), inbox: await harness.inboxRows() };
-      expect(expected.outbox).toHaveLength(7);
+      expect(expected.outbox).toHaveLength(8);
 
       await using other = await open();
       const { outcomes } = await insert(other.store, rows);
@@ -134,7 +135,7 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
       await usual.inbox.relay(REQUEST);
       const seen = ({ claimToken, sequence, createdAt, ...row }: ClaimedRow) => row;
       const expected = (await usual.outbox.claim(claimRequest())).rows.map(seen);
-      expect(expected).toHaveLength(7);
+      expect(expected).toHaveLength(8);
 
       await using other = await open();
       const first = claimRequest();
@@ -144,7 +145,7 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
       expect([...claimed, ...left].map(seen)).toEqual(expected);
       expect(claimed.every(({ claimToken }) => claimToken === first.token)).toBe(true);
       expect(await other.store.outbox.renew([first.token], first)).toEqual(new Set(claimed.map(({ id }) => id)));
-      expect((await other.store.outbox.settle([...claimed, ...left].map(sent))).closed.size).toBe(7);
+      expect((await other.store.outbox.settle([...claimed, ...left].map(sent))).closed.size).toBe(8);
     });
 
     test("claim no row behind an unfinished one of its key, whoever inserted that", async () => {

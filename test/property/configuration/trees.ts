@@ -13,6 +13,7 @@ const SYNTAX_TEXTS: Readonly<Record<Syntax, readonly string[]>> = {
   bindAddress: ["127.0.0.1", "[::1]", "fe80::1%eth0", "localhost"],
   captureName: ["svc_2"],
   headerName: ["X-Key", "x!y"],
+  traceUrl: ["https://traces.example.com/{{ traceId }}", "http://h/t?id={{traceId}}"],
   httpUrl: ["https://h.example:8443/a", "http://[::1]"],
   proxy: ["http://u:p@proxy.example:3128", "none"],
   urlPath: ["/a/b", "/", "a"],

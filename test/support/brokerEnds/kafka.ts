@@ -22,15 +22,17 @@ export async function kafkaEnd(server: KafkaAddress): Promise<BrokerEnd> {
   await admin.disconnect();
   const producer = kafka.producer({ createPartitioner: Partitioners.DefaultPartitioner });
   let isConnected = false;
+  const sourceOf = (topic: string) => ({
+    bootstrapServers: server.bootstrapServers,
+    topics: [topic],
+    groupId: unique("group"),
+    aggregateIdPath: "$.key",
+    maxPollRecords: 500,
+  });
   return {
     kind: "kafka",
-    source: {
-      bootstrapServers: server.bootstrapServers,
-      topics: [incoming],
-      groupId: unique("group"),
-      aggregateIdPath: "$.key",
-      maxPollRecords: 500,
-    },
+    source: sourceOf(incoming),
+    returning: { ...sourceOf(outgoing), autoOffsetReset: "earliest" },
     destination: { bootstrapServers: server.bootstrapServers, topic: outgoing },
     async send(messages) {
       for (const chunk of inChunks(messages)) {

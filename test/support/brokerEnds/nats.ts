@@ -20,15 +20,17 @@ export async function natsEnd(server: NatsAddress): Promise<BrokerEnd> {
         }),
       );
     });
+  const sourceOf = (stream: string) => ({
+    servers: server.url,
+    stream,
+    durable: "svc",
+    batchSize: 500,
+    aggregateIdPath: "$.key",
+  });
   return {
     kind: "nats",
-    source: {
-      servers: server.url,
-      stream: incoming,
-      durable: "svc",
-      batchSize: 500,
-      aggregateIdPath: "$.key",
-    },
+    source: sourceOf(incoming),
+    returning: sourceOf(outgoing),
     destination: { servers: server.url, subject: `${outgoing}.{{ topic }}` },
     async send(messages) {
       for (const chunk of inChunks(messages)) await untilItPasses(() => sendChunk(chunk));

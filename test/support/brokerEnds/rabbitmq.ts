@@ -20,9 +20,16 @@ export async function rabbitmqEnd(server: RabbitmqAddress): Promise<BrokerEnd> {
       }
       await channel.waitForConfirms();
     });
+  const sourceOf = (queueName: string) => ({
+    queueName,
+    connectionUrl: server.url,
+    prefetchCount: 500,
+    aggregateIdPath: "$.key",
+  });
   return {
     kind: "rabbitmq",
-    source: { queueName: incoming, connectionUrl: server.url, prefetchCount: 500, aggregateIdPath: "$.key" },
+    source: sourceOf(incoming),
+    returning: sourceOf(outgoing),
     destination: { url: server.url, exchange },
     async send(messages) {
       for (const chunk of inChunks(messages)) await untilItPasses(() => sendChunk(chunk));

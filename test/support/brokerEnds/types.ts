@@ -25,6 +25,8 @@ export interface BrokerEnd extends AsyncDisposable {
   readonly source: ConfigTree;
   /** An entry of `destinations` whose messages `arrived` reads. */
   readonly destination: ConfigTree;
+  /** An entry of `sources` that reads what comes to this destination. */
+  readonly returning: ConfigTree;
   /**
    * Sends messages in this order and resolves when the broker has them. When the broker goes away in between, what it has not confirmed is sent
    * again: messages may repeat, but none comes before an earlier one for the first time.

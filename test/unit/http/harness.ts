@@ -82,7 +82,7 @@ export async function startHttp(options: HarnessOptions = {}) {
   };
   const routes = processRoutes([...inbox, ...(options.routes ?? [])], {
     health: { readiness: async () => ({ ready: isReady, body }) },
-    metrics: async () => "# TYPE svc_info gauge\nsvc_info 1\n",
+    metrics: async () => ({ text: "# TYPE svc_info gauge\nsvc_info 1\n" }),
     document: { version: "1.2.3", server: { httpPort: 8080 }, maxBodyBytes },
   });
   const apps = createApps({

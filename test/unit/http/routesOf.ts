@@ -10,6 +10,7 @@ import { processRoutes } from "../../../src/http/process/routes.ts";
 import type { Route } from "../../../src/http/routes.ts";
 import type { Role } from "../../../src/model/roles.ts";
 import type { Store } from "../../../src/ports/store.ts";
+import { NO_TRACING } from "../../../src/setup/tracing.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 import { bodyLimits } from "./harness.ts";
 
@@ -56,6 +57,7 @@ export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLE
   const context: RoleContext = {
     config,
     configText: "",
+    tracing: NO_TRACING,
     store: { inbox: {} } as Store,
     control: {} as Store,
     states: {} as RoleContext["states"],
@@ -79,7 +81,7 @@ export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLE
     parts.flatMap((part) => part.routes ?? []),
     {
       health: { readiness: async () => ({ ready: true, body: { status: "healthy", components: {} } }) },
-      metrics: async () => "",
+      metrics: async () => ({ text: "" }),
       document: documentOptions(config),
     },
   );

@@ -2,6 +2,7 @@ import { expect, test } from "@jest/globals";
 import type { RoleContext } from "../../../roles/context.ts";
 import { brokerSources } from "../../../roles/ingest.ts";
 import { loadConfig } from "../../../src/config/load.ts";
+import { NO_TRACING } from "../../../src/setup/tracing.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
 
 test("a broker source decides readiness unless it says that it is not required", async () => {
@@ -18,6 +19,7 @@ sources:
     log: recordingLog().log,
     metrics: recordingMetrics().metrics,
     redact: (text: string) => text,
+    tracing: NO_TRACING,
     evaluator: { evaluate: async () => "null" },
   } as unknown as RoleContext;
   const { health } = await brokerSources(context, async () => []);

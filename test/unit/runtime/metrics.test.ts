@@ -37,6 +37,7 @@ function touchEverything(metrics: Metrics): void {
   metrics.partlyDeadMessages(2);
   metrics.outboxQueueDepth("orders", 3);
   metrics.deliveryLatency(1.5);
+  metrics.messageDelivery("orders", 2.5);
   metrics.httpPublishResponse("5xx");
   metrics.transformFailure("Skip");
   metrics.inboxMessages("duplicate", 2);

@@ -1,7 +1,14 @@
 import { v7 as uuidv7 } from "uuid";
 import { EMPTY_TOPIC, EXPIRED, type MessageId, type NewInboxRow } from "../../../model/rows.ts";
 import { listOfMessage, WHITE_SPACE } from "../../../model/topics.ts";
-import type { ClaimRequest, RelayRequest, RelayRules } from "../../../ports/store.ts";
+import {
+  RECEIPT_TRACEPARENT,
+  RECEIPT_TRACESTATE,
+  TRACE_HEADERS,
+  TRACEPARENT,
+  TRACESTATE,
+} from "../../../model/traceContext.ts";
+import type { ClaimRequest, RelayRequest, RelayResult, RelayRules } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
 import type { InsertRelayed, RelayCommands, Relayed } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
@@ -156,6 +163,7 @@ function relayedOf(row: Row | undefined): Relayed {
   const dead = (row?.dead ?? []) as { id: MessageId; source: string; expired: boolean }[];
   return {
     relayed: Number(row?.relayed ?? 0),
+    traces: (row?.traces ?? undefined) as RelayResult["traces"],
     dead: dead.map(({ id, source, expired }) => ({ id, source, reason: expired ? EXPIRED : EMPTY_TOPIC })),
     candidates: Number(row?.candidates ?? 0),
   };
@@ -229,9 +237,13 @@ rendered AS MATERIALIZED (
     (i.${c.headers}::jsonb - ARRAY(
       SELECT h.name FROM (SELECT name, lower(name COLLATE "C") AS lower_name FROM jsonb_object_keys(i.${c.headers}::jsonb) name) h
       WHERE h.lower_name = ANY ($5::text[]) OR h.lower_name ^@ ANY ($6::text[])
-        OR (h.lower_name = 'content-type' AND i.${c.headers}::jsonb ->> h.name !~* '[/+]json')))
+        OR (h.lower_name = 'content-type' AND i.${c.headers}::jsonb ->> h.name !~* '[/+]json')
+        OR (i.${c.headers}::jsonb ? '${RECEIPT_TRACEPARENT}' AND h.lower_name IN (${TRACE_HEADERS.map((name) => `'${name}'`).join(", ")}))))
     || jsonb_strip_nulls(jsonb_build_object('x-correlation-id', i.${c.correlationId}, 'x-inbox-id', i.${c.id},
-         'x-source', i.${c.source}, 'x-idempotency-key', i.${c.idempotencyKey})) AS headers
+         'x-source', i.${c.source}, 'x-idempotency-key', i.${c.idempotencyKey}))
+    || CASE WHEN i.${c.headers}::jsonb ? '${RECEIPT_TRACEPARENT}' THEN jsonb_strip_nulls(jsonb_build_object(
+         '${TRACEPARENT}', i.${c.headers}::jsonb ->> '${RECEIPT_TRACEPARENT}',
+         '${TRACESTATE}', i.${c.headers}::jsonb ->> '${RECEIPT_TRACESTATE}')) ELSE '{}' END AS headers
   FROM ${inbox} i
   JOIN (
     SELECT c.id, c.position, c.created_at, c.key
@@ -257,6 +269,7 @@ marked AS (
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)::int AS relayed,
+  (SELECT array_agg(headers ->> '${TRACEPARENT}') FROM rendered WHERE headers ? '${TRACEPARENT}' AND topic <> '' AND NOT expired) AS traces,
   ${allWritten("(SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)", "(SELECT count(*) FROM made)")} AS all_made,
   ${allWritten("(SELECT count(*) FROM rendered)", "(SELECT count(*) FROM marked WHERE state <> 'pending')")} AS all_marked,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source, 'expired', expired))

@@ -8,6 +8,7 @@ import {
   RELAY_DEATHS,
 } from "../../../model/rows.ts";
 import { listOfMessage } from "../../../model/topics.ts";
+import { asRelayed } from "../../../model/traceContext.ts";
 import type {
   ClaimRequest,
   InboxStore,
@@ -77,9 +78,7 @@ interface InsertedAndRelayed {
   readonly claimed: readonly Row[];
 }
 
-export interface Relayed {
-  readonly relayed: number;
-  readonly dead: RelayResult["dead"];
+export interface Relayed extends Pick<RelayResult, "relayed" | "dead" | "traces"> {
   readonly candidates: number;
 }
 
@@ -199,9 +198,9 @@ export class SqlInbox<S> implements InboxStore {
     if (this.#isIdle && !(await this.#relay.anyWaits(sources))) return NOTHING;
     if (this.#resting.ids().length > 0) return await this.#relayInParts(request);
     try {
-      const { relayed, dead, candidates } = await this.#relay.relay(request);
+      const { candidates, ...result } = await this.#relay.relay(request);
       this.#isIdle = candidates === 0;
-      return { relayed, dead, more: candidates >= request.limit };
+      return { ...result, more: candidates >= request.limit };
     } catch (error) {
       if (isRefused(error)) return await this.#relayInParts(request);
       throw error;
@@ -224,6 +223,7 @@ export class SqlInbox<S> implements InboxStore {
   async #relayInParts(request: RelayRequest): Promise<RelayResult> {
     const waiting = await this.#relay.waiting(request, this.#resting.ids());
     let relayed = 0;
+    const traces: string[] = [];
     const dead: RelayResult["dead"][number][] = [];
     const waits: RelayResult["dead"][number][] = [];
     const parts = tryInParts(waiting, (part) => this.#relay.relay(request, idsOf(part)));
@@ -235,6 +235,7 @@ export class SqlInbox<S> implements InboxStore {
     for await (const tried of judged) {
       if (!tried.isRefused) {
         relayed += tried.result.relayed;
+        traces.push(...(tried.result.traces ?? []));
         dead.push(...tried.result.dead);
         continue;
       }
@@ -251,7 +252,7 @@ export class SqlInbox<S> implements InboxStore {
       }
     }
     this.#resting.add(waits);
-    return { relayed, dead, refused: waits, more: dead.length > 0 || waiting.length >= request.limit };
+    return { relayed, traces, dead, refused: waits, more: dead.length > 0 || waiting.length >= request.limit };
   }
 }
 
@@ -282,12 +283,14 @@ export interface ReceivedRow {
 
 /**
  * The headers of a received message in the outbox: its own without dropped ones and without a `content-type` other than
- * JSON, and the headers that identify it, which win over received ones of the same name.
+ * JSON, and the headers that identify it and its trace, which win over received ones of the same name.
  *
  * @param dropped names and prefixes in lower case; received names match in any letter case
  */
 export function renderHeaders(row: ReceivedRow, dropped: RelayRequest["droppedHeaders"]): Headers {
-  const kept = Object.entries(row.headers).filter(([name, value]) => travels(lowerCase(name), value, dropped));
+  const kept = Object.entries(asRelayed(row.headers)).filter(([name, value]) =>
+    travels(lowerCase(name), value, dropped),
+  );
   const added = [
     ["x-correlation-id", row.correlationId],
     ["x-inbox-id", row.id],

@@ -1,6 +1,7 @@
 import { v7 as uuidv7 } from "uuid";
 import { EMPTY_TOPIC, EXPIRED, type MessageId } from "../../../model/rows.ts";
 import { renderTopic } from "../../../model/topics.ts";
+import { TRACEPARENT } from "../../../model/traceContext.ts";
 import type { RelayRequest } from "../../../ports/store.ts";
 import type { RelayCommands, Relayed } from "../sql/inbox.ts";
 import { type ReceivedRow, renderHeaders } from "../sql/inbox.ts";
@@ -71,6 +72,7 @@ export class SqlServerRelay implements RelayCommands<Statement> {
     return {
       candidates: positions,
       relayed: done.length - dead.length,
+      traces: done.flatMap((row) => (row.dead === DEAD.no && row.traceparent !== undefined ? [row.traceparent] : [])),
       dead: dead.map(({ id, source, dead: why }) => ({
         id,
         source,
@@ -119,13 +121,15 @@ function receivedRow(row: Row): ReadRow {
 
 function renderedRow(row: ReadRow, position: number, { topics, droppedHeaders }: RelayRequest) {
   const topic = renderTopic(topics[row.source] ?? [], row.eventType);
+  const headers = renderHeaders(row, droppedHeaders);
   return {
     position,
     id: row.id,
     source: row.source,
     dead: deadReason(row, topic),
     topic,
-    headers: JSON.stringify(renderHeaders(row, droppedHeaders)),
+    headers: JSON.stringify(headers),
+    traceparent: headers[TRACEPARENT],
   };
 }
 

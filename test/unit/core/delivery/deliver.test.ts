@@ -50,6 +50,7 @@ describe("a delivery that succeeds", () => {
       "outboxMessages(sent, 1)",
       "outboxDestinationMessage(shop, sent)",
       "deliveryLatency(2.5)",
+      "messageDelivery(shop, 2.5, )",
     ]);
     expect(lines).toEqual([
       {

@@ -36,6 +36,7 @@ function setup() {
     },
     batchSize: 10,
     onRelayed() {},
+    onDead() {},
     clock,
     metrics,
     log,

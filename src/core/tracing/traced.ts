@@ -1,0 +1,165 @@
+import type { Headers } from "../../model/rows.ts";
+import * as names from "../../model/spans.ts";
+import { givenContext, storedContext, withContext, without, withReceiptContext } from "../../model/traceContext.ts";
+import type { Destination } from "../../ports/destination.ts";
+import type { Intake } from "../../ports/source.ts";
+import type { Span, Tracer } from "../../ports/tracer.ts";
+import type { Clock } from "../../time/clock.ts";
+import type { Delivery, TransformStage } from "../delivery/deliver.ts";
+import type { Receiver, SourceStage } from "../receipt/receive.ts";
+
+/**
+ * Spans around the parts of a process. The context of a message travels in its headers, from decorator to decorator and
+ * through the tables, so no part knows of it: a receipt adds its context, the relay turns it into the `traceparent` of
+ * the outbox row, and each attempt sends its own.
+ */
+
+export interface TracedSource {
+  readonly name: string;
+  /** `tracing.trust`: whether a sender's span is the parent of the receipt and decides about its sampling. */
+  readonly isTrusted: boolean;
+  /** Undefined for HTTP. */
+  readonly broker: { readonly kind: string; readonly from: string | undefined } | undefined;
+}
+
+interface TracingSettings {
+  /** How a delivery belongs to the trace of its message. */
+  readonly deliveries: "parent" | "link" | "new";
+  /** Older messages get a link. */
+  readonly parentMaxAgeMs: number;
+  /** The headers of a trace that are sent. */
+  readonly propagate: readonly string[];
+}
+
+/** What the composition root puts around the parts. */
+export interface Decorators {
+  receiver(receiver: Receiver, source: TracedSource): Receiver;
+  intake(intake: Intake, source: TracedSource): Intake;
+  sourceStage(stage: SourceStage): SourceStage;
+  deliveryStage(stage: TransformStage, of: "route" | "destination"): TransformStage;
+  delivery(delivery: Delivery, destinations: ReadonlyMap<string, names.NamedDestination>): Delivery;
+  destination(destination: Destination): Destination;
+}
+
+export function tracedParts(tracer: Tracer, settings: TracingSettings, clock: Pick<Clock, "now">): Decorators {
+  const received = (headers: Headers, source: TracedSource, attributes = {}): Span => {
+    const given = givenContext(headers);
+    return tracer.begin(names.SPANS.received(source.name), {
+      kind: source.broker === undefined ? "server" : "consumer",
+      parent: source.isTrusted ? given : undefined,
+      links: given === undefined || source.isTrusted ? [] : [given],
+      attributes: { ...names.receiptAttributes(source.name, source.broker), ...attributes },
+    });
+  };
+  const relationOf = (headers: Headers, createdAt: Date | null) => {
+    const stored = storedContext(headers);
+    if (stored === undefined || settings.deliveries === "new") return {};
+    const isOld = createdAt !== null && clock.now() - createdAt.getTime() > settings.parentMaxAgeMs;
+    return settings.deliveries === "link" || isOld ? { links: [stored] } : { parent: stored };
+  };
+  return {
+    receiver: (receiver, source) => ({
+      ...receiver,
+      async accept(message) {
+        const span = received(message.headers, source);
+        const receipt = await receiver.accept({
+          ...message,
+          headers: withReceiptContext(message.headers, span.context),
+        });
+        endReceipt(span, receipt);
+        return receipt;
+      },
+      async acceptRequest(messages, isAtomic) {
+        const spans = messages.map(({ headers }) => received(headers, source));
+        const given = messages.map((message, n) => withSpan(message, spans[n]));
+        const receipts = await receiver.acceptRequest(given, isAtomic);
+        for (const [n, receipt] of receipts.entries()) endReceipt(spans[n], receipt);
+        return receipts;
+      },
+    }),
+
+    intake: (intake, source) => ({
+      async take(messages, signal) {
+        const spans = messages.map(({ headers, origin }) => received(headers, source, names.recordAttributes(origin)));
+        const given = messages.map((message, n) => withSpan(message, spans[n]));
+        let ended = "interrupted";
+        try {
+          const refused = new Set(await intake.take(given, signal));
+          ended = "taken";
+          return messages.filter((_, n) => refused.has(given[n] as (typeof given)[number]));
+        } finally {
+          for (const span of spans) span.end(names.receivedAttributes(ended), ended === "taken" ? undefined : ended);
+        }
+      },
+    }),
+
+    sourceStage: (stage) => async (body, context, refusable) => {
+      const span = tracer.begin(names.SPANS.transform, {
+        kind: "internal",
+        parent: storedContext(context.headers),
+        attributes: names.transformAttributes("source"),
+      });
+      const outcome = await stage(body, context, refusable);
+      const failure = outcome.kind === "rejected" || outcome.kind === "unavailable" ? outcome.kind : undefined;
+      span.end(names.receivedAttributes(outcome.kind), failure);
+      return outcome;
+    },
+
+    deliveryStage: (stage, of) => ({
+      ...stage,
+      async run(body, row) {
+        const span = tracer.begin(names.SPANS.transform, {
+          kind: "internal",
+          parent: givenContext(row.headers),
+          attributes: names.transformAttributes(of),
+        });
+        let error: string | undefined = "transform_failed";
+        try {
+          const transformed = await stage.run(body, row);
+          error = undefined;
+          return transformed;
+        } finally {
+          span.end({}, error);
+        }
+      },
+    }),
+
+    delivery: (delivery, destinations) => ({
+      ...delivery,
+      async deliver(row, signal, isProbe) {
+        const destination = destinations.get(delivery.destinationOf(row) ?? "");
+        const span = tracer.begin(names.SPANS.sent(destination?.name), {
+          kind: destination === undefined || destination.kind === "http" ? "client" : "producer",
+          ...relationOf(row.headers, row.createdAt),
+          attributes: names.attemptAttributes(destination, { id: row.messageId ?? row.id, attempt: row.attempt + 1 }),
+        });
+        const sent = { ...row, headers: withContext(row.headers, span.context) };
+        const result = await delivery.deliver(sent, signal, isProbe);
+        const { outcome, report, error } = result;
+        const isFailed = outcome.kind !== "sent" && outcome.kind !== "release";
+        const attributes = names.attemptedAttributes(outcome.kind, report.receiver, error?.status);
+        span.end(attributes, isFailed ? (error?.code ?? outcome.kind) : undefined);
+        return { ...result, outcome: { ...outcome, trace: span.context.traceparent } };
+      },
+    }),
+
+    destination(destination) {
+      const stripped = ["traceparent", "tracestate", "baggage"].filter((name) => !settings.propagate.includes(name));
+      if (stripped.length === 0) return destination;
+      return {
+        publish: (message, signal) =>
+          destination.publish({ ...message, headers: without(message.headers, stripped) }, signal),
+        close: () => destination.close(),
+      };
+    },
+  };
+}
+
+const withSpan = <M extends { readonly headers: Headers }>(message: M, span: Span | undefined): M =>
+  span === undefined ? message : { ...message, headers: withReceiptContext(message.headers, span.context) };
+
+function endReceipt(span: Span | undefined, receipt: Awaited<ReturnType<Receiver["accept"]>>): void {
+  const isError = receipt.kind === "unavailable" || receipt.kind === "busy";
+  const id = receipt.kind === "stored" ? receipt.id : undefined;
+  span?.end(names.receivedAttributes(receipt.kind, id), isError ? receipt.kind : undefined);
+}
