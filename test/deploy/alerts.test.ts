@@ -49,7 +49,7 @@ describeWithTools(["promtool"], "promtool", () => {
     const { stdout } = await promtool("check", "rules", ...RULE_FILES.map(pathOf));
     const counts = [...stdout.matchAll(/SUCCESS: (\d+) rules found/g)].map(([, count]) => Number(count));
 
-    expect(counts).toEqual(RULE_FILES.map((file) => alertRules([file]).length));
+    expect(counts).toEqual(RULE_FILES.map((file) => read(file).match(/^ +- (alert|record): /gm)?.length));
   });
 
   test("takes the configuration, which names the rules", async () => {

@@ -12,11 +12,11 @@ export interface AlertRule {
 /** The rules for every installation, and those that the chart adds. */
 export const RULE_FILES = ["deploy/prometheus/alerts.yml", "helm/svc/files/alerts-kubernetes.yml"] as const;
 
-/** Every rule of the files, in their order. */
+/** Every alert of the files, in their order. */
 export function alertRules(files: readonly (typeof RULE_FILES)[number][] = RULE_FILES): readonly AlertRule[] {
   return files.flatMap((file) => {
-    const { groups } = load(read(file)) as { groups: { rules: AlertRule[] }[] };
-    return groups.flatMap(({ rules }) => rules);
+    const { groups } = load(read(file)) as { groups: { rules: (AlertRule | { record: string })[] }[] };
+    return groups.flatMap(({ rules }) => rules.flatMap((rule) => ("alert" in rule ? [rule] : [])));
   });
 }
 

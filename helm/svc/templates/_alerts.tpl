@@ -9,8 +9,9 @@
 {{- range $group := (fromYaml (replace "docs/operations.md#" (printf "%s#" $runbooks) $text)).groups -}}
 {{- $rules := list -}}
 {{- range $rule := $group.rules -}}
-{{- $names = append $names $rule.alert -}}
-{{- $change := default dict (get $changes $rule.alert) -}}
+{{- $alert := default "" $rule.alert -}}{{/* none: a recording rule */}}
+{{- $names = append $names $alert -}}
+{{- $change := default dict (get $changes $alert) -}}
 {{- if ne (toString $change.enabled) "false" -}}
 {{- with $change.for -}}{{- $_ := set $rule "for" . -}}{{- end -}}
 {{- with $change.severity -}}{{- $_ := set $rule.labels "severity" . -}}{{- end -}}

@@ -19,6 +19,8 @@ export const LIVE_ALERTS = {
     "SvcDestinationLate",
     "SvcDestinationRateLimited",
     "SvcClaimsLost",
+    "SvcDeliveryBudgetFast",
+    "SvcDeliveryBudgetSlow",
   ],
   inbox: [
     "SvcReceiptsNotStored",

@@ -71,6 +71,7 @@ describeWithTools(["prometheus"], "Prometheus over one process of every role", (
         },
         slow: { baseUrl: limited.url, rateLimit: { perSecond: 1, burst: 1 } },
         once: { baseUrl: receiver.url, maxAttempts: 1 },
+        late: { baseUrl: receiver.url },
         blocking: { baseUrl: receiver.url, retry: { schedule: ["1h"] } },
         skipping: {
           baseUrl: receiver.url,
@@ -81,7 +82,10 @@ describeWithTools(["prometheus"], "Prometheus over one process of every role", (
       routes: [
         { topicPattern: "parking", destination: "once", onExhausted: "park" },
         { topicPattern: "once", destination: "once" },
-        ...["breaking", "slow", "blocking", "skipping"].map((name) => ({ topicPattern: name, destination: name })),
+        ...["breaking", "slow", "blocking", "skipping", "late"].map((name) => ({
+          topicPattern: name,
+          destination: name,
+        })),
         { topicPattern: "**", destination: "billing" },
       ],
     };
@@ -224,6 +228,20 @@ describeWithTools(["prometheus"], "Prometheus over one process of every role", (
     );
     await empty();
     await ends("SvcDestinationRateLimited");
+  });
+
+  test("SvcDeliveryBudgetFast and SvcDeliveryBudgetSlow: deliveries come hours after their rows", async () => {
+    const late = { destination: "late" };
+    const { annotations } = await whileDoing(
+      () => database.query(CREATE_OLD, ["late", 3]),
+      async () => {
+        await fires("SvcDeliveryBudgetSlow", late);
+        return await fires("SvcDeliveryBudgetFast", late);
+      },
+    );
+    await ends("SvcDeliveryBudgetFast", late);
+    await ends("SvcDeliveryBudgetSlow", late);
+    expect(annotations.description).toMatch(/^100% of the last hour's deliveries to late /);
   });
 
   test("SvcClaimsLost: a row is taken back while its delivery runs", async () => {
