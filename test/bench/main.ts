@@ -9,6 +9,7 @@ import { receipt, receiptBatches } from "./receipts.ts";
 import { hotKey, replicas } from "./replicas.ts";
 import { type Figure, printTable } from "./report.ts";
 import { claimCost, drain } from "./scenarios.ts";
+import { tracing } from "./tracing.ts";
 import { volume } from "./volume.ts";
 
 /**
@@ -28,6 +29,7 @@ const SCENARIOS = {
   cells,
   hotKey,
   isolation,
+  tracing,
   volume,
 } as const;
 

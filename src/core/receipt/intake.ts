@@ -9,6 +9,7 @@ import {
   type NewInboxRow,
   type Rejection,
 } from "../../model/rows.ts";
+import { asRelayed, traceFields } from "../../model/traceContext.ts";
 import type { BrokerMessage, Intake } from "../../ports/source.ts";
 import type { Random } from "../../time/clock.ts";
 import { Backoff } from "../../time/wait.ts";
@@ -172,7 +173,8 @@ export function createIntake(options: IntakeOptions): Intake {
       metrics.inboxRejection(REJECTION_METRICS[refusal.rejection]);
       metrics.inboxDead(REJECTION_METRICS[refusal.rejection]);
       // The reason may quote the body; it is in `last_error` of the row.
-      log.warn({ source, id: row.id, rejection: refusal.rejection }, "a message was stored as a dead row");
+      const trace = traceFields(asRelayed(row.headers));
+      log.warn({ source, id: row.id, rejection: refusal.rejection, ...trace }, "a message was stored as a dead row");
     }
   }
 

@@ -62,10 +62,7 @@ export function tracedParts(tracer: Tracer, settings: TracingSettings, clock: Pi
       ...receiver,
       async accept(message) {
         const span = received(message.headers, source);
-        const receipt = await receiver.accept({
-          ...message,
-          headers: withReceiptContext(message.headers, span.context),
-        });
+        const receipt = await receiver.accept(withSpan(message, span));
         endReceipt(span, receipt);
         return receipt;
       },
