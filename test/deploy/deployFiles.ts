@@ -12,11 +12,25 @@ export interface AlertRule {
 /** The rules for every installation, and those that the chart adds. */
 export const RULE_FILES = ["deploy/prometheus/alerts.yml", "helm/svc/files/alerts-kubernetes.yml"] as const;
 
+interface RecordingRule {
+  readonly record: string;
+  readonly expr: string;
+}
+
 /** Every alert of the files, in their order. */
 export function alertRules(files: readonly (typeof RULE_FILES)[number][] = RULE_FILES): readonly AlertRule[] {
+  return rulesOf(files).flatMap((rule) => ("alert" in rule ? [rule] : []));
+}
+
+/** The expression of each recorded series. */
+export function recordings(): ReadonlyMap<string, string> {
+  return new Map(rulesOf(RULE_FILES).flatMap((rule) => ("record" in rule ? [[rule.record, rule.expr]] : [])));
+}
+
+function rulesOf(files: readonly (typeof RULE_FILES)[number][]): readonly (AlertRule | RecordingRule)[] {
   return files.flatMap((file) => {
-    const { groups } = load(read(file)) as { groups: { rules: (AlertRule | { record: string })[] }[] };
-    return groups.flatMap(({ rules }) => rules.flatMap((rule) => ("alert" in rule ? [rule] : [])));
+    const { groups } = load(read(file)) as { groups: { rules: (AlertRule | RecordingRule)[] }[] };
+    return groups.flatMap(({ rules }) => rules);
   });
 }
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import { METRICS, type ServiceMetric } from "../../src/runtime/metricDefinitions.ts";
 import { createMetrics } from "../../src/runtime/metrics.ts";
 import { read } from "../support/repository.ts";
-import { alertRules, dashboard, dashboardQueries } from "./deployFiles.ts";
+import { alertRules, dashboard, dashboardQueries, recordings } from "./deployFiles.ts";
 import { type Matcher, type PromqlUsage, usageOf } from "./promql.ts";
 
 /** Labels of a series, each with all the values it can have; no values where anything may stand. */
@@ -120,7 +120,7 @@ test("every registered metric of the service is a known one, and the process met
 });
 
 test.each(alertRules().map(({ alert, expr }) => [alert, expr]))("%s names what a process shows", (_, expr = "") => {
-  const usage = usageOf(expr);
+  const usage = usageOf(expr.replace(/svc:[\w:]+/g, (series) => recordings().get(series) ?? series));
 
   expect(usage.selectors).not.toEqual([]);
   expect(unknownIn(usage)).toEqual([]);

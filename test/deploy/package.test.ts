@@ -14,6 +14,7 @@ import { ROOT, read } from "../support/repository.ts";
 const manifest = JSON.parse(read("package.json")) as {
   readonly version: string;
   readonly dependencies: Readonly<Record<string, string>>;
+  readonly optionalDependencies: Readonly<Record<string, string>>;
 };
 const run = promisify(execFile);
 
@@ -71,7 +72,7 @@ describe("the package", () => {
   });
 
   test("names every package that it imports among its dependencies", () => {
-    const declared = new Set(Object.keys(manifest.dependencies));
+    const declared = new Set(Object.keys({ ...manifest.dependencies, ...manifest.optionalDependencies }));
     const foreign = packed
       .filter((file) => file.endsWith(".js"))
       .flatMap((file) => importedPackages(readFileSync(path.join(folder, "package", file), "utf8")));
