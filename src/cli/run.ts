@@ -185,14 +185,14 @@ async function retentionOnce({ config, cells, running: { log, flush } }: Prepare
   });
   const names = cells.map(({ name }) => name);
   const registry = createMetrics({ version: VERSION, roles: ["retention"], cells: names, processMetrics: false });
-  const swept =
+  const sweeps =
     cells.length === 0
       ? sweep(config, log, registry.metrics, signals.stopping)
       : sweepCells(config, cells, log, registry.ofCell, signals.stopping);
+  const swept = sweeps.finally(() => keepMetrics(config, registry, log));
   try {
     await swept;
   } finally {
-    await keepMetrics(config, registry, log);
     // After a signal its handler ends the process.
     if (!signals.stopping.aborted) signals.dispose();
     flush();
@@ -259,14 +259,15 @@ async function keepMetrics(
   registry: Pick<ReturnType<typeof createMetrics>, "text" | "figures">,
   log: Log,
 ): Promise<void> {
-  await Promise.all(metricsPushes({ config, version: VERSION, log }, registry).map((each) => each.push()));
   const { textfile } = config.metrics;
-  if (textfile === undefined) return;
   try {
     const unfinished = `${textfile}.${process.pid}`;
-    await writeFile(unfinished, await registry.text());
-    await rename(unfinished, textfile);
+    if (textfile !== undefined) {
+      await writeFile(unfinished, await registry.text());
+      await rename(unfinished, textfile);
+    }
   } catch (error) {
     log.warn({ key: "metrics.textfile", reason: errorText(error) }, "the metrics could not be written");
   }
+  await Promise.all(metricsPushes({ config, version: VERSION, log }, registry).map((each) => each.push()));
 }

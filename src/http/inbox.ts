@@ -19,6 +19,7 @@ import { type BatchForm, parseListPath, type SplitBatch, splitBatch } from "../c
 import { emptyHeaders, type Headers, type Receipt } from "../model/rows.ts";
 import { madeOf } from "../model/secret.ts";
 import { isCredentialHeader } from "../model/text.ts";
+import { RECEIPT_HEADERS } from "../model/traceContext.ts";
 import type { Metrics } from "../ports/metrics.ts";
 import type { Clock } from "../time/clock.ts";
 import { accessOf, createVerifier, credentialHeaderNames } from "./credentials.ts";
@@ -256,7 +257,7 @@ function answerUnsplit(
 /** Decides by a name in lower case which received headers are neither stored nor shown to transforms. */
 export function headersNotStored(auth: InboundAuth | undefined, further: readonly string[]): (name: string) => boolean {
   // The correlation id has a column of its own, and what is stored has been decoded.
-  const own = [...credentialHeaderNames(auth), ...further, CORRELATION_HEADER, "content-encoding"];
+  const own = [...credentialHeaderNames(auth), ...further, ...RECEIPT_HEADERS, CORRELATION_HEADER, "content-encoding"];
   const names = new Set(own.map((name) => name.toLowerCase()));
   // Twilio's `I-Twilio-Idempotency-Token` only looks like a credential.
   const kept = auth?.kind === "provider" ? keyHeadersOf(providerOf(auth.provider)) : [];

@@ -14,7 +14,9 @@ export const TRACESTATE = "tracestate";
  */
 export const RECEIPT_TRACEPARENT = "svc-traceparent";
 export const RECEIPT_TRACESTATE = "svc-tracestate";
-export const TRACE_HEADERS: readonly string[] = [TRACEPARENT, TRACESTATE, RECEIPT_TRACEPARENT, RECEIPT_TRACESTATE];
+/** No sender's header of these names is stored. */
+export const RECEIPT_HEADERS: readonly string[] = [RECEIPT_TRACEPARENT, RECEIPT_TRACESTATE];
+export const TRACE_HEADERS: readonly string[] = [TRACEPARENT, TRACESTATE, ...RECEIPT_HEADERS];
 
 /** Of version 00; one of a later version is read as such (section 3.2.4). */
 const VALID = /^[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-|$)/;
@@ -51,14 +53,20 @@ function headerOf(headers: Headers, lowerCaseName: string): string | undefined {
   return name === undefined ? undefined : headers[name];
 }
 
-/** The headers of a received message with the context of its receipt, which no sender can forge. */
-export function withReceiptContext(headers: Headers, context: TraceContext): Headers {
+/** The headers of an inbox row: those of the message, and the context of its receipt. */
+export function withReceiptContext(headers: Headers, context: TraceContext | undefined): Headers {
+  if (context === undefined) return headers;
   const { traceparent, tracestate } = context;
-  const kept = without(headers, [RECEIPT_TRACEPARENT, RECEIPT_TRACESTATE]);
-  return Object.assign(kept, {
+  return Object.assign(without(headers, RECEIPT_HEADERS), {
     [RECEIPT_TRACEPARENT]: traceparent,
     ...(tracestate !== undefined && { [RECEIPT_TRACESTATE]: tracestate }),
   });
+}
+
+/** The context of receipt of an inbox row. */
+export function receiptContext(headers: Headers): TraceContext | undefined {
+  const traceparent = headers[RECEIPT_TRACEPARENT];
+  return traceparent === undefined ? undefined : { traceparent, tracestate: headers[RECEIPT_TRACESTATE] };
 }
 
 /** The headers of a message with another context, in the place of all that they had. */
@@ -71,9 +79,8 @@ export function withContext(headers: Headers, { traceparent, tracestate }: Trace
 
 /** The headers of an inbox row as its outbox row has them: with the context of the receipt, if there is one. */
 export function asRelayed(headers: Headers): Headers {
-  const traceparent = headers[RECEIPT_TRACEPARENT];
-  if (traceparent === undefined) return headers;
-  return withContext(headers, { traceparent, tracestate: headers[RECEIPT_TRACESTATE] });
+  const context = receiptContext(headers);
+  return context === undefined ? headers : withContext(headers, context);
 }
 
 /** @param names in lower case */

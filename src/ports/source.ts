@@ -1,4 +1,5 @@
 import type { Headers } from "../model/rows.ts";
+import type { TraceContext } from "../model/traceContext.ts";
 import type { Service } from "./runtime.ts";
 
 export interface BrokerMessage {
@@ -13,6 +14,8 @@ export interface BrokerMessage {
   readonly origin?: Readonly<Record<string, string | null>> | undefined;
   /** Why a part of the message cannot be read: it becomes a dead row. `origin` locates the unread bytes. */
   readonly undecodable?: string | undefined;
+  /** The span of its receipt. */
+  readonly trace?: TraceContext | undefined;
   readonly messageId?: string | undefined;
   readonly correlationId?: string | undefined;
   readonly recordKey?: string | undefined;

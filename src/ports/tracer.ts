@@ -19,6 +19,14 @@ export interface Tracer {
 export interface Span {
   /** To pass on: the parent of what follows, also of a span that is not sampled. */
   readonly context: TraceContext;
-  /** @param attributes known at the end @param error the class of the failure (`error.type`); undefined for none */
-  end(attributes?: SpanAttributes, error?: string): void;
+  end(end?: SpanEnd): void;
+}
+
+interface SpanEnd {
+  /** Known at the end. */
+  readonly attributes?: SpanAttributes;
+  /** The class of the failure (`error.type`); undefined for none. */
+  readonly error?: string | undefined;
+  /** Ms since 1970; now by default. */
+  readonly at?: number | undefined;
 }

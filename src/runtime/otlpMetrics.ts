@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { errorText } from "../model/errors.ts";
 import type { Log, Service } from "../ports/runtime.ts";
+import { timeout, untilAborted } from "../time/wait.ts";
 
 /** A metric of prom-client's `Registry.getMetricsAsJSON`. */
 export interface MetricFigures {
@@ -49,8 +49,8 @@ export class MetricsPush implements Service {
   /** Pushes once more. */
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#ending.abort();
-    await this.#running;
-    await this.push(cutoff);
+    await untilAborted(this.#running, cutoff);
+    if (!this.#isFailing) await this.push(cutoff);
   }
 
   /** Never rejects. */
@@ -58,20 +58,20 @@ export class MetricsPush implements Service {
     const { read, env, log, now } = this.#options;
     try {
       const body = JSON.stringify(this.#request(await read(), now()));
-      const limit = AbortSignal.timeout(Number(env.OTEL_EXPORTER_OTLP_TIMEOUT) || TIMEOUT_MS);
+      using limit = timeout(Number(env.OTEL_EXPORTER_OTLP_TIMEOUT) || TIMEOUT_MS, "the push", cutoff);
       const answer = await fetch(endpointOf(env), {
         method: "POST",
         headers: { ...headersOf(env), "content-type": "application/json" },
         body,
-        signal: cutoff === undefined ? limit : AbortSignal.any([limit, cutoff]),
+        signal: limit.signal,
       });
       await answer.body?.cancel();
-      if (!answer.ok) throw new Error(`it answered ${answer.status}`);
+      if (!answer.ok) throw new Refused(`it answered ${answer.status}`);
       if (this.#isFailing) log.info({}, "the collector takes metrics again");
       this.#isFailing = false;
     } catch (error) {
       if (!this.#isFailing)
-        log.warn({ reason: errorText(error) }, "the collector takes no metrics; the next push has all");
+        log.warn({ reason: reasonOf(error) }, "the collector takes no metrics; the next push has all");
       this.#isFailing = true;
     }
   }
@@ -79,7 +79,7 @@ export class MetricsPush implements Service {
   async #pushAll(): Promise<void> {
     const { signal } = this.#ending;
     while (!signal.aborted) {
-      await this.push(signal);
+      await this.push();
       await sleep(this.#options.intervalMs, undefined, { signal, ref: false }).catch(() => {});
     }
   }
@@ -108,6 +108,15 @@ export class MetricsPush implements Service {
   }
 }
 
+class Refused extends Error {}
+
+/** Errors of `fetch` quote addresses and headers, which may hold credentials. */
+function reasonOf(error: unknown): string {
+  if (error instanceof Refused) return error.message;
+  const { name, cause } = error as { readonly name?: string; readonly cause?: { readonly code?: string } };
+  return cause?.code ?? name ?? "unknown";
+}
+
 interface Times {
   readonly startTimeUnixNano: string;
   readonly timeUnixNano: string;
@@ -121,7 +130,9 @@ function otlpMetric({ name, help, type, values }: MetricFigures, times: Times): 
       histogram: { aggregationTemporality: CUMULATIVE, dataPoints: histogramPoints(name, values, times) },
     };
   }
-  const dataPoints = values.map(({ labels, value }) => ({
+  // JSON has no NaN.
+  const finite = values.filter(({ value }) => Number.isFinite(value));
+  const dataPoints = finite.map(({ labels, value }) => ({
     ...times,
     attributes: attributesOf(labels),
     asDouble: value,

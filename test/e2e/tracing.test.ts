@@ -68,6 +68,8 @@ describe("in one process", () => {
     expect(request?.headers.tracestate).toBeUndefined();
     expect(sent.schemaUrl).toBe("https://opentelemetry.io/schemas/1.45.0");
     expect(sent.resource).toMatchObject({ "service.name": "svc" });
+    // The receipt relays and claims, as without tracing.
+    expect(collector.spans.map(({ name }) => name)).not.toContain("relay");
     const [rows] = await database.query(
       "SELECT i.headers ->> 'traceparent' AS inbox, o.headers ->> 'traceparent' AS outbox FROM inbox i, outbox o",
     );
@@ -160,6 +162,38 @@ describe("in one process", () => {
     expect(parents).toEqual({ source: received?.spanId, route: sent?.spanId, destination: sent?.spanId });
   });
 
+  test("no transform or expression sees the context, and no sender forges one", async () => {
+    const { service, receiver, database } = await start({
+      sources: {
+        orders: { idempotencyKeyExpression: "$string($headers)", transform: { expression: '{"headers": $headers}' } },
+      },
+    });
+    const headers = { "x-a": "b", "Svc-Traceparent": TRACEPARENT, "svc-tracestate": "forged=1" };
+
+    expect((await service.post(order("o-1"), { headers })).status).toBe(202);
+    expect((await service.post(order("o-1"), { headers })).json()).toEqual({ status: "duplicate" });
+
+    const [request] = await receiver.received(1);
+    expect(request?.body.toString()).not.toMatch(/svc-trace/i);
+    const [row] = await database.query("SELECT headers FROM inbox");
+    const stored = Object.entries(row?.headers as object).filter(([name]) => /^svc-/i.test(name));
+    expect(stored).toEqual([["svc-traceparent", expect.not.stringContaining(SENDER.traceId)]]);
+  });
+
+  test("tables of an owner without the columns of later versions are served as without tracing", async () => {
+    const { database, receiver, collector } = await parts();
+    const start = (config: ConfigTree) =>
+      services.start({ database, config: ordersTo(receiver, config), env: collector.env });
+    await (await start({})).stop();
+    await database.query("ALTER TABLE outbox DROP COLUMN expires_at");
+    const service = await start({ ...TRACED, database: { migrate: false } });
+
+    await service.post(order("o-1"));
+
+    await receiver.received(1);
+    await collector.named("settle");
+  });
+
   test.each([
     ["link", {}],
     ["parent", { parentMaxAgeMs: 0 }],
@@ -191,7 +225,7 @@ describe("in one process", () => {
 
   test("a replay and a pull client are linked to the message", async () => {
     const admin = { authorization: "Bearer admin-sesame-1" };
-    const { service, receiver, collector } = await start({
+    const { service, receiver, collector, database } = await start({
       sources: { pulled: { path: "/pulled", idempotencyKeyPath: "$.id", consumption: "pull" } },
       inbox: { pull: { enabled: true, auth: { token: "pull-sesame-1" } } },
       admin: { enabled: true, auth: { token: "admin-sesame-1" } },
@@ -203,6 +237,7 @@ describe("in one process", () => {
 
     await service.post({ topics: ["orders.created"] }, { path: "/admin/replay", headers: admin });
 
+    expect(await database.query("SELECT event FROM outbox_history")).toEqual([{ event: "replayed" }]);
     const [replayed] = await collector.named("replay");
     expect(replayed).toMatchObject({ traceId: received?.traceId, links: [received && identity(received)] });
     await collector.named("send receiver", 2);
@@ -314,6 +349,18 @@ describe("without tracing", () => {
 
     expect(service.process.stderr.at(-1)).toMatch(loaded);
     if (config !== TRACED) expect(request?.headers.traceparent).toBe(TRACEPARENT);
+  });
+
+  test("a sender's headers of the receipt's names are not stored", async () => {
+    const { database, receiver } = await parts();
+    const service = await services.start({ database, config: ordersTo(receiver) });
+    const headers = { traceparent: TRACEPARENT, "svc-traceparent": "garbage", "SVC-Tracestate": "x" };
+
+    await service.post(order("o-1"), { headers });
+
+    const [request] = await receiver.received(1);
+    expect(request?.headers.traceparent).toBe(TRACEPARENT);
+    expect(Object.keys(request?.headers ?? {}).filter((name) => name.startsWith("svc-"))).toEqual([]);
   });
 
   test("another protocol of OpenTelemetry stops the start", async () => {

@@ -39,7 +39,8 @@ export async function openTracer({ version, replica, env, log }: TracerOptions):
   const resource = resources
     .resourceFromAttributes({ "service.name": "svc", "service.version": version, "service.instance.id": replica })
     .merge(resources.detectResources({ detectors: [resources.envDetector] }));
-  const processor = new sdk.BatchSpanProcessor(watched(new exporter.OTLPTraceExporter(), log), {
+  const watch = watched(new exporter.OTLPTraceExporter(), log);
+  const processor = new sdk.BatchSpanProcessor(watch, {
     ...(!env.OTEL_BSP_SCHEDULE_DELAY && { scheduledDelayMillis: DELAY_MS }),
     ...(!env.OTEL_BSP_MAX_QUEUE_SIZE && { maxQueueSize: QUEUE }),
   });
@@ -51,6 +52,7 @@ export async function openTracer({ version, replica, env, log }: TracerOptions):
   });
   const tracer = provider.getTracer("svc", version, { schemaUrl: SCHEMA_URL });
 
+  const linkOf = ({ traceparent }: TraceContext) => ({ context: spanContextOf({ traceparent }) });
   const spanContextOf = ({ traceparent, tracestate }: TraceContext) => {
     const { traceId, spanId, isSampled } = parseTraceparent(traceparent) ?? NO_PARENT;
     const traceFlags = isSampled ? TraceFlags.SAMPLED : TraceFlags.NONE;
@@ -68,7 +70,8 @@ export async function openTracer({ version, replica, env, log }: TracerOptions):
       {
         kind: kinds[kind],
         attributes,
-        links: links.map((link) => ({ context: spanContextOf(link) })),
+        // A sender's `tracestate` is not exported.
+        links: links.map(linkOf),
         ...(startedAt !== undefined && { startTime: startedAt }),
       },
       parent === undefined ? ROOT_CONTEXT : trace.setSpanContext(ROOT_CONTEXT, spanContextOf(parent)),
@@ -79,12 +82,12 @@ export async function openTracer({ version, replica, env, log }: TracerOptions):
         traceparent: `00-${traceId}-${spanId}-${traceFlags.toString(16).padStart(2, "0")}`,
         tracestate: traceState?.serialize() || undefined,
       },
-      end(ended = {}, error) {
+      end({ attributes: known = {}, error, at } = {}) {
         if (span.isRecording()) {
-          span.setAttributes(error === undefined ? ended : { ...ended, [ERROR_TYPE]: error });
+          span.setAttributes(error === undefined ? known : { ...known, [ERROR_TYPE]: error });
           if (error !== undefined) span.setStatus({ code: SpanStatusCode.ERROR });
         }
-        span.end();
+        span.end(at);
       },
     };
   };
@@ -93,7 +96,10 @@ export async function openTracer({ version, replica, env, log }: TracerOptions):
     start: async () => {},
     begin,
     async stop(cutoff) {
-      await waitOrAbort(provider.shutdown(), cutoff, "the last spans").catch((error: unknown) =>
+      const isEnded = provider.shutdown();
+      // The collector is away: nobody waits for it.
+      if (watch.isFailing()) return void isEnded.catch(() => {});
+      await waitOrAbort(isEnded, cutoff, "the last spans").catch((error: unknown) =>
         log.warn({ reason: errorText(error) }, "the last spans could not be exported"),
       );
     },
@@ -116,9 +122,10 @@ async function load() {
 }
 
 /** Warns once for each outage of the collector. */
-function watched(exporter: SpanExporter, log: Log): SpanExporter {
+function watched(exporter: SpanExporter, log: Log): SpanExporter & { readonly isFailing: () => boolean } {
   let isFailing = false;
   return {
+    isFailing: () => isFailing,
     export(spans, onResult) {
       exporter.export(spans, (result) => {
         const isFailed = result.error !== undefined;

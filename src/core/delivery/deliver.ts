@@ -264,15 +264,17 @@ function count(
     const secondsSince = (time: number): number => Math.max(0, now - time) / 1000;
     metrics.deliveryLatency(secondsSince(row.createdAt.getTime()));
     if (route !== undefined) {
-      const seconds = secondsSince(receivedAt(row) ?? row.createdAt.getTime());
-      metrics.messageDelivery(route.destination, seconds, sampledTraceId(row.headers));
+      metrics.messageDelivery(route.destination, secondsSince(receivedAt(row) ?? now), sampledTraceId(row.headers));
     }
   }
 }
 
-/** When a relayed message was received, in ms since 1970: its id says so (RFC 9562, section 5.7). */
-function receivedAt({ id, messageId = id, headers }: ClaimedRow): number | undefined {
-  if (headers["x-inbox-id"] !== messageId) return undefined;
+/**
+ * When a message was received, in ms since 1970: the id of a relayed one says so (RFC 9562, section 5.7); of an
+ * application, when it was inserted.
+ */
+export function receivedAt({ id, messageId = id, headers, createdAt }: ClaimedRow): number | undefined {
+  if (headers["x-inbox-id"] !== messageId) return createdAt?.getTime();
   return Number.parseInt(messageId.slice(0, 8) + messageId.slice(9, 13), 16);
 }
 

@@ -1,5 +1,6 @@
 import { isRefused, mayPass, StoreError } from "../../model/errors.ts";
 import { type MessageId, type NewInboxRow, relayDeath } from "../../model/rows.ts";
+import { RECEIPT_HEADERS, receiptContext, without } from "../../model/traceContext.ts";
 import type { ReplayStore } from "../../ports/finishedRows.ts";
 import type { FoundMessage, InboxMessage, MessageStore } from "../../ports/messageStore.ts";
 import { IN_BASE64 } from "../receipt/intake.ts";
@@ -115,7 +116,7 @@ export class InboxReplay {
    * payload is transformed twice.
    */
   async #again(source: SourceOptions, inbox: InboxMessage): Promise<NewInboxRow | { readonly reason: string }> {
-    const { id, headers, correlationId, attempt, lastError } = inbox;
+    const { id, correlationId, attempt, lastError } = inbox;
     const { consumption } = source.settings;
     const payload = inbox.payload ?? "null";
     const stored: NewInboxRow = { ...inbox, payload, consumption, state: "pending", lastError: null };
@@ -124,7 +125,9 @@ export class InboxReplay {
     const isEncoded = lastError?.includes(IN_BASE64) === true;
     // It may be in a JSON string.
     const body = isEncoded ? Buffer.from(payload.replaceAll('"', ""), "base64") : Buffer.from(payload);
-    const prepared = await createPreparation(source)({ body, headers, correlationId, stored: inbox }, id, false);
+    const headers = without(inbox.headers, RECEIPT_HEADERS);
+    const message = { body, headers, correlationId, stored: inbox, trace: receiptContext(inbox.headers) };
+    const prepared = await createPreparation(source)(message, id, false);
     if (prepared.kind !== "rejected") return prepared.kind === "row" ? prepared.row : prepared;
     const reason = isEncoded ? `${prepared.reason}; ${IN_BASE64}` : prepared.reason;
     return { ...stored, state: "dead", lastError: this.#options.redact(reason) };

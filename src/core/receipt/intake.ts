@@ -9,7 +9,7 @@ import {
   type NewInboxRow,
   type Rejection,
 } from "../../model/rows.ts";
-import { asRelayed, traceFields } from "../../model/traceContext.ts";
+import { asRelayed, RECEIPT_HEADERS, traceFields, withReceiptContext } from "../../model/traceContext.ts";
 import type { BrokerMessage, Intake } from "../../ports/source.ts";
 import type { Random } from "../../time/clock.ts";
 import { Backoff } from "../../time/wait.ts";
@@ -211,6 +211,7 @@ export const IN_BASE64 = "the payload is its bytes in base64";
 /** A tombstone is stored as the JSON document `null`. */
 const NULL_DOCUMENT = Buffer.from("null");
 const CORRELATION_NAME = CORRELATION_HEADER.toLowerCase();
+const NOT_STORED: ReadonlySet<string> = new Set([CORRELATION_NAME, ...RECEIPT_HEADERS]);
 
 function givenCorrelation({ correlationId: ofProperty }: BrokerMessage, headers: Headers): string | undefined {
   return Object.entries(headers).findLast(([name]) => name.toLowerCase() === CORRELATION_NAME)?.[1] ?? ofProperty;
@@ -219,12 +220,13 @@ function givenCorrelation({ correlationId: ofProperty }: BrokerMessage, headers:
 function receivedMessage(message: BrokerMessage, headers: Headers): ReceivedMessage {
   const stored = emptyHeaders();
   for (const [name, value] of Object.entries(headers)) {
-    if (name.toLowerCase() !== CORRELATION_NAME) stored[name] = value;
+    if (!NOT_STORED.has(name.toLowerCase())) stored[name] = value;
   }
   return {
     body: message.body ?? NULL_DOCUMENT,
     headers: stored,
     correlationId: correlationId(givenCorrelation(message, headers)),
+    trace: message.trace,
     properties: {
       messageId: message.messageId,
       recordKey: message.recordKey,
@@ -290,7 +292,7 @@ function* inParts(messages: readonly BrokerMessage[]): Generator<readonly Broker
  * @param reason redacted here
  */
 function evidenceRow(options: IntakeOptions, arrival: Arrival, reason: string, known?: Attributes): NewInboxRow {
-  const { body, headers, properties } = arrival.message;
+  const { body, headers, properties, trace } = arrival.message;
   const read = () => {
     const document = JsonDocument.parse(body) ?? NO_DOCUMENT;
     return evidenceAttributes(options.attributes, { body, document, headers, properties });
@@ -303,7 +305,7 @@ function evidenceRow(options: IntakeOptions, arrival: Arrival, reason: string, k
     eventType,
     aggregateId,
     payload: isText ? body.toString("utf8") : body.toString("base64"),
-    headers,
+    headers: withReceiptContext(headers, trace),
     lastError: options.redact(isText ? reason : `${reason}; ${IN_BASE64}`),
   };
 }

@@ -12,6 +12,7 @@ import type {
   Rejection,
 } from "../../model/rows.ts";
 import { compileTopicPattern } from "../../model/topicPattern.ts";
+import { type TraceContext, withReceiptContext } from "../../model/traceContext.ts";
 import type { Metrics } from "../../ports/metrics.ts";
 import type { Log } from "../../ports/runtime.ts";
 import type { Clock } from "../../time/clock.ts";
@@ -37,6 +38,8 @@ export interface ReceivedMessage {
   readonly headers: Headers;
   readonly correlationId: string | null;
   readonly properties?: BrokerProperties | undefined;
+  /** The span of its receipt, which is stored beside the headers; no transform or expression sees it. */
+  readonly trace?: TraceContext | undefined;
   /** Its place among the messages of its request, from 0; undefined where it came alone. */
   readonly position?: number | undefined;
   /** Of a row that is received again: its key stays, and the others count if the message has none. */
@@ -52,6 +55,8 @@ export interface SourceStageContext {
   /** Receipt time, ISO-8601. */
   readonly timestamp: string;
   readonly headers: Headers;
+  /** Not for the transform. */
+  readonly trace?: TraceContext | undefined;
 }
 
 type SourceStageOutcome =
@@ -299,7 +304,7 @@ export function createPreparation(options: SourceOptions): Prepare {
   const scheduleOf = createSchedule(settings, onUnreadable);
 
   return async (message, id, refusable) => {
-    const { correlationId, properties, position, stored } = message;
+    const { correlationId, properties, position, stored, trace } = message;
     const event = cloudEvents ? readEvent(message) : message;
     if ("kind" in event && event.kind === "failed")
       return { kind: "rejected", rejection: "extraction_failed", reason: event.reason };
@@ -335,7 +340,7 @@ export function createPreparation(options: SourceOptions): Prepare {
       const timestamp = new Date(clock.now()).toISOString();
       transformed = await stage(
         text,
-        { messageId: id, source, eventType, idempotencyKey, timestamp, headers },
+        { messageId: id, source, eventType, idempotencyKey, timestamp, headers, trace },
         refusable,
       );
     }
@@ -355,7 +360,7 @@ export function createPreparation(options: SourceOptions): Prepare {
       state: "pending",
       consumption,
       correlationId,
-      headers,
+      headers: withReceiptContext(headers, trace),
       lastError: null,
       schedule,
       expiry,

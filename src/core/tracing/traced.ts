@@ -1,17 +1,16 @@
-import type { Headers } from "../../model/rows.ts";
+import type { ClaimedRow, Headers } from "../../model/rows.ts";
 import * as names from "../../model/spans.ts";
-import { givenContext, storedContext, withContext, without, withReceiptContext } from "../../model/traceContext.ts";
+import { givenContext, storedContext, type TraceContext, withContext, without } from "../../model/traceContext.ts";
 import type { Destination } from "../../ports/destination.ts";
 import type { Intake } from "../../ports/source.ts";
 import type { Span, Tracer } from "../../ports/tracer.ts";
 import type { Clock } from "../../time/clock.ts";
-import type { Delivery, TransformStage } from "../delivery/deliver.ts";
+import { type Delivery, receivedAt, type TransformStage } from "../delivery/deliver.ts";
 import type { Receiver, SourceStage } from "../receipt/receive.ts";
 
 /**
- * Spans around the parts of a process. The context of a message travels in its headers, from decorator to decorator and
- * through the tables, so no part knows of it: a receipt adds its context, the relay turns it into the `traceparent` of
- * the outbox row, and each attempt sends its own.
+ * Spans around the parts of a process. The context of a message travels with it, through the tables in its headers: the
+ * span of the receipt becomes the `traceparent` of the outbox row, and each attempt sends its own.
  */
 
 export interface TracedSource {
@@ -51,10 +50,10 @@ export function tracedParts(tracer: Tracer, settings: TracingSettings, clock: Pi
       attributes: { ...names.receiptAttributes(source.name, source.broker), ...attributes },
     });
   };
-  const relationOf = (headers: Headers, createdAt: Date | null) => {
-    const stored = storedContext(headers);
+  const relationOf = (row: ClaimedRow) => {
+    const stored = storedContext(row.headers);
     if (stored === undefined || settings.deliveries === "new") return {};
-    const isOld = createdAt !== null && clock.now() - createdAt.getTime() > settings.parentMaxAgeMs;
+    const isOld = clock.now() - (receivedAt(row) ?? clock.now()) > settings.parentMaxAgeMs;
     return settings.deliveries === "link" || isOld ? { links: [stored] } : { parent: stored };
   };
   return {
@@ -85,7 +84,8 @@ export function tracedParts(tracer: Tracer, settings: TracingSettings, clock: Pi
           ended = "taken";
           return messages.filter((_, n) => refused.has(given[n] as (typeof given)[number]));
         } finally {
-          for (const span of spans) span.end(names.receivedAttributes(ended), ended === "taken" ? undefined : ended);
+          const error = ended === "taken" ? undefined : ended;
+          for (const span of spans) span.end({ attributes: names.receivedAttributes(ended), error });
         }
       },
     }),
@@ -93,12 +93,12 @@ export function tracedParts(tracer: Tracer, settings: TracingSettings, clock: Pi
     sourceStage: (stage) => async (body, context, refusable) => {
       const span = tracer.begin(names.SPANS.transform, {
         kind: "internal",
-        parent: storedContext(context.headers),
+        parent: context.trace,
         attributes: names.transformAttributes("source"),
       });
       const outcome = await stage(body, context, refusable);
-      const failure = outcome.kind === "rejected" || outcome.kind === "unavailable" ? outcome.kind : undefined;
-      span.end(names.receivedAttributes(outcome.kind), failure);
+      const error = outcome.kind === "rejected" || outcome.kind === "unavailable" ? outcome.kind : undefined;
+      span.end({ attributes: names.receivedAttributes(outcome.kind), error });
       return outcome;
     },
 
@@ -116,7 +116,7 @@ export function tracedParts(tracer: Tracer, settings: TracingSettings, clock: Pi
           error = undefined;
           return transformed;
         } finally {
-          span.end({}, error);
+          span.end({ error });
         }
       },
     }),
@@ -127,7 +127,7 @@ export function tracedParts(tracer: Tracer, settings: TracingSettings, clock: Pi
         const destination = destinations.get(delivery.destinationOf(row) ?? "");
         const span = tracer.begin(names.SPANS.sent(destination?.name), {
           kind: destination === undefined || destination.kind === "http" ? "client" : "producer",
-          ...relationOf(row.headers, row.createdAt),
+          ...relationOf(row),
           attributes: names.attemptAttributes(destination, { id: row.messageId ?? row.id, attempt: row.attempt + 1 }),
         });
         const sent = { ...row, headers: withContext(row.headers, span.context) };
@@ -135,7 +135,7 @@ export function tracedParts(tracer: Tracer, settings: TracingSettings, clock: Pi
         const { outcome, report, error } = result;
         const isFailed = outcome.kind !== "sent" && outcome.kind !== "release";
         const attributes = names.attemptedAttributes(outcome.kind, report.receiver, error?.status);
-        span.end(attributes, isFailed ? (error?.code ?? outcome.kind) : undefined);
+        span.end({ attributes, error: isFailed ? (error?.code ?? outcome.kind) : undefined });
         return { ...result, outcome: { ...outcome, trace: span.context.traceparent } };
       },
     }),
@@ -152,11 +152,13 @@ export function tracedParts(tracer: Tracer, settings: TracingSettings, clock: Pi
   };
 }
 
-const withSpan = <M extends { readonly headers: Headers }>(message: M, span: Span | undefined): M =>
-  span === undefined ? message : { ...message, headers: withReceiptContext(message.headers, span.context) };
+const withSpan = <M extends { readonly trace?: TraceContext | undefined }>(message: M, span: Span | undefined): M => ({
+  ...message,
+  trace: span?.context,
+});
 
 function endReceipt(span: Span | undefined, receipt: Awaited<ReturnType<Receiver["accept"]>>): void {
   const isError = receipt.kind === "unavailable" || receipt.kind === "busy";
   const id = receipt.kind === "stored" ? receipt.id : undefined;
-  span?.end(names.receivedAttributes(receipt.kind, id), isError ? receipt.kind : undefined);
+  span?.end({ attributes: names.receivedAttributes(receipt.kind, id), error: isError ? receipt.kind : undefined });
 }

@@ -18,33 +18,32 @@ type Contexts = readonly (TraceContext | undefined)[];
 
 /**
  * A store with spans around the statements that move messages. The span of a statement belongs to the trace of its first
- * message that is sampled, and has a link to each; without a sampled message there is none.
+ * message that is sampled, and has a link to each of those; without one there is no span.
  */
 export function tracedStore(store: Store, tracer: Tracer, names: StatementNames, clock: Pick<Clock, "now">): Store {
-  const { inbox, outbox, pull, replay } = store;
-
-  /** @param contexts of the messages, once the statement has succeeded; without a result, `known` ones */
+  /** @param contexts of the messages, which nothing waits for */
   async function statement<T>(
     name: string,
     kind: SpanOptions["kind"],
     attributes: (count: number) => SpanAttributes,
     run: () => Promise<T>,
-    contexts: (result: T) => Contexts | Promise<Contexts>,
-    known: Contexts = [],
+    contexts: (result: T | undefined) => Contexts | Promise<Contexts>,
   ): Promise<T> {
     const startedAt = clock.now();
-    const end = (of: Contexts, error?: string): void => {
-      const links = of.filter((context) => context !== undefined);
-      const parent = links.find(isSampled);
+    const end = async (result: T | undefined, error?: string): Promise<void> => {
+      const at = clock.now();
+      const all = await contexts(result);
+      const links = all.filter((context) => context !== undefined && isSampled(context)) as readonly TraceContext[];
+      const [parent] = links;
       if (parent === undefined) return;
-      tracer.begin(name, { kind, parent, links, startedAt, attributes: attributes(links.length) }).end({}, error);
+      tracer.begin(name, { kind, parent, links, startedAt, attributes: attributes(all.length) }).end({ error, at });
     };
     try {
       const result = await run();
-      end(await contexts(result));
+      void end(result);
       return result;
     } catch (error) {
-      end(known, error instanceof StoreError ? error.code : "unexpected");
+      void end(undefined, error instanceof StoreError ? error.code : "unexpected");
       throw error;
     }
   }
@@ -61,7 +60,6 @@ export function tracedStore(store: Store, tracer: Tracer, names: StatementNames,
       () => statementAttributes(names, operation, table, known.length),
       run,
       () => known,
-      known,
     );
   const stored = <T>(rows: readonly NewInboxRow[], run: () => Promise<T>): Promise<T> =>
     ofKnown(
@@ -77,7 +75,7 @@ export function tracedStore(store: Store, tracer: Tracer, names: StatementNames,
       "internal",
       () => countAttributes(ids.length),
       run,
-      ({ changed }) => (changed === 0 ? [] : contextsOf(ids)),
+      (result) => (result === undefined || result.changed === 0 ? [] : contextsOf(ids)),
     );
   /** Of the first messages. A read that fails costs the span alone. */
   const contextsOf = async (ids: readonly MessageId[]): Promise<Contexts> => {
@@ -89,66 +87,82 @@ export function tracedStore(store: Store, tracer: Tracer, names: StatementNames,
     return await Promise.all(read).catch(() => []);
   };
 
+  // The check of the columns makes the parts of a store anew.
+  const decorated = new WeakMap<object, unknown>();
+  const around = <T extends object>(part: T, members: (part: T) => Partial<T>): T => {
+    const known = decorated.get(part) as T | undefined;
+    const own = known ?? overlaid(part, members(part));
+    if (known === undefined) decorated.set(part, own);
+    return own;
+  };
   return overlaid(store, {
-    inbox: overlaid(inbox, {
-      insert: (rows) => stored(rows, () => inbox.insert(rows)),
-      insertAllOrNone: (rows) => stored(rows, () => inbox.insertAllOrNone(rows)),
-      get insertRelayed(): Store["inbox"]["insertRelayed"] {
-        const { insertRelayed } = inbox;
-        return insertRelayed && ((rows, ...others) => stored(rows, () => insertRelayed(rows, ...others)));
-      },
-      relay: (request) =>
-        statement(
-          SPANS.relay,
-          "internal",
-          (count) => statementAttributes(names, "INSERT", names.outbox, count),
-          () => inbox.relay(request),
-          ({ traces = [] }) => traces.map((traceparent) => ({ traceparent })),
-        ),
-    }),
-    outbox: overlaid(outbox, {
-      settle(outcomes) {
-        const known = outcomes.map(({ trace }) => (trace === undefined ? undefined : { traceparent: trace }));
-        return ofKnown(SPANS.settle, "UPDATE", names.outbox, known, () => outbox.settle(outcomes));
-      },
-    }),
-    pull: overlaid(pull, {
-      async claim(request) {
-        const result = await statement(
-          SPANS.claimed(request.source),
-          "consumer",
-          (count) => ({ ...pullAttributes("receive", "claim", request.source), ...countAttributes(count) }),
-          () => pull.claim(request),
-          ({ rows }) => rows.map(({ headers }) => storedContext(headers)),
-        );
-        return { ...result, rows: result.rows.map((row) => ({ ...row, headers: asRelayed(row.headers) })) };
-      },
-      acknowledge: (claim) =>
-        statement(
-          SPANS.acknowledged(claim.source),
-          "client",
-          () => pullAttributes("settle", "ack", claim.source),
-          () => pull.acknowledge(claim),
-          (ids) => contextsOf(ids),
-        ),
-      reject: (claim, options) =>
-        statement(
-          SPANS.rejected(claim.source),
-          "client",
-          () => pullAttributes("settle", "nack", claim.source),
-          () => pull.reject(claim, options),
-          ({ retried, dead }) => contextsOf([...retried, ...dead]),
-        ),
-    }),
-    replay: overlaid(replay, {
-      move: (scope, ids, ...others) => replayed(ids, () => replay.move(scope, ids, ...others)),
-      add: (ids, to) => replayed(ids, () => replay.add(ids, to)),
-    }),
+    get inbox() {
+      return around(store.inbox, (inbox) => ({
+        insert: (rows) => stored(rows, () => inbox.insert(rows)),
+        insertAllOrNone: (rows) => stored(rows, () => inbox.insertAllOrNone(rows)),
+        get insertRelayed(): Store["inbox"]["insertRelayed"] {
+          const { insertRelayed } = inbox;
+          return insertRelayed && ((rows, ...others) => stored(rows, () => insertRelayed(rows, ...others)));
+        },
+        relay: (request) =>
+          statement(
+            SPANS.relay,
+            "internal",
+            (count) => statementAttributes(names, "INSERT", names.outbox, count),
+            () => inbox.relay(request),
+            (result) => (result?.traces ?? []).map((traceparent) => ({ traceparent })),
+          ),
+      }));
+    },
+    get outbox() {
+      return around(store.outbox, (outbox) => ({
+        settle(outcomes) {
+          const known = outcomes.map(({ trace }) => (trace === undefined ? undefined : { traceparent: trace }));
+          return ofKnown(SPANS.settle, "UPDATE", names.outbox, known, () => outbox.settle(outcomes));
+        },
+      }));
+    },
+    get pull() {
+      return around(store.pull, (pull) => ({
+        async claim(request) {
+          const result = await statement(
+            SPANS.claimed(request.source),
+            "consumer",
+            (count) => ({ ...pullAttributes("receive", "claim", request.source), ...countAttributes(count) }),
+            () => pull.claim(request),
+            (result) => (result?.rows ?? []).map(({ headers }) => storedContext(headers)),
+          );
+          return { ...result, rows: result.rows.map((row) => ({ ...row, headers: asRelayed(row.headers) })) };
+        },
+        acknowledge: (claim) =>
+          statement(
+            SPANS.acknowledged(claim.source),
+            "client",
+            () => pullAttributes("settle", "ack", claim.source),
+            () => pull.acknowledge(claim),
+            (ids = []) => contextsOf(ids),
+          ),
+        reject: (claim, options) =>
+          statement(
+            SPANS.rejected(claim.source),
+            "client",
+            () => pullAttributes("settle", "nack", claim.source),
+            () => pull.reject(claim, options),
+            (result) => (result === undefined ? [] : contextsOf([...result.retried, ...result.dead])),
+          ),
+      }));
+    },
+    get replay() {
+      return around(store.replay, (replay) => ({
+        move: (scope, ids, ...others) => replayed(ids, () => replay.move(scope, ids, ...others)),
+        add: (ids, to) => replayed(ids, () => replay.add(ids, to)),
+      }));
+    },
   });
 }
 
 /** Most messages that are read for the links of a span. */
-const MOST_READ = 8;
+const MOST_READ = 4;
 
 const isSampled = ({ traceparent }: TraceContext): boolean => parseTraceparent(traceparent)?.isSampled === true;
 

@@ -72,6 +72,7 @@ test("counters, gauges and histograms are cumulative, with the labels and the re
   });
   metrics.outboxMessages("sent", 3);
   metrics.outboxPending(7);
+  metrics.blockedKeys(Number.NaN);
   metrics.messageDelivery("orders", 0.5);
   metrics.messageDelivery("orders", 5);
   metrics.messageDelivery("orders", 50);
@@ -124,6 +125,17 @@ test("it pushes again and again, and once more at its stop", async () => {
   await push.stop(new AbortController().signal);
   const count = pushes.length;
   expect(count).toBeGreaterThanOrEqual(4);
+});
+
+test("neither the address of the collector nor its headers come into the log", async () => {
+  const env = {
+    OTEL_EXPORTER_OTLP_ENDPOINT: "http://user:sesame@127.0.0.1:9",
+    OTEL_EXPORTER_OTLP_HEADERS: "a=sesame%0A",
+  };
+  const { push, lines } = setup(env);
+  await push.push();
+  expect(lines).toHaveLength(1);
+  expect(JSON.stringify(lines)).not.toContain("sesame");
 });
 
 test("a collector that fails or hangs costs one warning until it takes metrics again", async () => {

@@ -269,7 +269,7 @@ marked AS (
 )
 SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   (SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)::int AS relayed,
-  (SELECT array_agg(headers ->> '${TRACEPARENT}') FROM rendered WHERE headers ? '${TRACEPARENT}' AND topic <> '' AND NOT expired) AS traces,
+  (SELECT array_agg(headers ->> '${TRACEPARENT}') FROM rendered WHERE headers ->> '${TRACEPARENT}' IS NOT NULL AND topic <> '' AND NOT expired) AS traces,
   ${allWritten("(SELECT count(*) FROM rendered WHERE topic <> '' AND NOT expired)", "(SELECT count(*) FROM made)")} AS all_made,
   ${allWritten("(SELECT count(*) FROM rendered)", "(SELECT count(*) FROM marked WHERE state <> 'pending')")} AS all_marked,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source, 'expired', expired))
