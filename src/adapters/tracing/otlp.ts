@@ -1,7 +1,7 @@
 import type { SpanExporter } from "@opentelemetry/sdk-trace-base";
 import { ConfigError, errorText } from "../../model/errors.ts";
 import { ERROR_TYPE, SCHEMA_URL } from "../../model/spans.ts";
-import { parseTraceparent, type TraceContext } from "../../model/traceContext.ts";
+import { partsOf, type TraceContext } from "../../model/traceContext.ts";
 import type { Log, Service } from "../../ports/runtime.ts";
 import type { SpanOptions, Tracer } from "../../ports/tracer.ts";
 import { waitOrAbort } from "../../time/wait.ts";
@@ -54,7 +54,7 @@ export async function openTracer({ version, replica, env, log }: TracerOptions):
 
   const linkOf = ({ traceparent }: TraceContext) => ({ context: spanContextOf({ traceparent }) });
   const spanContextOf = ({ traceparent, tracestate }: TraceContext) => {
-    const { traceId, spanId, isSampled } = parseTraceparent(traceparent) ?? NO_PARENT;
+    const { traceId, spanId, isSampled } = partsOf(traceparent);
     const traceFlags = isSampled ? TraceFlags.SAMPLED : TraceFlags.NONE;
     return {
       traceId,
@@ -149,4 +149,3 @@ const DELAY_MS = 1000;
 const QUEUE = 8192;
 /** Messages of a statement. */
 const LINKS = 1000;
-const NO_PARENT = { traceId: "", spanId: "", isSampled: false };

@@ -8,7 +8,7 @@ import {
   type StatementNames,
   statementAttributes,
 } from "../../model/spans.ts";
-import { asRelayed, parseTraceparent, storedContext, type TraceContext } from "../../model/traceContext.ts";
+import { asRelayed, isSampled, storedContext, type TraceContext } from "../../model/traceContext.ts";
 import type { Changed } from "../../ports/finishedRows.ts";
 import type { Store } from "../../ports/store.ts";
 import type { SpanOptions, Tracer } from "../../ports/tracer.ts";
@@ -163,8 +163,6 @@ export function tracedStore(store: Store, tracer: Tracer, names: StatementNames,
 
 /** Most messages that are read for the links of a span. */
 const MOST_READ = 4;
-
-const isSampled = ({ traceparent }: TraceContext): boolean => parseTraceparent(traceparent)?.isSampled === true;
 
 /** The object with other members in the place of its own. */
 function overlaid<T extends object>(target: T, members: Partial<T>): T {

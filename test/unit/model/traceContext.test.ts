@@ -2,7 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import {
   asRelayed,
   givenContext,
-  parseTraceparent,
+  partsOf,
   sampledTraceId,
   storedContext,
   traceFields,
@@ -23,7 +23,8 @@ describe("traceparent", () => {
     // The flags of a later version may say more.
     [`cc-${TRACE}-${SPAN}-03-more`, { traceId: TRACE, spanId: SPAN, isSampled: true }],
   ])("%s is read", (text, expected) => {
-    expect(parseTraceparent(text)).toEqual(expected);
+    expect(givenContext({ traceparent: text })).toEqual({ traceparent: text, tracestate: undefined });
+    expect(partsOf(text)).toEqual(expected);
   });
 
   test.each([
@@ -37,7 +38,7 @@ describe("traceparent", () => {
     `00-${TRACE}-${SPAN}-01more`,
     `${GIVEN}, ${GIVEN}`,
   ])("%s is none", (text) => {
-    expect(parseTraceparent(text)).toBeUndefined();
+    expect(sampledTraceId({ traceparent: text })).toBeUndefined();
     expect(givenContext({ traceparent: text })).toBeUndefined();
     expect(traceFields({ traceparent: text })).toEqual({});
   });
@@ -45,7 +46,7 @@ describe("traceparent", () => {
 
 describe("the headers of a message", () => {
   test("a sender's context is found in any letter case, and stays beside that of the receipt", () => {
-    const headers = { TraceParent: GIVEN, Tracestate: "a=1", "Svc-Traceparent": GIVEN, other: "x" };
+    const headers = { TraceParent: GIVEN, Tracestate: "a=1", other: "x" };
     expect(givenContext(headers)).toEqual({ traceparent: GIVEN, tracestate: "a=1" });
 
     const received = withReceiptContext(headers, { traceparent: OWN });
