@@ -112,6 +112,8 @@ export interface SourceKind<S extends SchemaNode> {
   check(entry: Infer<S>, when: When): void;
   /** Where an attribute may be, after the places that the configuration names, in order (spec, "sources.<name>"). */
   readonly attributes: AttributePlaces;
+  /** What it reads from, as a trace names it: a queue, topic or stream; undefined if there are several. */
+  readsFrom?(config: Infer<S>): string | undefined;
   create(config: Infer<S>, tools: SourceTools): Promise<Source>;
 }
 

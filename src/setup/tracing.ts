@@ -1,3 +1,4 @@
+import { sourceKindOf } from "../adapters/kinds.ts";
 import type { Config, SourceConfig } from "../config/types.ts";
 import { type Decorators, type TracedSource, tracedParts } from "../core/tracing/traced.ts";
 import { tracedStore } from "../core/tracing/tracedStore.ts";
@@ -56,22 +57,9 @@ export async function openTracing(
 
 export function tracedSource(name: string, settings: SourceConfig): TracedSource {
   const isTrusted = settings.tracing?.trust === true;
-  return {
-    name,
-    isTrusted,
-    broker: settings.kind === "http" ? undefined : { kind: settings.kind, from: from(settings) },
-  };
-}
-
-function from(settings: Exclude<SourceConfig, { readonly kind: "http" }>): string | undefined {
-  switch (settings.kind) {
-    case "rabbitmq":
-      return settings.queueName;
-    case "kafka":
-      return settings.topics.length === 1 ? settings.topics[0] : undefined;
-    case "nats":
-      return settings.stream;
-  }
+  const { kind } = settings;
+  if (kind === "http") return { name, isTrusted, broker: undefined };
+  return { name, isTrusted, broker: { kind, from: sourceKindOf(settings).readsFrom?.(settings) } };
 }
 
 export function namedDestinations(destinations: Config["destinations"]): ReadonlyMap<string, NamedDestination> {

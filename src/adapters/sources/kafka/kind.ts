@@ -36,5 +36,6 @@ export const kafkaSource = sourceKind({
   schema: kafkaSourceSchema,
   check: checkKafka,
   attributes: { idempotencyKey: [RECORD_KEY], aggregateId: [RECORD_KEY] },
+  readsFrom: ({ topics }) => (topics.length === 1 ? topics[0] : undefined),
   create: async (config, tools) => (await import("./index.ts")).createKafkaSource(config, tools),
 });

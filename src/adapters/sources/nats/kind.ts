@@ -33,5 +33,6 @@ export const natsSource = sourceKind({
     idempotencyKey: [{ header: "Nats-Msg-Id" }, { property: "streamPlace", text: "place in the stream" }],
     aggregateId: [],
   },
+  readsFrom: ({ stream }) => stream,
   create: async (config, tools) => (await import("./index.ts")).createNatsSource(config, tools),
 });

@@ -24,5 +24,6 @@ export const rabbitmqSource = sourceKind({
   check: ({ connectionUrl }, when) =>
     when(["connectionUrl"], (report) => checkAmqpUri("connectionUrl", connectionUrl, report)),
   attributes: { idempotencyKey: [{ property: "messageId", text: "AMQP property messageId" }], aggregateId: [] },
+  readsFrom: ({ queueName }) => queueName,
   create: async (config, tools) => (await import("./index.ts")).createRabbitmqSource(config, tools),
 });
