@@ -1,0 +1,68 @@
+import type { PulledMessage, PullSource } from "./worker.ts";
+
+export interface HttpSourceOptions {
+  /** The pull routes, such as `http://svc:8080/pull`. */
+  readonly url: string;
+  /** A source with `consumption: pull`. */
+  readonly source: string;
+  /** The credentials of `inbox.pull.auth`, such as `{ authorization: "Bearer …" }`. */
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Longest wait of the server for a message, and so of a stop, in ms, at most 60,000; default 5,000. */
+  readonly waitMs?: number;
+}
+
+/**
+ * Messages over HTTP, for every database. The service decides when a message is dead (`inbox.pull.maxAttempts`): a
+ * `DeadMessage` is an attempt with its reason, and so is a message that is given back.
+ */
+export function httpSource({ url, source, headers = {}, waitMs = 5000 }: HttpSourceOptions): PullSource<undefined> {
+  const base = `${url.replace(/\/$/, "")}/${encodeURIComponent(source)}`;
+  const post = async <T>(operation: string, body: object): Promise<T> => {
+    const answer = await fetch(`${base}/${operation}`, {
+      method: "POST",
+      headers: { "content-type": "application/json", ...headers },
+      body: JSON.stringify(body),
+    });
+    const text = await answer.text();
+    // 409: none of the messages is held any more; the body says so.
+    if (!answer.ok && answer.status !== 409)
+      throw new Error(`${operation} of ${source}: ${answer.status} ${text.slice(0, 200)}`);
+    return JSON.parse(text) as T;
+  };
+  return {
+    // A claim whose client hangs up may take messages all the same: it is waited for.
+    async claim(max, leaseMs) {
+      const { claimToken, messages } = await post<Claimed>("claim", { max, leaseMs, waitMs });
+      return { token: claimToken ?? "", messages: messages.map(messageOf) };
+    },
+    async renew({ token }, ids, leaseMs) {
+      return new Set((await post<{ extended: string[] }>("extend", { claimToken: token, ids, leaseMs })).extended);
+    },
+    async handled({ token }, id, handle) {
+      await handle(undefined);
+      return (await post<{ acknowledged: string[] }>("ack", { claimToken: token, ids: [id] })).acknowledged.includes(
+        id,
+      );
+    },
+    async retry({ token }, id, delayMs, error) {
+      await post("nack", { claimToken: token, ids: [id], delayMs: Math.round(delayMs), error });
+    },
+    async dead({ token }, id, error) {
+      await post("nack", { claimToken: token, ids: [id], error });
+      return false;
+    },
+    async release({ token }, ids) {
+      await post("nack", { claimToken: token, ids });
+    },
+  };
+}
+
+interface Claimed {
+  readonly claimToken: string | null;
+  readonly messages: readonly (Omit<PulledMessage, "json" | "payload"> & { readonly payload: unknown })[];
+}
+
+const messageOf = (message: Claimed["messages"][number]): PulledMessage => ({
+  ...message,
+  json: JSON.stringify(message.payload),
+});

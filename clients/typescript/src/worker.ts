@@ -1,0 +1,304 @@
+/** A received message. */
+export interface PulledMessage {
+  readonly id: string;
+  readonly aggregateId: string | null;
+  readonly eventType: string | null;
+  /** Unique in its source. */
+  readonly idempotencyKey: string;
+  readonly correlationId: string | null;
+  /** Claims so far, this one included. */
+  readonly attempt: number;
+  readonly headers: Readonly<Record<string, string>>;
+  /** As it was received; over HTTP, JSON that was written again. */
+  readonly json: string;
+  /** `json`, parsed; the text itself if it is no JSON. */
+  readonly payload: unknown;
+}
+
+export interface Claim {
+  readonly token: string;
+  /** Oldest first. */
+  readonly messages: readonly PulledMessage[];
+}
+
+/** Where messages come from: `sqlSource` or `httpSource`. @template T the handler's transaction; undefined over HTTP */
+export interface PullSource<T> {
+  claim(max: number, leaseMs: number): Promise<Claim>;
+  /** @returns the ids that are still held */
+  renew(claim: Claim, ids: readonly string[], leaseMs: number): Promise<ReadonlySet<string>>;
+  /** Calls `handle`, and acknowledges in its transaction. @returns false if the claim was lost: nothing is written */
+  handled(claim: Claim, id: string, handle: (tx: T) => Promise<void>): Promise<boolean>;
+  /** The message comes again after `delayMs`; later ones of its aggregate are given back. */
+  retry(claim: Claim, id: string, delayMs: number, reason: string): Promise<void>;
+  /** @returns whether the later ones of its aggregate are still held */
+  dead(claim: Claim, id: string, reason: string): Promise<boolean>;
+  /** Gives back what is left of the claim. */
+  release(claim: Claim, ids: readonly string[]): Promise<void>;
+}
+
+/** Thrown by a handler: the message can never be handled. Later ones of its aggregate go on. */
+export class DeadMessage extends Error {
+  override readonly name = "DeadMessage";
+}
+
+/** Thrown by a handler: the message comes again after this time. */
+export class RetryMessage extends Error {
+  override readonly name = "RetryMessage";
+  readonly delayMs: number;
+
+  constructor(delayMs: number, reason: string) {
+    super(reason);
+    this.delayMs = delayMs;
+  }
+}
+
+export type Result = "done" | "retry" | "dead" | "lost" | "released";
+
+/** For metrics and logs; a hook must not throw. */
+export interface WorkerHooks {
+  claimed?(messages: readonly PulledMessage[]): void;
+  ended?(message: PulledMessage, result: Result, durationMs: number): void;
+  /** A claim, renewal or result that failed; the worker tries again. */
+  failed?(error: unknown): void;
+}
+
+export interface WorkerOptions<T> {
+  readonly source: PullSource<T>;
+  /**
+   * @param context `tx`: over SQL the transaction in which the message is acknowledged; `signal` aborts when the lease is
+   * lost, or when a stop does not wait any longer
+   */
+  readonly handler: (
+    message: PulledMessage,
+    context: { readonly tx: T; readonly signal: AbortSignal },
+  ) => Promise<void>;
+  /** Most messages at a time; default 1. */
+  readonly concurrency?: number;
+  /** Default 30,000 ms. */
+  readonly leaseMs?: number;
+  /** Before a message whose handler failed comes again, by its attempt from 1 on; default 1 s, doubled up to a minute. */
+  readonly retryDelayMs?: (attempt: number) => number;
+  /** Between two claims that find nothing, in ms; default 500. */
+  readonly pollMs?: number;
+  /** For handlers at a stop, in ms; default 30,000. */
+  readonly stopTimeoutMs?: number;
+  readonly hooks?: WorkerHooks;
+}
+
+export interface Worker {
+  /** Claims no more, lets handlers end, and gives back the rest. Resolves when nothing runs. */
+  stop(): Promise<void>;
+}
+
+/** Takes messages of a source and calls the handler for each, until it is stopped. */
+export function worker<T>(options: WorkerOptions<T>): Worker {
+  return new RunningWorker(options);
+}
+
+interface Held {
+  readonly claim: Claim;
+  readonly open: Map<
+    string,
+    { readonly message: PulledMessage; readonly controller: AbortController; isLost: boolean }
+  >;
+  /** Monotonic ms. */
+  renewedAt: number;
+}
+
+class RunningWorker<T> implements Worker {
+  readonly #options: WorkerOptions<T> & { readonly concurrency: number; readonly leaseMs: number };
+  readonly #stopping = new AbortController();
+  readonly #held = new Set<Held>();
+  readonly #running = new Set<Promise<void>>();
+  readonly #loop: Promise<void>;
+  #busy = 0;
+  #onFree: () => void = () => {};
+
+  constructor(options: WorkerOptions<T>) {
+    this.#options = { ...options, concurrency: options.concurrency ?? 1, leaseMs: options.leaseMs ?? 30_000 };
+    this.#loop = this.#claimAll();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    this.#onFree();
+    await this.#loop;
+    const { stopTimeoutMs = 30_000 } = this.#options;
+    const timer = setTimeout(() => {
+      for (const held of this.#held) for (const { controller } of held.open.values()) controller.abort(STOPPED);
+    }, stopTimeoutMs);
+    await Promise.all(this.#running);
+    clearTimeout(timer);
+  }
+
+  async #claimAll(): Promise<void> {
+    const { source, concurrency, leaseMs, pollMs = 500 } = this.#options;
+    const { signal } = this.#stopping;
+    let waitMs = pollMs;
+    while (!signal.aborted) {
+      if (this.#busy >= concurrency) {
+        await new Promise<void>((resolve) => {
+          this.#onFree = resolve;
+        });
+        continue;
+      }
+      const renewedAt = performance.now();
+      try {
+        const claim = await source.claim(concurrency - this.#busy, leaseMs);
+        waitMs = pollMs;
+        if (claim.messages.length > 0) {
+          this.#hook("claimed", claim.messages);
+          this.#start(claim, renewedAt);
+          continue;
+        }
+      } catch (error) {
+        this.#hook("failed", error);
+        waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS);
+      }
+      await sleep(waitMs, signal);
+    }
+  }
+
+  #start(claim: Claim, renewedAt: number): void {
+    const open = claim.messages.map(
+      (message) => [message.id, { message, controller: new AbortController(), isLost: false }] as const,
+    );
+    const held: Held = { claim, open: new Map(open), renewedAt };
+    this.#held.add(held);
+    this.#busy += claim.messages.length;
+    const running = this.#handleAll(held).finally(() => {
+      this.#held.delete(held);
+      this.#running.delete(running);
+    });
+    this.#running.add(running);
+  }
+
+  /** Never rejects. */
+  async #handleAll(held: Held): Promise<void> {
+    const { claim, open } = held;
+    const timer = setInterval(() => void this.#renew(held), this.#options.leaseMs / 3);
+    const chains = new Map<string, PulledMessage[]>();
+    for (const message of claim.messages) {
+      const { aggregateId, id } = message;
+      const chain = aggregateId === null ? `id ${id}` : `of ${aggregateId}`;
+      chains.set(chain, [...(chains.get(chain) ?? []), message]);
+    }
+    await Promise.all([...chains.values()].map((chain) => this.#handleChain(held, chain)));
+    clearInterval(timer);
+    const left = [...open.values()];
+    const ids = left.flatMap(({ message, isLost }) => (isLost ? [] : [message.id]));
+    if (ids.length > 0) {
+      await this.#options.source.release(claim, ids).catch((error: unknown) => this.#hook("failed", error));
+    }
+    for (const { message, isLost } of left) this.#end(held, message, isLost ? "lost" : "released", 0);
+  }
+
+  /** In order, up to a message that is not handled; what is left is given back with the claim. */
+  async #handleChain(held: Held, chain: readonly PulledMessage[]): Promise<void> {
+    let later: "held" | "released" = "held";
+    for (const message of chain) {
+      const own = held.open.get(message.id);
+      if (later === "released") this.#end(held, message, "released", 0);
+      else if (own === undefined || own.isLost || this.#stopping.signal.aborted) return;
+      else {
+        const next = await this.#handle(held, message, own);
+        if (next === "left") return;
+        later = next;
+      }
+    }
+  }
+
+  /** @returns what became of the later ones of its aggregate */
+  async #handle(
+    held: Held,
+    message: PulledMessage,
+    own: { readonly controller: AbortController; isLost: boolean },
+  ): Promise<"held" | "released" | "left"> {
+    const { source, handler } = this.#options;
+    const { claim } = held;
+    const { signal } = own.controller;
+    const startedAt = performance.now();
+    const end = (result: "done" | "retry" | "dead" | "lost") =>
+      this.#end(held, message, result, performance.now() - startedAt);
+    try {
+      const isHeld = await source.handled(claim, message.id, async (tx) => {
+        await handler(message, { tx, signal });
+        signal.throwIfAborted();
+      });
+      end(isHeld ? "done" : "lost");
+      return isHeld ? "held" : "left";
+    } catch (error) {
+      if (own.isLost) end("lost");
+      // It is given back with the rest of the claim.
+      if (own.isLost || signal.aborted) return "left";
+      // No database stores a NUL.
+      const reason = (error instanceof Error ? error.message : String(error)).replaceAll("\0", "\ufffd");
+      let isHeld = false;
+      try {
+        if (error instanceof DeadMessage) isHeld = await source.dead(claim, message.id, reason);
+        else await source.retry(claim, message.id, this.#delayOf(error, message.attempt), reason);
+      } catch (failure) {
+        // Its lease ends, and it comes again.
+        this.#hook("failed", failure);
+        end("lost");
+        return "left";
+      }
+      end(error instanceof DeadMessage ? "dead" : "retry");
+      return isHeld ? "held" : "released";
+    }
+  }
+
+  #delayOf(error: unknown, attempt: number): number {
+    if (error instanceof RetryMessage) return error.delayMs;
+    const { retryDelayMs = (n: number) => Math.min(1000 * 2 ** (n - 1), 60_000) } = this.#options;
+    return retryDelayMs(attempt);
+  }
+
+  async #renew(held: Held): Promise<void> {
+    const { source, leaseMs } = this.#options;
+    const sentAt = performance.now();
+    let kept: ReadonlySet<string> | undefined;
+    try {
+      kept = await source.renew(held.claim, [...held.open.keys()], leaseMs);
+      held.renewedAt = sentAt;
+    } catch (error) {
+      this.#hook("failed", error);
+      // Until the lease is over, the next renewal may succeed.
+      if (performance.now() - held.renewedAt < leaseMs) return;
+    }
+    for (const [id, own] of held.open) {
+      if (kept?.has(id)) continue;
+      own.isLost = true;
+      own.controller.abort(LOST);
+    }
+  }
+
+  #end(held: Held, message: PulledMessage, result: Result, durationMs: number): void {
+    if (!held.open.delete(message.id)) return;
+    this.#hook("ended", message, result, durationMs);
+    this.#busy -= 1;
+    this.#onFree();
+  }
+
+  #hook<H extends keyof WorkerHooks>(name: H, ...given: Parameters<Required<WorkerHooks>[H]>): void {
+    const { hooks } = this.#options;
+    (hooks?.[name] as ((...all: unknown[]) => void) | undefined)?.(...given);
+  }
+}
+
+const LOST = new Error("the lease of this message is lost");
+const STOPPED = new Error("the worker stops");
+const LONGEST_WAIT_MS = 10_000;
+
+function sleep(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end);
+    if (signal.aborted) end();
+  });
+}

@@ -1,0 +1,280 @@
+import { beforeAll, describe, expect, test } from "@jest/globals";
+import pg from "pg";
+import {
+  createOutbox,
+  DeadMessage,
+  forget,
+  fromPg,
+  httpSource,
+  type Message,
+  once,
+  onceTable,
+  type PullSource,
+  type SqlClient,
+  sqlSource,
+  type Worker,
+  worker,
+} from "../../clients/typescript/src/index.ts";
+import * as pullStatements from "../../clients/typescript/src/pullStatements.ts";
+import { TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
+import { eventually } from "../support/eventually.ts";
+import { failOnLeaks } from "../support/leaks.ts";
+import { read } from "../support/repository.ts";
+import { ordersTo, type Service, useServices } from "../support/service.ts";
+import { CASES, type EnqueueCase, type OnceCase, shown, type WorkerCase, written } from "./contract.ts";
+
+/** The client for TypeScript passes clients/contract/cases.json. */
+
+const services = useServices("block");
+failOnLeaks("block");
+const TOKEN = "pull-sesame-1";
+const API = Symbol.for("opentelemetry.js.api.1");
+const SPAN = Symbol.for("OpenTelemetry Context Key SPAN");
+
+let database: TestDatabase;
+let service: Service;
+let pool: pg.Pool;
+
+beforeAll(async () => {
+  database = await services.database();
+  const config = ordersTo(
+    { url: "http://127.0.0.1:9" },
+    {
+      sources: { pulled: { path: "/pulled", idempotencyKeyPath: "$.id", consumption: "pull" } },
+      inbox: { pull: { enabled: true, maxAttempts: 3, auth: { token: TOKEN } } },
+    },
+  );
+  service = await services.start({ database, config, roles: ["ingest"] });
+  pool = new pg.Pool({ connectionString: database.url, application_name: TEST_APPLICATION_NAME, max: 12 });
+  services.defer(() => pool.end());
+  await database.query("CREATE TABLE written (id text)");
+  await database.query(onceTable);
+});
+
+test("the statements of all clients are those of docs/examples/pull, byte for byte", () => {
+  const names = ["claim", "complete", "dead", "release", "renew", "retry"] as const;
+  const own = { ...pullStatements } as Readonly<Record<string, string>>;
+  for (const name of names) {
+    const text = read(`docs/examples/pull/${name}.sql`);
+    expect(own[name.toUpperCase()]).toBe(text);
+    const java = "java/src/main/resources/io/github/svcrelay/client/sql";
+    for (const folder of ["go/sql", "python/src/svc_client/sql", java]) {
+      expect([folder, read(`clients/${folder}/${name}.sql`)]).toEqual([folder, text]);
+    }
+  }
+});
+
+const ofKind = <K extends (typeof CASES)[number]["kind"]>(kind: K) =>
+  CASES.filter((each): each is Extract<(typeof CASES)[number], { kind: K }> => each.kind === kind);
+
+describe("enqueue", () => {
+  test.each(ofKind("enqueue").map((each) => [each.about, each] as const))("%s", async (_, each) => {
+    await database.query("TRUNCATE outbox");
+    for (const statement of each.setup ?? []) await database.query(statement);
+    await run(each);
+    if (each.rows !== undefined) {
+      const rows = await shown(database, each);
+      expect(rows).toHaveLength(each.rows.length);
+      each.rows.forEach((row, n) => void expect(rows[n]).toEqual(expect.objectContaining(row)));
+    }
+    for (const [cell, keys] of Object.entries(each.rowsByCell ?? {})) {
+      const rows = await database.query(`SELECT key FROM ${cell}.outbox ORDER BY sequence`);
+      expect([cell, rows.map(({ key }) => key)]).toEqual([cell, keys]);
+    }
+  });
+
+  async function run({ steps, options }: EnqueueCase): Promise<void> {
+    const outbox = createOutbox(options);
+    const client = await pool.connect();
+    const tx = fromPg(client);
+    try {
+      for (const step of steps) {
+        if (step.begin) await client.query("BEGIN");
+        else if (step.commit) await client.query("COMMIT");
+        else if (step.rollback) await client.query("ROLLBACK");
+        else if (step.savepoint) await client.query(`SAVEPOINT ${step.savepoint}`);
+        else if (step.rollbackTo) await client.query(`ROLLBACK TO ${step.rollbackTo}`);
+        else {
+          const messages = (step.enqueueMany ?? [step.enqueue ?? {}]).map(
+            (each) => written(each) as unknown as Message,
+          );
+          const [first] = messages;
+          const ids = withSpan(step.span, async () =>
+            step.enqueueMany === undefined && first !== undefined
+              ? [await outbox.enqueue(tx, first)]
+              : await outbox.enqueueMany(tx, messages),
+          );
+          if (step.error === undefined) expectIds(await ids, step.returns);
+          else await expect(ids).rejects.toMatchObject({ name: "EnqueueError", code: step.error });
+        }
+      }
+    } finally {
+      client.release();
+    }
+  }
+
+  function expectIds(ids: readonly string[], returns: string | undefined): void {
+    for (const id of ids) expect(id).toMatch(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/);
+    if (returns === "increasing-v7") {
+      expect(ids).toEqual(ids.toSorted());
+      expect(new Set(ids).size).toBe(ids.length);
+      for (const id of ids) expect(id).toMatch(/^.{14}7.{4}[89ab]/);
+    } else if (returns !== undefined) expect(ids).toEqual([returns]);
+  }
+
+  /** As the API of OpenTelemetry registers itself. */
+  async function withSpan<T>(traceparent: string | undefined, work: () => Promise<T>): Promise<T> {
+    if (traceparent === undefined) return await work();
+    const [, traceId, spanId, flags = "00"] = traceparent.split("-");
+    const spanContext = () => ({ traceId, spanId, traceFlags: Number.parseInt(flags, 16) });
+    const active = () => ({ getValue: (key: symbol) => (key === SPAN ? { spanContext } : undefined) });
+    const registry = globalThis as Record<symbol, unknown>;
+    const before = registry[API];
+    registry[API] = { context: { active } };
+    try {
+      return await work();
+    } finally {
+      registry[API] = before;
+    }
+  }
+});
+
+describe.each(["sql", "http"] as const)("worker over %s", (transport) => {
+  const cases = ofKind("worker").filter(({ transports }) => transports?.includes(transport) ?? true);
+
+  test.each(cases.map((each) => [each.about, each] as const))("%s", async (_, each) => {
+    await database.query("TRUNCATE inbox, written");
+    for (const { id, aggregate } of each.messages) {
+      await database.query(
+        "INSERT INTO inbox (source, idempotency_key, aggregate_id, payload, consumption) VALUES ('pulled', $1, $2, $3, 'pull')",
+        [id, aggregate, JSON.stringify({ id })],
+      );
+    }
+    const calls: { readonly id: string; readonly aggregate: string | null }[] = [];
+    const cancelled: string[] = [];
+    const running = new Set<string>();
+    const errors: unknown[] = [];
+    const { workers = 1, worker: settings = {} } = each;
+    const { retryDelayMs = 50, maxAttempts: _maxAttempts, ...others } = settings;
+    const { now } = Date;
+    if (each.clockOffsetMs !== undefined) Date.now = () => now() + (each.clockOffsetMs ?? 0);
+    const stops: Promise<void>[] = [];
+    const started: Worker[] = [];
+    try {
+      for (let n = 0; n < workers; n++)
+        started.push(
+          worker({
+            ...others,
+            source: sourceOf(each),
+            handler,
+            retryDelayMs: () => retryDelayMs,
+            pollMs: 20,
+            hooks: { failed: (error) => errors.push(error) },
+          }),
+        );
+      await eventually(async () => {
+        const rows = await database.query<{
+          id: string;
+          state: string;
+          attempt: number;
+          lastError: string | null;
+          isClaimed: boolean;
+        }>(
+          `SELECT idempotency_key AS id, state, attempt, last_error AS "lastError", claim_token IS NOT NULL AS "isClaimed" FROM inbox`,
+        );
+        const states = Object.fromEntries(rows.map(({ id, ...row }) => [id, row]));
+        for (const [id, { http, ...state }] of Object.entries(each.states)) {
+          expect([id, states[id]]).toEqual([
+            id,
+            expect.objectContaining({ ...(transport === "http" ? (http ?? state) : state), isClaimed: false }),
+          ]);
+        }
+        if (each.stopWhenStarted !== undefined) expect(stops).toHaveLength(1);
+        await Promise.all(stops);
+      });
+    } finally {
+      Date.now = now;
+      await Promise.all(started.map((each) => each.stop()));
+    }
+    for (const [aggregate, ids] of Object.entries(each.order ?? {})) {
+      expect(calls.filter((call) => call.aggregate === aggregate).map(({ id }) => id)).toEqual(ids);
+    }
+    expect(cancelled).toEqual(each.cancelled ?? []);
+    if (each.written !== undefined) {
+      expect((await database.query("SELECT id FROM written")).map(({ id }) => id)).toEqual(each.written);
+    }
+
+    async function handler(
+      {
+        idempotencyKey: id,
+        aggregateId: aggregate,
+        payload,
+      }: { idempotencyKey: string; aggregateId: string | null; payload: unknown },
+      { tx, signal }: { tx: SqlClient | undefined; signal: AbortSignal },
+    ): Promise<void> {
+      expect(payload).toEqual({ id });
+      const script = each.handler[id] ?? each.handler["*"] ?? ["ok"];
+      const call = calls.filter((other) => other.id === id).length;
+      calls.push({ id, aggregate });
+      // Never two of an aggregate at a time, in whichever worker.
+      const chain = aggregate ?? id;
+      expect(running.has(chain)).toBe(false);
+      running.add(chain);
+      try {
+        for (const { whenStarted, sql } of call === 0 ? (each.events ?? []) : [])
+          if (whenStarted === id) await database.query(sql);
+        if (each.stopWhenStarted === id) stops.push((started[0] as Worker).stop());
+        await act(script[Math.min(call, script.length - 1)] ?? "ok", id, tx, signal);
+      } finally {
+        running.delete(chain);
+      }
+    }
+
+    async function act(what: string, id: string, tx: SqlClient | undefined, signal: AbortSignal): Promise<void> {
+      const [action, ms] = what.split(":");
+      if (action === "wait") await new Promise((resolve) => setTimeout(resolve, Number(ms)));
+      if (action === "until-cancelled") {
+        await new Promise<void>((resolve) => {
+          signal.addEventListener("abort", () => resolve());
+        });
+        cancelled.push(id);
+        signal.throwIfAborted();
+      }
+      if (action?.startsWith("write")) await tx?.query("INSERT INTO written VALUES ($1)", [id]);
+      if (action === "fail" || action === "write-then-fail") throw new Error("handler said no");
+      if (action === "dead") throw new DeadMessage("never again");
+    }
+  });
+
+  function sourceOf({ worker: { maxAttempts = 5 } = {} }: WorkerCase): PullSource<SqlClient | undefined> {
+    if (transport === "sql")
+      return sqlSource({ pool, source: "pulled", maxAttempts }) as PullSource<SqlClient | undefined>;
+    const headers = { authorization: `Bearer ${TOKEN}` };
+    return httpSource({ url: `http://127.0.0.1:${service.port}/pull`, source: "pulled", headers, waitMs: 100 });
+  }
+});
+
+describe("once", () => {
+  test.each(ofKind("once").map((each) => [each.about, each] as const))("%s", async (_, { calls }: OnceCase) => {
+    await database.query("TRUNCATE handled_messages");
+    const client = await pool.connect();
+    const tx = fromPg(client);
+    try {
+      for (const call of calls) {
+        if ("forgetOlderThanMs" in call) {
+          await forget(tx, call.forgetOlderThanMs);
+          continue;
+        }
+        let hasRun = false;
+        await client.query("BEGIN");
+        const isFirst = await once(tx, call.message, async () => {
+          hasRun = true;
+        });
+        await client.query(call.end === "commit" ? "COMMIT" : "ROLLBACK");
+        expect([hasRun, isFirst]).toEqual([call.runs, call.runs]);
+      }
+    } finally {
+      client.release();
+    }
+  });
+});
