@@ -1,0 +1,3 @@
+module github.com/svc-relay/svc/clients/go
+
+go 1.22

@@ -1,0 +1,266 @@
+package svcclient
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// memory is a source with messages in memory.
+type memory struct {
+	mu       sync.Mutex
+	waiting  []PulledMessage
+	log      []string
+	renewal  error // What renewals return.
+	noResult error // What Retry returns.
+}
+
+func (m *memory) note(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.log = append(m.log, fmt.Sprintf(format, args...))
+}
+
+func (m *memory) notes() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.log)
+}
+
+func (m *memory) Claim(_ context.Context, most int, _ time.Duration) (Claim, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := min(most, len(m.waiting))
+	claim := Claim{Token: "token", Messages: slices.Clone(m.waiting[:n])}
+	m.waiting = m.waiting[n:]
+	return claim, nil
+}
+
+func (m *memory) Renew(_ context.Context, _ Claim, ids []string, _ time.Duration) ([]string, error) {
+	return ids, m.renewal
+}
+
+func (m *memory) Handled(_ context.Context, _ Claim, id string, handle func(*sql.Tx) error) (bool, error) {
+	err := handle(nil)
+	if err == nil {
+		m.note("done %s", id)
+	}
+	return err == nil, err
+}
+
+func (m *memory) Retry(_ context.Context, _ Claim, id string, delay time.Duration, reason string) error {
+	m.note("retry %s %v %s", id, delay, reason)
+	return m.noResult
+}
+
+func (m *memory) Dead(_ context.Context, _ Claim, id, reason string) (bool, error) {
+	m.note("dead %s %s", id, reason)
+	return true, nil
+}
+
+func (m *memory) Release(_ context.Context, _ Claim, ids []string) error {
+	m.note("release %s", strings.Join(ids, " "))
+	return nil
+}
+
+func messagesOf(ids ...string) []PulledMessage {
+	messages := []PulledMessage{}
+	for _, id := range ids {
+		aggregate := id[:1]
+		messages = append(messages, PulledMessage{ID: id, AggregateID: &aggregate, Attempt: 3})
+	}
+	return messages
+}
+
+// runUntil runs a worker until a number of messages have ended, and returns their results.
+func runUntil(t *testing.T, options WorkerOptions, results int) []string {
+	t.Helper()
+	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	defer stop()
+	var mu sync.Mutex
+	ended := []string{}
+	options.Hooks.Ended = func(message PulledMessage, result Result, _ time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		ended = append(ended, message.ID+" "+string(result))
+		if len(ended) == results {
+			stop()
+		}
+	}
+	options.Poll = time.Millisecond
+	if err := NewWorker(options).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(ended)
+	return ended
+}
+
+func TestResults(t *testing.T) {
+	source := &memory{waiting: messagesOf("a0", "a1", "b0", "b1", "c0", "c1", "d0")}
+	handler := func(_ context.Context, m PulledMessage, _ *sql.Tx) error {
+		switch m.ID {
+		case "a0":
+			return fmt.Errorf("no %s", m.ID)
+		case "b0":
+			return fmt.Errorf("never: %w", Dead("bad"))
+		case "c0":
+			return Retry(5*time.Second, "later")
+		case "d0":
+			panic("oh")
+		}
+		return nil
+	}
+	ended := runUntil(t, WorkerOptions{Source: source, Concurrency: 7, Handler: handler}, 7)
+	want := []string{"a0 retry", "a1 released", "b0 dead", "b1 done", "c0 retry", "c1 released", "d0 retry"}
+	if !slices.Equal(ended, want) {
+		t.Errorf("found %v, expected %v", ended, want)
+	}
+	got := source.notes()
+	slices.Sort(got)
+	want = []string{
+		"dead b0 never: bad", "done b1", "retry a0 4s no a0", "retry c0 5s later", "retry d0 4s the handler panicked: oh",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("found %v, expected %v", got, want)
+	}
+}
+
+func TestResultThatCannotBeWritten(t *testing.T) {
+	failed := make(chan error, 1)
+	source := &memory{waiting: messagesOf("a0", "a1"), noResult: errors.New("the database is gone")}
+	ended := runUntil(t, WorkerOptions{
+		Source: source, Concurrency: 2,
+		Handler: func(context.Context, PulledMessage, *sql.Tx) error { return errors.New("no") },
+		Hooks:   Hooks{Failed: func(err error) { failed <- err }},
+	}, 2)
+	if want := []string{"a0 lost", "a1 released"}; !slices.Equal(ended, want) {
+		t.Errorf("found %v, expected %v", ended, want)
+	}
+	if err := <-failed; err != source.noResult {
+		t.Errorf("found %v, expected %v", err, source.noResult)
+	}
+}
+
+func TestLeaseIsLostWhenNoRenewalSucceeds(t *testing.T) {
+	source := &memory{waiting: messagesOf("a0", "a1"), renewal: errors.New("the database is gone")}
+	var cause error
+	handler := func(ctx context.Context, _ PulledMessage, _ *sql.Tx) error {
+		<-ctx.Done()
+		cause = context.Cause(ctx)
+		return ctx.Err()
+	}
+	options := WorkerOptions{Source: source, Concurrency: 2, Lease: 90 * time.Millisecond, Handler: handler}
+	ended := runUntil(t, options, 2)
+	if want := []string{"a0 lost", "a1 lost"}; !slices.Equal(ended, want) {
+		t.Errorf("found %v, expected %v", ended, want)
+	}
+	if cause != ErrLeaseLost || !slices.Equal(source.notes(), []string{"release a1"}) {
+		t.Errorf("found %v and %v, expected a lost lease without a result", cause, source.notes())
+	}
+}
+
+func TestStop(t *testing.T) {
+	source := &memory{waiting: messagesOf("a0", "a1", "b0")}
+	ctx, stop := context.WithCancel(context.Background())
+	var mu sync.Mutex
+	started, causes := 0, []error{}
+	handler := func(ctx context.Context, m PulledMessage, _ *sql.Tx) error {
+		mu.Lock()
+		started++
+		if started == 2 {
+			stop()
+		}
+		mu.Unlock()
+		if m.ID == "b0" {
+			return nil
+		}
+		<-ctx.Done()
+		mu.Lock()
+		defer mu.Unlock()
+		causes = append(causes, context.Cause(ctx))
+		return nil // Too late: it is not acknowledged.
+	}
+	options := WorkerOptions{Source: source, Concurrency: 3, StopTimeout: 50 * time.Millisecond, Handler: handler}
+	err := NewWorker(options).Run(ctx)
+	if err != nil || !slices.Equal(causes, []error{ErrStopped}) {
+		t.Errorf("found %v and the causes %v, expected a stop", err, causes)
+	}
+	if got := source.notes(); !slices.Equal(got, []string{"done b0", "release a0 a1"}) {
+		t.Errorf("found %v, expected that the others are given back", got)
+	}
+}
+
+func TestOptionsOfWorker(t *testing.T) {
+	if err := NewWorker(WorkerOptions{}).Run(context.Background()); err == nil {
+		t.Error("found no error, expected one for a worker without a source")
+	}
+	delay := NewWorker(WorkerOptions{}).options.RetryDelay
+	for attempt, want := range map[int]time.Duration{1: time.Second, 6: 32 * time.Second, 7: time.Minute, 1000: time.Minute} {
+		if got := delay(attempt); got != want {
+			t.Errorf("attempt %d: found %v, expected %v", attempt, got, want)
+		}
+	}
+}
+
+func TestHTTPSource(t *testing.T) {
+	answers := map[string]string{
+		"claim": `{"claimToken":"t","messages":[{"id":"m","aggregateId":null,"eventType":"e","idempotencyKey":"k",
+			"correlationId":null,"attempt":2,"headers":{"n":1,"H":"v"},"payload": {"n": 1.0}}]}`,
+		"extend": `{"extended":["m"],"lost":[]}`,
+		"ack":    `{"error":"nothing held","acknowledged":[],"lost":["m"]}`,
+	}
+	requests := []string{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body map[string]any
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		text, _ := json.Marshal(body)
+		operation := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+		requests = append(requests, r.URL.EscapedPath()+" "+r.Header.Get("Authorization")+" "+string(text))
+		switch {
+		case operation == "ack":
+			w.WriteHeader(http.StatusConflict)
+		case answers[operation] == "":
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		_, _ = w.Write([]byte(answers[operation]))
+	}))
+	defer server.Close()
+	source := HTTPSource(server.URL+"/pull/", "web shop", HTTPOptions{Header: http.Header{"Authorization": {"Bearer b"}}})
+	ctx := context.Background()
+	claim, err := source.Claim(ctx, 2, time.Second)
+	if err != nil || len(claim.Messages) != 1 {
+		t.Fatalf("found %v, %v", claim, err)
+	}
+	m := claim.Messages[0]
+	isRead := m.ID == "m" && m.AggregateID == nil && m.EventType == "e" && m.Attempt == 2
+	if !isRead || m.Headers["H"] != "v" || string(m.Payload) != `{"n": 1.0}` {
+		t.Errorf("found %+v", m)
+	}
+	if kept, err := source.Renew(ctx, claim, []string{"m"}, time.Second); err != nil || !slices.Equal(kept, []string{"m"}) {
+		t.Errorf("found %v, %v", kept, err)
+	}
+	if held, err := source.Handled(ctx, claim, "m", func(*sql.Tx) error { return nil }); held || err != nil {
+		t.Errorf("found %v, %v, expected that the message is lost", held, err)
+	}
+	if err := source.Retry(ctx, claim, "m", time.Second, "no"); err == nil {
+		t.Error("found no error, expected one for the status 500")
+	}
+	want := []string{
+		`/pull/web%20shop/claim Bearer b {"leaseMs":1000,"max":2,"waitMs":20000}`,
+		`/pull/web%20shop/extend Bearer b {"claimToken":"t","ids":["m"],"leaseMs":1000}`,
+		`/pull/web%20shop/ack Bearer b {"claimToken":"t","ids":["m"]}`,
+		`/pull/web%20shop/nack Bearer b {"claimToken":"t","delayMs":1000,"error":"no","ids":["m"]}`,
+	}
+	if !slices.Equal(requests, want) {
+		t.Errorf("found\n%s\nexpected\n%s", strings.Join(requests, "\n"), strings.Join(want, "\n"))
+	}
+}

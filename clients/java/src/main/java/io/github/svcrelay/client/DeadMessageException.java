@@ -1,0 +1,8 @@
+package io.github.svcrelay.client;
+
+/** Thrown by a handler: the message can never be handled. Later ones of its aggregate follow. */
+public class DeadMessageException extends RuntimeException {
+  public DeadMessageException(String reason) {
+    super(reason);
+  }
+}
