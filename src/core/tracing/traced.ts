@@ -1,6 +1,14 @@
 import type { ClaimedRow, Headers } from "../../model/rows.ts";
+import type { SpanAttributes } from "../../model/spans.ts";
 import * as names from "../../model/spans.ts";
-import { givenContext, storedContext, type TraceContext, withContext, without } from "../../model/traceContext.ts";
+import {
+  givenContext,
+  isSampled,
+  storedContext,
+  type TraceContext,
+  withContext,
+  without,
+} from "../../model/traceContext.ts";
 import type { Destination } from "../../ports/destination.ts";
 import type { Intake } from "../../ports/source.ts";
 import type { Span, Tracer } from "../../ports/tracer.ts";
@@ -41,42 +49,51 @@ export interface Decorators {
 }
 
 export function tracedParts(tracer: Tracer, settings: TracingSettings, clock: Pick<Clock, "now">): Decorators {
-  const received = (headers: Headers, source: TracedSource, attributes = {}): Span => {
-    const given = givenContext(headers);
-    return tracer.begin(names.SPANS.received(source.name), {
-      kind: source.broker === undefined ? "server" : "consumer",
-      parent: source.isTrusted ? given : undefined,
-      links: given === undefined || source.isTrusted ? [] : [given],
-      attributes: { ...names.receiptAttributes(source.name, source.broker), ...attributes },
-    });
+  /** Begins the span of a receipt. */
+  const receiptsOf = (source: TracedSource) => {
+    const name = names.SPANS.received(source.name);
+    const kind = source.broker === undefined ? "server" : "consumer";
+    const attributes = names.receiptAttributes(source.name, source.broker);
+    return (headers: Headers, further?: SpanAttributes): Span => {
+      const given = givenContext(headers);
+      return tracer.begin(name, {
+        kind,
+        parent: source.isTrusted ? given : undefined,
+        links: given === undefined || source.isTrusted ? undefined : [given],
+        attributes: further === undefined ? attributes : { ...attributes, ...further },
+      });
+    };
   };
-  const relationOf = (row: ClaimedRow) => {
-    const stored = storedContext(row.headers);
+  const relationOf = (row: ClaimedRow, stored: TraceContext | undefined) => {
     if (stored === undefined || settings.deliveries === "new") return {};
     const isOld = clock.now() - (receivedAt(row) ?? clock.now()) > settings.parentMaxAgeMs;
     return settings.deliveries === "link" || isOld ? { links: [stored] } : { parent: stored };
   };
   return {
-    receiver: (receiver, source) => ({
-      ...receiver,
-      async accept(message) {
-        const span = received(message.headers, source);
-        const receipt = await receiver.accept(withSpan(message, span));
-        endReceipt(span, receipt);
-        return receipt;
-      },
-      async acceptRequest(messages, isAtomic) {
-        const spans = messages.map(({ headers }) => received(headers, source));
-        const given = messages.map((message, n) => withSpan(message, spans[n]));
-        const receipts = await receiver.acceptRequest(given, isAtomic);
-        for (const [n, receipt] of receipts.entries()) endReceipt(spans[n], receipt);
-        return receipts;
-      },
-    }),
+    receiver(receiver, source) {
+      const begin = receiptsOf(source);
+      return {
+        ...receiver,
+        async accept(message) {
+          const span = begin(message.headers);
+          const receipt = await receiver.accept(withSpan(message, span));
+          endReceipt(span, receipt);
+          return receipt;
+        },
+        async acceptRequest(messages, isAtomic) {
+          const spans = messages.map(({ headers }) => begin(headers));
+          const given = messages.map((message, n) => withSpan(message, spans[n]));
+          const receipts = await receiver.acceptRequest(given, isAtomic);
+          for (const [n, receipt] of receipts.entries()) endReceipt(spans[n], receipt);
+          return receipts;
+        },
+      };
+    },
 
     intake: (intake, source) => ({
       async take(messages, signal) {
-        const spans = messages.map(({ headers, origin }) => received(headers, source, names.recordAttributes(origin)));
+        const begin = receiptsOf(source);
+        const spans = messages.map(({ headers, origin }) => begin(headers, names.recordAttributes(origin)));
         const given = messages.map((message, n) => withSpan(message, spans[n]));
         let ended = "interrupted";
         try {
@@ -124,10 +141,15 @@ export function tracedParts(tracer: Tracer, settings: TracingSettings, clock: Pi
     delivery: (delivery, destinations) => ({
       ...delivery,
       async deliver(row, signal, isProbe) {
+        const stored = storedContext(row.headers);
+        // What the receipt or the application did not sample stays so, and is most of the messages.
+        if (stored !== undefined && !isSampled(stored) && settings.deliveries !== "new") {
+          return await delivery.deliver(row, signal, isProbe);
+        }
         const destination = destinations.get(delivery.destinationOf(row) ?? "");
         const span = tracer.begin(names.SPANS.sent(destination?.name), {
           kind: destination === undefined || destination.kind === "http" ? "client" : "producer",
-          ...relationOf(row),
+          ...relationOf(row, stored),
           attributes: names.attemptAttributes(destination, { id: row.messageId ?? row.id, attempt: row.attempt + 1 }),
         });
         const sent = { ...row, headers: withContext(row.headers, span.context) };
