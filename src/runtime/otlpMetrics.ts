@@ -1,6 +1,6 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import type { Log, Service } from "../ports/runtime.ts";
-import { timeout, untilAborted } from "../time/wait.ts";
+import { timeout } from "../time/wait.ts";
+import { Loop, logFailures } from "./loop.ts";
 
 /** A metric of prom-client's `Registry.getMetricsAsJSON`. */
 export interface MetricFigures {
@@ -33,23 +33,29 @@ export class MetricsPush implements Service {
   readonly name = "metrics push";
   readonly #options: PushOptions;
   readonly #startedAt: number;
-  readonly #ending = new AbortController();
-  #running: Promise<void> = Promise.resolve();
+  readonly #loop: Loop;
   #isFailing = false;
 
   constructor(options: PushOptions) {
     this.#options = options;
     this.#startedAt = options.now();
+    const { intervalMs, log } = options;
+    this.#loop = new Loop({
+      name: this.name,
+      pass: (signal) => this.push(signal),
+      intervalMs,
+      staleAfterMs: Number.POSITIVE_INFINITY,
+      onError: logFailures(log, "pushing the metrics failed"),
+    });
   }
 
   async start(): Promise<void> {
-    this.#running = this.#pushAll();
+    await this.#loop.start();
   }
 
   /** Pushes once more. */
   async stop(cutoff: AbortSignal): Promise<void> {
-    this.#ending.abort();
-    await untilAborted(this.#running, cutoff);
+    await this.#loop.stop(cutoff);
     if (!this.#isFailing) await this.push(cutoff);
   }
 
@@ -73,14 +79,6 @@ export class MetricsPush implements Service {
       if (!this.#isFailing)
         log.warn({ reason: reasonOf(error) }, "the collector takes no metrics; the next push has all");
       this.#isFailing = true;
-    }
-  }
-
-  async #pushAll(): Promise<void> {
-    const { signal } = this.#ending;
-    while (!signal.aborted) {
-      await this.push();
-      await sleep(this.#options.intervalMs, undefined, { signal, ref: false }).catch(() => {});
     }
   }
 

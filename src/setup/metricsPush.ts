@@ -4,6 +4,7 @@ import { REPLICA } from "../runtime/log.ts";
 import type { createMetrics } from "../runtime/metrics.ts";
 import { MetricsPush } from "../runtime/otlpMetrics.ts";
 import { systemClock } from "../time/clock.ts";
+import { isSdkDisabled } from "./tracing.ts";
 
 /** What pushes the metrics of this process; nothing without `metrics.otlp`. */
 export function metricsPushes(
@@ -11,7 +12,7 @@ export function metricsPushes(
   registry: Pick<ReturnType<typeof createMetrics>, "figures">,
 ): readonly MetricsPush[] {
   const { otlp, otlpIntervalMs } = config.metrics;
-  if (!otlp || process.env.OTEL_SDK_DISABLED?.toLowerCase() === "true") return [];
+  if (!otlp || isSdkDisabled(process.env)) return [];
   return [
     new MetricsPush({
       read: () => registry.figures(),

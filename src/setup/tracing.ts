@@ -29,6 +29,9 @@ export const NO_TRACING: Tracing = {
   services: [],
 };
 
+/** `OTEL_SDK_DISABLED`, which turns off traces and pushed metrics alike. */
+export const isSdkDisabled = (env: NodeJS.ProcessEnv): boolean => env.OTEL_SDK_DISABLED?.toLowerCase() === "true";
+
 /** @throws ConfigError when the packages of OpenTelemetry are missing, or its variables ask for what is not there */
 export async function openTracing(
   config: Config,
@@ -37,7 +40,7 @@ export async function openTracing(
   env: NodeJS.ProcessEnv = process.env,
 ): Promise<Tracing> {
   const { tracing, database } = config;
-  if (!tracing.enabled || env.OTEL_SDK_DISABLED?.toLowerCase() === "true") return NO_TRACING;
+  if (!tracing.enabled || isSdkDisabled(env)) return NO_TRACING;
   const { openTracer } = await import("../adapters/tracing/otlp.ts");
   const tracer = await openTracer({ version, replica: REPLICA, env, log });
   const system = database.target.type === "sqlserver" ? "microsoft.sql_server" : "postgresql";

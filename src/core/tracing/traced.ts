@@ -1,5 +1,4 @@
 import type { ClaimedRow, Headers } from "../../model/rows.ts";
-import type { SpanAttributes } from "../../model/spans.ts";
 import * as names from "../../model/spans.ts";
 import {
   givenContext,
@@ -54,7 +53,7 @@ export function tracedParts(tracer: Tracer, settings: TracingSettings, clock: Pi
     const name = names.SPANS.received(source.name);
     const kind = source.broker === undefined ? "server" : "consumer";
     const attributes = names.receiptAttributes(source.name, source.broker);
-    return (headers: Headers, further?: SpanAttributes): Span => {
+    return (headers: Headers, further?: names.SpanAttributes): Span => {
       const given = givenContext(headers);
       return tracer.begin(name, {
         kind,
@@ -90,22 +89,24 @@ export function tracedParts(tracer: Tracer, settings: TracingSettings, clock: Pi
       };
     },
 
-    intake: (intake, source) => ({
-      async take(messages, signal) {
-        const begin = receiptsOf(source);
-        const spans = messages.map(({ headers, origin }) => begin(headers, names.recordAttributes(origin)));
-        const given = messages.map((message, n) => withSpan(message, spans[n]));
-        let ended = "interrupted";
-        try {
-          const refused = new Set(await intake.take(given, signal));
-          ended = "taken";
-          return messages.filter((_, n) => refused.has(given[n] as (typeof given)[number]));
-        } finally {
-          const error = ended === "taken" ? undefined : ended;
-          for (const span of spans) span.end({ attributes: names.receivedAttributes(ended), error });
-        }
-      },
-    }),
+    intake(intake, source) {
+      const begin = receiptsOf(source);
+      return {
+        async take(messages, signal) {
+          const spans = messages.map(({ headers, origin }) => begin(headers, names.recordAttributes(origin)));
+          const given = messages.map((message, n) => withSpan(message, spans[n]));
+          let ended = "interrupted";
+          try {
+            const refused = new Set(await intake.take(given, signal));
+            ended = "taken";
+            return messages.filter((_, n) => refused.has(given[n] as (typeof given)[number]));
+          } finally {
+            const error = ended === "taken" ? undefined : ended;
+            for (const span of spans) span.end({ attributes: names.receivedAttributes(ended), error });
+          }
+        },
+      };
+    },
 
     sourceStage: (stage) => async (body, context, refusable) => {
       const span = tracer.begin(names.SPANS.transform, {
