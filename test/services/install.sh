@@ -2,8 +2,8 @@
 # Installs the servers that the tests start: RabbitMQ, PgBouncer and a C compiler from the operating system's packages, NATS
 # built from its source, Kafka's jars from the Maven repository; the programs that check the chart and the alerts: Helm
 # built from its source, promtool from the operating system's packages, kubernetes-validate from PyPI; what checks the
-# OpenAPI document: schemathesis from PyPI, Redocly's linter from npm; and Chromium, from the operating system's packages,
-# for the console. What is no package of the operating system goes to
+# OpenAPI document: schemathesis from PyPI, Redocly's linter from npm; Chromium, from the operating system's packages,
+# for the console; and what the clients for Python, Go and Java need to run their contract. What is no package of the operating system goes to
 # $SVC_TEST_SERVERS (default ~/.cache/svc-test-servers). Leaves nothing running; what is there stays as it is. On Debian and Ubuntu
 # it also installs the tools it needs itself; elsewhere it says what is missing.
 set -euo pipefail
@@ -159,16 +159,42 @@ END
   rm -rf "$folder"
 }
 
+# What the runners of the clients' contract are built with. Each folder has the sum of the files that name its packages.
+clients=$servers/clients
+client_files() {
+  case $1 in
+    python) echo ../../clients/python/tests/requirements.txt ;;
+    go) echo ../../clients/go/internal/contract/go.sum ;;
+    java) echo ../../clients/java/pom.xml ;;
+  esac
+}
+have_client() { sha256sum --status --check "$clients/$1/installed" 2> /dev/null; }
+install_client() {
+  if [ -d "$clients/$1" ]; then chmod -R u+w "$clients/$1"; fi # Go's modules are read-only.
+  rm -rf "${clients:?}/$1"
+  mkdir -p "$clients/$1"
+  "install_client_$1"
+  sha256sum "$(client_files "$1")" > "$clients/$1/installed"
+}
+install_client_python() {
+  python3 -m venv "$clients/python"
+  "$clients/python/bin/pip" install -q --disable-pip-version-check -r "$(client_files python)"
+}
+install_client_go() { GOMODCACHE=$clients/go go -C ../../clients/go/internal/contract build -o /dev/null .; }
+install_client_java() {
+  mvn -q -B -f "$(client_files java)" "-Dmaven.repo.local=$clients/java" -Dexec.skip=true test-compile exec:java
+}
+
 packages=()
 have_rabbitmq || packages+=(rabbitmq-server)
 have_pgbouncer || packages+=(pgbouncer)
 have promtool || packages+=(prometheus)
 have chromium || packages+=(chromium fonts-dejavu-core) # Shows the console.
 have_cc || packages+=(gcc libc6-dev) # Makes the library that steps the clock of a PostgreSQL server.
-{ have_kubernetes_validate && have_schemathesis; } || python3 -c 'import ensurepip, venv' 2> /dev/null || packages+=(python3 python3-venv)
-{ have_nats && have_helm; } || have go || packages+=(golang-go ca-certificates)
-have_java || packages+=(default-jre-headless)
-[ -d "$kafka_jars" ] || have mvn || packages+=(maven)
+{ have_kubernetes_validate && have_schemathesis && have_client python; } || python3 -c 'import ensurepip, venv' 2> /dev/null || packages+=(python3 python3-venv)
+{ have_nats && have_helm && have_client go; } || have go || packages+=(golang-go ca-certificates)
+have javac || packages+=(default-jdk-headless)
+{ [ -d "$kafka_jars" ] && have_client java; } || have mvn || packages+=(maven)
 [ ${#packages[@]} = 0 ] || install_packages "${packages[@]}"
 
 mkdir -p "$servers/bin"
@@ -179,6 +205,9 @@ have_schemathesis || install_from_pypi "$schemathesis_folder" "schemathesis==$sc
 have_openapi_linter || install_openapi_linter
 [ -d "$kafka_jars" ] || install_kafka
 have_kafka_classes || archive_kafka_classes
+for client in python go java; do
+  have_client "$client" || install_client "$client"
+done
 
 have_rabbitmq || fail "rabbitmq-server is still missing"
 have_pgbouncer || fail "pgbouncer is still missing"
@@ -191,4 +220,4 @@ have_kubernetes_validate || fail "kubernetes-validate $kubernetes_validate_versi
 have_schemathesis || fail "schemathesis $schemathesis_version is still missing"
 have_openapi_linter || fail "@redocly/openapi-core $openapi_linter_version is still missing"
 have_java || fail "Java 17 or newer is still missing"
-echo "The servers of the tests are there: RabbitMQ, PgBouncer, NATS $nats_version and Kafka $kafka_version; and Helm $helm_version, promtool, kubernetes-validate, schemathesis, the OpenAPI linter and Chromium."
+echo "The servers of the tests are there: RabbitMQ, PgBouncer, NATS $nats_version and Kafka $kafka_version; and Helm $helm_version, promtool, kubernetes-validate, schemathesis, the OpenAPI linter, Chromium and the clients' packages."

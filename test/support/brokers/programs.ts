@@ -119,7 +119,7 @@ export function findCompiler(): string | undefined {
   return findProgram("cc", searchPath());
 }
 
-/** Programs that render and check what `deploy` and `helm` hold, the OpenAPI document, and the console. */
+/** Programs that render and check what `deploy` and `helm` hold, the OpenAPI document, and the console; that run clients. */
 export const DEPLOY_TOOLS = {
   chromium: () => findProgram("chromium", searchPath()),
   helm: () => findProgram("helm", [path.join(serversFolder(), "bin"), ...searchPath()]),
@@ -133,9 +133,20 @@ export const DEPLOY_TOOLS = {
   schemathesis: () => findProgram("schemathesis", [path.join(serversFolder(), "schemathesis", "bin")]),
   prometheus: () => findProgram("prometheus", searchPath()),
   promtool: () => findProgram("promtool", searchPath()),
+  /** The Python of an environment that has the database drivers. */
+  "client-python": () => findProgram("python3", [path.join(serversFolder(), "clients/python/bin")]),
+  /** The folder of Go's modules. */
+  "client-go": () => installed("clients/go"),
+  /** Maven's repository. */
+  "client-java": () => installed("clients/java"),
 } as const satisfies Readonly<Record<string, () => string | undefined>>;
 
 export type DeployTool = keyof typeof DEPLOY_TOOLS;
+
+function installed(folder: string): string | undefined {
+  const found = path.join(serversFolder(), folder);
+  return existsSync(path.join(found, "installed")) ? found : undefined;
+}
 
 /** Whether the program of a broker is on this machine. */
 export function hasProgram(kind: BrokerKind): boolean {
