@@ -7,7 +7,10 @@ export interface HttpSourceOptions {
   readonly source: string;
   /** The credentials of `inbox.pull.auth`, such as `{ authorization: "Bearer …" }`. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Longest wait of the server for a message, and so of a stop, in ms, at most 60,000; default 5,000. */
+  /**
+   * Longest wait of the server for a message, in ms, at most 60,000; default 5,000. A stop waits as long, and 10 s more for a
+   * server that does not answer.
+   */
   readonly waitMs?: number;
 }
 
@@ -17,11 +20,12 @@ export interface HttpSourceOptions {
  */
 export function httpSource({ url, source, headers = {}, waitMs = 5000 }: HttpSourceOptions): PullSource<undefined> {
   const base = `${url.replace(/\/$/, "")}/${encodeURIComponent(source)}`;
-  const post = async <T>(operation: string, body: object): Promise<T> => {
+  const post = async <T>(operation: string, body: object, timeoutMs = ANSWER_MS): Promise<T> => {
     const answer = await fetch(`${base}/${operation}`, {
       method: "POST",
       headers: { "content-type": "application/json", ...headers },
       body: JSON.stringify(body),
+      signal: AbortSignal.timeout(timeoutMs),
     });
     const text = await answer.text();
     // 409: none of the messages is held any more; the body says so.
@@ -30,9 +34,9 @@ export function httpSource({ url, source, headers = {}, waitMs = 5000 }: HttpSou
     return JSON.parse(text) as T;
   };
   return {
-    // A claim whose client hangs up may take messages all the same: it is waited for.
+    // A claim whose client hangs up may take messages all the same: a stop waits for it.
     async claim(max, leaseMs) {
-      const { claimToken, messages } = await post<Claimed>("claim", { max, leaseMs, waitMs });
+      const { claimToken, messages } = await post<Claimed>("claim", { max, leaseMs, waitMs }, waitMs + ANSWER_MS);
       return { token: claimToken ?? "", messages: messages.map(messageOf) };
     },
     async renew({ token }, ids, leaseMs) {
@@ -40,9 +44,8 @@ export function httpSource({ url, source, headers = {}, waitMs = 5000 }: HttpSou
     },
     async handled({ token }, id, handle) {
       await handle(undefined);
-      return (await post<{ acknowledged: string[] }>("ack", { claimToken: token, ids: [id] })).acknowledged.includes(
-        id,
-      );
+      const { acknowledged } = await post<{ acknowledged: string[] }>("ack", { claimToken: token, ids: [id] });
+      return acknowledged.includes(id);
     },
     async retry({ token }, id, delayMs, error) {
       await post("nack", { claimToken: token, ids: [id], delayMs: Math.round(delayMs), error });
@@ -56,6 +59,9 @@ export function httpSource({ url, source, headers = {}, waitMs = 5000 }: HttpSou
     },
   };
 }
+
+/** Longest wait for an answer, after the server's own wait for messages. */
+const ANSWER_MS = 10_000;
 
 interface Claimed {
   readonly claimToken: string | null;

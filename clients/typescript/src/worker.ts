@@ -95,14 +95,19 @@ export function worker<T>(options: WorkerOptions<T>): Worker {
   return new RunningWorker(options);
 }
 
+interface Own {
+  readonly message: PulledMessage;
+  readonly controller: AbortController;
+  isLost: boolean;
+}
+/** What became of the later messages of an aggregate. */
+type Later = "held" | "released" | "left";
+
 interface Held {
   readonly claim: Claim;
-  readonly open: Map<
-    string,
-    { readonly message: PulledMessage; readonly controller: AbortController; isLost: boolean }
-  >;
-  /** Monotonic ms. */
-  renewedAt: number;
+  readonly open: Map<string, Own>;
+  /** At the end of the lease, the messages are lost. */
+  leaseEnd?: NodeJS.Timeout;
 }
 
 class RunningWorker<T> implements Worker {
@@ -142,13 +147,13 @@ class RunningWorker<T> implements Worker {
         });
         continue;
       }
-      const renewedAt = performance.now();
+      const sentAt = performance.now();
       try {
         const claim = await source.claim(concurrency - this.#busy, leaseMs);
         waitMs = pollMs;
         if (claim.messages.length > 0) {
           this.#hook("claimed", claim.messages);
-          this.#start(claim, renewedAt);
+          this.#start(claim, sentAt);
           continue;
         }
       } catch (error) {
@@ -159,14 +164,17 @@ class RunningWorker<T> implements Worker {
     }
   }
 
-  #start(claim: Claim, renewedAt: number): void {
+  #start(claim: Claim, sentAt: number): void {
     const open = claim.messages.map(
       (message) => [message.id, { message, controller: new AbortController(), isLost: false }] as const,
     );
-    const held: Held = { claim, open: new Map(open), renewedAt };
+    const held: Held = { claim, open: new Map(open) };
     this.#held.add(held);
+    // The lease began between the request and its answer. Over HTTP, the claim may have waited for messages before.
+    this.#extend(held, Math.max(sentAt, performance.now() - this.#options.leaseMs / 3));
     this.#busy += claim.messages.length;
     const running = this.#handleAll(held).finally(() => {
+      clearTimeout(held.leaseEnd);
       this.#held.delete(held);
       this.#running.delete(running);
     });
@@ -195,42 +203,33 @@ class RunningWorker<T> implements Worker {
 
   /** In order, up to a message that is not handled; what is left is given back with the claim. */
   async #handleChain(held: Held, chain: readonly PulledMessage[]): Promise<void> {
-    let later: "held" | "released" = "held";
+    let later: Later = "held";
     for (const message of chain) {
       const own = held.open.get(message.id);
       if (later === "released") this.#end(held, message, "released", 0);
-      else if (own === undefined || own.isLost || this.#stopping.signal.aborted) return;
-      else {
-        const next = await this.#handle(held, message, own);
-        if (next === "left") return;
-        later = next;
-      }
+      else if (later === "left" || own === undefined || own.isLost || this.#stopping.signal.aborted) return;
+      else later = await this.#handle(held, own);
     }
   }
 
-  /** @returns what became of the later ones of its aggregate */
-  async #handle(
-    held: Held,
-    message: PulledMessage,
-    own: { readonly controller: AbortController; isLost: boolean },
-  ): Promise<"held" | "released" | "left"> {
+  async #handle(held: Held, own: Own): Promise<Later> {
     const { source, handler } = this.#options;
     const { claim } = held;
-    const { signal } = own.controller;
+    const { message, controller } = own;
     const startedAt = performance.now();
     const end = (result: "done" | "retry" | "dead" | "lost") =>
       this.#end(held, message, result, performance.now() - startedAt);
     try {
       const isHeld = await source.handled(claim, message.id, async (tx) => {
-        await handler(message, { tx, signal });
-        signal.throwIfAborted();
+        await handler(message, { tx, signal: controller.signal });
+        controller.signal.throwIfAborted();
       });
       end(isHeld ? "done" : "lost");
       return isHeld ? "held" : "left";
     } catch (error) {
       if (own.isLost) end("lost");
       // It is given back with the rest of the claim.
-      if (own.isLost || signal.aborted) return "left";
+      if (own.isLost || controller.signal.aborted) return "left";
       // No database stores a NUL.
       const reason = (error instanceof Error ? error.message : String(error)).replaceAll("\0", "\ufffd");
       let isHeld = false;
@@ -255,17 +254,25 @@ class RunningWorker<T> implements Worker {
   }
 
   async #renew(held: Held): Promise<void> {
-    const { source, leaseMs } = this.#options;
     const sentAt = performance.now();
-    let kept: ReadonlySet<string> | undefined;
     try {
-      kept = await source.renew(held.claim, [...held.open.keys()], leaseMs);
-      held.renewedAt = sentAt;
+      const kept = await this.#options.source.renew(held.claim, [...held.open.keys()], this.#options.leaseMs);
+      this.#extend(held, sentAt);
+      this.#lose(held, kept);
     } catch (error) {
-      this.#hook("failed", error);
       // Until the lease is over, the next renewal may succeed.
-      if (performance.now() - held.renewedAt < leaseMs) return;
+      this.#hook("failed", error);
     }
+  }
+
+  /** A renewal that fails, or does not answer, leaves the end of the lease where it is. */
+  #extend(held: Held, sentAt: number): void {
+    clearTimeout(held.leaseEnd);
+    if (!this.#held.has(held)) return;
+    held.leaseEnd = setTimeout(() => this.#lose(held), sentAt + this.#options.leaseMs - performance.now());
+  }
+
+  #lose(held: Held, kept?: ReadonlySet<string>): void {
     for (const [id, own] of held.open) {
       if (kept?.has(id)) continue;
       own.isLost = true;
