@@ -7,7 +7,7 @@ import { spawnSync } from "node:child_process";
 
 const IMAGE = "mcr.microsoft.com/mssql/server:2022-latest";
 const LIBRARY = "@testcontainers/mssqlserver";
-const SUITES = ["sqlServer", "everyDatabase"];
+const SUITES = ["sqlServer", "everyDatabase", "clients/adapters"];
 
 const container = process.env.SVC_TEST_SQLSERVER_URL ? undefined : await startContainer();
 const url = process.env.SVC_TEST_SQLSERVER_URL || urlOf(container);
