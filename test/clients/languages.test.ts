@@ -1,8 +1,6 @@
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { onceTable } from "../../clients/typescript/src/index.ts";
+import { CLIENTS_FOLDER, runProgram } from "../support/clientPrograms.ts";
 import { describeWithTools, toolPath } from "../support/describeWithTools.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { ordersTo, useServices } from "../support/service.ts";
@@ -10,7 +8,6 @@ import { CASES } from "./contract.ts";
 
 /** The clients for Python, Go and Java pass clients/contract/cases.json: clients/contract/README.md describes their runners. */
 
-const CLIENTS = fileURLToPath(new URL("../../clients/", import.meta.url));
 const TOKEN = "pull-sesame-1";
 const TIMEOUT_MS = 180_000;
 
@@ -61,30 +58,19 @@ for (const [language, { tool, command, repeated }] of Object.entries(RUNNERS)) {
       const service = await services.start({ database, config, roles: ["ingest"] });
       await database.query("CREATE TABLE written (id text)");
       await database.query(onceTable);
-      const [[program = "", ...args], variables] = command(toolPath(tool));
-      const runner = spawn(program, args, {
-        cwd: CLIENTS,
-        signal: stopping.signal,
-        env: {
-          ...process.env,
-          ...variables,
-          CONTRACT_CASES: `${CLIENTS}contract/cases.json`,
-          DATABASE_URL: database.url,
-          PULL_URL: `http://127.0.0.1:${service.port}/pull`,
-          PULL_TOKEN: TOKEN,
-        },
-      });
-      let output = "";
-      runner.stdout.on("data", (data) => {
-        output += data;
-      });
-      runner.stderr.on("data", (data) => {
-        errors += data;
-      });
-      const [code] = await once(runner, "close");
-      lines = output.split("\n");
+      const [program, variables] = command(toolPath(tool));
+      const env = {
+        ...variables,
+        CONTRACT_CASES: `${CLIENTS_FOLDER}contract/cases.json`,
+        DATABASE_URL: database.url,
+        PULL_URL: `http://127.0.0.1:${service.port}/pull`,
+        PULL_TOKEN: TOKEN,
+      };
+      const { code, stdout, stderr } = await runProgram(program, env, stopping.signal);
+      lines = stdout.split("\n");
+      errors = stderr;
       if (code !== 0 && !lines.some((line) => line.startsWith("not ok"))) {
-        throw new Error(`the runner ended with code ${code} and printed:\n${output}${errors}`);
+        throw new Error(`the runner ended with code ${code} and printed:\n${stdout}${stderr}`);
       }
     }, TIMEOUT_MS);
     afterAll(() => stopping.abort());

@@ -1,31 +1,28 @@
-// JDBC_URL='jdbc:postgresql://localhost/shop?user=shop&password=secret' java -cp postgresql.jar Pay.java o-1 '{"id":"o-1","status":"paid"}'
-import java.sql.Connection;
-import java.sql.DriverManager;
-import java.sql.PreparedStatement;
-import java.sql.SQLException;
+// JDBC_URL='jdbc:postgresql://localhost/shop?user=shop&password=secret' java -cp 'svc-client.jar:postgresql.jar' Pay.java o-1
+import io.github.svcrelay.client.*;
+import java.sql.*;
+import java.util.Map;
 
 public class Pay {
   public static void main(String[] args) throws SQLException {
     try (Connection connection = DriverManager.getConnection(System.getenv("JDBC_URL"))) {
-      pay(connection, args[0], args[1]);
+      pay(connection, args[0]);
       System.out.println(args[0] + " is paid");
     }
   }
 
-  /** @param payload what your JSON library makes of the order */
-  static void pay(Connection connection, String orderId, String payload) throws SQLException {
+  static void pay(Connection connection, String orderId) throws SQLException {
     connection.setAutoCommit(false);
-    try (PreparedStatement update = connection.prepareStatement("UPDATE orders SET status = 'paid' WHERE id = ?");
-        PreparedStatement insert = connection.prepareStatement(
-            "INSERT INTO outbox (topic, key, payload, headers) VALUES (?, ?, ?, ?::jsonb)")) {
+    try (PreparedStatement update = connection.prepareStatement("UPDATE orders SET status = 'paid' WHERE id = ?")) {
       update.setString(1, orderId);
       if (update.executeUpdate() != 1) throw new IllegalArgumentException("no order " + orderId);
 
-      insert.setString(1, "orders.paid");
-      insert.setString(2, orderId);
-      insert.setString(3, payload);
-      insert.setString(4, "{\"x-tenant\": \"acme\"}");
-      insert.executeUpdate();
+      Message message = Message.builder("orders.paid")
+          .key(orderId)
+          .payload(Map.of("id", orderId, "status", "paid"))
+          .headers(Map.of("x-tenant", "acme"))
+          .build();
+      Outbox.standard().enqueue(Jdbc.of(connection), message);
       connection.commit();
     } catch (SQLException | RuntimeException error) {
       connection.rollback();

@@ -1,22 +1,21 @@
 // DATABASE_URL=postgres://shop:secret@localhost/shop node pay.mjs o-1
+import { enqueue, fromPg } from "@svc-relay/client";
 import pg from "pg";
 
 const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
 
-async function pay(orderId) {
+async function pay(id) {
   const client = await pool.connect();
   try {
     await client.query("BEGIN");
-    const { rows } = await client.query("UPDATE orders SET status = 'paid' WHERE id = $1 RETURNING id, status", [
-      orderId,
-    ]);
-    if (rows.length === 0) throw new Error(`no order ${orderId}`);
-    await client.query("INSERT INTO outbox (topic, key, payload, headers) VALUES ($1, $2, $3, $4)", [
-      "orders.paid",
-      orderId,
-      JSON.stringify(rows[0]),
-      { "x-tenant": "acme" },
-    ]);
+    const { rowCount } = await client.query("UPDATE orders SET status = 'paid' WHERE id = $1", [id]);
+    if (rowCount === 0) throw new Error(`no order ${id}`);
+    await enqueue(fromPg(client), {
+      topic: "orders.paid",
+      key: id,
+      payload: { id, status: "paid" },
+      headers: { "x-tenant": "acme" },
+    });
     await client.query("COMMIT");
     client.release();
   } catch (error) {
@@ -25,6 +24,6 @@ async function pay(orderId) {
   }
 }
 
-const [orderId] = process.argv.slice(2);
-await pay(orderId).finally(() => pool.end());
-console.log(`${orderId} is paid`);
+const [id] = process.argv.slice(2);
+await pay(id).finally(() => pool.end());
+console.log(`${id} is paid`);

@@ -1,10 +1,9 @@
 # DATABASE_URL=postgres://shop:secret@localhost/shop python pay.py o-1
-import json
 import os
 import sys
 
 import psycopg
-from psycopg.types.json import Jsonb
+from svc_client import enqueue, from_psycopg
 
 
 def pay(connection: psycopg.Connection, order_id: str) -> None:
@@ -12,10 +11,12 @@ def pay(connection: psycopg.Connection, order_id: str) -> None:
         updated = connection.execute("UPDATE orders SET status = 'paid' WHERE id = %s", (order_id,))
         if updated.rowcount != 1:
             raise LookupError(f"no order {order_id}")
-        payload = json.dumps({"id": order_id, "status": "paid"})
-        connection.execute(
-            "INSERT INTO outbox (topic, key, payload, headers) VALUES (%s, %s, %s, %s)",
-            ("orders.paid", order_id, payload, Jsonb({"x-tenant": "acme"})),
+        enqueue(
+            from_psycopg(connection),
+            topic="orders.paid",
+            key=order_id,
+            payload={"id": order_id, "status": "paid"},
+            headers={"x-tenant": "acme"},
         )
 
 

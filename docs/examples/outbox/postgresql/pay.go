@@ -1,15 +1,15 @@
-// DATABASE_URL=postgres://shop:secret@localhost/shop go run pay_database_sql.go o-1
+// DATABASE_URL=postgres://shop:secret@localhost/shop go run pay.go o-1
 package main
 
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"log"
 	"os"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
+	svcclient "github.com/svc-relay/svc/clients/go"
 )
 
 func pay(ctx context.Context, db *sql.DB, orderID string) error {
@@ -28,12 +28,12 @@ func pay(ctx context.Context, db *sql.DB, orderID string) error {
 	} else if count != 1 {
 		return fmt.Errorf("no order %s", orderID)
 	}
-	payload, err := json.Marshal(map[string]string{"id": orderID, "status": "paid"})
-	if err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, "INSERT INTO outbox (topic, key, payload, headers) VALUES ($1, $2, $3, $4)",
-		"orders.paid", orderID, string(payload), `{"x-tenant": "acme"}`)
+	_, err = svcclient.Enqueue(ctx, tx, svcclient.Message{
+		Topic:   "orders.paid",
+		Key:     svcclient.Key(orderID),
+		Payload: map[string]string{"id": orderID, "status": "paid"},
+		Headers: map[string]string{"x-tenant": "acme"},
+	})
 	if err != nil {
 		return err
 	}
