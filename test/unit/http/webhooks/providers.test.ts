@@ -9,13 +9,13 @@ import { authOf, startSource, withoutSignature, withSignature } from "./source.t
 
 failOnLeaks();
 
-test("every provider has a sender here, a page, and a line in the table of pages", () => {
+test("every provider has a sender here, a page, and a link in the list of pages", () => {
   expect(new Set(SENDERS.map(({ name }) => name))).toEqual(new Set(PROVIDER_NAMES));
   const pages = new Set(readdirSync("docs/webhooks"));
-  const table = readFileSync("docs/webhooks/README.md", "utf8");
+  const list = readFileSync("docs/webhooks/README.md", "utf8");
   for (const name of PROVIDER_NAMES) {
     expect(pages).toContain(`${name}.md`);
-    expect(table).toContain(`(${name}.md)`);
+    expect(list).toContain(`(${name}.md)`);
   }
 });
 
