@@ -48,7 +48,7 @@ const ROWS = [0, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500] as const;
 
 /**
  * Every metric of the service, by the method of the `Metrics` port that reports to it, in the order of the table in
- * `docs/operations.md`. prom-client's process and event-loop metrics keep their usual names (`process_*`, `nodejs_*`),
+ * `docs/metrics.md`. prom-client's process and event-loop metrics keep their usual names (`process_*`, `nodejs_*`),
  * so that common dashboards find them. No label carries a message, a key or a topic.
  */
 export const METRICS = {

@@ -13,7 +13,7 @@ import { LIVE_ALERTS } from "./alertsLive/coverage.ts";
 import { alertRules, dashboard, dashboardQueries, type Panel, RULE_FILES } from "./deployFiles.ts";
 
 const RULES = alertRules();
-const RUNBOOK = "docs/operations.md";
+const RUNBOOK = "docs/runbook.md";
 
 const TEST_FILES = readdirSync(pathOf("deploy/prometheus"))
   .filter((name) => name.endsWith(".test.yml"))
@@ -107,7 +107,7 @@ test("every alert is caused by one block of alertsLive, over real processes and 
   expect(Object.values(LIVE_ALERTS).flat().sort()).toEqual(RULES.map(({ alert }) => alert).sort());
 });
 
-test("docs/operations.md has a section for each alert with its severity and wait, and no other", () => {
+test("docs/runbook.md has a section for each alert with its severity and wait, and no other", () => {
   const sections = [...read(RUNBOOK).matchAll(/^### (Svc\w+)\n\n(\w+)(?:, (\d+m))?\. /gm)];
   const listed = sections.map(([, alert, severity = "", wait = ""]) => [alert, severity.toLowerCase(), wait]);
 
@@ -121,12 +121,11 @@ describe("the dashboard", () => {
   const figures = panels.filter(({ type }) => type !== "row");
 
   test("says of each panel what it shows, in which unit, and which section to read", () => {
-    const known = headings(read(RUNBOOK));
     for (const { title, description = "", fieldConfig } of figures) {
       expect(`${title}: ${description}`).toMatch(/^.+: \w+ .+\.$/);
       expect(fieldConfig?.defaults.unit).toEqual(expect.any(String));
-      const [, sections] = /\bsee ([^.;:]+) in docs\/operations\.md/i.exec(description) ?? [];
-      for (const section of sections?.split(" and ") ?? []) expect(known).toContain(section);
+      const [, sections, page = ""] = /\bsee ([^.;:]+) in (docs\/\w+\.md)/i.exec(description) ?? [];
+      for (const section of sections?.split(" and ") ?? []) expect(headings(read(page))).toContain(section);
     }
   });
 

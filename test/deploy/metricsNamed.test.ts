@@ -182,7 +182,7 @@ describe("the dashboard", () => {
   });
 });
 
-describe.each(["README.md", "docs/operations.md"])("%s", (page) => {
+describe.each(["README.md", "docs/operations.md", "docs/runbook.md", "docs/metrics.md"])("%s", (page) => {
   test("names metrics and labels that a process shows", () => {
     const names = [...read(page).matchAll(/\b((?:svc|process|nodejs)_[a-z0-9_]+)(?:\{([^}`\n]*)\})?/g)];
     const wrong = names.flatMap(([, name = "", matchers = ""]) => {

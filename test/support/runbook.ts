@@ -4,7 +4,7 @@ import { read } from "./repository.ts";
 /**
  * The SQL statements of a section, so that a test runs what the reader is told to run.
  *
- * @param page file, such as `docs/operations.md`
+ * @param page file, such as `docs/runbook.md`
  * @param heading of the section, without its number signs
  * @throws Error when the page has no such section, or the section no SQL
  */

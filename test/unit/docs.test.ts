@@ -11,8 +11,8 @@ const PAGES = [
 /** Default names of the publication and the slot, of the history of migrations, and of the channel of wakes. */
 const OTHER_NAMES = new Set(["svc_outbox", "svc_migrations", "svc__outbox"]);
 
-test("docs/operations.md lists every metric with its labels and meaning, and no other", () => {
-  const table = /<!-- metrics:.*?-->\n(.*)<!-- \/metrics -->/s.exec(read("docs/operations.md"))?.[1] ?? "";
+test("docs/metrics.md lists every metric with its labels and meaning, and no other", () => {
+  const table = /<!-- metrics:.*?-->\n(.*)<!-- \/metrics -->/s.exec(read("docs/metrics.md"))?.[1] ?? "";
   const expected = Object.values(METRICS).map(({ name, labels, help }) => {
     const described = Object.entries(labels).map(([label, named]) => {
       const values = label === "destination_type" ? Object.keys(DESTINATION_KINDS) : named;
@@ -24,7 +24,7 @@ test("docs/operations.md lists every metric with its labels and meaning, and no 
   expect(table.trim().split("\n").slice(2)).toEqual(expected);
 });
 
-test("the name of a metric tells its type, by the rule of docs/operations.md", () => {
+test("the name of a metric tells its type, by the rule of docs/metrics.md", () => {
   const typeOf = (name: string) => {
     if (name.endsWith("_total")) return "counter";
     return /_(?:duration|latency)_seconds$|^svc_claim_rows$/.test(name) ? "histogram" : "gauge";

@@ -1,12 +1,12 @@
 {{/* The groups of alerts, with what prometheusRule.alerts changes, as YAML. */}}
 {{- define "svc.alertGroups" -}}
 {{- $changes := .Values.prometheusRule.alerts -}}
-{{- $runbooks := default "docs/operations.md" .Values.prometheusRule.runbookUrl -}}
+{{- $runbooks := default "docs/runbook.md" .Values.prometheusRule.runbookUrl -}}
 {{- $names := list -}}
 {{- $groups := list -}}
 {{- range $file := list "files/alerts.yml" "files/alerts-kubernetes.yml" -}}
 {{- $text := $.Files.Get $file | replace "NAMESPACE" $.Release.Namespace | replace "FULLNAME" (include "svc.fullname" $) -}}
-{{- range $group := (fromYaml (replace "docs/operations.md#" (printf "%s#" $runbooks) $text)).groups -}}
+{{- range $group := (fromYaml (replace "docs/runbook.md#" (printf "%s#" $runbooks) $text)).groups -}}
 {{- $rules := list -}}
 {{- range $rule := $group.rules -}}
 {{- $alert := default "" $rule.alert -}}{{/* none: a recording rule */}}

@@ -126,7 +126,7 @@ describeWithTools(["prometheus"], "Prometheus over a process that captures", () 
   });
 
   test("SvcReplicationSlotLag: the publication is gone, so that nobody reads the log", async () => {
-    const [drop = ""] = statementsOf("docs/operations.md", "SvcReplicationSlotLag");
+    const [drop = ""] = statementsOf("docs/runbook.md", "SvcReplicationSlotLag");
     // A slot in use cannot be dropped.
     expect(await query(drop)).toEqual([]);
     await query("DROP PUBLICATION svc_outbox");

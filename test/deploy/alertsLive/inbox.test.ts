@@ -65,7 +65,7 @@ describeWithTools(["prometheus"], "Prometheus over a process that receives and c
   });
 
   test("SvcInboxDead: a message without the event type that is its topic", async () => {
-    const [look = ""] = statementsOf("docs/operations.md", "SvcInboxDead");
+    const [look = ""] = statementsOf("docs/runbook.md", "SvcInboxDead");
     expect((await service.post({ id: "a" }, { path: "/inbox/untyped" })).status).toBe(202);
     const { annotations } = await fires("SvcInboxDead", { reason: "topic_empty" });
     expect(annotations.summary).toBe("Received messages died in the inbox: topic_empty");
@@ -98,7 +98,7 @@ describeWithTools(["prometheus"], "Prometheus over a process that receives and c
   });
 
   test("SvcRetentionNotRunning: the process of retention is stopped", async () => {
-    const [look = ""] = statementsOf("docs/operations.md", "SvcRetentionNotRunning");
+    const [look = ""] = statementsOf("docs/runbook.md", "SvcRetentionNotRunning");
     await database.query("DELETE FROM outbox");
     await database.query("INSERT INTO outbox (topic, payload, state) VALUES ('ok', '{}', 'sent')");
     await alerts.shows('time() - svc_cleanup_last_run_timestamp_seconds{table="outbox"} < 3');

@@ -18,7 +18,7 @@ describeWithTools(["prometheus"], "Prometheus over a process", () => {
     const services = useServices("block");
     // A scrape checks the database, which takes 3 s while no connection is free.
     const alerts = useAlerts(services, "pool", { scrapeMs: 4000, factor: 60 });
-    const [look = ""] = statementsOf("docs/operations.md", "SvcDatabasePoolExhausted");
+    const [look = ""] = statementsOf("docs/runbook.md", "SvcDatabasePoolExhausted");
     let database: TestDatabase;
     let service: Service;
 
