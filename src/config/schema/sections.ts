@@ -134,7 +134,7 @@ export const routesSchema = list(
       transform: routeTransform,
       onExhausted: text(EXHAUSTED, { enum: exhaustedValues, defaultText: "`dead`" }),
       destinations: list(
-        "In place of `destination`: [several](outbox.md#several-destinations), by their names or as blocks. The four keys above belong in the blocks then.",
+        "In place of `destination`: [several](destinations.md#several-destinations), by their names or as blocks. The four keys above belong in the blocks then.",
         listedDestination,
         { minItems: 1, maxItems: 1000 },
       ),
