@@ -8,8 +8,8 @@ const PAGES = [
   "README.md",
   ...readdirSync(pathOf("docs")).flatMap((file) => (file.endsWith(".md") ? [`docs/${file}`] : [])),
 ];
-/** Default names of the publication and the slot, of the history of migrations, and of the channel of wakes. */
-const OTHER_NAMES = new Set(["svc_outbox", "svc_migrations", "svc__outbox"]);
+/** Default names of the publication and the slot, of the history of migrations, of the channel of wakes; a client's module. */
+const OTHER_NAMES = new Set(["svc_outbox", "svc_migrations", "svc__outbox", "svc_client"]);
 
 test("docs/metrics.md lists every metric with its labels and meaning, and no other", () => {
   const table = /<!-- metrics:.*?-->\n(.*)<!-- \/metrics -->/s.exec(read("docs/metrics.md"))?.[1] ?? "";
