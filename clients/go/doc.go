@@ -1,7 +1,7 @@
 // Package svcclient is the client of svc for applications that share its database.
 //
 //   - [Enqueue] writes a message into the outbox, in the caller's transaction.
-//   - [NewWorker] takes messages out of the inbox, over SQL ([SQLSource]) or HTTP ([HTTPSource]).
+//   - [Worker] takes messages out of the inbox, over SQL ([SQLSource]) or HTTP ([HTTPSource]).
 //   - [Once] does the work of a message once.
 //
 // The package depends on the standard library only. It works with every driver of database/sql for PostgreSQL and SQL

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -29,44 +28,46 @@ type PulledMessage struct {
 	Payload json.RawMessage
 }
 
-// Claim is what a source has claimed.
+// Claim is what a source has claimed. Its messages share a lease.
 type Claim struct {
-	Token string
+	Token string `json:"claimToken"`
 	// Messages are in order, the oldest first.
 	Messages []PulledMessage
 }
 
 // Source is where messages come from: [SQLSource] or [HTTPSource].
 type Source interface {
-	// Claim returns at most max messages.
+	// Claim returns at most max messages, or none.
 	Claim(ctx context.Context, max int, lease time.Duration) (Claim, error)
-	// Renew returns the ids that are still held.
-	Renew(ctx context.Context, claim Claim, ids []string, lease time.Duration) ([]string, error)
+	// Renew renews the lease from now on, and returns the ids of the messages that are still held.
+	Renew(ctx context.Context, claim Claim, lease time.Duration) ([]string, error)
 	// Handled calls handle, acknowledges the message in its transaction, and reports whether the message was still held.
 	// If it was not, or if there is an error, nothing is written. Over HTTP the transaction is nil.
 	Handled(ctx context.Context, claim Claim, id string, handle func(tx *sql.Tx) error) (bool, error)
-	// Retry returns the message after the delay. Later messages of its aggregate are given back.
-	Retry(ctx context.Context, claim Claim, id string, delay time.Duration, reason string) error
-	// Dead ends the message, and reports whether it did. If it did not, it has done as Retry does, without a delay.
-	Dead(ctx context.Context, claim Claim, id, reason string) (bool, error)
+	// Fail returns ResultDead if it has ended the message, else ResultRetry: the message comes again after the delay, and
+	// the source has given back later messages of its aggregate.
+	Fail(ctx context.Context, claim Claim, id string, failure Failure) (Result, error)
 	// Release gives back what is left of the claim.
-	Release(ctx context.Context, claim Claim, ids []string) error
+	Release(ctx context.Context, claim Claim) error
 }
+
+// Failure is the error of a handler that says what becomes of the message: see [Dead] and [Retry].
+type Failure struct {
+	Reason string
+	// Delay is the time before the message comes again.
+	Delay time.Duration
+	// IsDead says that the message never comes again.
+	IsDead bool
+}
+
+func (f *Failure) Error() string { return f.Reason }
 
 // Dead is the error of a handler that says that the message can never be handled. Later messages of its aggregate are
 // handled as usual. Over HTTP the service decides when a message is dead, and this is a failed attempt.
-func Dead(reason string) error { return &verdict{reason: reason, isDead: true} }
+func Dead(reason string) error { return &Failure{Reason: reason, IsDead: true} }
 
 // Retry is the error of a handler that says after which delay the message comes again.
-func Retry(delay time.Duration, reason string) error { return &verdict{reason: reason, delay: delay} }
-
-type verdict struct {
-	reason string
-	delay  time.Duration
-	isDead bool
-}
-
-func (v *verdict) Error() string { return v.reason }
+func Retry(delay time.Duration, reason string) error { return &Failure{Reason: reason, Delay: delay} }
 
 // The causes of the end of a handler's context, see [context.Cause].
 var (
@@ -82,16 +83,9 @@ type Result string
 // given back.
 const ResultDone, ResultRetry, ResultDead, ResultLost, ResultReleased Result = "done", "retry", "dead", "lost", "released"
 
-// Hooks are for metrics and logs. Several goroutines may call them at a time. They must not panic.
-type Hooks struct {
-	Claimed func(messages []PulledMessage)
-	Ended   func(message PulledMessage, result Result, duration time.Duration)
-	// Failed gets the error of a claim, a renewal or a result. The worker tries again.
-	Failed func(err error)
-}
-
-// WorkerOptions are the options of [NewWorker]. Zero values are the defaults; Source and Handler are required.
-type WorkerOptions struct {
+// Worker takes messages of a source and calls the handler for each. Zero values are the defaults; Source and Handler are
+// required.
+type Worker struct {
 	Source Source
 	// Handler handles a message. An error returns the message after a delay; see also [Dead] and [Retry]. Over SQL tx is
 	// the transaction in which the message is acknowledged; over HTTP it is nil. The context ends when the lease is lost,
@@ -108,56 +102,94 @@ type WorkerOptions struct {
 	Poll time.Duration
 	// StopTimeout is the time for handlers to end at a stop; default 30 s. If it is negative, a stop cancels them at once.
 	StopTimeout time.Duration
-	Hooks       Hooks
-}
 
-// Worker takes messages of a source and calls the handler for each.
-type Worker struct{ options WorkerOptions }
-
-// NewWorker returns a worker, which [Worker.Run] starts.
-func NewWorker(options WorkerOptions) *Worker {
-	if options.RetryDelay == nil {
-		options.RetryDelay = func(attempt int) time.Duration { return min(time.Second<<min(max(attempt-1, 0), 6), time.Minute) }
-	}
-	options.Lease = cmp.Or(options.Lease, 30*time.Second)
-	options.Poll = cmp.Or(options.Poll, 500*time.Millisecond)
-	options.StopTimeout = cmp.Or(options.StopTimeout, 30*time.Second)
-	return &Worker{options}
+	// Claimed, Ended and Failed are hooks for metrics and logs. Several goroutines may call them at a time. They must not
+	// panic. Failed gets the error of a claim, a renewal or a result; the worker tries again.
+	Claimed func(messages []PulledMessage)
+	Ended   func(message PulledMessage, result Result, duration time.Duration)
+	Failed  func(err error)
 }
 
 // Run works until ctx ends. Then it claims no more, lets handlers end for StopTimeout, cancels the others, and gives
 // their messages back. It returns when nothing runs any more. The only error is that of wrong options; those of the
-// database or the service go to the hook Failed.
-func (w *Worker) Run(ctx context.Context) error {
-	if w.options.Source == nil || w.options.Handler == nil || w.options.Lease < time.Millisecond {
-		return errors.New("svcclient: WorkerOptions lacks Source, Handler or a positive Lease, expected all of them")
+// database or the service go to Failed.
+func (w Worker) Run(ctx context.Context) error {
+	w.Lease = cmp.Or(w.Lease, 30*time.Second)
+	w.Poll = cmp.Or(w.Poll, 500*time.Millisecond)
+	w.StopTimeout = cmp.Or(w.StopTimeout, 30*time.Second)
+	if w.RetryDelay == nil {
+		w.RetryDelay = retryDelay
 	}
-	base := context.WithoutCancel(ctx)
-	handlers, cancel := context.WithCancelCause(base)
+	if w.Source == nil || w.Handler == nil || w.Lease < time.Millisecond {
+		return errors.New("svcclient: the Worker lacks Source, Handler or a positive Lease, expected all of them")
+	}
+	handlers, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	r := &run{WorkerOptions: w.options, stop: ctx, base: base, handlers: handlers}
-	r.slots = make(chan struct{}, max(r.Concurrency, 1))
+	context.AfterFunc(ctx, func() { time.AfterFunc(w.StopTimeout, func() { cancel(ErrStopped) }) })
+	r := &run{Worker: w, stop: ctx, handlers: handlers, slots: make(chan struct{}, max(w.Concurrency, 1))}
 	r.claimAll()
-	defer time.AfterFunc(r.StopTimeout, func() { cancel(ErrStopped) }).Stop()
-	r.batches.Wait()
+	r.claims.Wait()
 	return nil
+}
+
+func retryDelay(attempt int) time.Duration {
+	return min(time.Second<<min(max(attempt-1, 0), 6), time.Minute)
 }
 
 // run is a worker at work.
 type run struct {
-	WorkerOptions
+	Worker
 	stop     context.Context // Ends at the stop.
-	base     context.Context // Never ends.
 	handlers context.Context // Ends when a stop waits no longer.
-	batches  sync.WaitGroup
+	claims   sync.WaitGroup
 	slots    chan struct{} // Holds an element for each message without a result.
 }
 
-// batch is the work on a claim.
-type batch struct {
-	claim    Claim
-	tasks    []*task
-	handling sync.WaitGroup
+// longestClaim is longer than the service waits for a message.
+const longestClaim = 2 * time.Minute
+
+// claimAll claims messages until the stop. After an error it waits longer each time, up to 10 s.
+func (r *run) claimAll() {
+	for wait := time.Duration(0); ; {
+		select {
+		case <-time.After(wait):
+		case <-r.stop.Done():
+		}
+		r.slots <- struct{}{} // Waits for a free slot. After a stop the handlers end in time.
+		<-r.slots
+		if r.stop.Err() != nil {
+			return
+		}
+		claimedAt := time.Now()
+		claim, err := try(r, longestClaim, func(ctx context.Context) (Claim, error) {
+			return r.Source.Claim(ctx, cap(r.slots)-len(r.slots), r.Lease)
+		})
+		switch {
+		case err != nil:
+			wait = min(max(wait, r.Poll)*2, 10*time.Second)
+		case len(claim.Messages) == 0:
+			wait = r.Poll
+		default:
+			wait = 0
+			for range claim.Messages {
+				r.slots <- struct{}{}
+			}
+			r.claims.Add(1)
+			go r.work(claim, claimedAt)
+		}
+	}
+}
+
+// try makes a request to the source, and reports its error. A stop does not cancel the request: the source might have
+// claimed messages, or have written a result.
+func try[T any](r *run, timeout time.Duration, request func(ctx context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.stop), timeout)
+	defer cancel()
+	answer, err := request(ctx)
+	if err != nil && r.Failed != nil {
+		r.Failed(err)
+	}
+	return answer, err
 }
 
 // task is the work on a message.
@@ -165,214 +197,117 @@ type task struct {
 	message PulledMessage
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	// isEnding: from now on the acknowledgement tells whether the message was lost, and a renewal does not.
-	isEnding, hasEnded atomic.Bool
 }
 
-func (t *task) isLost() bool { return context.Cause(t.ctx) == ErrLeaseLost }
-
-// open returns what has no result yet.
-func (b *batch) open() (tasks []*task, ids []string) {
-	for _, t := range b.tasks {
-		if !t.hasEnded.Load() {
-			tasks, ids = append(tasks, t), append(ids, t.message.ID)
-		}
-	}
-	return tasks, ids
-}
-
-func (r *run) claimAll() {
-	wait := r.Poll
-	for r.stop.Err() == nil {
-		select {
-		case r.slots <- struct{}{}: // A slot is free.
-			<-r.slots
-		case <-r.stop.Done():
-			return
-		}
-		claimedAt := time.Now()
-		claim, err := r.Source.Claim(r.stop, cap(r.slots)-len(r.slots), r.Lease)
-		if err == nil {
-			wait = r.Poll
-		} else if r.stop.Err() == nil {
-			r.failed(err)
-			wait = min(wait*2, 10*time.Second)
-		}
-		if len(claim.Messages) > 0 {
-			if r.Hooks.Claimed != nil {
-				r.Hooks.Claimed(claim.Messages)
-			}
-			r.batches.Add(1)
-			r.work(claim, claimedAt)
-			continue
-		}
-		select {
-		case <-time.After(wait):
-		case <-r.stop.Done():
-		}
-	}
-}
-
-// work starts the handlers of a claim.
+// work handles the messages of a claim, renews its lease, and gives back what is left.
 func (r *run) work(claim Claim, claimedAt time.Time) {
-	b := &batch{claim: claim}
+	defer r.claims.Done()
+	if r.Claimed != nil {
+		r.Claimed(claim.Messages)
+	}
+	lease, lose := context.WithCancelCause(r.handlers)
+	defer lose(nil)
+	// The lease ends by this timer, even if a renewal hangs.
+	end := time.AfterFunc(time.Until(claimedAt.Add(r.Lease)), func() { lose(ErrLeaseLost) })
+	defer end.Stop()
+	var tasks []*task
 	chains := map[string][]*task{}
 	for _, message := range claim.Messages {
-		r.slots <- struct{}{}
 		t := &task{message: message}
-		t.ctx, t.cancel = context.WithCancelCause(r.handlers)
-		b.tasks = append(b.tasks, t)
+		t.ctx, t.cancel = context.WithCancelCause(lease)
 		chain := "id " + message.ID
 		if message.AggregateID != nil {
 			chain = "of " + *message.AggregateID
 		}
-		chains[chain] = append(chains[chain], t)
+		tasks, chains[chain] = append(tasks, t), append(chains[chain], t)
 	}
-	b.handling.Add(len(chains))
+	hasLeft := make(chan bool, len(chains))
 	for _, chain := range chains {
-		go r.handleChain(b, chain)
+		go func() { hasLeft <- r.handleChain(lease, claim, chain) }()
 	}
-	done := make(chan struct{})
-	go func() {
-		b.handling.Wait()
-		close(done)
-	}()
-	go r.renew(b, claimedAt, done)
-}
-
-// handleChain handles messages in order, up to one that is not handled. What it leaves open is released.
-func (r *run) handleChain(b *batch, chain []*task) {
-	defer b.handling.Done()
-	for n, t := range chain {
-		if r.stop.Err() != nil || t.ctx.Err() != nil || !r.handle(b, t, chain[n+1:]) {
-			return
-		}
-	}
-}
-
-// handle reports whether the next message of the aggregate may be handled.
-func (r *run) handle(b *batch, t *task, later []*task) bool {
-	startedAt := time.Now()
-	id := t.message.ID
-	isHeld, err := r.Source.Handled(t.ctx, b.claim, id, func(tx *sql.Tx) error {
-		if err := r.call(t, tx); err != nil {
-			return err
-		}
-		t.isEnding.Store(true)
-		return context.Cause(t.ctx)
-	})
-	result := ResultLost
-	switch {
-	case err == nil && isHeld:
-		result = ResultDone
-	case err == nil || t.isLost():
-	case t.ctx.Err() != nil:
-		return false
-	default:
-		result = r.fail(b, t.message, err)
-	}
-	r.end(t, result, time.Since(startedAt))
-	for _, next := range later {
-		if result == ResultRetry {
-			r.end(next, ResultReleased, 0)
-		}
-	}
-	return result == ResultDone || result == ResultDead
-}
-
-// fail says to the source that a handler failed.
-func (r *run) fail(b *batch, message PulledMessage, err error) Result {
-	ctx, cancel := context.WithTimeout(r.base, r.Lease)
-	defer cancel()
-	reason, isDead, said := err.Error(), false, &verdict{delay: r.RetryDelay(message.Attempt)}
-	if errors.As(err, &said); said.isDead {
-		isDead, err = r.Source.Dead(ctx, b.claim, message.ID, reason)
-	} else {
-		err = r.Source.Retry(ctx, b.claim, message.ID, max(said.delay, 0), reason)
-	}
-	r.failed(err)
-	switch {
-	case err != nil:
-		return ResultLost // Its lease ends, and it comes again.
-	case isDead:
-		return ResultDead
-	}
-	return ResultRetry
-}
-
-// call makes a panic of the handler its error.
-func (r *run) call(t *task, tx *sql.Tx) (err error) {
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			err = fmt.Errorf("the handler panicked: %v", panicked)
-		}
-	}()
-	return r.Handler(t.ctx, t.message, tx)
-}
-
-// renew renews the lease every third of it until all is done, and releases what is left. After a failure the next
-// renewal may succeed, until the lease is over.
-func (r *run) renew(b *batch, renewedAt time.Time, done <-chan struct{}) {
-	defer r.batches.Done()
-	defer r.release(b)
 	ticker := time.NewTicker(r.Lease / 3)
 	defer ticker.Stop()
-	for {
+	isLeft := false
+	for running := len(chains); running > 0; {
 		select {
-		case <-done:
-			return
-		case <-ticker.C:
-		}
-		tasks, ids := b.open()
-		if len(ids) == 0 {
-			continue
-		}
-		sentAt := time.Now()
-		ctx, cancel := context.WithTimeout(r.base, r.Lease/3)
-		kept, err := r.Source.Renew(ctx, b.claim, ids, r.Lease)
-		cancel()
-		r.failed(err)
-		switch {
-		case err == nil:
-			renewedAt = sentAt
-		case time.Since(renewedAt) < r.Lease:
-			continue
-		}
-		for _, t := range tasks {
-			if !t.isEnding.Load() && (err != nil || !slices.Contains(kept, t.message.ID)) {
-				t.cancel(ErrLeaseLost)
+		case left := <-hasLeft:
+			running--
+			isLeft = isLeft || left
+		case renewedAt := <-ticker.C:
+			kept, err := try(r, r.Lease/3, func(ctx context.Context) ([]string, error) {
+				return r.Source.Renew(ctx, claim, r.Lease)
+			})
+			if err != nil {
+				continue // The next renewal may succeed, until the end of the lease.
+			}
+			end.Reset(time.Until(renewedAt.Add(r.Lease)))
+			for _, t := range tasks {
+				if !slices.Contains(kept, t.message.ID) {
+					t.cancel(ErrLeaseLost)
+				}
 			}
 		}
 	}
-}
-
-func (r *run) release(b *batch) {
-	tasks, ids := b.open()
-	if len(ids) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.base, r.Lease)
-	defer cancel()
-	r.failed(r.Source.Release(ctx, b.claim, ids))
-	for _, t := range tasks {
-		r.end(t, ResultReleased, 0)
+	if isLeft {
+		_, _ = try(r, r.Lease/3, func(ctx context.Context) (any, error) { return nil, r.Source.Release(ctx, claim) })
 	}
 }
 
-func (r *run) end(t *task, result Result, duration time.Duration) {
-	if result == ResultReleased && t.isLost() {
-		result = ResultLost
+// handleChain handles messages in order until a message is neither done nor dead. It reports whether it leaves messages
+// that must be given back.
+func (r *run) handleChain(lease context.Context, claim Claim, chain []*task) (isLeft bool) {
+	last := ResultDone
+	for _, t := range chain {
+		startedAt := time.Now()
+		result := ResultReleased
+		if last == ResultDone || last == ResultDead {
+			result = r.handle(lease, claim, t)
+			last = result
+		}
+		if result == ResultReleased && context.Cause(t.ctx) == ErrLeaseLost {
+			result = ResultLost
+		}
+		isLeft = isLeft || result == ResultReleased && last != ResultRetry
+		t.cancel(nil)
+		if r.Ended != nil {
+			r.Ended(t.message, result, time.Since(startedAt))
+		}
+		<-r.slots
 	}
-	t.hasEnded.Store(true)
-	t.cancel(nil)
-	if r.Hooks.Ended != nil {
-		r.Hooks.Ended(t.message, result, duration)
-	}
-	<-r.slots
+	return isLeft
 }
 
-func (r *run) failed(err error) {
-	if err != nil && r.Hooks.Failed != nil {
-		r.Hooks.Failed(err)
+// handle returns ResultReleased if the message was not handled before a stop or the end of its lease.
+func (r *run) handle(lease context.Context, claim Claim, t *task) Result {
+	if r.stop.Err() != nil || t.ctx.Err() != nil {
+		return ResultReleased
 	}
+	// The transaction has the context of the lease, not of the message: a renewal after the acknowledgement does not find
+	// the message, and must not cancel the commit.
+	isHeld, err := r.Source.Handled(lease, claim, t.message.ID, func(tx *sql.Tx) (err error) {
+		defer func() {
+			if panicked := recover(); panicked != nil {
+				err = fmt.Errorf("the handler panicked: %v", panicked)
+			}
+		}()
+		return errors.Join(r.Handler(t.ctx, t.message, tx), context.Cause(t.ctx))
+	})
+	switch {
+	case err == nil && isHeld:
+		return ResultDone
+	case err == nil:
+		return ResultLost
+	case t.ctx.Err() != nil:
+		return ResultReleased
+	}
+	failure := &Failure{Delay: r.RetryDelay(t.message.Attempt)}
+	errors.As(err, &failure)
+	failed := Failure{err.Error(), max(failure.Delay, 0), failure.IsDead}
+	result, err := try(r, r.Lease/3, func(ctx context.Context) (Result, error) {
+		return r.Source.Fail(ctx, claim, t.message.ID, failed)
+	})
+	if err != nil {
+		return ResultLost // Its lease ends, and it comes again.
+	}
+	return result
 }

@@ -20,8 +20,10 @@ type memory struct {
 	mu       sync.Mutex
 	waiting  []PulledMessage
 	log      []string
-	renewal  error // What renewals return.
-	noResult error // What Retry returns.
+	renewal  error  // What renewals return.
+	noResult error  // What Fail returns.
+	hangs    bool   // A renewal ends with its context only.
+	taken    string // The id of a message that another worker has taken.
 }
 
 func (m *memory) note(format string, args ...any) {
@@ -45,7 +47,16 @@ func (m *memory) Claim(_ context.Context, most int, _ time.Duration) (Claim, err
 	return claim, nil
 }
 
-func (m *memory) Renew(_ context.Context, _ Claim, ids []string, _ time.Duration) ([]string, error) {
+func (m *memory) Renew(ctx context.Context, claim Claim, _ time.Duration) (ids []string, err error) {
+	if m.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	for _, message := range claim.Messages {
+		if message.ID != m.taken {
+			ids = append(ids, message.ID)
+		}
+	}
 	return ids, m.renewal
 }
 
@@ -57,18 +68,17 @@ func (m *memory) Handled(_ context.Context, _ Claim, id string, handle func(*sql
 	return err == nil, err
 }
 
-func (m *memory) Retry(_ context.Context, _ Claim, id string, delay time.Duration, reason string) error {
-	m.note("retry %s %v %s", id, delay, reason)
-	return m.noResult
+func (m *memory) Fail(_ context.Context, _ Claim, id string, failure Failure) (Result, error) {
+	if failure.IsDead {
+		m.note("dead %s %s", id, failure.Reason)
+		return ResultDead, m.noResult
+	}
+	m.note("retry %s %v %s", id, failure.Delay, failure.Reason)
+	return ResultRetry, m.noResult
 }
 
-func (m *memory) Dead(_ context.Context, _ Claim, id, reason string) (bool, error) {
-	m.note("dead %s %s", id, reason)
-	return true, nil
-}
-
-func (m *memory) Release(_ context.Context, _ Claim, ids []string) error {
-	m.note("release %s", strings.Join(ids, " "))
+func (m *memory) Release(context.Context, Claim) error {
+	m.note("release")
 	return nil
 }
 
@@ -82,13 +92,13 @@ func messagesOf(ids ...string) []PulledMessage {
 }
 
 // runUntil runs a worker until a number of messages have ended, and returns their results.
-func runUntil(t *testing.T, options WorkerOptions, results int) []string {
+func runUntil(t *testing.T, worker Worker, results int) []string {
 	t.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
 	defer stop()
 	var mu sync.Mutex
 	ended := []string{}
-	options.Hooks.Ended = func(message PulledMessage, result Result, _ time.Duration) {
+	worker.Ended = func(message PulledMessage, result Result, _ time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
 		ended = append(ended, message.ID+" "+string(result))
@@ -96,8 +106,8 @@ func runUntil(t *testing.T, options WorkerOptions, results int) []string {
 			stop()
 		}
 	}
-	options.Poll = time.Millisecond
-	if err := NewWorker(options).Run(ctx); err != nil {
+	worker.Poll = time.Millisecond
+	if err := worker.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(ended)
@@ -119,7 +129,7 @@ func TestResults(t *testing.T) {
 		}
 		return nil
 	}
-	ended := runUntil(t, WorkerOptions{Source: source, Concurrency: 7, Handler: handler}, 7)
+	ended := runUntil(t, Worker{Source: source, Concurrency: 7, Handler: handler}, 7)
 	want := []string{"a0 retry", "a1 released", "b0 dead", "b1 done", "c0 retry", "c1 released", "d0 retry"}
 	if !slices.Equal(ended, want) {
 		t.Errorf("found %v, expected %v", ended, want)
@@ -137,10 +147,10 @@ func TestResults(t *testing.T) {
 func TestResultThatCannotBeWritten(t *testing.T) {
 	failed := make(chan error, 1)
 	source := &memory{waiting: messagesOf("a0", "a1"), noResult: errors.New("the database is gone")}
-	ended := runUntil(t, WorkerOptions{
+	ended := runUntil(t, Worker{
 		Source: source, Concurrency: 2,
 		Handler: func(context.Context, PulledMessage, *sql.Tx) error { return errors.New("no") },
-		Hooks:   Hooks{Failed: func(err error) { failed <- err }},
+		Failed:  func(err error) { failed <- err },
 	}, 2)
 	if want := []string{"a0 lost", "a1 released"}; !slices.Equal(ended, want) {
 		t.Errorf("found %v, expected %v", ended, want)
@@ -150,21 +160,41 @@ func TestResultThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-func TestLeaseIsLostWhenNoRenewalSucceeds(t *testing.T) {
-	source := &memory{waiting: messagesOf("a0", "a1"), renewal: errors.New("the database is gone")}
-	var cause error
-	handler := func(ctx context.Context, _ PulledMessage, _ *sql.Tx) error {
-		<-ctx.Done()
-		cause = context.Cause(ctx)
-		return ctx.Err()
-	}
-	options := WorkerOptions{Source: source, Concurrency: 2, Lease: 90 * time.Millisecond, Handler: handler}
-	ended := runUntil(t, options, 2)
-	if want := []string{"a0 lost", "a1 lost"}; !slices.Equal(ended, want) {
-		t.Errorf("found %v, expected %v", ended, want)
-	}
-	if cause != ErrLeaseLost || !slices.Equal(source.notes(), []string{"release a1"}) {
-		t.Errorf("found %v and %v, expected a lost lease without a result", cause, source.notes())
+func TestLeaseIsLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		source *memory
+		want   []string
+		notes  []string
+	}{
+		"no renewal succeeds": {&memory{renewal: errors.New("no")}, []string{"a0 lost", "a1 lost", "b0 lost"}, nil},
+		"renewals hang":       {&memory{hangs: true}, []string{"a0 lost", "a1 lost", "b0 lost"}, nil},
+		"one message is taken": {
+			&memory{taken: "a0"}, []string{"a0 lost", "a1 released", "b0 done"}, []string{"done b0", "release"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := c.source
+			source.waiting = messagesOf("a0", "a1", "b0")
+			lost := make(chan struct{})
+			handler := func(ctx context.Context, m PulledMessage, _ *sql.Tx) error {
+				if m.ID == "b0" && source.taken != "" {
+					<-lost
+					return nil
+				}
+				<-ctx.Done()
+				if cause := context.Cause(ctx); cause != ErrLeaseLost {
+					t.Errorf("found the cause %v, expected a lost lease", cause)
+				}
+				if m.ID == "a0" {
+					close(lost)
+				}
+				return ctx.Err()
+			}
+			ended := runUntil(t, Worker{Source: source, Concurrency: 3, Lease: 90 * time.Millisecond, Handler: handler}, 3)
+			if !slices.Equal(ended, c.want) || !slices.Equal(source.notes(), c.notes) {
+				t.Errorf("found %v and %v, expected %v and %v", ended, source.notes(), c.want, c.notes)
+			}
+		})
 	}
 }
 
@@ -189,23 +219,21 @@ func TestStop(t *testing.T) {
 		causes = append(causes, context.Cause(ctx))
 		return nil // Too late: it is not acknowledged.
 	}
-	options := WorkerOptions{Source: source, Concurrency: 3, StopTimeout: 50 * time.Millisecond, Handler: handler}
-	err := NewWorker(options).Run(ctx)
+	err := Worker{Source: source, Concurrency: 3, StopTimeout: 50 * time.Millisecond, Handler: handler}.Run(ctx)
 	if err != nil || !slices.Equal(causes, []error{ErrStopped}) {
 		t.Errorf("found %v and the causes %v, expected a stop", err, causes)
 	}
-	if got := source.notes(); !slices.Equal(got, []string{"done b0", "release a0 a1"}) {
+	if got := source.notes(); !slices.Equal(got, []string{"done b0", "release"}) {
 		t.Errorf("found %v, expected that the others are given back", got)
 	}
 }
 
 func TestOptionsOfWorker(t *testing.T) {
-	if err := NewWorker(WorkerOptions{}).Run(context.Background()); err == nil {
+	if err := (Worker{}).Run(context.Background()); err == nil {
 		t.Error("found no error, expected one for a worker without a source")
 	}
-	delay := NewWorker(WorkerOptions{}).options.RetryDelay
 	for attempt, want := range map[int]time.Duration{1: time.Second, 6: 32 * time.Second, 7: time.Minute, 1000: time.Minute} {
-		if got := delay(attempt); got != want {
+		if got := retryDelay(attempt); got != want {
 			t.Errorf("attempt %d: found %v, expected %v", attempt, got, want)
 		}
 	}
@@ -234,7 +262,8 @@ func TestHTTPSource(t *testing.T) {
 		_, _ = w.Write([]byte(answers[operation]))
 	}))
 	defer server.Close()
-	source := HTTPSource(server.URL+"/pull/", "web shop", HTTPOptions{Header: http.Header{"Authorization": {"Bearer b"}}})
+	header := http.Header{"Authorization": {"Bearer b"}}
+	source := HTTPSource{URL: server.URL + "/pull/", Source: "web shop", Header: header}
 	ctx := context.Background()
 	claim, err := source.Claim(ctx, 2, time.Second)
 	if err != nil || len(claim.Messages) != 1 {
@@ -245,18 +274,18 @@ func TestHTTPSource(t *testing.T) {
 	if !isRead || m.Headers["H"] != "v" || string(m.Payload) != `{"n": 1.0}` {
 		t.Errorf("found %+v", m)
 	}
-	if kept, err := source.Renew(ctx, claim, []string{"m"}, time.Second); err != nil || !slices.Equal(kept, []string{"m"}) {
+	if kept, err := source.Renew(ctx, claim, time.Second); err != nil || !slices.Equal(kept, []string{"m"}) {
 		t.Errorf("found %v, %v", kept, err)
 	}
 	if held, err := source.Handled(ctx, claim, "m", func(*sql.Tx) error { return nil }); held || err != nil {
 		t.Errorf("found %v, %v, expected that the message is lost", held, err)
 	}
-	if err := source.Retry(ctx, claim, "m", time.Second, "no"); err == nil {
+	if _, err := source.Fail(ctx, claim, "m", Failure{Reason: "no", Delay: time.Second}); err == nil {
 		t.Error("found no error, expected one for the status 500")
 	}
 	want := []string{
-		`/pull/web%20shop/claim Bearer b {"leaseMs":1000,"max":2,"waitMs":20000}`,
-		`/pull/web%20shop/extend Bearer b {"claimToken":"t","ids":["m"],"leaseMs":1000}`,
+		`/pull/web%20shop/claim Bearer b {"leaseMs":1000,"max":2,"waitMs":5000}`,
+		`/pull/web%20shop/extend Bearer b {"claimToken":"t","leaseMs":1000}`,
 		`/pull/web%20shop/ack Bearer b {"claimToken":"t","ids":["m"]}`,
 		`/pull/web%20shop/nack Bearer b {"claimToken":"t","delayMs":1000,"error":"no","ids":["m"]}`,
 	}

@@ -41,9 +41,9 @@ func (q query[R]) QueryContext(ctx context.Context, statement string, args ...an
 
 // AssertEnqueued returns the first message of the outbox that has all that want sets, as the transaction sees it. It
 // ends the test if there is none. Payloads are compared as JSON, and headers that want does not name are ignored. Give
-// the options of an outbox with other names than the service's own; with cells, the schema of one.
+// an outbox with other names than the service's own; with cells, the schema of a cell.
 func AssertEnqueued[R Rows](
-	t testing.TB, ctx context.Context, tx Queries[R], want svcclient.Message, options ...svcclient.Options,
+	t testing.TB, ctx context.Context, tx Queries[R], want svcclient.Message, outbox ...svcclient.Outbox,
 ) svcclient.Message {
 	t.Helper()
 	wanted, err := json.Marshal(want.Payload)
@@ -53,9 +53,9 @@ func AssertEnqueued[R Rows](
 	if err != nil {
 		t.Fatalf("the payload to look for cannot be written as JSON: %v", err)
 	}
-	var o svcclient.Options
-	if len(options) > 0 {
-		o = options[0]
+	var o svcclient.Outbox
+	if len(outbox) > 0 {
+		o = outbox[0]
 	}
 	found, err := read(ctx, tx, want, o)
 	if err != nil {
@@ -71,7 +71,7 @@ func AssertEnqueued[R Rows](
 }
 
 func read[R Rows](
-	ctx context.Context, tx Queries[R], want svcclient.Message, o svcclient.Options,
+	ctx context.Context, tx Queries[R], want svcclient.Message, o svcclient.Outbox,
 ) ([]svcclient.Message, error) {
 	var id, topic, key, payload, headers, destination *string
 	var deliverAt, expiresAt *time.Time

@@ -77,11 +77,7 @@ func (e *environment) enqueueCase(ctx context.Context, begin begin, c *contractC
 	if err := e.execute(ctx, append([]string{"TRUNCATE outbox"}, c.Setup...)...); err != nil {
 		return err
 	}
-	outbox, err := svcclient.NewOutbox(c.Options)
-	if err != nil {
-		return err
-	}
-	if err := runSteps(ctx, begin, outbox, c.Steps); err != nil {
+	if err := runSteps(ctx, begin, c.Options, c.Steps); err != nil {
 		return err
 	}
 	if c.Rows != nil {
@@ -101,7 +97,7 @@ func (e *environment) enqueueCase(ctx context.Context, begin begin, c *contractC
 	return nil
 }
 
-func runSteps(ctx context.Context, begin begin, outbox *svcclient.Outbox, steps []step) (err error) {
+func runSteps(ctx context.Context, begin begin, outbox svcclient.Outbox, steps []step) (err error) {
 	var tx transaction
 	defer func() {
 		if tx != nil {
@@ -129,7 +125,7 @@ func runSteps(ctx context.Context, begin begin, outbox *svcclient.Outbox, steps 
 	return nil
 }
 
-func enqueue(ctx context.Context, outbox *svcclient.Outbox, tx svcclient.Transaction, s step) error {
+func enqueue(ctx context.Context, outbox svcclient.Outbox, tx svcclient.Transaction, s step) error {
 	given := s.EnqueueMany
 	if s.Enqueue != nil {
 		given = []map[string]json.RawMessage{s.Enqueue}

@@ -27,7 +27,7 @@ type contractCase struct {
 
 	// enqueue
 	Setup      []string
-	Options    svcclient.Options
+	Options    svcclient.Outbox
 	Steps      []step
 	Rows       []map[string]any
 	RowsByCell map[string][]*string

@@ -68,7 +68,7 @@ func (e *environment) workerCase(ctx context.Context, transport string, c *contr
 		workers.Add(1)
 		go func() {
 			defer workers.Done()
-			err := svcclient.NewWorker(r.options()).Run(workerCtx)
+			err := r.worker().Run(workerCtx)
 			r.mu.Lock()
 			r.problems = append(r.problems, err)
 			r.mu.Unlock()
@@ -82,15 +82,12 @@ func (e *environment) workerCase(ctx context.Context, transport string, c *contr
 		stop()
 	}
 	workers.Wait()
-	if transport == "http" {
-		time.Sleep(2 * httpWait) // The service may claim messages of the next case for a worker that has just hung up.
-	}
 	return errors.Join(err, r.compare(ctx))
 }
 
 func payloadOf(id string) string { return `{"id":"` + id + `"}` }
 
-func (r *workerRun) options() svcclient.WorkerOptions {
+func (r *workerRun) worker() svcclient.Worker {
 	milliseconds := func(value *int64) time.Duration {
 		if value == nil {
 			return 0
@@ -99,27 +96,29 @@ func (r *workerRun) options() svcclient.WorkerOptions {
 	}
 	settings := r.Worker
 	retryDelay := cmp.Or(milliseconds(settings.RetryDelayMs), 50*time.Millisecond)
-	options := svcclient.WorkerOptions{
-		Source:      svcclient.SQLSource(r.db, "pulled", settings.MaxAttempts),
+	worker := svcclient.Worker{
+		Source:      svcclient.SQLSource{DB: r.db, Source: "pulled", MaxAttempts: settings.MaxAttempts},
 		Handler:     r.handle,
 		Concurrency: settings.Concurrency,
 		Lease:       milliseconds(settings.LeaseMs),
 		RetryDelay:  func(int) time.Duration { return retryDelay },
 		Poll:        20 * time.Millisecond,
 		StopTimeout: milliseconds(settings.StopTimeoutMs),
-		Hooks: svcclient.Hooks{Failed: func(err error) {
+		Failed: func(err error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.failures = append(r.failures, err)
-		}},
+		},
 	}
 	if r.transport == "http" {
-		options.Source = svcclient.HTTPSource(os.Getenv("PULL_URL"), "pulled", svcclient.HTTPOptions{
+		worker.Source = svcclient.HTTPSource{
+			URL:    os.Getenv("PULL_URL"),
+			Source: "pulled",
 			Header: http.Header{"Authorization": {"Bearer " + os.Getenv("PULL_TOKEN")}},
 			Wait:   httpWait,
-		})
+		}
 	}
-	return options
+	return worker
 }
 
 func (r *workerRun) handle(ctx context.Context, message svcclient.PulledMessage, tx *sql.Tx) error {
