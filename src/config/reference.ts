@@ -12,28 +12,27 @@ const SHARED: readonly { readonly title: string; readonly node: SchemaNode }[] =
 ];
 
 const SYNTAX_TYPES: Readonly<Partial<Record<Syntax, string>>> = {
-  identifier: "SQL identifier",
-  captureName: "name (lower-case letters, digits, `_`)",
-  headerName: "header name",
+  identifier: "identifier",
+  captureName: "name",
   httpUrl: "URL",
   urlPath: "path",
   jsonPath: "JSONPath",
   listPath: "JSONPath",
   topicPattern: "topic glob",
   topicTemplate: "template",
-  address: "name or template",
+  address: "template",
   routingKey: "template",
   expression: "expression",
 };
 
-/** Separates the hand-written beginning of the page from the tables. */
+/** Separates the hand-written beginning of the page from the generated lists. */
 const MARKER = `<!-- From here on generated from the schema by "npm run generate": change the schema.ts of src/config and src/adapters. -->`;
 
-/** The reference page, with the tables of the schema. @param present the page so far, which keeps its beginning */
+/** The reference page, with the keys of the schema. @param present the page so far, which keeps its beginning */
 export function referencePage(present = ""): string {
   const [beginning = ""] = present.split(MARKER, 1);
   const sections = Object.entries(rootSchema.properties ?? {}).map(([name, node]) => section(name, node));
-  const shared = SHARED.map(({ title, node }) => `## ${title}\n\n${blockTables("", node, "###")}`);
+  const shared = SHARED.map(({ title, node }) => `## ${title}\n\n${blockLists("", node, "###")}`);
   const parts = [beginning, MARKER, ...sections, ...shared].map((part) => part.trim());
   return `${parts.join("\n\n").trim()}\n`;
 }
@@ -41,19 +40,19 @@ export function referencePage(present = ""): string {
 function section(name: string, node: SchemaNode): string {
   const heading = `## ${name}\n\n${node.description}`;
   const entry = node.additionalProperties ?? node.items;
-  const body = blockTables(entry === undefined ? `${name}.` : "", entry ?? node, "###");
+  const body = blockLists(entry === undefined ? `${name}.` : "", entry ?? node, "###");
   return `${heading}\n\n${body}`;
 }
 
-/** A table of a block's keys; or a heading and a table for each kind, below the keys that several kinds share. */
-function blockTables(prefix: string, node: SchemaNode, heading: string): string {
-  const keysTable = (block: SchemaNode) => table(["Key", "Type", "Default", "Meaning"], keyRows(prefix, block));
-  if (node.kinds === undefined) return keysTable(node);
+/** A list of a block's keys; or a heading and a list for each kind, below the keys that several kinds share. */
+function blockLists(prefix: string, node: SchemaNode, heading: string): string {
+  const keysList = (block: SchemaNode) => listOf(keyRows(prefix, block));
+  if (node.kinds === undefined) return keysList(node);
   const kinds = Object.entries(node.kinds);
   const shared = sharedKeys(node.kinds);
-  const tables = [...shared].map(([names, properties]) => {
+  const lists = [...shared].map(([names, properties]) => {
     const title = names.length === kinds.length ? "Every kind" : names.join(", ");
-    return `${heading} ${title}\n\n${keysTable({ properties })}`;
+    return `${heading} ${title}\n\n${keysList({ properties })}`;
   });
   for (const [kind, schema] of kinds) {
     const isShared = (key: string) => [...shared].some(([names, keys]) => names.includes(kind) && key in keys);
@@ -62,11 +61,11 @@ function blockTables(prefix: string, node: SchemaNode, heading: string): string 
       schema.required?.includes(key) !== true && isOfDestination(kind, node, property);
     const own = rest.filter((entry) => !isRepeated(entry));
     const repeated = rest.filter(isRepeated).map(([key]) => code(key));
-    const text = keysTable({ ...schema, properties: Object.fromEntries(own) });
-    tables.push(`${heading} ${kind}\n\n${schema.description ?? ""}\n\n${text}`);
-    if (repeated.length > 0) tables.push(`As for the [destination](#${kind}): ${repeated.join(", ")}.`);
+    const text = keysList({ ...schema, properties: Object.fromEntries(own) });
+    lists.push(`${heading} ${kind}\n\n${schema.description ?? ""}\n\n${text}`);
+    if (repeated.length > 0) lists.push(`As for the [destination](#${kind}): ${repeated.join(", ")}.`);
   }
-  return tables.join("\n\n");
+  return lists.join("\n\n");
 }
 
 /** Whether the destination of its kind has a key of a source, too, such as the credentials of a broker. */
@@ -76,59 +75,110 @@ function isOfDestination(kind: string, node: SchemaNode, property: SchemaNode): 
   return node !== destinations && Object.values(properties).includes(property);
 }
 
-/**
- * The optional keys that several kinds share with one meaning, by the names of those kinds; those of most kinds first.
- */
+/** Optional keys that several kinds share with one meaning, two at least, by the names of these kinds; of most first. */
 function sharedKeys(kinds: Readonly<Record<string, SchemaNode>>): ReadonlyMap<readonly string[], Properties> {
   const byKinds = new Map<string, [names: readonly string[], keys: Record<string, SchemaNode>]>();
-  const keyOf = new Map<SchemaNode, string>();
-  for (const { properties } of Object.values(kinds))
-    for (const [key, node] of Object.entries(properties ?? {})) keyOf.set(node, key);
-  for (const [node, key] of keyOf) {
-    const names = Object.keys(kinds).filter((name) => kinds[name]?.properties?.[key] === node);
+  const meanings = new Map<string, readonly [key: string, node: SchemaNode, names: string[]]>();
+  for (const [name, { properties = {}, required }] of Object.entries(kinds)) {
+    for (const [key, node] of Object.entries(properties)) {
+      if (required?.includes(key) === true) continue;
+      const meaning = listOf(keyRows("", { properties: { [key]: node } }));
+      const [, , names] = meanings.get(meaning) ?? [key, node, []];
+      meanings.set(meaning, [key, node, [...names, name]]);
+    }
+  }
+  for (const [key, node, names] of meanings.values()) {
     if (names.length < 2) continue;
     const entry = byKinds.get(names.join()) ?? [names, {}];
     entry[1][key] = node;
     byKinds.set(names.join(), entry);
   }
-  return new Map([...byKinds.values()].sort(([one], [other]) => other.length - one.length));
+  const groups = [...byKinds.values()].filter(([, keys]) => Object.keys(keys).length > 1);
+  return new Map(groups.sort(([one], [other]) => other.length - one.length));
 }
 
 type Properties = NonNullable<SchemaNode["properties"]>;
 
-function keyRows(prefix: string, node: SchemaNode): string[][] {
+/** An entry of a list. Details are type and default, as far as they say something. */
+interface Row {
+  readonly keys: readonly string[];
+  readonly details: readonly string[];
+  readonly text: string;
+}
+
+function keyRows(prefix: string, node: SchemaNode): Row[] {
   return Object.entries(node.properties ?? {}).flatMap(([key, property]) => {
     // The first of several alternatives is the usual one; the others say what they replace.
     const required = node.required?.includes(key) === true || node.requiredAny?.[0] === key;
     const shared = SHARED.find(({ node: block }) => isSame(block, property));
-    const row = [code(prefix + key), typeText(property), defaultText(property, required), property.description ?? ""];
-    if (shared !== undefined) {
-      row[2] = property.default === undefined ? "none" : "see there";
-      row[1] = `[${shared.title.toLowerCase()}](#${shared.title.toLowerCase().replaceAll(" ", "-")})`;
-      return [row];
-    }
+    const path = prefix + key;
+    const type = isEvident(key, property) ? "" : typeText(property);
+    const row = rowOf(path, [type, defaultText(property, required)], property.description);
+    if (shared !== undefined) return [{ ...row, details: [link(shared.title)] }];
     if (property.kinds !== undefined) {
       const kinds = Object.entries(property.kinds).flatMap(([kind, schema]) =>
-        keyRows(`${prefix}${key}.`, schema).map(([name = "", type = "", preset = "", text = ""]) => [
-          name,
-          type,
-          preset,
-          `(${kind}) ${text}`,
-        ]),
+        keyRows(`${path}.`, schema).map((inner) => ({ ...inner, details: [kind, ...inner.details] })),
       );
       return [row, ...kinds];
     }
-    if (property.properties !== undefined && describedAlike(property)) return [alikeRow(`${prefix}${key}`, property)];
+    if (property.properties !== undefined && describedAlike(property)) return [alikeRow(path, property)];
     if (property.properties !== undefined) {
-      const inside = keyRows(`${prefix}${key}.`, property);
+      const inside = insideRows(`${path}.`, property);
       // A block that may be left out has a meaning of its own: its presence.
       return property.default === undefined ? [row, ...inside] : inside;
     }
     if (property.items?.properties !== undefined && isListedAbove(key, node)) return [row];
-    if (property.items?.properties !== undefined) return [row, ...keyRows(`${prefix}${key}[].`, property.items)];
+    if (property.items?.properties !== undefined) return [row, ...insideRows(`${path}[].`, property.items)];
     return [row];
   });
 }
+
+function rowOf(path: string, details: readonly string[], text = ""): Row {
+  return { keys: [path], details: details.filter((detail) => detail !== ""), text };
+}
+
+/** The keys of an inner block; the ones of a shared block in one entry. */
+function insideRows(prefix: string, node: SchemaNode): Row[] {
+  const { properties = {}, required } = node;
+  for (const { title, node: block } of SHARED) {
+    const same = Object.keys(properties).filter((key) => properties[key] === block.properties?.[key]);
+    if (same.length < 2 || same.length === Object.keys(properties).length) continue;
+    const rest = Object.entries(properties).filter(([key]) => !same.includes(key));
+    const keys = same.map((key) => prefix + key);
+    return [
+      { keys, details: [], text: `As in a ${link(title)}.` },
+      ...keyRows(prefix, { properties: Object.fromEntries(rest), ...(required && { required }) }),
+    ];
+  }
+  return keyRows(prefix, node);
+}
+
+/** Rows in which the keys of a block that mean the same as keys of an earlier block have one entry. */
+function folded(rows: readonly Row[]): Row[] {
+  const first = new Map<string, string>();
+  const groups = new Map<string, Row[]>();
+  for (const row of rows) {
+    const [key = ""] = row.keys;
+    const meaning = [nameOf(key), ...row.details, row.text].join("\n");
+    const block = blockOf(key);
+    const above = first.get(meaning) ?? block;
+    first.set(meaning, above);
+    const group = `${block}\n${above}`;
+    if (above !== block) groups.set(group, [...(groups.get(group) ?? []), row]);
+  }
+  const entries = new Map<Row, Row | undefined>();
+  for (const [group, [row, ...others]] of groups) {
+    if (row === undefined || others.length === 0) continue;
+    const [, above = ""] = group.split("\n");
+    const keys = [row, ...others].flatMap((each) => each.keys);
+    for (const other of others) entries.set(other, undefined);
+    entries.set(row, { keys, details: [], text: above === "" ? "As above." : `As in ${code(above)}.` });
+  }
+  return rows.flatMap((row) => (entries.has(row) ? (entries.get(row) ?? []) : row));
+}
+
+const nameOf = (key: string) => key.split(".").at(-1) ?? key;
+const blockOf = (key: string) => key.split(".").slice(0, -1).join(".");
 
 /** Whether a list holds the same blocks as one before it: the keys of those are not repeated. */
 function isListedAbove(key: string, { properties = {} }: SchemaNode): boolean {
@@ -136,25 +186,21 @@ function isListedAbove(key: string, { properties = {} }: SchemaNode): boolean {
   return before.some(([, { items }]) => items?.properties !== undefined && items === properties[key]?.items);
 }
 
-/** Whether all keys of a block mean the same, as the columns of a table do. */
+/** Whether all keys of a block mean the same, as the column names of a table. */
 function describedAlike({ properties = {} }: SchemaNode): boolean {
   const nodes = Object.values(properties);
   return nodes.length > 1 && new Set(nodes.map(({ description }) => description)).size === 1;
 }
 
 /** One row that lists all keys of such a block; brackets hold a default other than the key in snake case. */
-function alikeRow(path: string, { properties = {} }: SchemaNode): string[] {
-  const [first] = Object.values(properties);
+function alikeRow(path: string, { properties = {} }: SchemaNode): Row {
+  const [first = {}] = Object.values(properties);
   const inSnakeCase = (key: string) => key.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
   const keys = Object.entries(properties).map(([key, node]) =>
-    node.default === inSnakeCase(key) ? code(key) : `${code(key)} (${defaultText(node, false)})`,
+    node.default === inSnakeCase(key) ? code(key) : `${code(key)} (${code(String(node.default))})`,
   );
-  return [
-    code(`${path}.<key>`),
-    first === undefined ? "" : typeText(first),
-    "the key in snake case",
-    `${first?.description} Keys: ${keys.join(", ")}.`,
-  ];
+  const text = `${first.description} Keys: ${keys.join(", ")}.`;
+  return rowOf(`${path}.<key>`, [typeText(first), "default the key in snake case"], text);
 }
 
 /** Uses of a shared block differ in their descriptions only. */
@@ -163,20 +209,27 @@ function isSame(block: SchemaNode, use: SchemaNode): boolean {
 }
 
 function typeText(node: SchemaNode): string {
-  if (node.kinds !== undefined) return `block: ${Object.keys(node.kinds).join(", ")}`;
+  if (node.kinds !== undefined) return `${Object.keys(node.kinds).join(", ")}`;
   if (node.secret === true) return "secret";
   if (node.duration === true) return "duration";
   if (node.enum !== undefined) return node.enum.map(code).join(", ");
   if (node.unit === "ms") return `ms${range(node)}`;
   if (node.type === "integer") return `integer${range(node)}`;
   if (node.type === "number") return `number${numberRange(node)}`;
-  if (node.items?.whole === true) return `${typeText(node.items)} or list of them`;
-  if (node.orCount !== undefined) return `integer 1..${node.orCount} or list of ${itemsText(node.items ?? {})}`;
+  if (node.items?.whole === true) return `${typeText(node.items)} or list`;
+  if (node.orCount !== undefined) return `integer 1..${node.orCount} or list`;
   if (node.type === "array") return `list of ${itemsText(node.items ?? {})}`;
   if (node.orKey !== undefined) return `${typeText(node.properties?.[node.orKey] ?? {})} or block`;
-  if (node.type === "object") return node.properties === undefined ? "map of text to text" : "block";
+  if (node.type === "object") return node.properties === undefined ? "map" : "";
   if (node.type === "boolean") return "boolean";
-  return (node.syntax && SYNTAX_TYPES[node.syntax]) ?? "text";
+  return (node.syntax && SYNTAX_TYPES[node.syntax]) ?? "";
+}
+
+/** Whether the default, the name or the description of a key shows its type. */
+function isEvident(key: string, node: SchemaNode): boolean {
+  const type = typeText(node);
+  if (node.enum !== undefined) return node.enum.every((value) => node.description?.includes(code(value)));
+  return type === "ms" ? key.endsWith("Ms") : node.default !== undefined && ["boolean", "integer"].includes(type);
 }
 
 function itemsText(items: SchemaNode): string {
@@ -184,14 +237,17 @@ function itemsText(items: SchemaNode): string {
   if (items.orKey !== undefined) return `${items.orKey}s or blocks`;
   if (items.secret === true) return "secrets";
   if (items.type === "integer") return `integers${range(items)}`;
+  if (items.type === "number") return `numbers${numberRange(items)}`;
   return items.type === "string" ? "text" : "blocks";
 }
 
 function range(node: SchemaNode): string {
   if (node.maximum !== undefined) return ` ${node.minimum}..${node.maximum}`;
   if (node.exclusiveMinimum !== undefined) return ` > ${node.exclusiveMinimum}`;
-  if (node.minimum === undefined || node.minimum === 0) return "";
-  return node.minimum === 1 ? " > 0" : ` >= ${node.minimum}`;
+  if (node.minimum === undefined) return "";
+  // Beside a time, a number of nothing is rare.
+  const usual = node.unit === "ms" ? 0 : 1;
+  return node.minimum === usual ? "" : ` >= ${node.minimum}`;
 }
 
 function numberRange(node: SchemaNode): string {
@@ -202,17 +258,29 @@ function numberRange(node: SchemaNode): string {
 
 function defaultText(node: SchemaNode, required: boolean): string {
   if (required) return "**required**";
-  if (node.default === undefined) return node.defaultText ?? "none";
-  if (node.items?.whole === true) return (node.default as readonly string[]).map(code).join(", ");
-  if (node.default === "" || (typeof node.default === "object" && node.default !== null)) return "empty";
-  return code(String(node.default));
+  const preset = node.default;
+  if (preset === undefined) return node.defaultText === undefined ? "" : `default ${node.defaultText}`;
+  if (preset === "") return "default empty";
+  if (Array.isArray(preset))
+    return preset.length === 0 ? "" : `default ${preset.map((item) => code(String(item))).join(", ")}`;
+  return typeof preset === "object" ? "" : `default ${code(String(preset))}`;
 }
 
 function code(text: string): string {
   return `\`${text}\``;
 }
 
-function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
-  const line = (cells: readonly string[]) => `| ${cells.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |`;
-  return [line(head), line(head.map(() => "---")), ...rows.map(line)].join("\n");
+/** A link to a block that is described once. */
+function link(title: string): string {
+  return `[${title.toLowerCase()}](#${title.toLowerCase().replaceAll(" ", "-")})`;
+}
+
+function listOf(rows: readonly Row[]): string {
+  return folded(rows)
+    .map(({ keys, details, text }) => {
+      const separator = details.some((detail) => detail.includes(",")) ? "; " : ", ";
+      const inBrackets = details.length === 0 ? "" : ` (${details.join(separator)})`;
+      return `- ${keys.map(code).join(", ")}${inBrackets}: ${text}`;
+    })
+    .join("\n");
 }

@@ -2,7 +2,7 @@ import { text } from "../../model/schema.ts";
 import { ADDRESS_COLUMNS, type Report } from "../../ports/kinds.ts";
 
 /** The address of a destination: a template. @param name what is addressed: `Topic` */
-export const addressTemplate = (name: string) => text(`${name}: a name or an address template.`, { syntax: "address" });
+export const addressTemplate = (name: string) => text(`${name} name.`, { syntax: "address" });
 
 /** The row column instead of the template. @param key key of the template */
 export const addressColumn = (key: string) =>

@@ -6,16 +6,19 @@ export const transformSchema = block("Transform block.", ["expression"], {
   expression: text("JSONata expression, compiled at startup.", { syntax: "expression" }),
   timeoutMs: ms("Longest evaluation.", { exclusiveMinimum: 0, default: DEFAULT_LIMITS.timeoutMs }),
   maxDepth: integer("Deepest recursion.", { minimum: 1, default: DEFAULT_LIMITS.maxDepth }),
-  onError: text("`Fail`: retry the delivery, reject the receipt; `Skip`: pass the input on; `Dead`: dead at once.", {
-    enum: ["Fail", "Skip", "Dead"],
-    default: "Fail",
-  }),
+  onError: text(
+    "`Fail`: retry the delivery, reject the receipt; `Skip`: pass the input through; `Dead`: dead at once.",
+    {
+      enum: ["Fail", "Skip", "Dead"],
+      default: "Fail",
+    },
+  ),
 });
 
 const conditionKeys = {
   ...transformSchema.properties,
   onError: text(
-    "`Fail`: the delivery is made, and its attempts evaluate the condition again; `Skip`: it is made; `Dead`: it is made and dead.",
+    "`Fail`: the delivery is made, and each attempt evaluates the condition again; `Skip`: it is made; `Dead`: it is made and dead.",
     { enum: ["Fail", "Skip", "Dead"], default: "Fail" },
   ),
 } as const;
@@ -23,7 +26,7 @@ const conditionKeys = {
 /** A transform block whose expression decides; it may be the text of its expression. */
 export const conditionSchema = {
   ...block(
-    "Condition in JSONata, such as `amount > 10`: if it gives `false` or nothing, the destination gets no delivery.",
+    "Condition in JSONata, such as `amount > 10`. On `false` or nothing the destination gets no delivery.",
     ["expression"],
     conditionKeys,
   ),

@@ -9,14 +9,14 @@ function columnProperties<K extends string>(columns: Readonly<Record<K, string>>
 }
 
 const cellSchema = block("A cell: the tables, in a database or schema of their own.", ["name"], {
-  name: text("Name, in commands, logs, metrics and beside rows.", { syntax: "captureName" }),
-  url: text("JDBC URL of its database, with the user of `database`.", { url: true, defaultText: "`database.url`" }),
+  name: text("Name in commands, logs and metrics.", { syntax: "captureName" }),
+  url: text("JDBC URL of its database; the user is that of `database`.", { url: true, defaultText: "`database.url`" }),
   schema: text("Its schema in the database of `database.url` (PostgreSQL).", { syntax: "identifier" }),
 });
 
 /** Section `database` (spec, "database"). */
 export const databaseSchema = section(
-  "Inbox and outbox.",
+  "The database of inbox and outbox.",
   {
     type: text("Database product; `url` must match it.", { enum: ["postgresql", "sqlserver"], default: "postgresql" }),
     url: text(
@@ -26,7 +26,7 @@ export const databaseSchema = section(
     username: text("User name."),
     password: text("Password.", { secret: true }),
     poolSize: integer(
-      "Connections per replica and database. If several [cells](cells.md) share them, a cell has at most half. Keep it above `outbox.concurrency`. Of three or more, one is kept for receipts and one for everything else: neither a locked outbox table stops receipts, nor a locked inbox deliveries.",
+      "Connections per replica and database; set it above `outbox.concurrency`. If several [cells](cells.md) share them, each has at most half. Of three or more, one is reserved for receipts and one for all other work, so that a locked outbox table does not stop receipts, nor a locked inbox deliveries.",
       { minimum: 1, default: 10 },
     ),
     connectionTimeoutMs: ms("Longest wait for a pooled connection.", { minimum: 0, default: 30000 }),
@@ -36,7 +36,7 @@ export const databaseSchema = section(
     }),
     migrate: boolean("Migrate at startup. Must be `false` with renamed tables or columns.", { default: true }),
     cells: list(
-      "Cells that share the load: a list, or their number. `4` makes four, in the schemas `<schema>_0` to `<schema>_3` of `database.url` (PostgreSQL; `<schema>` is its `currentSchema`, else `public`), named like these; `1` makes one, `<schema>_0`. Number and order are chosen once.",
+      "[Cells](cells.md) that share the load: a list, or on PostgreSQL their number. `4` makes four, named like their schemas, `<schema>_0` to `<schema>_3`; `<schema>` is `currentSchema` of `database.url`, else `public`. Number and order are chosen once.",
       cellSchema,
       { default: [], orCount: 1024 },
     ),
@@ -50,7 +50,7 @@ export const databaseSchema = section(
       syntax: "identifier",
       default: "outbox_history",
     }),
-    operationsTablePrefix: text("Beginning of the names of the tables for operators.", {
+    operationsTablePrefix: text("Prefix of the tables for operators.", {
       syntax: "identifier",
       default: "outbox_",
     }),

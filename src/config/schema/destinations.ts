@@ -7,7 +7,7 @@ import { transformSchema } from "./blocks.ts";
 export const MAX_RETRY_WAIT_MS = 7 * 24 * 3_600_000;
 
 const rateLimitSchema = block("Most deliveries per second of all replicas together.", ["perSecond"], {
-  perSecond: number("Average attempts per second; `0.5` is one every two seconds.", {
+  perSecond: number("Average attempts per second; `0.5`: one every two seconds.", {
     exclusiveMinimum: 0,
     maximum: 100000,
   }),
@@ -19,7 +19,7 @@ const rateLimitSchema = block("Most deliveries per second of all replicas togeth
 });
 
 const retrySchema = block(
-  "Waits after failures: `schedule`, or a backoff of `baseDelayMs * factor^attempt` up to `maxDelayMs`. Wins over `outbox.retryBaseDelayMs`.",
+  "Waits after failures: `schedule`, or `baseDelayMs * factor^attempt` up to `maxDelayMs`. Wins over `outbox.retryBaseDelayMs`.",
   [],
   {
     schedule: list(
@@ -43,10 +43,10 @@ const retrySchema = block(
 );
 
 const circuitBreakerSchema = block(
-  "Holds back the rows of a destination while its receiver is down, without counting attempts. `{}` enables it.",
+  "Stops deliveries while the receiver is down, without counting attempts. `{}` enables it.",
   [],
   {
-    failureRatio: number("Share of attempts in `windowMs` failed by the receiver at which it opens.", {
+    failureRatio: number("Share of attempts failed by the receiver in `windowMs` at which it opens.", {
       exclusiveMinimum: 0,
       maximum: 1,
       default: 0.5,
@@ -60,14 +60,14 @@ const circuitBreakerSchema = block(
 
 const cloudEventsSchema = block("Sends each message as a CloudEvent (1.0).", ["source"], {
   mode: text(
-    "`binary`: the body stays, attributes are headers. `structured`: a JSON envelope with the body as `data`.",
+    "`binary`: attributes as headers, body unchanged. `structured`: a JSON envelope with the body as `data`.",
     { enum: ["binary", "structured"], default: "binary" },
   ),
-  source: text("Attribute `source`, such as `/shop/orders`; may have placeholders, as addresses of brokers.", {
+  source: text("Attribute `source`, such as `/shop/orders`.", {
     syntax: "address",
   }),
   type: text("Attribute `type`.", { syntax: "address", default: "{{ topic }}" }),
-  subject: text("Attribute `subject`; none where it is empty.", { syntax: "address", default: "{{ key }}" }),
+  subject: text("Attribute `subject`; omitted if empty.", { syntax: "address", default: "{{ key }}" }),
 });
 
 /** Keys of every destination (spec, "destinations.<name> (common keys)"). */

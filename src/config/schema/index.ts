@@ -17,13 +17,13 @@ const FROM_URL = "from `database.url`";
 
 /** Keys of `outbox.capture` (spec, "outbox.capture"): what wakes the poller when the database log shows an insert. */
 const captureSchema = section("Change capture: wakes the poller when the database's log shows an outbox insert.", {
-  mode: text("`postgres-logical` needs PostgreSQL, `sqlserver-cdc` needs SQL Server.", {
+  mode: text("`polling`, `postgres-logical` (PostgreSQL) or `sqlserver-cdc` (SQL Server).", {
     enum: ["polling", "postgres-logical", "sqlserver-cdc"],
     default: "polling",
   }),
-  enabled: boolean("`true` on the one replica that captures; needs a mode other than `polling`.", { default: false }),
+  enabled: boolean("Set `true` on one replica only; needs a mode other than `polling`.", { default: false }),
   identity: text("Name of the capture's owner.", { syntax: "captureName", default: "svc" }),
-  stateDirectory: text("Durable directory for the position; required when `enabled`.", { default: "" }),
+  stateDirectory: text("Durable directory for the position; required if `enabled`.", { default: "" }),
   schema: text("Schema of the outbox table.", {
     syntax: "identifier",
     defaultText: "`public` (PostgreSQL), `dbo` (SQL Server)",
@@ -32,7 +32,7 @@ const captureSchema = section("Change capture: wakes the poller when the databas
     syntax: "captureName",
     default: "svc_outbox",
   }),
-  slot: text("Replication slot, created on the first start; PostgreSQL only.", {
+  slot: text("Replication slot; PostgreSQL only. The service creates it on the first start.", {
     syntax: "captureName",
     default: "svc_outbox",
   }),
@@ -41,7 +41,7 @@ const captureSchema = section("Change capture: wakes the poller when the databas
     default: 1000,
   }),
   connection: section("The server to capture from, not a pooler.", {
-    hostname: text("Host; required when `database.url` names several.", {
+    hostname: text("Host; required if `database.url` names several.", {
       syntax: "notBlank",
       defaultText: FROM_URL,
     }),
@@ -63,7 +63,7 @@ const outboxSchema = section("The poller: claims outbox rows and delivers them."
     minimum: 0,
     default: 1000,
   }),
-  history: text("Which attempts are kept with their row: none, those that failed, or every one.", {
+  history: text("Attempts to store: none (`off`), the failed ones (`failures`), or `all`.", {
     enum: ["off", "failures", "all"],
     default: "failures",
   }),
@@ -83,12 +83,12 @@ const inboxSchema = section("Receipt over HTTP, the relay into the outbox, and p
   basePath: text("Prefix of every HTTP source path.", { syntax: "urlPath", default: "/inbox" }),
   maxBodyBytes: integer("Largest request body on the data port.", { minimum: 1, default: 1048576 }),
   credentialHeaders: list(
-    "Further credential headers of HTTP sources: not stored, forwarded or shown to transforms.",
+    "Further credential headers of HTTP sources: never stored, forwarded or shown to transforms.",
     { type: "string", syntax: "headerName" },
     { default: [] },
   ),
   relay: section("The relay: copies push rows into the outbox.", {
-    enabled: boolean("With `false` push rows stay in the inbox.", { default: true }),
+    enabled: boolean("With `false`, push rows stay in the inbox.", { default: true }),
     pollIntervalMs: ms("Wait between relay passes.", { minimum: 0, default: 100 }),
     batchSize: integer("Most rows per pass.", { minimum: 1, default: 100 }),
     claimTimeoutMs: ms("No effect: the relay makes no claims.", { minimum: 0, default: 300000 }),
@@ -100,9 +100,9 @@ const inboxSchema = section("Receipt over HTTP, the relay into the outbox, and p
     }),
   }),
   pull: section("Routes for clients of sources with `consumption: pull`.", {
-    enabled: boolean("With `false` the pull routes do not exist (404).", { default: false }),
+    enabled: boolean("With `false`, the pull routes do not exist (404).", { default: false }),
     auth: { ...inboundAuthSchema, description: "Credentials of pull clients." },
-    basePath: text("Prefix of the pull routes `POST <basePath>/<source>/claim`, `/ack`, `/nack`, `/extend`.", {
+    basePath: text("Prefix of the [pull routes](pull.md).", {
       syntax: "urlPath",
       default: "/pull",
     }),

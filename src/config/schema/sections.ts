@@ -29,16 +29,16 @@ export const serverSchema = section("Ports and limits of the HTTP servers (plain
 export const httpSchema = section("Applies to every HTTP destination.", {
   maxErrorBodyBytes: integer("Most bytes kept of a failed response's body.", { minimum: 0, default: 2048 }),
   blockPrivateAddresses: boolean(
-    "Refuse a `baseUrl` or `tokenUrl` that resolves to a loopback, link-local, private or reserved address.",
+    "Refuse a `baseUrl` or `tokenUrl` that resolves to a [private address](security.md#where-deliveries-may-go).",
     { default: false },
   ),
 });
 
 export const adminSchema = section("The admin routes.", {
-  enabled: boolean("With `false` the admin routes do not exist (404).", { default: false }),
+  enabled: boolean("With `false`, the admin routes do not exist (404).", { default: false }),
   auth: {
     ...inboundAuthSchema,
-    description: "Credentials of callers; required when `enabled`, unless `insecure`.",
+    description: "Credentials of callers; required if `enabled`, unless `insecure`.",
   },
   insecure: boolean("Allow admin routes without `auth` (local tests only).", { default: false }),
   console: boolean("Serve the console at `/console`; needs `enabled`.", { default: false }),
@@ -46,34 +46,34 @@ export const adminSchema = section("The admin routes.", {
   maxPayloadBytes: integer("Largest admin request body.", { minimum: 1, default: 65536 }),
   showPayloads: boolean("Show payloads and headers in `GET /admin/messages/{id}`.", { default: false }),
   redactPayloadPaths: list(
-    "Payload fields that no admin answer or command shows; an index stands for every item of the list.",
+    "JSONPaths of payload fields that no admin answer or command shows; an index means every item of the list.",
     { type: "string", syntax: "jsonPath" },
     { default: [] },
   ),
 });
 
 export const tracingSchema = section(
-  "OpenTelemetry traces. `OTEL_*` variables say where they go and how many are kept.",
+  "OpenTelemetry traces. `OTEL_*` variables set [where they go and how many are kept](tracing.md).",
   {
     enabled: boolean("Make spans and send them over OTLP/HTTP.", { default: false }),
     deliveries: text(
-      "How a delivery belongs to the trace of its message: as its child (`parent`), in a trace with a link to it, or in a new one.",
+      "A delivery is a child in the trace of its message (`parent`), has a trace with a `link` to it, or a `new` trace.",
       { enum: ["parent", "link", "new"], default: "parent" },
     ),
-    parentMaxAgeMs: ms("With `parent`: deliveries of older messages get a link.", { minimum: 0, default: 3600000 }),
+    parentMaxAgeMs: ms("With `parent`, deliveries of older messages get a link.", { minimum: 0, default: 3600000 }),
     propagate: list(
-      "Headers of the trace that receivers get.",
+      "Trace headers that receivers get.",
       { type: "string", enum: ["traceparent", "tracestate", "baggage"] },
       { default: ["traceparent", "tracestate", "baggage"] },
     ),
-    urlTemplate: text("Address of a trace for people, with `{{ traceId }}`: the console links to it.", {
+    urlTemplate: text("URL of a trace with `{{ traceId }}`, to which the console links.", {
       syntax: "traceUrl",
     }),
   },
 );
 
 export const metricsSchema = section("The metrics of `GET /metrics`.", {
-  openMetrics: boolean("Answer in OpenMetrics, with trace ids as exemplars, to a client that asks for it.", {
+  openMetrics: boolean("Answer in OpenMetrics, with trace ids as exemplars, if the client asks for it.", {
     default: false,
   }),
   deliveryBuckets: list(
@@ -81,14 +81,13 @@ export const metricsSchema = section("The metrics of `GET /metrics`.", {
     { type: "number", exclusiveMinimum: 0 },
     { default: [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600], minItems: 1 },
   ),
-  otlp: boolean("Push them over OTLP/HTTP in JSON too; `OTEL_EXPORTER_OTLP_*` variables say where.", {
+  otlp: boolean("Push metrics over OTLP/HTTP in JSON too; `OTEL_EXPORTER_OTLP_*` variables set where.", {
     default: false,
   }),
   otlpIntervalMs: ms("Time between two pushes.", { minimum: 1000, default: 60000 }),
-  textfile: text(
-    "File that `svc retention --once` writes its metrics to, for the textfile collector of the node exporter.",
-    { syntax: "notBlank" },
-  ),
+  textfile: text("File for the metrics of `svc retention --once`, for the node exporter's textfile collector.", {
+    syntax: "notBlank",
+  }),
 });
 
 /** What a destination of a route has if the route says nothing else. */
@@ -100,7 +99,7 @@ const routingKeyTemplate = text("RabbitMQ routing key or Kafka record key; wins 
 const MISSING_FIELD = "Value of a placeholder without one.";
 const routeTransform = { ...transformSchema, description: "Runs before the destination's transform." } as const;
 const EXHAUSTED =
-  "A row out of attempts or refused for good is `dead`; with `park` later rows of its key wait until it is retried or discarded (`svc parked`).";
+  "A row out of attempts, or refused for good, is `dead`. With `park` it is parked: later rows of its key wait until it is retried or discarded (`svc parked`).";
 const exhaustedValues = ["dead", "park"] as const;
 
 const listedDestination = {
@@ -121,12 +120,15 @@ const listedDestination = {
 } as const;
 
 export const routesSchema = list(
-  "Topics to destinations. The first match wins; a row without a match is dead.",
+  "Which topic goes to which destination. The first match wins; a row without a match is dead.",
   {
     ...block("A route.", ["topicPattern"], {
-      topicPattern: text("Glob on the whole topic, at most 1,000 characters: `*` is text without a dot, `**` any.", {
-        syntax: "topicPattern",
-      }),
+      topicPattern: text(
+        "Glob on the whole topic, at most 1,000 characters: `*` is any text without a dot, `**` any text.",
+        {
+          syntax: "topicPattern",
+        },
+      ),
       destination: text("Name of a destination."),
       // Their defaults are filled in later: beside a list, each of these is refused.
       routingKeyTemplate,
@@ -134,7 +136,7 @@ export const routesSchema = list(
       transform: routeTransform,
       onExhausted: text(EXHAUSTED, { enum: exhaustedValues, defaultText: "`dead`" }),
       destinations: list(
-        "In place of `destination`: [several](destinations.md#several-destinations), by their names or as blocks. The four keys above belong in the blocks then.",
+        "[Several](destinations.md#several-destinations) instead of `destination`. The four keys above then belong in the blocks.",
         listedDestination,
         { minItems: 1, maxItems: 1000 },
       ),
@@ -151,17 +153,23 @@ const retentionKeys = {
 } as const;
 
 export const retentionSchema = section("Deletes old finished rows, never pending or processing ones.", {
-  enabled: boolean("The blocks below apply only when `true`.", { default: false }),
+  enabled: boolean("Delete at all; the blocks below apply only with `true`.", { default: false }),
   outbox: section("Retention of `sent` and `dead` outbox rows.", {
-    policy: text("`AGE` counts from `updated_at`; `COUNT` keeps that many `sent` and that many `dead` rows.", {
-      enum: ["AGE", "COUNT", "DISABLED"],
-      default: "DISABLED",
-    }),
-    maxCount: integer("Rows kept of each state; required by `COUNT`.", { minimum: 1 }),
+    policy: text(
+      "`AGE`, counted from `updated_at`; `COUNT`, which keeps `maxCount` rows of each state; or `DISABLED`.",
+      {
+        enum: ["AGE", "COUNT", "DISABLED"],
+        default: "DISABLED",
+      },
+    ),
+    maxCount: integer("Rows of each state, `sent` and `dead`, to keep; required by `COUNT`.", { minimum: 1 }),
     ...retentionKeys,
   }),
   inbox: section("Retention of `processed` and `dead` inbox rows.", {
-    policy: text("`AGE` counts from `created_at`.", { enum: ["AGE", "DISABLED"], default: "DISABLED" }),
+    policy: text("`AGE`, counted from `created_at`, or `DISABLED`.", {
+      enum: ["AGE", "DISABLED"],
+      default: "DISABLED",
+    }),
     ...retentionKeys,
   }),
 });

@@ -11,7 +11,7 @@ export const MAX_TIME_TO_LIVE_MS = MAX_INITIAL_DELAY_MS;
 
 /** @param description what the expression gives */
 const attributeExpression = (description: string) =>
-  text(`JSONata that computes ${description} from the body and \`$headers\`; read after the header, before the path.`, {
+  text(`JSONata that computes ${description}.`, {
     syntax: "expression",
   });
 
@@ -26,45 +26,34 @@ const commonKeys = {
   idempotencyKeyExpression: attributeExpression("the idempotency key"),
   eventTypeExpression: attributeExpression("the event type"),
   aggregateIdExpression: attributeExpression("the aggregate id"),
-  aggregateIdPath: textOrList(
-    "JSONPath of the aggregate id, the outbox `key`; of several the first with a value.",
-    "jsonPath",
-  ),
-  keyScope: text("Outbox key: `shared`: the aggregate id, ordered across all sources; `source`: `source:aggregate`.", {
+  aggregateIdPath: textOrList("Aggregate id in the body, the outbox `key`.", "jsonPath"),
+  keyScope: text("Outbox key. `shared`: the aggregate id, in order across all sources; `source`: `source:aggregate`.", {
     enum: ["shared", "source"],
     default: "shared",
   }),
-  eventTypePath: textOrList("JSONPath of the event type; of several the first with a value.", "jsonPath"),
+  eventTypePath: textOrList("Event type in the body.", "jsonPath"),
   cloudEvents: boolean(
-    "Messages are CloudEvents 1.0, structured as JSON or binary; others are refused. Key, type and aggregate id are `id`, `type` and `subject` where no other key names a place.",
+    "Messages are [CloudEvents](webhooks/cloudevents.md) 1.0, structured or binary; others are refused. Idempotency key, event type and aggregate id are `id`, `type` and `subject` unless another key names a place.",
   ),
-  initialDelay: duration(
-    "Holds each received row: it is relayed, or given to pull clients, this long after its publication. At most `365d`.",
-  ),
+  initialDelay: duration("Wait from publication until a row is relayed or given to pull clients; at most `365d`."),
   scheduledAtPath: textOrList(
-    "JSONPath of the [time](#formats) of publication, with which `initialDelay` begins; without that it changes nothing. Where there is none, the `time` of the event (`cloudEvents`) counts, else that of the broker.",
+    "[Time](#formats) of publication, from which `initialDelay` counts; else the event's `time` (`cloudEvents`), else the broker's. No effect without `initialDelay`.",
     "jsonPath",
   ),
   deliverAtPath: textOrList(
-    "JSONPath of the [time](#formats) before which a row is not relayed, nor given to pull clients.",
+    "[Time](#formats) before which a row is neither relayed nor given to pull clients.",
     "jsonPath",
   ),
   timeToLive: duration(
-    "After so long from its receipt a message is `dead` instead of delivered. Longer than `initialDelay`, at most `365d`.",
+    "Time from receipt after which a message is `dead` instead of delivered. Longer than `initialDelay`, at most `365d`.",
   ),
-  expiresAtPath: textOrList(
-    "JSONPath of the [time](#formats) after which a message is `dead` instead of delivered.",
-    "jsonPath",
-  ),
+  expiresAtPath: textOrList("[Time](#formats) after which a message is `dead` instead of delivered.", "jsonPath"),
   transform: { ...transformSchema, description: "Runs before the row is stored." },
   filter: filterSchema,
   tracing: block("Traces of its senders.", [], {
-    trust: boolean(
-      "A sender's span is the parent of the receipt and decides about its sampling; else there is a link.",
-      {
-        default: false,
-      },
-    ),
+    trust: boolean("The sender's span is the parent of the receipt and decides its sampling; otherwise it is linked.", {
+      default: false,
+    }),
   }),
   rateLimit: block("Rate limit; HTTP only.", [], {
     requestsPerMinute: integer("Requests per minute of the whole source; then 429.", { minimum: 1 }),
@@ -73,12 +62,12 @@ const commonKeys = {
 
 /** @param syntax of a header's name */
 const headerKeys = <const S extends "headerName" | "notBlank">(syntax: S) => ({
-  idempotencyKeyHeader: text("Header with the idempotency key; read before every other place.", { syntax }),
-  eventTypeHeader: text("Header with the event type; read before every other place.", { syntax }),
-  aggregateIdHeader: text("Header with the aggregate id; read before every other place.", { syntax }),
-  scheduledAtHeader: text("Header with the time of `scheduledAtPath`; read before that.", { syntax }),
-  deliverAtHeader: text("Header with the time of `deliverAtPath`; read before that.", { syntax }),
-  expiresAtHeader: text("Header with the time of `expiresAtPath`; read before that.", { syntax }),
+  idempotencyKeyHeader: text("Header with the idempotency key.", { syntax }),
+  eventTypeHeader: text("Header with the event type.", { syntax }),
+  aggregateIdHeader: text("Header with the aggregate id.", { syntax }),
+  scheduledAtHeader: text("Header with the time of `scheduledAtPath`.", { syntax }),
+  deliverAtHeader: text("Header with the time of `deliverAtPath`.", { syntax }),
+  expiresAtHeader: text("Header with the time of `expiresAtPath`.", { syntax }),
 });
 
 const httpSourceKeys = {
@@ -86,7 +75,7 @@ const httpSourceKeys = {
   ...headerKeys("headerName"),
   topic: text(TOPIC, { syntax: "topicTemplate", default: "{{ eventType }}" }),
   idempotencyKeyPath: textOrList(
-    "JSONPath of the idempotency key, of several the first with a value; not needed with `idempotencyKeyHeader`, `idempotencyKeyExpression` or `auth.provider`.",
+    "Idempotency key in the body; not needed with `idempotencyKeyHeader`, `idempotencyKeyExpression`, `cloudEvents` or `auth.provider`.",
     "jsonPath",
   ),
 } as const;
@@ -96,17 +85,18 @@ const brokerSourceKeys = {
   ...headerKeys("notBlank"),
   topic: text(TOPIC, { syntax: "topicTemplate", default: "{{ source }}" }),
   idempotencyKeyPath: {
-    ...textOrList("JSONPath of the idempotency key; of several the first with a value.", "jsonPath"),
+    ...textOrList("Idempotency key in the body.", "jsonPath"),
     default: ["$.id"],
   },
   attributeHeaders: attributeHeadersSchema,
-  required: boolean("`false`: the source does not decide readiness.", { default: true }),
+  required: boolean("`false`: readiness does not depend on the source.", { default: true }),
 } as const;
 
 export const sourcesSchema = {
   type: "object",
   default: {},
-  description: "Where messages come from. The name is stored in the `source` column.",
+  description:
+    "Where messages come from. The name is stored in the column `source`. A value comes from the first of its `...Header`, [`...Expression`](transforms.md#attributes) and `...Path` that has it; of several paths, the first with a value.",
   additionalProperties: {
     description: "A source.",
     kinds: {

@@ -13,7 +13,7 @@ const kafkaDestinationSchema = {
     topic: addressTemplate("Topic"),
     topicFrom: addressColumn("topic"),
     keyTemplate: text(
-      "Record key; only `{{ key }}` and `{{ topic }}` render. An empty result sends no key. A route's `routingKeyTemplate` wins.",
+      "Record key; only `{{ key }}` and `{{ topic }}` render. Empty: no key. A route's `routingKeyTemplate` wins.",
       { syntax: "routingKey", default: "{{ key }}" },
     ),
     timeoutMs: ms("Longest publish, acknowledgement included.", { minimum: 2000, default: 30000 }),

@@ -17,7 +17,7 @@ const rabbitmqDestinationSchema = {
       default: "topic",
     }),
     declareExchange: boolean(
-      "Declare the exchange. `false`: only check that it exists, whatever its type, arguments and durability; needs no right to configure it.",
+      "Declare the exchange. `false`: only check that it exists, whatever its type; needs no right to configure it.",
       { default: true },
     ),
     routingKeyTemplate: text("Routing key when the matched route sets none.", {

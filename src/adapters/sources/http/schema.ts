@@ -4,9 +4,9 @@ import { PROVIDER_NAMES } from "./providers/index.ts";
 
 const CREDENTIAL = { type: "string", secret: true, minLength: 1 } as const;
 
-/** A credential, or several of which any one passes: the new and the old one while callers change over. */
+/** A credential, or several, each of them enough: the new and the old one while callers change over. */
 function credential<const One extends string, const Many extends string>(one: One, many: Many, description: string) {
-  const instead = `Instead of \`${one}\`: several, of which any passes, such as the new and the old one.`;
+  const instead = `Several instead of \`${one}\`; any one passes.`;
   const several = { type: "array", minItems: 1, items: CREDENTIAL, description: instead } as const;
   return { [one]: { ...CREDENTIAL, description }, [many]: several } as {
     readonly [K in One]: typeof CREDENTIAL & { readonly description: string };
@@ -23,11 +23,11 @@ export const inboundAuthSchema = {
     provider: {
       type: "object",
       description:
-        "The sender is a known [provider](webhooks/README.md): it decides what is verified, and where key and event type are. Sources only.",
+        "The sender is a known [provider](webhooks/README.md), which determines what is verified and where key and event type are. Sources only.",
       required: ["provider"],
       properties: {
         provider: { type: "string", enum: PROVIDER_NAMES, description: "Name of the provider." },
-        ...credential("secret", "secrets", "What the provider signs with, or its public key: see its page."),
+        ...credential("secret", "secrets", "Key with which the provider signs, or its public key: see its page."),
         timestampTolerance: {
           type: "integer",
           unit: "ms",
@@ -38,31 +38,31 @@ export const inboundAuthSchema = {
         url: {
           type: "string",
           syntax: "httpUrl",
-          description: "Where the provider calls the source, without the query; for providers that sign the URL.",
+          description: "URL that the provider calls, without the query; for providers that sign the URL.",
         },
         webhookId: { type: "string", syntax: "notBlank", description: "Id of the webhook at PayPal." },
-        ...credential("verifyToken", "verifyTokens", "Meta's verify token: without it, subscriptions are refused."),
+        ...credential("verifyToken", "verifyTokens", "Meta's verify token; without it, subscriptions are refused."),
       },
     },
     "client-certificate": {
       type: "object",
       description:
-        "A proxy that ends mutual TLS sends the client's certificate in a header, which it takes from every client. Sources only.",
+        "A proxy that terminates mutual TLS sends the client's certificate [in a header](http-api.md#client-certificate), and replaces the header that a client sends. Sources only.",
       required: ["certificateHeader", "trustedProxies"],
       properties: {
         certificateHeader: {
           type: "string",
           syntax: "headerName",
           description:
-            "The header, such as `X-Client-Cert`: percent-encoded PEM, base64, `:base64:` (RFC 9440), or Envoy's `X-Forwarded-Client-Cert`.",
+            "Header such as `X-Client-Cert`: percent-encoded PEM, base64, `:base64:` (RFC 9440), or Envoy's `X-Forwarded-Client-Cert`.",
         },
         trustedProxies: texts(
-          "Addresses and networks of the proxies, such as `10.0.0.0/8`: the header of anyone else is refused.",
+          "Addresses and networks of the proxies, such as `10.0.0.0/8`; the header is refused from all others.",
         ),
         fingerprints: texts("SHA-256 of the certificates that pass, in hexadecimal."),
         commonNames: texts("Common names that pass."),
         subjectAltNames: texts(
-          "Alternative names that pass, with their kind: `DNS:billing.example`, `URI:spiffe://example/billing`.",
+          "Alternative names that pass, such as `DNS:billing.example` or `URI:spiffe://example/billing`.",
         ),
       },
     },
@@ -119,24 +119,23 @@ export const inboundAuthSchema = {
           type: "string",
           syntax: "notBlank",
           description:
-            "The header is a list such as `t=…,v1=…`, and this field, such as `v1`, a signature; `signaturePrefix` is not used.",
+            "Field with the signature, such as `v1`, if the header is a list such as `t=…,v1=…`; `signaturePrefix` is not used.",
         },
         timestampHeader: {
           type: "string",
           syntax: "headerName",
-          description: "Header with the time of the request in Unix milliseconds, or as `timestampUnit` says.",
+          description: "Header with the time of the request.",
         },
         timestampField: {
           type: "string",
           syntax: "notBlank",
-          description:
-            "Field of the signature header with the time of the request, such as `t`; needs `signatureField`.",
+          description: "Field of the signature header with the time, such as `t`; needs `signatureField`.",
         },
         timestampUnit: {
           type: "string",
           enum: ["ms", "s"],
           default: "ms",
-          description: "Unit of the time: Unix milliseconds or seconds.",
+          description: "Unit of the Unix time.",
         },
         timestampTolerance: {
           type: "integer",
@@ -150,19 +149,18 @@ export const inboundAuthSchema = {
           enum: ["body", "BODY", "timestamp-dot-body", "TIMESTAMP_DOT_BODY", "timestamp-dot-request"],
           defaultText: "`TIMESTAMP_DOT_BODY` with `timestampHeader` or `timestampField`, else `BODY`",
           description:
-            "What is signed: the body; timestamp, dot and body; or `{{ timestamp }}.{{ method }}.{{ path }}.{{ body }}`, which [admin and pull](http-api.md#hmac) need. Those with a timestamp need `timestampHeader`.",
+            "[What is signed](http-api.md#hmac). A format with a timestamp needs `timestampHeader` or `timestampField`; admin and pull routes need `timestamp-dot-request`.",
         },
         signedText: {
           type: "string",
           syntax: "notBlank",
           description:
-            "What is signed: a template with `{{ body }}`, `{{ timestamp }}`, `{{ method }}`, `{{ url }}`, `{{ path }}` (with the query), `{{ headers.<name> }}`.",
+            "What is signed, as a template with `{{ body }}`, `{{ timestamp }}`, `{{ method }}`, `{{ url }}`, `{{ path }}` (with query) and `{{ headers.<name> }}`.",
         },
         url: {
           type: "string",
           syntax: "httpUrl",
-          description:
-            "Where senders call the source, without the query: what `{{ url }}` in `signedText` begins with.",
+          description: "URL that senders call, without the query, for `{{ url }}` in `signedText`.",
         },
       },
     },
@@ -195,18 +193,18 @@ export const httpSourceSchema = {
         path: {
           type: "string",
           syntax: "listPath",
-          description: "Where each JSON request has its list of messages, such as `$.events[*]` or `$[*]`.",
+          description: "JSONPath of the list of messages in a JSON request, such as `$.events[*]` or `$[*]`.",
         },
         atomic: {
           type: "boolean",
           default: false,
-          description: "`true`: all messages of a request are stored or none.",
+          description: "`true`: all messages of a request are stored, or none.",
         },
         maxItems: {
           type: "integer",
           minimum: 1,
           default: 10_000,
-          description: "Most messages of a request; more get a 413.",
+          description: "Most messages per request; more get 413.",
         },
       },
     },
@@ -215,7 +213,7 @@ export const httpSourceSchema = {
       minItems: 1,
       items: { type: "string" },
       description:
-        "Who may deliver CloudEvents, such as `eventgrid.azure.net`, or `*`: the answer to `OPTIONS`, which else gets 405.",
+        "Senders of CloudEvents to confirm in answers to `OPTIONS`, such as `eventgrid.azure.net`, or `*`. Without it `OPTIONS` gets 405.",
     },
   },
 } as const;
@@ -241,7 +239,7 @@ export const CREDENTIAL_KEYS: Readonly<Record<InboundAuth["kind"], readonly [one
   "client-certificate": null,
 };
 
-/** The credentials of a block, of which any one passes; the first is the newest. */
+/** The credentials of a block, each of them enough; the first is the newest. */
 export function secretsOf(auth: DeclaredAuth | InboundAuth): readonly string[] {
   return credentialsOf(auth).map((secret) => secret.reveal());
 }

@@ -17,11 +17,11 @@ const kafkaSourceSchema = {
       description: "Topics to consume.",
     },
     groupId: text("Consumer group.", { syntax: "notBlank" }),
-    autoOffsetReset: text("Where a group begins a topic without an offset of its own.", {
+    autoOffsetReset: text("First offset of a group that has committed none.", {
       enum: ["earliest", "latest"],
       default: "earliest",
     }),
-    maxPollRecords: integer("Most records handled at a time.", { minimum: 1, default: 100 }),
+    maxPollRecords: integer("Most records at a time.", { minimum: 1, default: 100 }),
     eventTypeFromHeader: boolean("Every publisher sets the event type header.", { default: false }),
     ...kafkaSecurityKeys,
   },
