@@ -28,7 +28,7 @@ interface Database {
 const POSTGRES_PREFIX = "jdbc:postgresql://";
 const SQLSERVER_PREFIX = "jdbc:sqlserver://";
 
-/** Every database that `database.type` names; one that a {@link DatabaseTarget} lacks here does not compile. */
+/** Every database that `database.type` names; if the database of a {@link DatabaseTarget} is missing here, nothing compiles. */
 export const DATABASES: { readonly [T in DatabaseTarget["type"]]: Database } = {
   postgresql: {
     prefix: POSTGRES_PREFIX,

@@ -96,7 +96,7 @@ function completeRoute({ destination, destinations, ...rest }: DeclaredConfig["r
   return { ...TARGET_DEFAULTS, ...rest, destination };
 }
 
-/** Where a cell is. Its URL has been checked. */
+/** A cell with the target of its connections. Its URL has been checked. */
 function withTarget(cell: DeclaredConfig["database"]["cells"][number], whole: DatabaseTarget): CellConfig {
   const target = cell.url === undefined ? whole : parseJdbcUrl(whole.type, cell.url).target;
   const isOwn = target.type === "postgresql" && cell.schema !== undefined;

@@ -79,7 +79,7 @@ const TOP: Pick<Variable, "name" | "path"> = { name: "", path: [] };
  *
  * @param at the block
  * @param wanted the variable that is looked for, without its prefix: it names the new entries
- * @param listsAll whether to give every variable, or only those whose names can be `wanted`
+ * @param listsAll whether to give every variable, or only variables with a name that can be `wanted`
  */
 function* variables(
   node: SchemaNode,
@@ -109,7 +109,7 @@ function* variables(
 type Child = readonly [part: string, step: string | number, node: SchemaNode];
 
 /**
- * What a variable's name can go on with, below a block.
+ * The possible continuations of a variable's name, below a block.
  *
  * @param rest of the wanted name; undefined when it does not begin with that of the block
  * @param entry name of a new entry without a rest

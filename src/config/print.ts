@@ -95,7 +95,7 @@ function comment(origins: Origins, path: KeyPath): string {
 /** Would be filled in when the printed text is loaded, and so is escaped. */
 const PLACEHOLDER = /\$\{(?=[A-Za-z_][\w.]*(?:\}|:-))/g;
 
-/** A text as YAML: plain where it can be, else as JSON, which YAML includes. */
+/** A text as YAML: plain if possible, else as JSON, which YAML includes. */
 function yamlText(text: string): string {
   const plain =
     /^[A-Za-z/$][\w./$@*()-]*(?:[:=][\w./$@*()-]+)*$/.test(text) &&

@@ -12,7 +12,7 @@ const SWITCHES: Readonly<Partial<Record<Role, { readonly key: string; readonly i
     admin: { key: "admin.enabled", isOn: (config) => config.admin.enabled },
   };
 
-/** The roles of a process that names none: every one that the configuration switches on. */
+/** The roles of a process that names none: every role that the configuration switches on. */
 export function rolesEnabled(config: Config): Role[] {
   return ROLES.filter((role) => SWITCHES[role]?.isOn(config) ?? true);
 }

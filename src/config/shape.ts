@@ -237,7 +237,7 @@ function typed(node: SchemaNode, text: string): unknown {
   return text;
 }
 
-/** Findings as they are reported: the path as text and, at the end of the message, the origin of the value. */
+/** Findings in the form of the report: the path as text and, at the end of the message, the origin of the value. */
 export function toProblems(findings: readonly Finding[], origins: Origins): ConfigProblem[] {
   return findings.map(({ path, message }) => {
     const origin = originAt(origins, path);
@@ -252,7 +252,7 @@ interface Substitution {
   readonly text: string;
   /** Names without value and without fallback. */
   readonly missing: readonly string[];
-  /** Whether a `${` without a placeholder was left as it is. */
+  /** Whether a `${` without a placeholder was left unchanged. */
   readonly literal: boolean;
 }
 

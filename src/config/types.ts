@@ -52,7 +52,7 @@ type DatabaseConfig = Omit<DeclaredConfig["database"], "cells"> & {
 export type CellConfig = DeclaredConfig["database"]["cells"][number] & { readonly target: DatabaseTarget };
 
 type DeclaredCapture = DeclaredConfig["outbox"]["capture"];
-/** Where the capture connects, complete. */
+/** The complete target of the capture's connection. */
 type CaptureConnection = Omit<DeclaredCapture["connection"], "port"> & {
   readonly hostname: string;
   /** Undefined for a SQL Server instance whose port only the browser service knows. */

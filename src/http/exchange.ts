@@ -74,7 +74,7 @@ export async function admit(
 
 /**
  * What the headers alone can show is checked first: of a body whose sender may not send it only the size counts, since
- * a body above the cap is answered as such whoever sent it (spec, "Processing order").
+ * a body above the cap is answered as such to every sender (spec, "Processing order").
  */
 async function receiveBody(
   req: IncomingMessage,
@@ -284,7 +284,7 @@ const STALLED_MS = 1000;
 export class BodyBudget {
   readonly #maxBytes: number;
   readonly #clock: Pick<Clock, "monotonic">;
-  /** The one that progressed longest ago first. */
+  /** The holder that progressed longest ago first. */
   readonly #holders = new Map<BodyHolder, { readonly bytes: number; readonly advancedAt: number }>();
   #bytes = 0;
 
@@ -334,7 +334,7 @@ export class BodyBudget {
 export const JSON_TYPE = "application/json; charset=utf-8";
 export const TEXT_TYPE = "text/plain; charset=utf-8";
 
-/** How long a sender may go on sending after it has its answer. */
+/** How long a sender may continue to send after it has its answer. */
 export const LINGER_MS = 1000;
 
 export function sendJson(res: ServerResponse, status: number, body: object | string): void {

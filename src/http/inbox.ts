@@ -226,7 +226,7 @@ const REJECTION_ANSWERS = {
 
 /**
  * Answers for all messages of a request. The status is for a sender that reads nothing else: after a 2xx none is worth
- * sending again, after a 500 or 503 all are, since those that are stored become duplicates.
+ * sending again, after a 500 or 503 all are, since stored messages become duplicates.
  */
 function answerBatch(res: ServerResponse, receipts: readonly Receipt[], isAtomic: boolean): void {
   const answers = receipts.map(receiptAnswer);

@@ -87,7 +87,7 @@ function checkHeaderTemplates(headers: DestinationConfig["headers"], report: Rep
   if (unknown.length === 0) return;
   const permitted = "{{ topic }}, {{ key }}, {{ aggregateType }}, {{ headers.<name> }}, {{ payload.<field> }}";
   // The value may be a credential.
-  const message = `the value of ${unknown.map((name) => JSON.stringify(name)).join(", ")} has an unknown placeholder and is sent as it is; there are ${permitted}`;
+  const message = `the value of ${unknown.map((name) => JSON.stringify(name)).join(", ")} has an unknown placeholder and is sent unchanged; there are ${permitted}`;
   report.warning("headers", message);
 }
 

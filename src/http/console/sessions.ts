@@ -93,7 +93,7 @@ export class Sessions {
     return typeof received === "string" && this.#signer().isMac(received, "csrf", session.id);
   }
 
-  /** Redeems a one-time code. @returns undefined for one that is wrong, used or older than two minutes */
+  /** Redeems a one-time code. @returns undefined for a code that is wrong, used or older than two minutes */
   redeem(text: string): { readonly by: string | null } | undefined {
     const code = this.#signer().open<Code>("code", text);
     if (code === undefined || code.expires <= this.#clock.now() || this.#spent.has(code.nonce)) return undefined;
@@ -160,7 +160,7 @@ function sameText(a: string, b: string): boolean {
   return left.length === right.length && timingSafeEqual(left, right);
 }
 
-/** `Secure` only where the browser would keep such a cookie: it came by TLS, as the proxy in front reports. */
+/** `Secure` only if the browser would keep such a cookie: it came by TLS, as the proxy in front reports. */
 function attributes(req: IncomingMessage): string {
   const proxied = String(req.headers["x-forwarded-proto"] ?? "")
     .split(",", 1)[0]

@@ -207,7 +207,7 @@ export function portAnswers(maxBodyBytes: number | null): readonly Answer[] {
     error(503, shuttingDown, ERRORS.shuttingDown, "ShuttingDown"),
   ];
 }
-/** Answers by status; those that share one become one response with every body and header of them. */
+/** Answers by status; answers of one status become one response with every body and header of them. */
 export function responses(answers: readonly Answer[]): Readonly<Record<string, ApiResponse>> {
   const byStatus = groupBy(answers, ([status]) => status);
   return Object.fromEntries(

@@ -10,7 +10,7 @@ import type { Parameter } from "./types.ts";
 
 export interface DescribedSource {
   readonly consumption: "push" | "pull";
-  /** Absent where the provider has the key in a place of its own. */
+  /** Absent if the provider has its own place of the key. */
   readonly idempotencyKeyPath?: readonly string[] | undefined;
   readonly cloudEvents?: boolean | undefined;
   readonly idempotencyKeyHeader?: string | undefined;
@@ -36,7 +36,7 @@ export function describeReceive(name: string, source: DescribedSource, maxBodyBy
     parameters: [...CORRELATION, ...attributeHeaders(source)],
     body: {
       description: `One JSON document of at most ${maxBodyBytes} bytes; ${formText(source)}It may be sent with the \`Content-Encoding\` gzip, deflate or br.`,
-      // The description says where the key is.
+      // The description names the place of the key.
       schema: {},
     },
     answers: answers(source),
@@ -66,7 +66,7 @@ function attributeHeaders(source: DescribedSource): readonly Parameter[] {
   ].flat();
 }
 
-/** None where the source names no header. */
+/** None if the source names no header. */
 const inHeader = (name: string | undefined, description: string, schema: Schema, required = false): Parameter[] =>
   name === undefined ? [] : [{ name, in: "header", required, description, schema }];
 
@@ -74,7 +74,7 @@ const AGGREGATE_ID = "The aggregate id: messages with the same one stay in order
 
 const atText = (paths: readonly string[]): string => paths.map((path) => `the value at \`${path}\``).join(", else ");
 
-/** Where the idempotency key is, in words. */
+/** The place of the idempotency key, in words. */
 function keyText(
   { idempotencyKeyHeader, idempotencyKeyExpression, idempotencyKeyPath, cloudEvents }: DescribedSource,
   title: string | undefined,
@@ -108,7 +108,7 @@ function batchText(source: DescribedSource): string {
     ...(isFree ? types : []),
     ...(path === undefined ? [] : [`the items at \`${path}\` of ${isFree ? "any other" : "the"} document`]),
   ];
-  return `${forms.join(", ")}; at most ${maxItems}, ${atomic ? "of which all are stored or none" : "each stored by itself"}`;
+  return `${forms.join(", ")}; at most ${maxItems}, ${atomic ? "all are stored or none" : "each stored by itself"}`;
 }
 
 function describe(source: DescribedSource): string {

@@ -31,7 +31,7 @@ export interface Operation {
   readonly responses: Readonly<Record<string, ApiResponse>>;
   /** Empty: callers need no credentials. */
   readonly security: readonly Readonly<Record<string, readonly string[]>>[];
-  /** Where it is served, when that is not where the document is. */
+  /** The servers of the route, if they differ from the server of the document. */
   readonly servers?: readonly ServerEntry[];
 }
 

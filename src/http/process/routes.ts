@@ -56,7 +56,7 @@ const ready = (id: "health" | "health_ready", health: Pick<Health, "readiness">)
     {
       summary: "Check the components of this process",
       description:
-        "For a readiness probe. Each check may take 3 seconds; one that has not finished by then counts as `down`. " +
+        "For a readiness probe. Each check may take 3 seconds; a check that has not finished by then is `down`. " +
         "`/health` and `/health/ready` are the same. The log has the details.",
       answers: [
         json(200, "Every component that decides readiness is up.", READINESS_SCHEMA, example("healthy", "up")),

@@ -18,8 +18,8 @@ interface WaitingClaim extends ClaimSettings {
 }
 
 /**
- * Clients that wait for messages, a queue per source. However many wait, only one of them claims at a time, the one
- * that has waited longest: an empty claim is empty for all. A claim follows a wake, a new client, or the poll interval,
+ * Clients that wait for messages, a queue per source. However many wait, only one of them claims at a time, the client
+ * with the longest wait: an empty claim is empty for all. A claim follows a wake, a new client, or the poll interval,
  * which covers what wakes nobody: receipts of other replicas, leases that run out, delays that end.
  */
 export class PullWaiters implements Service {

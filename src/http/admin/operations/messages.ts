@@ -32,7 +32,7 @@ export const findMessages = ({ read, trace }: Admin) =>
     summary: "Find messages",
     description:
       "Messages that match every parameter, newest first. One request reads for about a third of a second: a page may have fewer " +
-      "messages than `limit`, or none, and still a `cursor` with which the search goes on.",
+      "messages than `limit`, or none, and still a `cursor` with which the search continues.",
     query: {
       text: field.inQuery(STORABLE, SEARCHED),
       id: field.inQuery(MESSAGE_ID, "Only the message of this id."),

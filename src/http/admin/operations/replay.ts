@@ -32,8 +32,8 @@ export const replayNow = ({ operation, guardBody, destinations, replay, run }: A
     {
       summary: "Deliver finished outbox rows again",
       description:
-        "Moves matching outbox rows from `sent` or `dead` back to `pending`, with `attempt` 0 and due now; other rows stay " +
-        "as they are, and each row keeps its `id`. Rows that finish after the request arrived are not included. Rows move " +
+        "Moves matching outbox rows from `sent` or `dead` back to `pending`, with `attempt` 0 and due now; other rows do " +
+        "not change, and each row keeps its `id`. Rows that finish after the request arrived are not included. Rows move " +
         "in batches: those moved before an error stay moved, and its `finishedBefore` moves the rest. With `inbox` dead inbox " +
         "rows pass the filter, attributes and transform of their source again, the oldest 50,000 of the matching ones. With `add` rows stay, and each " +
         "matching message that never went to that destination gets a delivery there.",
