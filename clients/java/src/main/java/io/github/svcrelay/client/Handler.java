@@ -1,20 +1,17 @@
 package io.github.svcrelay.client;
 
 /**
- * Handles a message. When it returns, the message is done; an exception returns the message after a delay.
+ * Handles a message. When it returns, the message is done; an exception returns the message after a delay. Its thread is
+ * interrupted when the lease is lost, or when a stop does not wait any longer: then nothing is acknowledged.
  *
  * @param <T> the transaction: {@code Connection} over SQL, {@code Void} over HTTP
  */
 @FunctionalInterface
 public interface Handler<T> {
-  void handle(PulledMessage message, Context<T> context) throws Exception;
-
-  /** What a handler works with. */
-  interface Context<T> {
-    /** Over SQL the connection whose transaction the worker commits, with the acknowledgement. Over HTTP null. */
-    T transaction();
-
-    /** Whether the lease is lost, or a stop does not wait any longer; then the handler's thread is interrupted, too. */
-    boolean isCancelled();
-  }
+  /**
+   * @param transaction over SQL the connection whose transaction the worker commits, with the acknowledgement; over HTTP null
+   * @throws RetryMessageException to choose the delay
+   * @throws DeadMessageException to end the message
+   */
+  void handle(PulledMessage message, T transaction) throws Exception;
 }

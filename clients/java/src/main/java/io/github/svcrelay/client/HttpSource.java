@@ -1,5 +1,10 @@
 package io.github.svcrelay.client;
 
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.databind.DeserializationContext;
+import com.fasterxml.jackson.databind.JsonDeserializer;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.annotation.JsonDeserialize;
 import java.io.IOException;
 import java.net.URI;
 import java.net.URLEncoder;
@@ -15,18 +20,19 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.stream.Collectors;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 
 /**
  * Messages over HTTP, for every database. The service decides when a message is dead ({@code inbox.pull.maxAttempts}):
- * a {@link DeadMessageException} is an attempt with its reason, and so is a message that is given back.
+ * a {@link DeadMessageException} is an attempt with its reason, and so is a message that is given back. A request fails if its
+ * answer takes 10 s longer than {@link #waitFor}.
  */
 public final class HttpSource implements PullSource<Void> {
   private static final Duration ANSWER = Duration.ofSeconds(10);
 
   private final HttpClient http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
   private final String base;
-  private final String source;
   private final Map<String, String> headers = new LinkedHashMap<>(Map.of("content-type", "application/json"));
   private Duration wait = Duration.ofSeconds(5);
 
@@ -35,7 +41,6 @@ public final class HttpSource implements PullSource<Void> {
    * @param source a source with {@code consumption: pull}
    */
   public HttpSource(String url, String source) {
-    this.source = source;
     String name = URLEncoder.encode(source, StandardCharsets.UTF_8).replace("+", "%20");
     base = url.replaceFirst("/$", "") + "/" + name + "/";
   }
@@ -53,65 +58,83 @@ public final class HttpSource implements PullSource<Void> {
   }
 
   @Override
-  public Claim claim(int max, Duration lease) throws IOException, InterruptedException {
-    Map<?, ?> answer = post("claim", Map.of("max", max, "leaseMs", lease.toMillis(), "waitMs", wait.toMillis()));
-    String token = (String) answer.get("claimToken");
-    return new Claim(token, ((List<?>) answer.get("messages")).stream().map(HttpSource::messageOf).toList());
+  public Claim claim(int max, Duration lease) throws Exception {
+    Answer answer = post("claim", Map.of("max", max, "leaseMs", lease.toMillis(), "waitMs", wait.toMillis()));
+    return new Claim(answer.claimToken, answer.messages.stream().map(Received::message).toList());
   }
 
   @Override
-  public Set<String> renew(Claim claim, Collection<String> ids, Duration lease)
-      throws IOException, InterruptedException {
-    Map<?, ?> answer = post("extend", body(claim, ids, "leaseMs", lease.toMillis()));
-    return ((List<?>) answer.get("extended")).stream().map(String.class::cast).collect(Collectors.toSet());
+  public Set<String> renew(Claim claim, Collection<String> ids, Duration lease) throws Exception {
+    return post("extend", Map.of("claimToken", claim.token(), "ids", ids, "leaseMs", lease.toMillis())).extended;
   }
 
   @Override
   public boolean handled(Claim claim, String id, Work<Void> work) throws Exception {
     work.run(null);
-    return ((List<?>) post("ack", body(claim, List.of(id))).get("acknowledged")).contains(id);
+    return post("ack", Map.of("claimToken", claim.token(), "ids", List.of(id))).acknowledged.contains(id);
   }
 
   @Override
-  public void retry(Claim claim, String id, Duration delay, String reason) throws IOException, InterruptedException {
-    post("nack", body(claim, List.of(id), "delayMs", delay.toMillis(), "error", reason));
+  public void retry(Claim claim, String id, Duration delay, String reason) throws Exception {
+    post("nack", Map.of(
+        "claimToken", claim.token(), "ids", List.of(id), "delayMs", delay.toMillis(), "error", reason));
   }
 
   @Override
-  public boolean dead(Claim claim, String id, String reason) throws IOException, InterruptedException {
-    post("nack", body(claim, List.of(id), "error", reason));
+  public boolean dead(Claim claim, String id, String reason) throws Exception {
+    post("nack", Map.of("claimToken", claim.token(), "ids", List.of(id), "error", reason));
     return false;
   }
 
   @Override
-  public void release(Claim claim, Collection<String> ids) throws IOException, InterruptedException {
-    post("nack", body(claim, ids));
+  public void release(Claim claim, Collection<String> ids) throws Exception {
+    post("nack", Map.of("claimToken", claim.token(), "ids", ids));
   }
 
-  private static Map<String, Object> body(Claim claim, Collection<String> ids, Object... others) {
-    Map<String, Object> body = new LinkedHashMap<>(Map.of("claimToken", claim.token(), "ids", List.copyOf(ids)));
-    for (int n = 0; n < others.length; n += 2) body.put((String) others[n], others[n + 1]);
-    return body;
-  }
-
-  private Map<?, ?> post(String operation, Map<String, Object> body) throws IOException, InterruptedException {
-    HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(base + operation))
-        .timeout(wait.plus(ANSWER)).POST(BodyPublishers.ofString(Json.write(body)));
+  private Answer post(String operation, Map<String, ?> body) throws Exception {
+    URI uri = URI.create(base + operation);
+    String json = Json.MAPPER.writeValueAsString(body);
+    HttpRequest.Builder request = HttpRequest.newBuilder(uri).POST(BodyPublishers.ofString(json));
     headers.forEach(request::setHeader);
-    HttpResponse<String> answer = http.send(request.build(), BodyHandlers.ofString());
-    // 409: none of the messages is held any more; the body says so.
-    if (answer.statusCode() != 200 && answer.statusCode() != 409) {
+    // The timeout of a request of java.net.http ends with the headers of the answer; this covers its body, too.
+    CompletableFuture<HttpResponse<String>> answered = http.sendAsync(request.build(), BodyHandlers.ofString());
+    try {
+      HttpResponse<String> answer = answered.get(wait.plus(ANSWER).toMillis(), TimeUnit.MILLISECONDS);
       String text = answer.body();
-      throw new IOException(operation + " of " + source + ": found " + answer.statusCode() + " "
-          + text.substring(0, Math.min(text.length(), 200)) + ", expected 200");
+      // 409: none of the messages is held any more; the body says so.
+      if (answer.statusCode() != 200 && answer.statusCode() != 409)
+        throw new IOException(uri + ": found " + answer.statusCode() + " "
+            + text.substring(0, Math.min(text.length(), 200)) + ", expected 200");
+      return Json.MAPPER.readerFor(Answer.class).withAttribute(RawText.class, text).readValue(text);
+    } finally {
+      answered.cancel(true);
     }
-    return (Map<?, ?>) Json.parse(answer.body(), 3);
   }
 
-  private static PulledMessage messageOf(Object message) {
-    Map<?, ?> of = (Map<?, ?>) message;
-    return new PulledMessage((String) of.get("id"), (String) of.get("aggregateId"), (String) of.get("eventType"),
-        (String) of.get("idempotencyKey"), (String) of.get("correlationId"), ((Number) of.get("attempt")).intValue(),
-        PulledMessage.headersOf(of.get("headers")), (String) of.get("payload"));
+  private record Answer(String claimToken, List<Received> messages, Set<String> extended, Set<String> acknowledged) {}
+
+  private record Received(String id, String aggregateId, String eventType, String idempotencyKey, String correlationId,
+      int attempt, JsonNode headers, @JsonDeserialize(using = RawText.class) String payload) {
+    PulledMessage message() {
+      return new PulledMessage(id, aggregateId, eventType, idempotencyKey, correlationId, attempt,
+          PulledMessage.headersOf(headers), payload);
+    }
+  }
+
+  /** JSON as the answer has it, byte for byte. */
+  private static final class RawText extends JsonDeserializer<String> {
+    @Override
+    public String deserialize(JsonParser parser, DeserializationContext context) throws IOException {
+      int from = (int) parser.currentTokenLocation().getCharOffset();
+      parser.skipChildren();
+      parser.finishToken();
+      String answer = (String) context.getAttribute(RawText.class);
+      return answer.substring(from, (int) parser.currentLocation().getCharOffset());
+    }
+
+    @Override
+    public String getNullValue(DeserializationContext context) {
+      return "null";
+    }
   }
 }

@@ -1,127 +1,115 @@
 package io.github.svcrelay.client;
 
+import com.fasterxml.jackson.core.JsonProcessingException;
 import io.github.svcrelay.client.EnqueueException.Code;
-import io.github.svcrelay.client.Outbox.Field;
+import io.github.svcrelay.client.Outbox.Column;
+import io.opentelemetry.api.trace.Span;
+import io.opentelemetry.api.trace.SpanContext;
+import java.security.SecureRandom;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.EnumMap;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
-import java.util.function.Supplier;
+import java.util.UUID;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.regex.Pattern;
 
-/** A message for the outbox: {@code Message.builder("orders.paid").key("o-1").json(text).build()}. */
+/**
+ * A message for the outbox: {@code new Message("orders.paid").key("o-1").payload(order)}. It has exactly one of
+ * {@code payload} and {@code json}; other fields may be null: absent. Each method changes and returns the message, which is
+ * for one thread at a time, and throws {@link EnqueueException} for what the database would refuse.
+ */
 public final class Message {
-  private static final Pattern UUID = Pattern.compile("(?i)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
+  private static final Pattern UUID_TEXT = Pattern.compile("(?i)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
   /** SQL Server has times of these years only. */
   private static final Instant EARLIEST = Instant.parse("0001-01-01T00:00:00Z");
   private static final Instant LATEST = Instant.parse("+10000-01-01T00:00:00Z");
+  private static final SecureRandom RANDOM = new SecureRandom();
+  private static final AtomicLong LAST_TICK = new AtomicLong();
 
-  private final Map<Field, String> row;
-  private final Map<String, String> headers;
+  private final Map<Column, String> row = new EnumMap<>(Column.class);
+  private Map<String, String> headers = Map.of();
 
-  private Message(Map<Field, String> row, Map<String, String> headers) {
-    this.row = new EnumMap<>(row);
-    this.headers = headers;
+  /** @param topic selects the route, such as {@code orders.paid}; not blank, at most 1000 characters */
+  public Message(String topic) {
+    if (topic == null || topic.isBlank())
+      throw new EnqueueException(Code.TOPIC, "the topic is missing or blank, expected one such as orders.paid");
+    text(Column.TOPIC, Code.TOPIC, topic, 1000);
   }
 
-  /**
-   * @param topic selects the route, such as {@code orders.paid}; at most 1000 characters
-   * @throws EnqueueException for what the database would refuse, as each method of the builder
-   */
-  public static Builder builder(String topic) {
-    return new Builder(topic);
+  /** Any value that an {@code ObjectMapper} of Jackson writes, with the modules of the class path; null is the JSON null. */
+  public Message payload(Object value) {
+    try {
+      return body(Json.write(value));
+    } catch (JsonProcessingException error) {
+      throw new EnqueueException(Code.PAYLOAD, error.getMessage());
+    }
   }
 
-  /** The fields of a message: exactly one of {@code payload} and {@code json} is required. Others may be null: absent. */
-  public static final class Builder {
-    private final Map<Field, String> row = new EnumMap<>(Field.class);
-    private Map<String, String> headers = Map.of();
-
-    private Builder(String topic) {
-      if (topic == null || topic.isBlank())
-        throw new EnqueueException(Code.TOPIC, "the topic is missing or blank, expected one such as orders.paid");
-      text(Field.TOPIC, Code.TOPIC, topic, 1000);
+  /** JSON text, which is sent byte for byte. */
+  public Message json(String text) {
+    try {
+      Json.parse(checked(Code.PAYLOAD, text, Integer.MAX_VALUE));
+      return body(text);
+    } catch (JsonProcessingException error) {
+      throw new EnqueueException(Code.PAYLOAD, error.getMessage());
     }
+  }
 
-    /** A Map, List, String, Number, Boolean or null, which is written as JSON. */
-    public Builder payload(Object value) {
-      return payloadOf(() -> Json.write(value));
-    }
+  /** Messages of one key are delivered in order; at most 800 characters. Without one a message has no order. */
+  public Message key(String text) {
+    return text(Column.KEY, Code.KEY, text, 800);
+  }
 
-    /** JSON text, such as that of your JSON library, which is sent byte for byte. */
-    public Builder json(String text) {
-      return payloadOf(() -> {
-        Json.parse(checked(Code.PAYLOAD, text, Integer.MAX_VALUE), 0);
-        return text;
-      });
-    }
+  /** Names and texts; without a {@code traceparent}, the active span of OpenTelemetry gives it. */
+  public Message headers(Map<String, String> all) {
+    headers = all == null ? Map.of() : new LinkedHashMap<>(all);
+    headers.forEach((name, value) -> {
+      checked(Code.HEADERS, name, Integer.MAX_VALUE);
+      checked(Code.HEADERS, value, Integer.MAX_VALUE);
+    });
+    return this;
+  }
 
-    /** Messages of one key are delivered in order; at most 800 characters. Without one a message has no order. */
-    public Builder key(String text) {
-      return text(Field.KEY, Code.KEY, text, 800);
-    }
+  /** The name of a destination, whatever the routes say; at most 200 characters. */
+  public Message destination(String name) {
+    return text(Column.DESTINATION, Code.DESTINATION, name, 200);
+  }
 
-    public Builder headers(Map<String, String> all) {
-      headers = all == null ? Map.of() : new LinkedHashMap<>(all);
-      headers.forEach((name, value) -> {
-        checked(Code.HEADERS, name, Integer.MAX_VALUE);
-        checked(Code.HEADERS, value, Integer.MAX_VALUE);
-      });
-      return this;
-    }
+  /** Not before this instant, of the years 1 to 9999, in microseconds. */
+  public Message deliverAt(Instant instant) {
+    return time(Column.SCHEDULED_AT, instant);
+  }
 
-    /** The name of a destination, whatever the routes say; at most 200 characters. */
-    public Builder destination(String name) {
-      return text(Field.DESTINATION, Code.DESTINATION, name, 200);
-    }
+  /** Not after this instant, of the years 1 to 9999, in microseconds. */
+  public Message expiresAt(Instant instant) {
+    return time(Column.EXPIRES_AT, instant);
+  }
 
-    /** Not before this instant. */
-    public Builder deliverAt(Instant instant) {
-      return time(Field.DELIVER_AT, instant);
-    }
+  /** A UUID, by default a new one of version 7 each time the message is enqueued. Receivers de-duplicate by it. */
+  public Message id(String uuid) {
+    if (uuid != null && !UUID_TEXT.matcher(uuid).matches())
+      throw new EnqueueException(Code.ID, "the id is \"" + uuid + "\", expected a UUID");
+    return text(Column.ID, Code.ID, uuid, 36);
+  }
 
-    /** Not after this instant. */
-    public Builder expiresAt(Instant instant) {
-      return time(Field.EXPIRES_AT, instant);
-    }
+  private Message body(String text) {
+    if (row.put(Column.PAYLOAD, text) == null) return this;
+    throw new EnqueueException(Code.PAYLOAD, "found two payloads, expected exactly one of payload and json");
+  }
 
-    /** A UUID, by default a new one of version 7 each time the message is enqueued. Receivers de-duplicate by it. */
-    public Builder id(String uuid) {
-      if (uuid != null && !UUID.matcher(uuid).matches())
-        throw new EnqueueException(Code.ID, "the id is \"" + uuid + "\", expected a UUID");
-      return text(Field.ID, Code.ID, uuid, 36);
-    }
+  private Message text(Column column, Code code, String text, int most) {
+    row.put(column, text == null ? null : checked(code, text, most));
+    return this;
+  }
 
-    public Message build() {
-      if (!row.containsKey(Field.PAYLOAD))
-        throw new EnqueueException(Code.PAYLOAD, "the payload is missing, expected payload or json");
-      return new Message(row, headers);
-    }
-
-    private Builder payloadOf(Supplier<String> text) {
-      try {
-        if (row.put(Field.PAYLOAD, text.get()) == null) return this;
-      } catch (IllegalArgumentException error) {
-        throw new EnqueueException(Code.PAYLOAD, error.getMessage());
-      } catch (StackOverflowError error) {
-        throw new EnqueueException(Code.PAYLOAD, "the payload is nested too deep, or holds itself");
-      }
-      throw new EnqueueException(Code.PAYLOAD, "found two payloads, expected exactly one of payload and json");
-    }
-
-    private Builder text(Field field, Code code, String text, int most) {
-      row.put(field, text == null ? null : checked(code, text, most));
-      return this;
-    }
-
-    private Builder time(Field field, Instant instant) {
-      if (instant != null && (instant.isBefore(EARLIEST) || !instant.isBefore(LATEST)))
-        throw new EnqueueException(Code.TIME, "found " + instant + ", expected an instant of the years 1 to 9999");
-      row.put(field, instant == null ? null : instant.truncatedTo(ChronoUnit.MICROS).toString());
-      return this;
-    }
+  private Message time(Column column, Instant instant) {
+    if (instant != null && (instant.isBefore(EARLIEST) || !instant.isBefore(LATEST)))
+      throw new EnqueueException(Code.TIME, "found " + instant + ", expected an instant of the years 1 to 9999");
+    row.put(column, instant == null ? null : instant.truncatedTo(ChronoUnit.MICROS).toString());
+    return this;
   }
 
   private static String checked(Code code, String text, int most) {
@@ -135,14 +123,36 @@ public final class Message {
     return text;
   }
 
-  /** The message as its row has it. */
-  Map<Field, String> row(Supplier<String> traceparent) {
-    Map<Field, String> all = new EnumMap<>(row);
-    if (all.get(Field.ID) == null) all.put(Field.ID, Ids.next());
+  /** The columns that the message fills. */
+  Map<Column, String> row() {
+    if (!row.containsKey(Column.PAYLOAD))
+      throw new EnqueueException(Code.PAYLOAD, "the payload is missing, expected payload or json");
+    Map<Column, String> all = new EnumMap<>(row);
+    all.putIfAbsent(Column.ID, newId());
     Map<String, String> named = new LinkedHashMap<>(headers);
-    String active = named.keySet().stream().anyMatch("traceparent"::equalsIgnoreCase) ? null : traceparent.get();
-    if (active != null) named.put("traceparent", active);
-    if (!named.isEmpty()) all.put(Field.HEADERS, Json.write(named));
+    String traceparent = activeTraceparent();
+    if (traceparent != null && named.keySet().stream().noneMatch("traceparent"::equalsIgnoreCase))
+      named.put("traceparent", traceparent);
+    if (!named.isEmpty()) all.put(Column.HEADERS, Json.MAPPER.valueToTree(named).toString());
     return all;
+  }
+
+  /** The active span of OpenTelemetry; null without one, or without its API on the class path. */
+  private static String activeTraceparent() {
+    try {
+      SpanContext span = Span.current().getSpanContext();
+      if (!span.isValid()) return null;
+      return "00-" + span.getTraceId() + "-" + span.getSpanId() + "-" + span.getTraceFlags().asHex();
+    } catch (LinkageError error) {
+      return null;
+    }
+  }
+
+  /** A UUID of version 7 (RFC 9562), larger than the earlier ones of this process. */
+  static String newId() {
+    // 48 bits of the time in ms and 12 that count; 62 at random.
+    long tick = LAST_TICK.updateAndGet(last -> Math.max(last + 1, System.currentTimeMillis() << 12));
+    long high = tick >>> 12 << 16 | 0x7000 | tick & 0xfff;
+    return new UUID(high, Long.MIN_VALUE | RANDOM.nextLong() >>> 2).toString();
   }
 }

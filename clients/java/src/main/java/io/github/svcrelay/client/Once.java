@@ -1,5 +1,6 @@
 package io.github.svcrelay.client;
 
+import io.github.svcrelay.client.Transaction.Dialect;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;

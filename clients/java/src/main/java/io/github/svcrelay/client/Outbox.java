@@ -1,39 +1,90 @@
 package io.github.svcrelay.client;
 
+import io.github.svcrelay.client.EnqueueException.Code;
+import io.github.svcrelay.client.Transaction.Dialect;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
-import java.util.EnumMap;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
-import java.util.function.Supplier;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
-/** Writes messages in the caller's transaction, with which they commit or roll back. */
-public final class Outbox {
+/**
+ * Writes messages in the caller's transaction, with which they commit or roll back.
+ *
+ * @param table default {@code outbox}
+ * @param schema null, the default: the schema in which the connection finds the table
+ * @param columns names of your own, by the service's names
+ * @param cells the schemas of the cells, in their order: each message goes to that of its key; default: no cells
+ */
+public record Outbox(String table, String schema, Map<Column, String> columns, List<String> cells) {
+  /** The columns of the service's own table, with their names in lower case. */
+  public enum Column { ID, TOPIC, PAYLOAD, KEY, HEADERS, DESTINATION, SCHEDULED_AT, EXPIRES_AT }
+
+  /** To what an owner's column may be. */
+  private static final Map<Column, String> CASTS = Map.of(Column.ID, "::uuid", Column.HEADERS, "::jsonb",
+      Column.SCHEDULED_AT, "::timestamptz", Column.EXPIRES_AT, "::timestamptz");
+  /** They are not null. */
+  private static final List<Column> DEFAULTED = List.of(Column.HEADERS, Column.SCHEDULED_AT);
   /** SQL Server takes 2100 parameters in a statement, and a thousand rows. */
   private static final int MOST_ROWS = 250;
-  private static final Outbox STANDARD = of(new Options());
 
-  private final Options options;
-
-  private Outbox(Options options) {
-    this.options = options;
+  /** @throws EnqueueException with {@code OPTIONS} for a name that is empty or holds a NUL */
+  public Outbox {
+    columns = Map.copyOf(columns);
+    cells = List.copyOf(cells);
+    Stream<String> others = Stream.concat(cells.stream(), columns.values().stream());
+    Stream<String> names = Stream.concat(Stream.of(table, schema == null ? table : schema), others);
+    if (names.anyMatch(name -> name.isEmpty() || name.indexOf(0) >= 0))
+      throw new EnqueueException(Code.OPTIONS, "a name of a table, schema or column is empty, or holds a NUL");
   }
 
-  /** The table {@code outbox} that the connection finds. */
-  public static Outbox standard() {
-    return STANDARD;
+  /** The service's own table, in the schema in which the connection finds it. */
+  public Outbox() {
+    this("outbox", null, Map.of(), List.of());
   }
 
-  /** An outbox with names of the application's own. */
-  public static Outbox of(Options options) {
-    return new Outbox(options);
+  /** The same with another table. */
+  public Outbox table(String name) {
+    return new Outbox(name, schema, columns, cells);
+  }
+
+  /** The same in a schema. */
+  public Outbox schema(String name) {
+    return new Outbox(table, name, columns, cells);
+  }
+
+  /** The same with columns of your own. */
+  public Outbox columns(Map<Column, String> names) {
+    return new Outbox(table, schema, names, cells);
+  }
+
+  /** The same in cells. */
+  public Outbox cells(List<String> schemas) {
+    return new Outbox(table, schema, columns, schemas);
+  }
+
+  /** The cell of a key among {@code cells}, from 0, as the service chooses it. Without a key: the first. */
+  public static int cellOf(String key, int cells) {
+    if (key == null) return 0;
+    try {
+      byte[] digest = MessageDigest.getInstance("SHA-256").digest(key.getBytes(StandardCharsets.UTF_8));
+      return Integer.remainderUnsigned(ByteBuffer.wrap(digest).getInt(), cells);
+    } catch (NoSuchAlgorithmException error) {
+      throw new IllegalStateException("this Java has no SHA-256, expected of every one", error);
+    }
   }
 
   /**
    * Writes a message.
    *
    * @return its id
+   * @throws EnqueueException for a message without a payload, before any statement
    * @throws E if the statement fails
    */
   public <E extends Exception> String enqueue(Transaction<E> tx, Message message) throws E {
@@ -41,127 +92,53 @@ public final class Outbox {
   }
 
   /**
-   * Writes several messages in one statement (with cells: one for each), in this order.
+   * Writes several messages in one statement (with cells: one for each; of more than 250 messages: one for each 250), in
+   * this order.
    *
    * @return their ids
+   * @throws EnqueueException for a message without a payload, before any statement
    * @throws E if a statement fails
    */
   public <E extends Exception> List<String> enqueueMany(Transaction<E> tx, List<Message> messages) throws E {
-    List<Map<Field, String>> rows = messages.stream().map(message -> message.row(options.traceparent)).toList();
-    Map<String, List<Map<Field, String>>> byTable = rows.stream().collect(Collectors.groupingBy(
-        row -> table(tx.dialect(), row.get(Field.KEY)), LinkedHashMap::new, Collectors.toList()));
-    for (Map.Entry<String, List<Map<Field, String>>> part : byTable.entrySet()) {
-      List<Map<Field, String>> all = part.getValue();
+    List<Map<Column, String>> rows = messages.stream().map(Message::row).toList();
+    Map<String, List<Map<Column, String>>> byTable = rows.stream().collect(Collectors.groupingBy(
+        row -> place(tx.dialect(), row.get(Column.KEY)), LinkedHashMap::new, Collectors.toList()));
+    for (Map.Entry<String, List<Map<Column, String>>> part : byTable.entrySet()) {
+      List<Map<Column, String>> all = part.getValue();
       for (int from = 0; from < all.size(); from += MOST_ROWS)
         insert(tx, part.getKey(), all.subList(from, Math.min(from + MOST_ROWS, all.size())));
     }
-    return rows.stream().map(row -> row.get(Field.ID)).toList();
+    return rows.stream().map(row -> row.get(Column.ID)).toList();
   }
 
-  private String table(Dialect dialect, String key) {
-    List<String> cells = options.cells;
-    String schema = cells.isEmpty() ? options.schema : cells.get(Cells.cellOf(key, cells.size()));
-    return (schema == null ? "" : quoted(dialect, schema) + ".") + quoted(dialect, options.table);
+  private String place(Dialect dialect, String key) {
+    String found = cells.isEmpty() ? schema : cells.get(cellOf(key, cells.size()));
+    return (found == null ? "" : quoted(dialect, found) + ".") + quoted(dialect, table);
   }
 
   /** Only with the columns that a row needs: an application may have no right to the others. */
-  private <E extends Exception> void insert(Transaction<E> tx, String table, List<Map<Field, String>> rows) throws E {
-    List<Field> fields = new ArrayList<>(List.of(Field.values()));
-    fields.removeIf(field -> rows.stream().allMatch(row -> row.get(field) == null));
+  private <E extends Exception> void insert(Transaction<E> tx, String place, List<Map<Column, String>> rows) throws E {
+    List<Column> filled = Stream.of(Column.values())
+        .filter(column -> rows.stream().anyMatch(row -> row.get(column) != null)).toList();
     List<String> values = new ArrayList<>();
     List<String> tuples = new ArrayList<>();
-    for (Map<Field, String> row : rows) {
+    for (Map<Column, String> row : rows) {
       List<String> tuple = new ArrayList<>();
-      for (Field field : fields) {
-        boolean isDefault = row.get(field) == null && field.isDefaulted;
-        tuple.add(isDefault ? "DEFAULT" : tx.dialect() == Dialect.POSTGRESQL ? "?" + field.cast : "?");
-        if (!isDefault) values.add(row.get(field));
+      for (Column column : filled) {
+        boolean isDefault = row.get(column) == null && DEFAULTED.contains(column);
+        String cast = tx.dialect() == Dialect.POSTGRESQL ? CASTS.getOrDefault(column, "") : "";
+        tuple.add(isDefault ? "DEFAULT" : "?" + cast);
+        if (!isDefault) values.add(row.get(column));
       }
       tuples.add("(" + String.join(", ", tuple) + ")");
     }
-    String columns = fields.stream()
-        .map(field -> quoted(tx.dialect(), options.columns.getOrDefault(field, field.column)))
+    String names = filled.stream()
+        .map(column -> quoted(tx.dialect(), columns.getOrDefault(column, column.name().toLowerCase(Locale.ROOT))))
         .collect(Collectors.joining(", "));
-    tx.query("INSERT INTO " + table + " (" + columns + ") VALUES " + String.join(", ", tuples), values);
+    tx.query("INSERT INTO " + place + " (" + names + ") VALUES " + String.join(", ", tuples), values);
   }
 
   private static String quoted(Dialect dialect, String name) {
     return dialect == Dialect.POSTGRESQL ? '"' + name.replace("\"", "\"\"") + '"' : '[' + name.replace("]", "]]") + ']';
-  }
-
-  /** What a message writes, and the columns of the service's own table. */
-  public enum Field {
-    // Each cast is to what an owner's column may be.
-    ID("id", "::uuid", false),
-    TOPIC("topic", "", false),
-    PAYLOAD("payload", "", false),
-    KEY("key", "", false),
-    HEADERS("headers", "::jsonb", true),
-    DESTINATION("destination", "", false),
-    DELIVER_AT("scheduled_at", "::timestamptz", true),
-    EXPIRES_AT("expires_at", "::timestamptz", false);
-
-    private final String column;
-    private final String cast;
-    /** Its column is not null. */
-    private final boolean isDefaulted;
-
-    Field(String column, String cast, boolean isDefaulted) {
-      this.column = column;
-      this.cast = cast;
-      this.isDefaulted = isDefaulted;
-    }
-  }
-
-  /**
-   * What has other names than in the service's own tables.
-   *
-   * @param table default {@code outbox}
-   * @param schema null: the one in which the connection finds the table
-   * @param columns the other names, by field
-   * @param cells the schemas of the cells, in their order: each message goes to that of its key; default: no cells
-   * @param traceparent gives that of a message, or null; default: that of the active span of OpenTelemetry
-   */
-  public record Options(
-      String table, String schema, Map<Field, String> columns, List<String> cells, Supplier<String> traceparent) {
-    /** @throws EnqueueException for a bad name */
-    public Options {
-      columns = Map.copyOf(columns);
-      cells = List.copyOf(cells);
-      List<String> names = new ArrayList<>(cells);
-      names.addAll(columns.values());
-      names.add(table);
-      if (schema != null) names.add(schema);
-      if (names.stream().anyMatch(name -> name.isEmpty() || name.indexOf(0) >= 0))
-        throw new EnqueueException(
-            EnqueueException.Code.OPTIONS, "a name of a table, schema or column is empty, or holds a NUL");
-    }
-
-    public Options() {
-      this("outbox", null, Map.of(), List.of(), ActiveSpan::traceparent);
-    }
-
-    public Options table(String name) {
-      return new Options(name, schema, columns, cells, traceparent);
-    }
-
-    public Options schema(String name) {
-      return new Options(table, name, columns, cells, traceparent);
-    }
-
-    public Options column(Field field, String name) {
-      Map<Field, String> all = new EnumMap<>(Field.class);
-      all.putAll(columns);
-      all.put(field, name);
-      return new Options(table, schema, all, cells, traceparent);
-    }
-
-    public Options cells(List<String> schemas) {
-      return new Options(table, schema, columns, schemas, traceparent);
-    }
-
-    public Options traceparent(Supplier<String> active) {
-      return new Options(table, schema, columns, cells, active);
-    }
   }
 }

@@ -2,6 +2,7 @@ package io.github.svcrelay.client;
 
 import java.time.Duration;
 import java.util.Collection;
+import java.util.List;
 import java.util.Set;
 
 /**
@@ -10,6 +11,13 @@ import java.util.Set;
  * @param <T> the handler's transaction; {@code Void} over HTTP
  */
 public interface PullSource<T> {
+  /**
+   * Messages that a worker holds.
+   *
+   * @param messages oldest first
+   */
+  record Claim(String token, List<PulledMessage> messages) {}
+
   /** What {@link #handled} calls. */
   @FunctionalInterface
   interface Work<T> {

@@ -2,16 +2,16 @@ package io.github.svcrelay.client;
 
 import java.time.Duration;
 
-/** Thrown by a handler: the message comes again after this time. */
+/** Thrown by a handler: the message comes again after a delay. */
 public class RetryMessageException extends RuntimeException {
-  private final Duration delay;
+  final Duration delay;
 
+  /**
+   * @param delay instead of the {@code retryDelay} of the options
+   * @param reason kept with the message
+   */
   public RetryMessageException(Duration delay, String reason) {
     super(reason);
     this.delay = delay;
-  }
-
-  public Duration delay() {
-    return delay;
   }
 }

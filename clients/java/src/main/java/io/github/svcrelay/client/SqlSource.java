@@ -1,5 +1,7 @@
 package io.github.svcrelay.client;
 
+import com.fasterxml.jackson.core.JsonProcessingException;
+import io.github.svcrelay.client.Transaction.Dialect;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
@@ -19,33 +21,26 @@ import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import javax.sql.DataSource;
 
-/** Messages of the inbox of PostgreSQL. The handler's transaction is at the isolation level of the database. */
-public final class SqlSource implements PullSource<Connection> {
-  private final DataSource connections;
-  private final String source;
-  private final int maxAttempts;
-
+/**
+ * Messages of the inbox of PostgreSQL. The handler's transaction is at the isolation level of the database.
+ *
+ * @param connections one for each message at a time, and one to spare for renewals
+ * @param source a source with {@code consumption: pull}
+ * @param maxAttempts claims after which a message is dead
+ */
+public record SqlSource(DataSource connections, String source, int maxAttempts) implements PullSource<Connection> {
   /** With five claims after which a message is dead. */
   public SqlSource(DataSource connections, String source) {
     this(connections, source, 5);
   }
 
-  /**
-   * @param connections one for each message at a time, and one to spare for renewals
-   * @param source a source with {@code consumption: pull}
-   * @param maxAttempts claims after which a message is dead
-   */
-  public SqlSource(DataSource connections, String source, int maxAttempts) {
-    this.connections = connections;
-    this.source = source;
-    this.maxAttempts = maxAttempts;
-  }
-
   @Override
-  public Claim claim(int max, Duration lease) throws SQLException {
+  public Claim claim(int max, Duration lease) throws SQLException, JsonProcessingException {
     String token = UUID.randomUUID().toString();
-    return new Claim(token, run(Statement.CLAIM, source, max, token, lease.toMillis(), maxAttempts).stream()
-        .map(SqlSource::messageOf).toList());
+    List<PulledMessage> messages = new ArrayList<>();
+    for (Map<String, String> row : run(Statement.CLAIM, source, max, token, lease.toMillis(), maxAttempts))
+      messages.add(messageOf(row));
+    return new Claim(token, messages);
   }
 
   @Override
@@ -101,11 +96,10 @@ public final class SqlSource implements PullSource<Connection> {
     }
   }
 
-  private static PulledMessage messageOf(Map<String, String> row) {
-    String headers = row.get("headers");
+  private static PulledMessage messageOf(Map<String, String> row) throws JsonProcessingException {
     return new PulledMessage(row.get("id"), row.get("aggregate_id"), row.get("event_type"), row.get("idempotency_key"),
         row.get("correlation_id"), Integer.parseInt(row.get("attempt")),
-        PulledMessage.headersOf(headers == null ? null : Json.parse(headers, 0)), row.get("payload"));
+        PulledMessage.headersOf(Json.parse(row.get("headers"))), row.get("payload"));
   }
 
   /**
@@ -119,10 +113,9 @@ public final class SqlSource implements PullSource<Connection> {
     private final String sql;
 
     Statement() {
-      Pattern commentOrParameter = Pattern.compile("--[^\n]*|\\$(\\d+)");
       try (InputStream file = SqlSource.class.getResourceAsStream("sql/" + name().toLowerCase(Locale.ROOT) + ".sql")) {
         String text = new String(file.readAllBytes(), StandardCharsets.UTF_8);
-        sql = commentOrParameter.matcher(text).replaceAll(found -> {
+        sql = Pattern.compile("--[^\n]*|\\$(\\d+)").matcher(text).replaceAll(found -> {
           if (found.group(1) == null) return Matcher.quoteReplacement(found.group());
           numbers.add(Integer.valueOf(found.group(1)));
           return "?";

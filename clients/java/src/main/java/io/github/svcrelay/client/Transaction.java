@@ -9,6 +9,9 @@ import java.util.Map;
  * @param <E> what its statements throw
  */
 public interface Transaction<E extends Exception> {
+  /** The SQL of a database. */
+  enum Dialect { POSTGRESQL, SQLSERVER }
+
   Dialect dialect();
 
   /**

@@ -17,6 +17,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -121,15 +122,20 @@ public final class Contract {
   }
 
   private static Outbox outboxOf(JsonNode given) {
-    Outbox.Options options = new Outbox.Options();
-    if (given.has("table")) options = options.table(given.get("table").asText());
-    if (given.has("schema")) options = options.schema(given.get("schema").asText());
-    if (given.has("cells")) options = options.cells(texts(given.get("cells")));
-    for (Map.Entry<String, JsonNode> column : members(given.path("columns")).entrySet()) {
-      String field = column.getKey().replaceAll("([A-Z])", "_$1").toUpperCase(Locale.ROOT);
-      options = options.column(Outbox.Field.valueOf(field), column.getValue().asText());
-    }
-    return Outbox.of(options);
+    Map<Outbox.Column, String> columns = new EnumMap<>(Outbox.Column.class);
+    members(given.path("columns")).forEach((field, name) -> columns.put(columnOf(field), name.asText()));
+    Outbox outbox = new Outbox().columns(columns).cells(texts(given.path("cells")));
+    if (given.has("table")) outbox = outbox.table(given.get("table").asText());
+    if (given.has("schema")) outbox = outbox.schema(given.get("schema").asText());
+    return outbox;
+  }
+
+  private static Outbox.Column columnOf(String field) {
+    return switch (field) {
+      case "deliverAt" -> Outbox.Column.SCHEDULED_AT;
+      case "expiresAt" -> Outbox.Column.EXPIRES_AT;
+      default -> Outbox.Column.valueOf(field.toUpperCase(Locale.ROOT));
+    };
   }
 
   private static void take(JsonNode step, Connection connection, Outbox outbox, Transaction<? extends Exception> tx)
@@ -180,8 +186,8 @@ public final class Contract {
   }
 
   private static Message message(JsonNode given) {
-    Message.Builder message = Message.builder(text(given.path("topic")));
-    if (given.has("payload")) message.payload(JSON.convertValue(given.get("payload"), Object.class));
+    Message message = new Message(text(given.path("topic")));
+    if (given.has("payload")) message.payload(given.get("payload"));
     members(given).forEach((name, value) -> {
       switch (name) {
         case "json" -> message.json(text(value));
@@ -194,7 +200,7 @@ public final class Contract {
         default -> expect("a field of a message", true, Set.of("topic", "payload").contains(name));
       }
     });
-    return message.build();
+    return message;
   }
 
   private static Map<String, String> textsByName(JsonNode value) {
@@ -249,7 +255,7 @@ public final class Contract {
     private final List<String> violations = new CopyOnWriteArrayList<>();
     private final List<Thread> stops = new CopyOnWriteArrayList<>();
     private final Set<String> running = ConcurrentHashMap.newKeySet();
-    private final List<Worker> workers = new CopyOnWriteArrayList<>();
+    private final List<Worker<T>> workers = new CopyOnWriteArrayList<>();
 
     WorkerCase(JsonNode each, String transport) {
       this.each = each;
@@ -262,16 +268,16 @@ public final class Contract {
         insert(message.get("id").asText(), message.get("aggregate").asText(null));
       JsonNode settings = each.path("worker");
       Duration retryDelay = Duration.ofMillis(settings.path("retryDelayMs").asInt(50));
-      WorkerOptions<T> options = WorkerOptions.of(source, this::handle).retryDelay(attempt -> retryDelay)
+      Worker.Options options = new Worker.Options().retryDelay(attempt -> retryDelay)
           .poll(Duration.ofMillis(20)).concurrency(settings.path("concurrency").asInt(1))
           .lease(Duration.ofMillis(settings.path("leaseMs").asInt(30_000)))
           .stopTimeout(Duration.ofMillis(settings.path("stopTimeoutMs").asInt(30_000)));
       try {
-        for (int n = 0; n < each.path("workers").asInt(1); n++) workers.add(Worker.start(options));
+        for (int n = 0; n < each.path("workers").asInt(1); n++) workers.add(new Worker<>(source, this::handle, options));
         eventually(this::checkStates);
         for (Thread stop : stops) stop.join();
       } finally {
-        for (Worker worker : workers) worker.close();
+        for (Worker<T> worker : workers) worker.close();
       }
       expect("violations", List.of(), violations);
       members(each.path("order")).forEach((aggregate, ids) -> expect("calls of " + aggregate, texts(ids), calls.stream()
@@ -307,10 +313,11 @@ public final class Contract {
       if (each.has("stopWhenStarted")) expect("stops", 1, stops.size());
     }
 
-    private void handle(PulledMessage message, Handler.Context<T> context) throws Exception {
+    private void handle(PulledMessage message, T transaction) throws Exception {
       String id = message.idempotencyKey();
       if (!message.json().equals("{\"id\":\"" + id + "\"}"))
         violations.add("the json of " + id + " is " + message.json());
+      expect("the payload of " + id, id, message.payload().path("id").textValue());
       JsonNode scripts = each.get("handler");
       List<String> script = texts(scripts.has(id) ? scripts.get(id) : scripts.path("*"));
       int call = (int) calls.stream().filter(other -> other.idempotencyKey().equals(id)).count();
@@ -326,24 +333,23 @@ public final class Contract {
           stop.start();
           stops.add(stop);
         }
-        act(script.isEmpty() ? "ok" : script.get(Math.min(call, script.size() - 1)), id, context);
+        act(script.isEmpty() ? "ok" : script.get(Math.min(call, script.size() - 1)), id, transaction);
       } finally {
         running.remove(chain);
       }
     }
 
-    private void act(String what, String id, Handler.Context<T> context) throws Exception {
+    private void act(String what, String id, T transaction) throws Exception {
       if (what.startsWith("wait:")) Thread.sleep(Long.parseLong(what.substring(5)));
       if (what.equals("until-cancelled")) {
         try {
           Thread.sleep(LIMIT.toMillis());
         } catch (InterruptedException error) {
-          if (!context.isCancelled()) violations.add(id + " was interrupted without being cancelled");
           cancelled.add(id);
           throw error;
         }
       }
-      if (what.startsWith("write") && context.transaction() instanceof Connection connection)
+      if (what.startsWith("write") && transaction instanceof Connection connection)
         Jdbc.of(connection).query("INSERT INTO written VALUES (?)", List.of(id));
       if (what.equals("fail") || what.equals("write-then-fail")) throw new IllegalStateException("handler said no");
       if (what.equals("dead")) throw new DeadMessageException("never again");

@@ -6,7 +6,13 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.github.svcrelay.client.EnqueueException.Code;
-import io.github.svcrelay.client.Outbox.Field;
+import io.github.svcrelay.client.Outbox.Column;
+import io.github.svcrelay.client.Transaction.Dialect;
+import io.opentelemetry.api.trace.Span;
+import io.opentelemetry.api.trace.SpanContext;
+import io.opentelemetry.api.trace.TraceFlags;
+import io.opentelemetry.api.trace.TraceState;
+import io.opentelemetry.context.Scope;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -48,7 +54,7 @@ class OutboxTest {
   @Test
   void writesOnlyTheColumnsOfTheMessage() {
     Written tx = new Written(Dialect.POSTGRESQL);
-    assertEquals(ID, Outbox.standard().enqueue(tx, Message.builder("t").json("1").id(ID).build()));
+    assertEquals(ID, new Outbox().enqueue(tx, new Message("t").json("1").id(ID)));
     String insert = "INSERT INTO \"outbox\" (\"id\", \"topic\", \"payload\") VALUES (?::uuid, ?, ?)";
     assertEquals(List.of(insert), tx.statements);
     assertEquals(List.of(List.of(ID, "t", "1")), tx.values);
@@ -57,10 +63,10 @@ class OutboxTest {
   @Test
   void givesDefaultsToTheOthers() {
     Written tx = new Written(Dialect.POSTGRESQL);
-    Outbox.standard().enqueueMany(tx, List.of(
-        Message.builder("a").json("1").id(ID).build(),
-        Message.builder("b").json("2").id(ID).key("k").headers(Map.of("h", "v")).destination("d")
-            .deliverAt(Instant.parse("2031-02-03T04:05:06.123456789Z")).expiresAt(Instant.EPOCH).build()));
+    new Outbox().enqueueMany(tx, List.of(
+        new Message("a").json("1").id(ID),
+        new Message("b").json("2").id(ID).key("k").headers(Map.of("h", "v")).destination("d")
+            .deliverAt(Instant.parse("2031-02-03T04:05:06.123456789Z")).expiresAt(Instant.EPOCH)));
     assertEquals(List.of("INSERT INTO \"outbox\" (\"id\", \"topic\", \"payload\", \"key\", \"headers\", "
         + "\"destination\", \"scheduled_at\", \"expires_at\") VALUES (?::uuid, ?, ?, ?, DEFAULT, ?, DEFAULT, ?::timestamptz), "
         + "(?::uuid, ?, ?, ?, ?::jsonb, ?, ?::timestamptz, ?::timestamptz)"), tx.statements);
@@ -71,8 +77,8 @@ class OutboxTest {
   @Test
   void writesForSqlServer() {
     Written tx = new Written(Dialect.SQLSERVER);
-    Outbox outbox = Outbox.of(new Outbox.Options().schema("a]b").table("Out").column(Field.PAYLOAD, "the body"));
-    outbox.enqueue(tx, Message.builder("t").payload(Map.of()).key("k").id(ID).build());
+    Outbox outbox = new Outbox().schema("a]b").table("Out").columns(Map.of(Column.PAYLOAD, "the body"));
+    outbox.enqueue(tx, new Message("t").payload(Map.of()).key("k").id(ID));
     String insert = "INSERT INTO [a]]b].[Out] ([id], [topic], [the body], [key]) VALUES (?, ?, ?, ?)";
     assertEquals(List.of(insert), tx.statements);
   }
@@ -80,8 +86,8 @@ class OutboxTest {
   @Test
   void splitsLongLists() {
     Written tx = new Written(Dialect.SQLSERVER);
-    Message message = Message.builder("t").payload(null).build();
-    List<String> ids = Outbox.standard().enqueueMany(tx, Collections.nCopies(600, message));
+    Message message = new Message("t").payload(null);
+    List<String> ids = new Outbox().enqueueMany(tx, Collections.nCopies(600, message));
     assertEquals(List.of(250, 250, 100), tx.values.stream().map(values -> values.size() / 3).toList());
     assertEquals(600, ids.stream().distinct().count());
     assertEquals(ids, ids.stream().sorted().toList());
@@ -89,19 +95,22 @@ class OutboxTest {
 
   @Test
   void countsIdsUp() {
-    List<String> ids = IntStream.range(0, 100_000).mapToObj(n -> Ids.next()).toList();
+    List<String> ids = IntStream.range(0, 100_000).mapToObj(n -> Message.newId()).toList();
     assertEquals(ids, ids.stream().distinct().sorted().toList());
     assertTrue(ids.get(0).matches("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"));
   }
 
   @Test
-  void takesTheTraceparentOfOptions() {
+  void takesTheTraceparentOfTheActiveSpan() {
     Written tx = new Written(Dialect.POSTGRESQL);
-    String active = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    Outbox outbox = Outbox.of(new Outbox.Options().traceparent(() -> active));
-    outbox.enqueue(tx, Message.builder("t").json("1").id(ID).build());
-    outbox.enqueue(tx, Message.builder("t").json("1").id(ID).headers(Map.of("TraceParent", "own")).build());
-    assertEquals("{\"traceparent\":\"" + active + "\"}", tx.values.get(0).get(3));
+    SpanContext span = SpanContext.create(
+        "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", TraceFlags.getSampled(), TraceState.getDefault());
+    try (Scope active = Span.wrap(span).makeCurrent()) {
+      new Outbox().enqueue(tx, new Message("t").json("1").id(ID));
+      new Outbox().enqueue(tx, new Message("t").json("1").id(ID).headers(Map.of("TraceParent", "own")));
+    }
+    String traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    assertEquals("{\"traceparent\":\"" + traceparent + "\"}", tx.values.get(0).get(3));
     assertEquals("{\"TraceParent\":\"own\"}", tx.values.get(1).get(3));
   }
 
@@ -111,23 +120,23 @@ class OutboxTest {
     Written tx = new Written(dialect);
     List<Object> itself = new ArrayList<>();
     itself.add(itself);
-    assertEquals(Code.PAYLOAD, refused(tx, () -> Message.builder("t").payload(itself)));
-    assertEquals(Code.PAYLOAD, refused(tx, () -> Message.builder("t").json(null)));
-    assertEquals(Code.TOPIC, refused(tx, () -> Message.builder(null).json("1")));
-    assertEquals(Code.PAYLOAD, refused(tx, () -> Message.builder("t")));
-    assertEquals(Code.PAYLOAD, refused(tx, () -> Message.builder("t").payload(new Object())));
-    assertEquals(Code.PAYLOAD, refused(tx, () -> Message.builder("t").json("\"\ud83d\"")));
-    assertEquals(Code.KEY, refused(tx, () -> Message.builder("t").json("1").key("\ude00")));
+    assertEquals(Code.PAYLOAD, refused(tx, () -> new Message("t").payload(itself)));
+    assertEquals(Code.PAYLOAD, refused(tx, () -> new Message("t").json(null)));
+    assertEquals(Code.TOPIC, refused(tx, () -> new Message(null).json("1")));
+    assertEquals(Code.PAYLOAD, refused(tx, () -> new Message("t")));
+    assertEquals(Code.PAYLOAD, refused(tx, () -> new Message("t").payload(new Object())));
+    assertEquals(Code.PAYLOAD, refused(tx, () -> new Message("t").json("\"\ud83d\"")));
+    assertEquals(Code.KEY, refused(tx, () -> new Message("t").json("1").key("\ude00")));
     Map<String, String> nothing = Collections.singletonMap("a", null);
-    assertEquals(Code.HEADERS, refused(tx, () -> Message.builder("t").json("1").headers(nothing)));
-    assertEquals(Code.TIME, refused(tx, () -> Message.builder("t").json("1").deliverAt(Instant.MAX)));
-    assertEquals(Code.TIME, refused(tx, () -> Message.builder("t").json("1").expiresAt(Instant.MIN)));
-    assertEquals(Code.ID, refused(tx, () -> Message.builder("t").json("1").id("")));
+    assertEquals(Code.HEADERS, refused(tx, () -> new Message("t").json("1").headers(nothing)));
+    assertEquals(Code.TIME, refused(tx, () -> new Message("t").json("1").deliverAt(Instant.MAX)));
+    assertEquals(Code.TIME, refused(tx, () -> new Message("t").json("1").expiresAt(Instant.MIN)));
+    assertEquals(Code.ID, refused(tx, () -> new Message("t").json("1").id("")));
     assertTrue(tx.statements.isEmpty());
   }
 
-  private static Code refused(Written tx, Supplier<Message.Builder> message) {
-    var error = assertThrows(EnqueueException.class, () -> Outbox.standard().enqueue(tx, message.get().build()));
+  private static Code refused(Written tx, Supplier<Message> message) {
+    var error = assertThrows(EnqueueException.class, () -> new Outbox().enqueue(tx, message.get()));
     assertFalse(error.getMessage().isBlank());
     return error.code();
   }
@@ -135,9 +144,11 @@ class OutboxTest {
   @Test
   void refusesBadNames() {
     for (String name : List.of("", "a\0b")) {
-      Outbox.Options options = new Outbox.Options();
-      assertEquals(Code.OPTIONS, assertThrows(EnqueueException.class, () -> options.table(name)).code());
-      assertThrows(EnqueueException.class, () -> options.column(Field.KEY, name));
+      Outbox outbox = new Outbox();
+      assertEquals(Code.OPTIONS, assertThrows(EnqueueException.class, () -> outbox.table(name)).code());
+      assertThrows(EnqueueException.class, () -> outbox.schema(name));
+      assertThrows(EnqueueException.class, () -> outbox.columns(Map.of(Column.KEY, name)));
+      assertThrows(EnqueueException.class, () -> outbox.cells(List.of("cell_0", name)));
     }
   }
 }

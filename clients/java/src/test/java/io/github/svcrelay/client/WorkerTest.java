@@ -5,7 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.github.svcrelay.client.WorkerHooks.Result;
+import io.github.svcrelay.client.Worker.Result;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -31,6 +31,7 @@ class WorkerTest {
     final LinkedBlockingQueue<String> done = new LinkedBlockingQueue<>();
     volatile boolean failsToClaim;
     volatile boolean failsToRenew;
+    volatile boolean hangsToRenew;
     volatile boolean losesAll;
 
     void add(String aggregate, String... ids) {
@@ -48,7 +49,8 @@ class WorkerTest {
     }
 
     @Override
-    public Set<String> renew(Claim claim, Collection<String> ids, Duration lease) {
+    public Set<String> renew(Claim claim, Collection<String> ids, Duration lease) throws InterruptedException {
+      if (hangsToRenew) Thread.sleep(10_000);
       if (failsToRenew) throw new IllegalStateException("no renewal");
       return losesAll ? Set.of() : new HashSet<>(ids);
     }
@@ -77,7 +79,7 @@ class WorkerTest {
     }
   }
 
-  private static final class Recorded implements WorkerHooks {
+  private static final class Recorded implements Worker.Hooks {
     final LinkedBlockingQueue<String> ends = new LinkedBlockingQueue<>();
     final AtomicInteger failures = new AtomicInteger();
 
@@ -96,9 +98,15 @@ class WorkerTest {
   private final Memory memory = new Memory();
   private final Recorded hooks = new Recorded();
 
-  private WorkerOptions<String> options(Handler<String> handler) {
+  private final Worker.Options options = new Worker.Options().poll(MOMENT).concurrency(3).hooks(hooks);
+
+  private Worker<String> start(Handler<String> handler) {
+    return start(handler, options);
+  }
+
+  private Worker<String> start(Handler<String> handler, Worker.Options changed) {
     Thread.setDefaultUncaughtExceptionHandler((thread, error) -> {});
-    return WorkerOptions.of(memory, handler).poll(MOMENT).concurrency(3).hooks(hooks);
+    return new Worker<>(memory, handler, changed);
   }
 
   private static String next(LinkedBlockingQueue<String> queue) throws InterruptedException {
@@ -108,14 +116,14 @@ class WorkerTest {
   @Test
   void retriesEndsAndGivesBack() throws Exception {
     memory.add("a", "a1", "a2", "a3");
-    Handler<String> handler = (message, context) -> {
-      assertEquals("tx", context.transaction());
+    Handler<String> handler = (message, tx) -> {
+      assertEquals("tx", tx);
       if (message.id().equals("a1")) throw new DeadMessageException("never");
       if (message.id().equals("a2")) throw new RetryMessageException(Duration.ofSeconds(7), "later");
       if (message.id().equals("b1")) throw new AssertionError();
       if (message.id().equals("c1")) throw new InterruptedException("not by the worker");
     };
-    try (Worker worker = Worker.start(options(handler))) {
+    try (Worker<String> worker = start(handler)) {
       assertEquals("dead a1 never", next(memory.done));
       assertEquals("retry a2 7000 later", next(memory.done));
       for (String end : List.of("a1 DEAD", "a2 RETRY", "a3 RELEASED")) assertEquals(end, next(hooks.ends));
@@ -131,16 +139,16 @@ class WorkerTest {
   void acknowledgesNothingOfALostLease() throws Exception {
     memory.losesAll = true;
     memory.add("a", "a1", "a2");
-    CompletableFuture<Boolean> sawCancellation = new CompletableFuture<>();
-    Handler<String> swallows = (message, context) -> {
+    CountDownLatch interrupted = new CountDownLatch(1);
+    Handler<String> swallows = (message, tx) -> {
       try {
         Thread.sleep(10_000);
       } catch (InterruptedException error) {
-        sawCancellation.complete(context.isCancelled());
+        interrupted.countDown();
       }
     };
-    try (Worker worker = Worker.start(options(swallows).lease(Duration.ofMillis(60)))) {
-      assertTrue(sawCancellation.get(5, TimeUnit.SECONDS));
+    try (Worker<String> worker = start(swallows, options.lease(Duration.ofMillis(60)))) {
+      assertTrue(interrupted.await(5, TimeUnit.SECONDS));
       assertEquals("a1 LOST", next(hooks.ends));
       assertEquals("a2 LOST", next(hooks.ends));
     }
@@ -151,8 +159,19 @@ class WorkerTest {
   void losesALeaseThatItCannotRenew() throws Exception {
     memory.failsToRenew = true;
     memory.add(null, "m1");
-    Handler<String> slow = (message, context) -> Thread.sleep(10_000);
-    try (Worker worker = Worker.start(options(slow).lease(Duration.ofMillis(90)))) {
+    Handler<String> slow = (message, tx) -> Thread.sleep(10_000);
+    try (Worker<String> worker = start(slow, options.lease(Duration.ofMillis(900)))) {
+      assertEquals("m1 LOST", next(hooks.ends));
+      assertTrue(hooks.failures.get() >= 2, "it tried again until the end of the lease");
+    }
+  }
+
+  @Test
+  void losesALeaseWhoseRenewalHangs() throws Exception {
+    memory.hangsToRenew = true;
+    memory.add(null, "m1");
+    Handler<String> slow = (message, tx) -> Thread.sleep(10_000);
+    try (Worker<String> worker = start(slow, options.lease(Duration.ofMillis(900)))) {
       assertEquals("m1 LOST", next(hooks.ends));
       assertTrue(hooks.failures.get() >= 2, "it tried again until the end of the lease");
     }
@@ -162,11 +181,11 @@ class WorkerTest {
   void leavesNoInterruptForTheNextMessage() throws Exception {
     memory.add("a", "a1", "a2");
     List<Boolean> interrupts = new ArrayList<>();
-    Handler<String> handler = (message, context) -> {
+    Handler<String> handler = (message, tx) -> {
       interrupts.add(Thread.currentThread().isInterrupted());
       Thread.currentThread().interrupt();
     };
-    try (Worker worker = Worker.start(options(handler))) {
+    try (Worker<String> worker = start(handler)) {
       assertEquals("handled a1", next(memory.done));
       assertEquals("handled a2", next(memory.done));
     }
@@ -176,7 +195,7 @@ class WorkerTest {
   @Test
   void claimsAgainAfterAFailure() throws Exception {
     memory.failsToClaim = true;
-    try (Worker worker = Worker.start(options((message, context) -> {}))) {
+    try (Worker<String> worker = start((message, tx) -> {})) {
       while (hooks.failures.get() == 0) Thread.sleep(5);
       memory.add("a", "a1");
       memory.failsToClaim = false;
@@ -188,15 +207,15 @@ class WorkerTest {
   void cancelsAndGivesBackAtAStop() throws Exception {
     memory.add("a", "a1", "a2");
     CountDownLatch started = new CountDownLatch(1);
-    Worker worker = Worker.start(options((message, context) -> {
+    Worker<String> worker = start((message, tx) -> {
       started.countDown();
       Thread.sleep(10_000);
-    }));
+    }, options.stopTimeout(MOMENT));
     assertTrue(started.await(5, TimeUnit.SECONDS));
-    worker.stop(MOMENT);
+    worker.close();
     assertTrue(Set.of("release [a1, a2]", "release [a2, a1]").contains(next(memory.done)));
     assertEquals(2, hooks.ends.size());
-    worker.stop(MOMENT);
+    worker.close();
     memory.add("b", "b1");
     Thread.sleep(50);
     assertTrue(memory.done.isEmpty());
@@ -205,11 +224,11 @@ class WorkerTest {
   @Test
   void stopsWithinItsOwnHandler() throws Exception {
     memory.add("a", "a1");
-    CompletableFuture<Worker> self = new CompletableFuture<>();
-    self.complete(Worker.start(options((message, context) -> {
-      self.get().stop(MOMENT);
+    CompletableFuture<Worker<String>> self = new CompletableFuture<>();
+    self.complete(start((message, tx) -> {
+      self.get().close();
       assertTrue(Thread.currentThread().isInterrupted());
-    })));
+    }, options.stopTimeout(MOMENT)));
     assertEquals("release [a1]", next(memory.done));
     assertEquals("a1 RELEASED", next(hooks.ends));
     self.get().close();
@@ -217,7 +236,6 @@ class WorkerTest {
 
   @Test
   void refusesBadOptions() {
-    WorkerOptions<String> options = options((message, context) -> {});
     assertThrows(IllegalArgumentException.class, () -> options.concurrency(0));
     assertThrows(IllegalArgumentException.class, () -> options.lease(Duration.ZERO));
     assertFalse(Thread.currentThread().isInterrupted());

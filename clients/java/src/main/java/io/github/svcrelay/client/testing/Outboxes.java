@@ -1,6 +1,6 @@
 package io.github.svcrelay.client.testing;
 
-import io.github.svcrelay.client.Dialect;
+import io.github.svcrelay.client.Transaction.Dialect;
 import io.github.svcrelay.client.Transaction;
 import java.util.List;
 import java.util.function.Predicate;

@@ -40,8 +40,8 @@ class SvcDevTest {
           Connection connection = DriverManager.getConnection(svc.jdbcUrl())) {
         connection.setAutoCommit(false);
         Jdbc tx = Jdbc.of(connection);
-        Message message = Message.builder("orders.paid").key("o-1").payload(Map.of("id", "o-1")).build();
-        String id = Outbox.standard().enqueue(tx, message);
+        Message message = new Message("orders.paid").key("o-1").payload(Map.of("id", "o-1"));
+        String id = new Outbox().enqueue(tx, message);
         assertEquals("{\"id\":\"o-1\"}", Outboxes.assertEnqueued(tx, each -> each.id().equals(id)).payload());
         assertThrows(AssertionError.class, () -> Outboxes.assertEnqueued(tx, each -> each.topic().equals("none")));
         connection.commit();

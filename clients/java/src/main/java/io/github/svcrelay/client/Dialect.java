@@ -1,4 +1,0 @@
-package io.github.svcrelay.client;
-
-/** The database of a {@link Transaction}. */
-public enum Dialect { POSTGRESQL, SQLSERVER }
