@@ -17,12 +17,11 @@ public class Pay {
       update.setString(1, orderId);
       if (update.executeUpdate() != 1) throw new IllegalArgumentException("no order " + orderId);
 
-      Message message = Message.builder("orders.paid")
+      Message message = new Message("orders.paid")
           .key(orderId)
           .payload(Map.of("id", orderId, "status", "paid"))
-          .headers(Map.of("x-tenant", "acme"))
-          .build();
-      Outbox.standard().enqueue(Jdbc.of(connection), message);
+          .headers(Map.of("x-tenant", "acme"));
+      new Outbox().enqueue(Jdbc.of(connection), message);
       connection.commit();
     } catch (SQLException | RuntimeException error) {
       connection.rollback();
