@@ -3,7 +3,7 @@
 /** In place of a position: the list has no more. */
 export const DONE = "done";
 
-/** Where a list continues in each cell, in the order of the cells, as one text. @param positions null: at the first row */
+/** @param positions by cell, in the order of the cells; null: at the first row @returns the place in a list, one text */
 export function positionsText(positions: readonly (string | null)[]): string {
   return JSON.stringify(positions);
 }

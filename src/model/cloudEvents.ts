@@ -17,8 +17,8 @@ export const HTTP_BINDING: CloudEventsBinding = { prefix: "ce-", isEncoded: true
 const OF_EVENT = /^(?:(ce-)|ce_|cloudEvents[:_])([a-z0-9]+)$/i;
 
 /**
- * Attributes of an event among the headers, decoded, and the other headers. The content type is not an attribute. Where
- * an attribute comes in several forms, `ce-` counts: a signature may cover that header and none that is added.
+ * Attributes of an event among the headers, decoded, and the other headers. The content type is not an attribute. If an
+ * attribute comes in several forms, `ce-` counts: a signature may cover that header, but no header that was added.
  */
 export function splitAttributes(all: Headers) {
   const attributes: Record<string, string> = {};

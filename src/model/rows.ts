@@ -2,10 +2,10 @@
  * The stored records, and the words for what happens to them. Each thing has one word, in code, log and documents.
  *
  * - message: what a source receives and a destination gets.
- * - inbox row: a message as it was received, unique by `(source, idempotencyKey)`.
+ * - inbox row: a received message, unchanged, unique by `(source, idempotencyKey)`.
  * - outbox row: a message to deliver; `sequence` orders the rows of one `key`.
  * - key, aggregate: rows that share one are delivered in order; rows without one are independent.
- * - source, route, destination: where a message comes from; which topics go where; where a message goes.
+ * - source, route, destination: the entrance of a message; the rule from its topic to a destination; its exit.
  * - label: the `destination` of an outbox row together with the hash of the `routes` that chose it.
  * - pin: a `destination` without such a hash: an application or an operator (by a replay) chose it, whatever the
  *   routes.
@@ -278,7 +278,7 @@ export interface ClaimedRow extends OrderedRow {
   readonly maxAttempts: number;
   /** Null also for a time that no `Date` can hold, such as `infinity`. */
   readonly createdAt: Date | null;
-  /** From its claim, by the database's clock; none is left of an expired row. Null where it never expires. */
+  /** From its claim, by the database's clock; none is left of an expired row. Null if it never expires. */
   readonly expiresInMs: number | null;
 }
 
@@ -304,7 +304,10 @@ export type Receipt =
   | { readonly kind: "stored"; readonly id: MessageId }
   | { readonly kind: "duplicate" }
   | { readonly kind: "filtered" }
-  /** The message can never be accepted as it is; `reason` is written for its sender and holds no secret. */
+  /**
+   * The service never accepts this message unless its sender changes it; `reason` is written for its sender and holds
+   * no secret.
+   */
   | { readonly kind: "rejected"; readonly rejection: Rejection; readonly reason: string }
   /** The database did not take it; the sender may send it again. */
   | { readonly kind: "unavailable"; readonly reason: string }
@@ -328,14 +331,14 @@ export type InsertResult =
    */
   | { readonly kind: "refused"; readonly reason: string; readonly mayPassLater?: boolean };
 
-/** As {@link InsertResult}, with several cells, of which one may be away. */
+/** As {@link InsertResult}, with several cells, one of them possibly away. */
 export type CellInsertResult = InsertResult | { readonly kind: "unavailable"; readonly reason: string };
 
 /** How one claimed outbox row ended (spec, "States and transitions"; design, "Attempts"). */
 export type Outcome = {
   readonly id: MessageId;
   readonly claimToken: ClaimToken;
-  /** Where the row goes, if it failed now or before. */
+  /** The row's destination, if the row failed now or before. */
   readonly destination?: string | undefined;
   /** What its history keeps; undefined for nothing. */
   readonly record?: AttemptRecord | undefined;

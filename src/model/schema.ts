@@ -38,7 +38,7 @@ export interface SchemaNode {
   /** Alternatives by name, chosen by the `required` keys that are present; the value gets a `kind`. */
   readonly kinds?: Readonly<Record<string, SchemaNode>>;
   readonly default?: unknown;
-  /** The default in words, where it depends on other keys. */
+  /** The default in words, if it depends on other keys. */
   readonly defaultText?: string;
   readonly enum?: readonly string[];
   readonly minimum?: number;

@@ -2,11 +2,11 @@ import type { ClaimToken } from "../model/rows.ts";
 
 /**
  * What replicas share about destinations: one small table with a row for each destination that has a state. The
- * database's clock decides all times; methods reject with `StoreError`. Where the table is missing, `isAvailable` is
+ * database's clock decides all times; methods reject with `StoreError`. If the table is missing, `isAvailable` is
  * false: call no other method.
  */
 export interface DestinationStore {
-  /** False where {@link SchemaStore.checkColumns} found no usable table. */
+  /** False if {@link SchemaStore.checkColumns} found no usable table. */
   readonly isAvailable: boolean;
 
   /** Every destination that has a row, in one read. */
@@ -33,7 +33,7 @@ export interface DestinationStore {
    */
   open(name: string, opening: Opening): Promise<number | undefined>;
 
-  /** Takes the probe of an open breaker whose time is over, or of one whose probe's lease ended. One caller gets it. */
+  /** Takes the probe of a breaker whose open time or whose last probe's lease has ended. One caller gets it. */
   takeProbe(name: string, probe: ClaimToken, leaseMs: number): Promise<boolean>;
 
   /** Extends the lease of a running probe. @returns false when another replica has the probe by now */

@@ -94,7 +94,7 @@ export interface FinishedRow extends OrderedRow {
   /** The cell that has it; undefined without cells. */
   readonly cell?: string | undefined;
   readonly state: FinishedState;
-  /** Null where an owner's table has no time that a `Date` can hold. */
+  /** Null if the time in an owner's table is missing or beyond what a `Date` holds. */
   readonly createdAt: Date | null;
   /** At most 200 characters of the reason. */
   readonly lastError: string | null;

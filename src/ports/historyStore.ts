@@ -2,12 +2,12 @@ import type { MessageId, Outcome } from "../model/rows.ts";
 
 /**
  * The history of outbox rows: `OutboxStore.settle` adds an entry for each outcome with a record, retries and discards
- * of parked rows and replays one for each row. Retention deletes the entries of a row with it. Trouble with the history
- * never keeps a row from being settled, moved or deleted: then its entries are missing, and a warning is logged. Reads
- * reject with the code `schema` where the table is missing or closed to this user.
+ * of parked rows and replays one for each row. Retention deletes the entries of a row with it. A failure to write the
+ * history never prevents that a row is settled, moved or deleted: its entries are missing then, and a warning is
+ * logged. Reads reject with the code `schema` if the table is missing or closed to this user.
  */
 export interface HistoryStore {
-  /** False where this user cannot write the table, which `SchemaStore.checkColumns` finds out: nothing is kept. */
+  /** False if `SchemaStore.checkColumns` found that this user cannot write the table: nothing is kept. */
   readonly isAvailable: boolean;
 
   /** The entries of a row, oldest first: the newest `limit` of them. */

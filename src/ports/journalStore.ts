@@ -2,7 +2,7 @@ import type { MessageId } from "../model/rows.ts";
 
 /**
  * Received messages that left no row: a source's filter dropped them, or they are duplicates. Kept for 24 hours. Every
- * call takes two seconds at most, and rejects with the code `schema` where the table is missing or closed to this user.
+ * call takes two seconds at most, and rejects with the code `schema` if the table is missing or closed to this user.
  */
 export interface JournalStore {
   /** Adds entries in one statement; finds the first message of each duplicate. @param entries one at least */
@@ -25,9 +25,9 @@ export type JournalOutcome = "filtered" | "duplicate";
 interface JournalParts {
   readonly source: string;
   readonly outcome: JournalOutcome;
-  /** As an inbox row would have it; null where it is not known: bodies of filtered messages are not always read. */
+  /** As an inbox row would have it; null if it is not known: the filter does not always read the body. */
   readonly idempotencyKey: string | null;
-  /** Null where the sender of a filtered message gave none. */
+  /** Null if the sender of a filtered message gave none. */
   readonly correlationId: string | null;
   readonly replica: string;
 }

@@ -49,8 +49,7 @@ export interface DestinationKind<S extends SchemaNode> {
   check(entry: Infer<S> & { readonly headers: Readonly<Record<string, string>> }, when: When): void;
   /**
    * What is addressed at the receiver, the key of its template, and the key of the overriding column; or null. `path`:
-   * in the path of a URL, so that values are percent-encoded, and it is rendered only where the template has
-   * placeholders.
+   * in the path of a URL, so that values are percent-encoded, and it is rendered only if the template has placeholders.
    */
   readonly address:
     | { readonly name: string; readonly template: KeyOf<S>; readonly from: KeyOf<S> }
@@ -76,7 +75,7 @@ export interface DestinationKind<S extends SchemaNode> {
   create(config: Infer<S>, tools: DestinationTools): Promise<Destination>;
 }
 
-/** Where a broker or a sender of webhooks has an attribute of a message. */
+/** The place of an attribute in a message of a broker or of a sender of webhooks. */
 export type AttributePlace =
   | { readonly header: string }
   /** `text` names the property for the sender. */
@@ -110,7 +109,7 @@ export interface SourceKind<S extends SchemaNode> {
   readonly schema: S;
   /** Rules over several keys. */
   check(entry: Infer<S>, when: When): void;
-  /** Where an attribute may be, after the places that the configuration names, in order (spec, "sources.<name>"). */
+  /** The places of an attribute, in order, after the places that the configuration names (spec, "sources.<name>"). */
   readonly attributes: AttributePlaces;
   /** What it reads from, as a trace names it: a queue, topic or stream; undefined if there are several. */
   readsFrom?(config: Infer<S>): string | undefined;

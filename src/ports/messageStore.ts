@@ -67,9 +67,9 @@ export interface FoundMessage {
   readonly id: MessageId;
   readonly cell?: string | undefined;
   readonly table: "inbox" | "outbox";
-  /** Where a page that ends with this row goes on; empty where the row was not found by a page. */
+  /** The position from which the page after this row continues; empty if the row was not found by a page. */
   readonly position: string;
-  /** Null where an owner's table has no time that a `Date` can hold. */
+  /** Null if the time in an owner's table is missing or beyond what a `Date` holds. */
   readonly createdAt: Date | null;
   /** Of inbox rows. */
   readonly source: string | null;

@@ -3,7 +3,7 @@ import type { MessageId, RoutedRow } from "../model/rows.ts";
 /**
  * What operators see of the whole installation: the processes alive, their figures by the minute, the audit log, and
  * bounded reads of the backlog. The database's clock decides all times. Methods reject with `StoreError`; with the code
- * `schema` where a table is missing or closed to this user.
+ * `schema` if a table is missing or closed to this user.
  */
 export interface OperationsStore {
   /**
@@ -122,7 +122,7 @@ export interface BlockedKey extends RoutedRow {
   readonly id: MessageId;
   readonly isParked: boolean;
   readonly attempt: number;
-  /** Null for a parked row, and where a `Date` cannot hold it. */
+  /** Null for a parked row, and if a `Date` cannot hold it. */
   readonly dueAt: Date | null;
   readonly lastError: string | null;
   readonly rowsBehind: number;

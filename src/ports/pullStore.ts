@@ -68,7 +68,7 @@ export interface PulledRow {
   readonly correlationId: string | null;
   /** Claims so far, this one included. */
   readonly attempt: number;
-  /** Null where an owner's table has no time that a `Date` can hold. */
+  /** Null if the time in an owner's table is missing or beyond what a `Date` holds. */
   readonly createdAt: Date | null;
   readonly headers: Headers;
   readonly payload: string;

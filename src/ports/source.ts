@@ -28,7 +28,7 @@ export interface BrokerMessage {
 export interface Intake {
   /**
    * Takes messages in the order of their arrival; resolves after the commit, when each of them is stored, a duplicate,
-   * stored as a dead row or filtered out, and may be acknowledged, except those that it returns. While the database is
+   * stored as a dead row or filtered out, and may be acknowledged, except the returned ones. While the database is
    * unavailable it waits and retries: read no more meanwhile. No message makes it fail. Call it for one batch of a
    * queue or partition at a time, to keep their order.
    *

@@ -23,7 +23,8 @@ import type { PullStore } from "./pullStore.ts";
 export interface InboxStore {
   /**
    * Stores the rows in one transaction; resolves after the commit, with an outcome per row in the order given. Of two
-   * rows with the same `(source, idempotencyKey)` the first is stored. A refused row keeps no other from being stored.
+   * rows with the same `(source, idempotencyKey)` the first is stored. A refused row does not prevent that the others
+   * are stored.
    */
   insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
 
@@ -38,8 +39,8 @@ export interface InboxStore {
     | undefined;
 
   /**
-   * As {@link insert}, but stores all rows or none: where an outcome is `refused`, nothing is stored, and the others
-   * are what they would be without the refused rows.
+   * As {@link insert}, but stores all rows or none: if an outcome is `refused`, nothing is stored, and the others are
+   * what they would be without the refused rows.
    */
   insertAllOrNone(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
 
@@ -134,8 +135,9 @@ export interface OutboxStore {
 
   /**
    * Closes claims in one transaction, each only while the row is `processing` under its token (the fence). A refused
-   * row keeps no other from being settled: where the database refuses its outcome (a trigger or constraint) it becomes
-   * `dead`, and where it refuses that too it keeps its claim. So does a row that another transaction holds for seconds.
+   * row does not prevent that the others are settled: if the database refuses its outcome (a trigger or constraint),
+   * the row becomes `dead`; if it refuses that too, the row keeps its claim. So does a row that another transaction
+   * locks for seconds.
    *
    * @returns what became of the rows; any other was taken over and is unchanged
    */
@@ -339,7 +341,7 @@ export interface SchemaStore {
    * database that takes writes. An owner's outbox may lack the columns for destinations
    * (`ReplayStore.destinationRemedy`), and either table one for the expiry.
    *
-   * @param tables those that this process uses; all by default
+   * @param tables the tables that this process uses; all by default
    * @param needs what else the checked tables must have; nothing optional by default
    * @throws ConfigError with every problem and the `ALTER TABLE` statement that fixes it
    */
@@ -451,7 +453,7 @@ export interface ParkedFilter {
 
 export interface ParkedRow extends OrderedRow {
   readonly cell?: string | undefined;
-  /** Null where an owner's table has no time that a `Date` can hold. */
+  /** Null if the time in an owner's table is missing or beyond what a `Date` holds. */
   readonly parkedAt: Date | null;
   /** At most 200 characters of the reason. */
   readonly lastError: string | null;

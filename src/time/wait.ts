@@ -15,7 +15,7 @@ export class TimeoutError extends Error {
   override readonly name = "TimeoutError";
 }
 
-/** Calls back when a signal aborts, at once where it has already, until it is disposed of. */
+/** Calls back when a signal aborts, at once if it has already, until it is disposed of. */
 export function onAbort(signal: AbortSignal | undefined, callback: () => void): Disposable {
   if (signal?.aborted) callback();
   else signal?.addEventListener("abort", callback, { once: true });

@@ -148,7 +148,7 @@ test("a slot that is dropped is made anew", async () => {
     );
     await server.query("SELECT pg_drop_replication_slot('svc_outbox')");
   });
-  await logged(/change capture does not follow the database's log; delivery goes on by polling/);
+  await logged(/change capture does not follow the database's log; delivery continues by polling/);
   await deliveredAfterInsert();
   await logged(/the replication slot was gone \(dropped, or left behind by a failover\)/);
   await logged(/change capture follows the database's log again/);
@@ -160,7 +160,7 @@ test("a server that is restarted", async () => {
   await deliveredAfterInsert();
   const logged = linesFromNow(service);
   await restartServer();
-  await logged(/change capture does not follow the database's log; delivery goes on by polling/);
+  await logged(/change capture does not follow the database's log; delivery continues by polling/);
   await deliveredAfterInsert();
   await logged(/change capture follows the database's log again/);
   await captureIs(service, "up");

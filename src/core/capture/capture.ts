@@ -38,7 +38,7 @@ export class Capture implements Service, HealthComponent {
   readonly #stopping = new AbortController();
   readonly #cut = new AbortController();
   readonly #repeats: readonly ReturnType<typeof repeated>[];
-  /** Where the next follower begins, saved or not. */
+  /** The position at which the next follower begins, saved or not. */
   #position: LogPosition | null = null;
   /** Monotonic ms of the last save. */
   #savedAt = Number.NEGATIVE_INFINITY;
@@ -97,7 +97,7 @@ export class Capture implements Service, HealthComponent {
       wake();
       log[reason === this.#loggedFault ? "debug" : "warn"](
         { failures: backoff.failures, retryMs, reason },
-        "change capture does not follow the database's log; delivery goes on by polling",
+        "change capture does not follow the database's log; delivery continues by polling",
       );
       this.#loggedFault = reason;
       await sleep(retryMs, stopping, timer).catch(() => {});

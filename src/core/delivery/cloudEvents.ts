@@ -70,7 +70,7 @@ export function compileCloudEvents(
 
 const STRUCTURED = "application/cloudevents+json; charset=utf-8";
 
-/** JSON format, section 3: JSON data stays as it is written, other text becomes a string. */
+/** JSON format, section 3: JSON data keeps its characters, other text becomes a string. */
 function envelope(attributes: Readonly<Record<string, string>>, contentType: string | undefined, body: string): string {
   const isData = parsedJson(body) !== undefined;
   const datacontenttype = isData ? contentType : isJsonType(contentType) ? "text/plain" : contentType;

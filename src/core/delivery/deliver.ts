@@ -70,7 +70,7 @@ export interface DeliveryTarget {
   /** Null for a kind without routing keys (HTTP, NATS). */
   readonly routingKey: RoutingKey | null;
   readonly transform: TransformStage | null;
-  /** Undefined where messages are sent as they are. */
+  /** Undefined if the destination sends messages unchanged. */
   readonly cloudEvents?: EventWriter | undefined;
   readonly retryPolicy: RetryPolicy;
   /** `maxAttempts` of the destination; undefined leaves it to the rows. */

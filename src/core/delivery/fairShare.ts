@@ -31,7 +31,7 @@ interface FairShareOptions {
  * - Destinations without a success yet leave a quarter of the slots to the others.
  * - A destination is slow if its deliveries take longer than a second and none has ended sooner lately, until one
  *   succeeds sooner. It fails if half of its last deliveries failed. While healthy ones want slots, the slow ones
- *   together get an eighth, in turns, and so do those that fail.
+ *   together get an eighth, in turns, and the failing ones another eighth.
  * - A destination that was unhealthy before this process started counts as slow until a delivery succeeds. Unhealthy
  *   ones without a success yet get half of the slots: many that hang would take every slot at the start.
  */
@@ -175,7 +175,7 @@ export class FairShare {
     return !isAnyProven || slots < this.concurrency - this.#part(4);
   }
 
-  /** @param areSlow of those that are slow; else of the others, which fail */
+  /** @param areSlow true for the slow destinations, false for the failing ones */
   #slotsOfUnhealthy(areSlow: boolean, now: number): number {
     let slots = 0;
     for (const state of this.#states.values())
@@ -216,7 +216,7 @@ class State {
   lastWasSlow: boolean;
   /** When it last had to wait for its turn; monotonic ms. */
   deniedAt = Number.NEGATIVE_INFINITY;
-  /** When a delivery last ended that did not take long; while the last one took long, only those that succeed count. */
+  /** When a quick delivery last ended. While the last delivery was slow, only a success counts. */
   lastQuickAt = Number.NEGATIVE_INFINITY;
   begunAt = Number.NEGATIVE_INFINITY;
   lastEndedAt: number;
@@ -320,9 +320,9 @@ export class ClaimRooms {
   }
 
   /**
-   * The rows to claim for a destination now; 0 while half of those that may wait here do. Those are what it delivers in
-   * half a second, two for each slot at least, and a batch while a slot is free: rows that wait here keep their keys from
-   * other replicas.
+   * The rows to claim for a destination now; 0 while half of the rows that may wait here do. As many rows may wait as
+   * the destination delivers in half a second, two for each slot at least, and a batch while a slot is free: rows that
+   * wait here keep their keys from other replicas.
    */
   of(destination: string): number {
     const { queues, share, batchSize } = this.#options;

@@ -53,7 +53,7 @@ export class Poller {
   #receiving = 0;
   /** No due row was left when a claim was last made, or rows of a receipt were left to one. */
   #isCaughtUp = false;
-  /** Destinations of which the database probably has due rows that are not claimed yet. */
+  /** Destinations that probably have due rows in the database, not yet claimed. */
   #unread: ReadonlySet<string> = new Set();
   /** Rows that the last claim read wait for an earlier row of their key, which may be in delivery here. */
   #hasHeldBack = false;
@@ -142,8 +142,9 @@ export class Poller {
   }
 
   /**
-   * Stops claiming, releases what waits, and lets deliveries end. When `cutoff` aborts, those that remain are cut off
-   * and keep their claims: their outcome is unknown, so they come back when the lease ends (spec, "Shutdown").
+   * Stops claiming, releases what waits, and lets deliveries end. When `cutoff` aborts, running deliveries are cut off
+   * and their rows keep the claims: the outcome is unknown, so the rows become due again when the lease ends (spec,
+   * "Shutdown").
    */
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#stopping = true;

@@ -87,7 +87,7 @@ export function messageFields(
   };
 }
 
-/** @returns undefined where JSON is nested too deep for it */
+/** @returns undefined if the JSON is nested too deep for the parser */
 function parseExact(text: string): unknown {
   try {
     // Like JSON.parse: the last of two members with one name counts.
@@ -101,7 +101,7 @@ interface MessageTemplate {
   readonly text: string;
   /** @param missing replaces a placeholder without a value */
   render(fields: MessageFields, missing?: string): string;
-  /** @param write what to put for the value of a placeholder, which has none where it is undefined or null */
+  /** @param write the text for the value of a placeholder; undefined or null: it has no value */
   fill(fields: MessageFields, write: (value: string | null | undefined, placeholder: string) => string): string;
   readonly hasPlaceholders: boolean;
 }
@@ -156,7 +156,7 @@ export function parseAddressTemplate(text: string): MessageTemplate {
   });
 }
 
-/** Compiles a routing key template: an unknown placeholder is one that never finds a value. */
+/** Compiles a routing key template: an unknown placeholder never finds a value. */
 export function parseRoutingKeyTemplate(text: string): MessageTemplate {
   return compile(text, (name) => lookupOf(name) ?? (() => undefined));
 }
@@ -235,7 +235,7 @@ export function hasDotSegment(path: string): boolean {
  * Compiles a header value that may be an address template. One with an unknown placeholder is text: static headers are
  * older than templates (spec, "destinations.<name>").
  *
- * @returns the text without a placeholder; else a function, which gives undefined where a placeholder has no value
+ * @returns the text without a placeholder; else a function, which returns undefined if a placeholder has no value
  */
 export function compileHeaderValue(text: string): string | ((fields: MessageFields) => string | undefined) {
   if (hasUnknownPlaceholder(text)) return text;

@@ -62,7 +62,7 @@ export class OutboxWatch {
     return Math.min(longestMs, poller.nextPassWithinMs);
   }
 
-  /** As {@link Poller.pass}; after a rest only where it must not rest on. */
+  /** As {@link Poller.pass}; after a rest only if rows are overdue or the poller may not rest any longer. */
   async pass(): Promise<"again" | "idle" | "full"> {
     const { poller, beforeClaims } = this.#options;
     const rested = this.#rests && this.mayRest;
@@ -95,7 +95,7 @@ export class OutboxWatch {
   }
 }
 
-/** Where the watcher hangs, a row waits this much longer until a resting poller glances; others follow. */
+/** If the watcher hangs, a row waits this much longer until a resting poller glances; others follow. */
 const REST_MS = 1000;
 const OVERDUE_MS = 500;
 const UNWATCHED_MS = 2500;

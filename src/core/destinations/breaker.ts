@@ -240,7 +240,7 @@ export class SharedBreaker {
     const was = this.#shared.state;
     this.#shared = { state, endsAt: this.#options.clock.monotonic() + remainingMs };
     if (was === state) return;
-    // Earlier counts do not describe the receiver as it is now.
+    // Counts from before the change do not describe the receiver's present state.
     if (was === "closed" || state === "closed") this.#counts.reset();
     if (state === "closed") this.#options.onClose();
     this.#options.onChange();
@@ -315,7 +315,7 @@ export class CircuitBreaker {
     this.#clock = clock;
   }
 
-  /** A delivery of a row has ended. One that began before the last reset does not count. @param beganAt monotonic ms */
+  /** Counts the end of a delivery, unless it began before the last reset. @param beganAt monotonic ms */
   add({ receiver, retryAfterMs }: ReceiverReport, beganAt: number, row: string): void {
     if (receiver === "unknown" || receiver === "unasked" || beganAt < this.#resetAt) return;
     const now = this.#clock.monotonic();

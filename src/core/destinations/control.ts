@@ -61,7 +61,7 @@ export class DestinationControl {
     return destinationOverview(destinations, shared, byDestination, figures);
   }
 
-  /** @param name one that is known. @throws StoreError */
+  /** @param name a configured destination. @throws StoreError */
   async pause(name: string, { reason, forMs }: PauseRequest, by: string): Promise<void> {
     const { store, audit, log } = this.#options;
     const until = forMs === undefined ? "until resumed" : `for ${Math.round(forMs / 1000)} s`;
@@ -70,7 +70,7 @@ export class DestinationControl {
     log.info({ destination: name, by, reason, forMs }, "destination paused");
   }
 
-  /** @param name one that is known. @returns false when it was not paused. @throws StoreError */
+  /** @param name a configured destination. @returns false when it was not paused. @throws StoreError */
   async resume(name: string, by: string): Promise<boolean> {
     const { store, audit, log } = this.#options;
     const resumed = await store.destinations.resume(name);
@@ -83,9 +83,9 @@ export class DestinationControl {
 /**
  * Combines the state of the configured destinations, in the order of the configuration.
  *
- * @param shared the state shared by replicas; empty where the table is missing
+ * @param shared the state shared by replicas; empty if the table is missing
  * @param backlog undefined until it is counted
- * @param figures of the last {@link RECENT_MINUTES}; undefined where they cannot be read
+ * @param figures of the last {@link RECENT_MINUTES}; undefined if they cannot be read
  */
 export function destinationOverview(
   configured: OperationsSettings["destinations"],

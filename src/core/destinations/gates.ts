@@ -302,7 +302,7 @@ class DestinationGate {
   #isKnown = false;
   #isPaused = false;
   #shared: SharedDestination | undefined;
-  /** Rows whose probe did not succeed since the breaker opened: they may be at fault, so the next probe takes another. */
+  /** Rows whose probe failed since the breaker opened. The row may be the reason, so the next probe takes another. */
   readonly #probed = new Set<MessageId>();
   /** When a row last had to wait for a token or for one of the destination's own slots. */
   #heldBackAt = Number.NEGATIVE_INFINITY;

@@ -83,7 +83,7 @@ export class RateLimiter {
       this.#grow(now, rows);
     }
     const taken = this.#grants.reduce((sum, { left }) => sum + left, 0);
-    // Only a grown grant means that more rows follow those that are ready.
+    // A window above 1 shows that more rows come than are ready now.
     const most = this.#window > 1 ? 2 * this.#window : Math.min(rows, 2);
     const mayAsk = !this.#isAsking && !this.#isStopped && now >= this.#asksAgainAt;
     if (mayAsk && taken + this.#window <= most) void this.#ask(this.#window, rows);

@@ -67,7 +67,7 @@ export class MessageActions {
 
   async #refusal(id: MessageId, action: keyof typeof ALLOWED, refusal: string | undefined): Promise<ActionResult> {
     if (refusal !== undefined) {
-      return { kind: "refused", reason: `the row is left as it is: ${this.#options.redact(refusal)}` };
+      return { kind: "refused", reason: `the row is unchanged: ${this.#options.redact(refusal)}` };
     }
     const stored = await this.#options.store.messages.get(id, false);
     if (stored.inbox === undefined && stored.outbox === undefined) return { kind: "missing" };

@@ -9,7 +9,7 @@ export interface Found {
   readonly inbox: FoundMessage[];
 }
 
-/** Where a list goes on: null for the newest row, {@link DONE} where the table has no more. */
+/** The place at which a list continues: null for the newest row, {@link DONE} if the table has no more. */
 export interface Place {
   readonly outbox: string | null;
   readonly inbox: string | null;
@@ -25,7 +25,7 @@ export class CursorError extends Error {
   override readonly name = "CursorError";
 }
 
-/** @param begin, end where the reading began and ended @returns the newest, and `cursor`, null at the end */
+/** @param begin, end the places where reading began and ended @returns the newest, and `cursor`, null at the end */
 export function newest(found: Found, limit: number, begin: Place, end: Place) {
   const taken = { outbox: 0, inbox: 0 };
   const messages: FoundMessage[] = [];

@@ -307,7 +307,7 @@ function loggedFilter({ ids, ...rest }: { readonly ids?: readonly MessageId[] | 
   return ids === undefined ? set : { ids: ids.length, ...set };
 }
 
-/** What is said of the rows that a change has left as they are. @param refusal why one of them was */
+/** The text about the rows that a change did not touch. @param refusal why the change refused one of them */
 export const othersText = (refusal: string): string => `others are unchanged: ${refusal}`;
 
 interface AboutChange {

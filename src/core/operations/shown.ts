@@ -83,7 +83,7 @@ const OF_DESTINATION = {
   breaker: [orNull(BREAKER, "Null when it is closed."), null],
   backlog: [countOrNull("Rows that wait."), 812],
   oldestAgeMs: [nullable("number", { minimum: 0, description: "Age of the oldest due row." }), 61200],
-  inFlight: [countOrNull("Rows that pollers have claimed, also those that wait for a slot."), 0],
+  inFlight: [countOrNull("Rows that pollers have claimed, including rows that wait for a slot."), 0],
   blockedKeys: [countOrNull("Keys with a row that waits for its retry or is parked."), 3],
   parked: [countOrNull("Parked rows."), 0],
   recent: orNull(RECENT, "Deliveries of the last five minutes; null if the figures cannot be read."),
@@ -100,7 +100,7 @@ const minutes = <C extends string>(
   ...counters: readonly C[]
 ): Of<readonly ({ readonly at: Date } & Readonly<Record<C, number>>)[] | null> => ({
   type: ["array", "null"],
-  description: "Oldest first, without minutes in which nothing was counted; null where the figures cannot be read.",
+  description: "Oldest first, without minutes in which nothing was counted; null if the figures cannot be read.",
   items: object({
     at: TIME,
     ...Object.fromEntries(counters.map((counter) => [counter, count("In this minute.")])),
@@ -200,7 +200,7 @@ export const OVERVIEW = object(
     outbox: maybe(OUTBOX),
   },
   {},
-  { cells: list(CELL, "With cells: every configured one. The figures are of those that answer.") },
+  { cells: list(CELL, "With cells: every configured one. The figures are of the cells that answer.") },
 );
 export type OverviewShown = ValueOf<typeof OVERVIEW>;
 

@@ -12,12 +12,12 @@ interface TailOptions {
 }
 
 /**
- * What happens to the rows of the whole fleet, as it is added to the history. Entries come in the order in which they
- * are seen: a transaction that commits late may bring one with a lower sequence, which comes then, and no entry twice.
+ * The changes of all rows, as the replicas add them to the history. Each entry comes once, in the order in which this
+ * reader sees it: if a transaction commits late, its entry has a lower sequence than entries before it.
  *
  * @param last how many of the newest entries come first
- * @throws StoreError where no history can be read at first, and from the second read on only where it does not pass by
- *   itself; ends when the signal aborts
+ * @throws StoreError if the first read finds no history, and later only for an error that does not pass by itself; ends
+ *   when the signal aborts
  */
 export async function* tail(
   last: number,
@@ -83,7 +83,7 @@ class Followed {
     }
   }
 
-  /** Notes entries. @returns those that are new */
+  /** Notes entries. @returns the new entries */
   #unseen(entries: readonly HistoryEntry[]): readonly HistoryEntry[] {
     const fresh = entries.filter(({ sequence }) => !this.#seen.has(sequence));
     for (const { sequence } of fresh) {

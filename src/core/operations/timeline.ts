@@ -36,7 +36,7 @@ import type { OperationsSettings } from "./shown.ts";
 
 interface MessageFacts {
   readonly stored: StoredMessage;
-  /** Oldest first; undefined where it cannot be read. */
+  /** Oldest first; undefined if it cannot be read. */
   readonly history: readonly HistoryEntry[] | undefined;
   /** Of an outbox row that is not finished. */
   readonly before: RowBefore | undefined;
@@ -92,7 +92,7 @@ const DELIVERY = object({
   updatedAt: [TIME_OR_NULL, AT],
 });
 
-/** Why an unfinished message is where it is; the text says what ends the wait. */
+/** Why a message is unfinished; the text says what ends the wait. */
 const WAIT = object({
   code: [as<WaitCode>(TEXT), "retry"],
   text: [TEXT, "failed 1 of 5 times: due at 2025-01-31T12:00:03.120Z"],
@@ -108,7 +108,7 @@ export const MESSAGE_STATES = ["pending", "processing", "sent", "processed", "de
 
 const RECEIVED = { at: AT, event: "received", text: "received from orders, idempotency key order-17" };
 
-/** What is shown of a message: where there is an outbox row, of that one. */
+/** The fields of a message that operators see: of its outbox row if there is one, else of its inbox row. */
 export const TIMELINE = {
   id: [as<MessageId>(UUID), "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f"],
   state: [oneOf([...MESSAGE_STATES, "parked"]), "pending"],
@@ -138,22 +138,22 @@ export const TIMELINE = {
     0,
   ],
 } as const;
-export const TIMELINE_CELL = { cell: text("With cells: the one that has its outbox row, else its inbox row.") };
+export const TIMELINE_CELL = { cell: text("With cells: the cell of its outbox row, else of its inbox row.") };
 export type Timeline = ValueOf<ReturnType<typeof object<typeof TIMELINE, typeof TIMELINE_CELL>>>;
 
 /** A received message that a source's filter dropped: it has no row. */
 export const FILTERED_MESSAGE = inCell({
   at: TIME,
   source: TEXT,
-  idempotencyKey: nullable("string", "Null where it is not known; masked where fields are hidden."),
-  correlationId: nullable("string", "Null where the sender gave none."),
+  idempotencyKey: nullable("string", "Null if it is not known; masked if fields are hidden."),
+  correlationId: nullable("string", "Null if the sender gave none."),
   replica: TEXT,
 });
 export type FilteredMessage = ValueOf<typeof FILTERED_MESSAGE>;
 
 export const FOUND_MESSAGE = inCell({
   id: [as<MessageId>(UUID), "01936f2e-4a5c-7bb0-a1d5-3f0c9b1e2d4f"],
-  table: [oneOf(["inbox", "outbox"], "Where the row is that is shown."), "outbox"],
+  table: [oneOf(["inbox", "outbox"], "The table that has the row."), "outbox"],
   createdAt: [TIME_OR_NULL, AT],
   source: nullable("string", "Null for outbox rows in a page."),
   topic: [nullable("string", "The topic, or the event type of an inbox row."), "orders.created"],

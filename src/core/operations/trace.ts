@@ -65,7 +65,7 @@ interface MessageFilter {
 interface MessageList {
   /** Newest first. */
   readonly messages: readonly FoundMessage[];
-  /** Messages of the key or correlation id that a source's filter dropped; undefined where the filter names neither. */
+  /** Messages of the key or correlation id that a source's filter dropped; undefined if the filter names neither. */
   readonly filtered?: readonly FilteredMessage[] | undefined;
   /** Give it back for the next page; null when every row was read. A page may be empty and have a next one. */
   readonly cursor: string | null;
@@ -80,7 +80,7 @@ interface Meant {
 /** What operators may see of a message; hidden fields and secrets are masked in every text. */
 interface TracedMessage {
   readonly timeline: Timeline;
-  /** Of the outbox row where there is one; null where fields are hidden in what is not JSON. */
+  /** Of the outbox row if there is one; null if fields are hidden and the payload is not JSON. */
   readonly payload: string | null;
   readonly headers: Headers;
 }
@@ -235,7 +235,7 @@ export class Trace {
     return { messages, cursor: next };
   }
 
-  /** Undefined where the journal cannot be read. */
+  /** Undefined if the journal cannot be read. */
   async #duplicatesOf(id: MessageId) {
     const page = await this.#options.store.journal.duplicatesOf(id, MOST_DUPLICATES).catch(withoutExtras);
     if (page === undefined || this.#options.hiddenPaths.length === 0) return page;
@@ -325,7 +325,7 @@ export class Trace {
     return once(found.toSorted((a, b) => timeOf(b) - timeOf(a)));
   }
 
-  /** Whether a row of a message is one that the pages of the same filter contain. */
+  /** Whether the pages of the same filter contain this row of the message. */
   #matches(
     { topic, key, state, destination, createdAt, table }: FoundMessage,
     { inbox, outbox }: StoredMessage,

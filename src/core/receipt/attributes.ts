@@ -26,7 +26,7 @@ export interface AttributeInput {
   readonly document: JsonDocument;
   readonly headers: Headers;
   readonly properties?: BrokerProperties | undefined;
-  /** Its place among the messages of its request, from 0; undefined where it came alone. */
+  /** Its place among the messages of its request, from 0; undefined if it came alone. */
   readonly position?: number | undefined;
 }
 
@@ -76,7 +76,7 @@ const DERIVED = /^(?:joined|sha256):/;
 const MAX_ATTRIBUTE_LENGTH = 1024;
 
 /**
- * Where an HTTP source reads attributes (spec, "sources.<name>").
+ * The places from which an HTTP source reads attributes (spec, "sources.<name>").
  *
  * @param own places that count if no path is configured
  * @throws Error when a path is not a definite JSONPath
@@ -95,7 +95,7 @@ export function httpPlan(settings: AttributeSettings, own?: Omit<AttributePlaces
 }
 
 /**
- * Where a broker source reads attributes, in the order of the spec ("sources.<name>").
+ * The places from which a broker source reads attributes, in the order of the spec ("sources.<name>").
  *
  * @throws Error when a path is not a definite JSONPath
  */
@@ -377,8 +377,8 @@ const CORRELATION_ID = /^[\x20-\x7e\x80-\xff]+$/;
 /**
  * @param received what the sender gave: the header `X-Correlation-Id`, or a broker property
  * @returns the received id; a new UUID without one. An id longer than 255 characters, or with control characters or
- * characters beyond Latin-1, becomes `sha256:` and the digest of its UTF-8 text, so that whoever knows the id finds the
- * message
+ *   characters beyond Latin-1, becomes `sha256:` and the digest of its UTF-8 text, so that an operator who knows the id
+ *   finds the message
  */
 export function correlationId(received: string | readonly string[] | undefined): string {
   if (typeof received !== "string" || received === "") return randomUUID();

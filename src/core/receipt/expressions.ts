@@ -18,7 +18,7 @@ interface ExpressionInput {
   /** The input document `$` as JSON text. */
   readonly text: string;
   readonly headers: Headers;
-  /** Its place among the messages of its request, from 0; undefined where it came alone. */
+  /** Its place among the messages of its request, from 0; undefined if it came alone. */
   readonly position?: number | undefined;
   /** Whether its evaluations may be refused when too many wait. Default false. */
   readonly refusable?: boolean;
@@ -52,8 +52,8 @@ export const hasExpressions = (settings: ExpressionSettings): boolean =>
   ATTRIBUTES.some((name) => settings[`${name}Expression`] !== undefined);
 
 /**
- * Computes a source's attributes; undefined without expressions. An expression that fails gives no value, like one that
- * finds nothing, null, an empty text, an object or an array.
+ * Computes a source's attributes; undefined without expressions. An expression gives no value if it fails or finds
+ * nothing, null, an empty text, an object or an array.
  */
 export function createExpressions(options: ExpressionOptions): AttributeExpressions | undefined {
   const { source, settings, evaluator, onFailure } = options;
@@ -63,7 +63,7 @@ export function createExpressions(options: ExpressionOptions): AttributeExpressi
   });
   if (expressions.length === 0) return undefined;
 
-  /** @returns the value, null where there is none; and the code of the failure where it failed */
+  /** @returns the value, null if there is none; and the code of a failure */
   async function compute(
     { name, expression }: (typeof expressions)[number],
     input: ExpressionInput,

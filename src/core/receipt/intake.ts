@@ -107,7 +107,7 @@ export function createIntake(options: IntakeOptions): Intake {
           return [];
         }
         if (!receipt.isPlain) return [refusedReceipt(receipt, outcome.reason)];
-        // Even the plain row was refused: the table is at fault, not the message.
+        // The table refused even the plain row, so it refuses every message.
         refused.push(receipt.given);
         reason = outcome.reason;
         return [];
@@ -242,7 +242,7 @@ function unreadable({ undecodable }: BrokerMessage): Decided | undefined {
     : { kind: "rejected", rejection: "extraction_failed", reason: undecodable };
 }
 
-/** The headers of a message with those that its broker adds, which no sender can forge. */
+/** The headers of a message and its broker's, which no sender can forge. */
 function withOrigin({ headers, origin }: BrokerMessage): Headers {
   if (origin === undefined) return headers;
   const own = Object.entries(headers).filter(([name]) => !Object.hasOwn(origin, name.toLowerCase()));

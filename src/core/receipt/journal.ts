@@ -36,7 +36,7 @@ interface Noted extends Omit<NewJournalEntry, "ageMs"> {
 
 /**
  * The journal of this process: writes about once a second, in one statement, while there is something to write. Best
- * effort: entries beyond a hundred a second, and those that the database does not take, are counted and dropped.
+ * effort: entries beyond a hundred a second, and entries that the database does not take, are counted and dropped.
  */
 export class ReceiptJournal implements Journal, Service {
   readonly name = "journal";

@@ -27,8 +27,8 @@ export class JsonDocument {
   }
 
   /**
-   * The scalar at a path as text. Different numbers give different texts, even where a double cannot tell them apart
-   * (`12345678901234567890` and `...891`): the second message would count as a duplicate of the first and be lost.
+   * The scalar at a path as text. Different numbers give different texts, even if a double cannot tell them apart
+   * (`12345678901234567890` and `...891`): else the second message would count as a duplicate of the first and be lost.
    *
    * @returns null for null, an object, an array, the empty string and a missing value
    */
@@ -68,7 +68,7 @@ function item(value: unknown, index: number): unknown {
   return Array.isArray(value) ? value.at(index) : undefined;
 }
 
-/** Parses valid JSON: numbers of which a double may lose digits become texts. */
+/** Parses valid JSON: a number becomes a text if a double may lose its digits. */
 export function parseWithExactNumbers(json: string): unknown {
   return JSON.parse(MAY_LOSE_DIGITS.test(json) ? quoteRiskyNumbers(json) : json);
 }
@@ -82,7 +82,7 @@ export function memberText(json: string, name: string): string | undefined {
   return found;
 }
 
-/** The texts of the items of a list, as they are written. @param json a valid JSON text whose value is an array */
+/** The texts of the items of a list, unchanged. @param json a valid JSON text whose value is an array */
 export function itemTexts(json: string): readonly string[] {
   const items: string[] = [];
   visitParts(json, (text) => items.push(text));

@@ -55,7 +55,7 @@ export function parseJsonPath(text: string): JsonPath {
     at += match?.length ?? 0;
     return match;
   };
-  const here = (): string => (at < text.length ? `found ${JSON.stringify(text.charAt(at))}` : "it ends");
+  const here = (): string => (at < text.length ? `found ${JSON.stringify(text.charAt(at))}` : "found the end");
   const failOnOtherSelectors = (): void => {
     for (const [pattern, reason] of OTHER_SELECTORS) {
       pattern.lastIndex = at;
@@ -95,7 +95,7 @@ export function parseJsonPath(text: string): JsonPath {
     failOnOtherSelectors();
     const quoted = text.charAt(at) === "'" || text.charAt(at) === '"';
     const digits = quoted ? undefined : take(INDEX);
-    if (!quoted && digits === undefined) return fail(`${here()} where a whole number or a quoted name has to stand`);
+    if (!quoted && digits === undefined) return fail(`expected a whole number or a quoted name, ${here()}`);
     const segment = quoted ? quotedName() : Number(digits);
     if (typeof segment === "number" && !Number.isSafeInteger(segment)) return fail("the index is too large", open);
     take(BLANKS);
@@ -113,7 +113,7 @@ export function parseJsonPath(text: string): JsonPath {
     const name = take(NAME);
     if (name !== undefined) return name;
     if (/[0-9]/.test(text.charAt(at))) return fail("found a digit (write [0] for a list item, ['0'] for a member)");
-    return fail(`${here()} where a name has to stand`);
+    return fail(`expected a name, ${here()}`);
   };
 
   if (text.charAt(0) !== "$") fail("the leading $ is missing");
@@ -125,7 +125,7 @@ export function parseJsonPath(text: string): JsonPath {
     else if (text.charAt(at) === ".") segments.push(dottedName());
     else if (at === text.length) fail("blanks end it", before);
     else if (text.charAt(at) === "(") fail("functions are not evaluated");
-    else fail(`${here()} where a . or [ has to stand`);
+    else fail(`expected . or [, ${here()}`);
   }
   return { text, segments };
 }

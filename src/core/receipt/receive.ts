@@ -40,7 +40,7 @@ export interface ReceivedMessage {
   readonly properties?: BrokerProperties | undefined;
   /** The span of its receipt, which is stored beside the headers; no transform or expression sees it. */
   readonly trace?: TraceContext | undefined;
-  /** Its place among the messages of its request, from 0; undefined where it came alone. */
+  /** Its place among the messages of its request, from 0; undefined if it came alone. */
   readonly position?: number | undefined;
   /** Of a row that is received again: its key stays, and the others count if the message has none. */
   readonly stored?: Attributes | undefined;
@@ -81,7 +81,7 @@ export interface SourceOptions {
   readonly settings: {
     readonly consumption: Consumption;
     readonly filter?: HeaderFilterSettings | undefined;
-    /** Whether messages are CloudEvents, of which others are refused. */
+    /** Whether the source refuses messages that are not CloudEvents. */
     readonly cloudEvents?: boolean | undefined;
     readonly aggregateIdPath?: string | readonly string[] | undefined;
     readonly aggregateIdHeader?: string | undefined;
@@ -283,7 +283,7 @@ export type Prepared =
       readonly kind: "rejected";
       readonly rejection: Rejection;
       readonly reason: string;
-      /** As far as they are known, for a row that is kept as evidence. */
+      /** The known ones, for a row that is kept as evidence. */
       readonly attributes?: Attributes;
       /** It may be accepted when it is sent again: the expression for its key, which is nowhere else, took too long. */
       readonly mayPassLater?: boolean;

@@ -6,7 +6,7 @@ export type BatchForm =
   | { readonly kind: "lines" }
   | {
       readonly kind: "list";
-      /** Where the list is, from the root down. */
+      /** The path to the list, from the root down. */
       readonly names: readonly string[];
     };
 

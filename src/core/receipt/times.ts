@@ -118,7 +118,7 @@ const LAST_MS = 253_402_300_799_999;
 const MINUTE_MS = 60_000;
 
 /**
- * @param text as it is in a message; without a zone it is UTC, and a date alone is its midnight
+ * @param text the time of a message, unchanged; without a zone it is UTC, and a date alone is its midnight
  * @returns ms since 1970; null for anything else, a time before 1970, and one after the year 9999
  */
 export function parseTime(text: string): number | null {

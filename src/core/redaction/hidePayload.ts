@@ -10,7 +10,7 @@ export const HIDDEN = "***";
 
 /** A payload without the hidden fields, and how to hide their values in other texts. */
 interface HiddenPayload {
-  /** Null without a payload, and for one that is not JSON while fields are hidden: nothing tells where they are. */
+  /** Null without a payload, and if fields are hidden but the payload is not JSON: nothing shows where they are. */
   readonly text: string | null;
   /**
    * Masks the hidden values, also escaped or encoded, and the beginning of one in front of the ellipsis of a cut text: a
@@ -20,7 +20,7 @@ interface HiddenPayload {
 }
 
 /**
- * @param payload as it is stored
+ * @param payload the stored text
  * @param paths of the fields; an index stands for every item of the list
  */
 export function hidePayload(payload: string | null, paths: readonly JsonPath[]): HiddenPayload {
@@ -29,7 +29,7 @@ export function hidePayload(payload: string | null, paths: readonly JsonPath[]):
   if (document === undefined) return { text: null, hideIn: (text) => text };
   const values = new Set<string>();
   const shown = paths.reduce<unknown>((value, { segments }) => hiddenAt(value, segments, values), document);
-  // A key has the digits of a number as they were received.
+  // A key has the digits of a number that the sender wrote.
   const exact = parseWithExactNumbers(payload);
   for (const { segments } of paths) hiddenAt(exact, segments, values);
   // Of one or two characters: they would be masked in every other word.

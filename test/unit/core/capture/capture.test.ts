@@ -126,7 +126,7 @@ describe("following the log", () => {
     ]);
     expect(lines[1]).toEqual({
       level: "warn",
-      message: "change capture does not follow the database's log; delivery goes on by polling",
+      message: "change capture does not follow the database's log; delivery continues by polling",
       fields: { reason: "connection refused", failures: 1, retryMs: 60_000 },
     });
     await capture.stop(never);
