@@ -16,7 +16,7 @@ const HASH = fingerprint256.replaceAll(":", "").toLowerCase();
 const NOW = Date.parse(validFrom) + 86_400_000;
 
 const BY_NAME = { commonNames: ["billing"] };
-const UNKNOWN = "the client certificate is not one that this source takes";
+const UNKNOWN = "this source does not accept the client certificate";
 const UNREADABLE = "the X-Client-Cert header holds no certificate, or several";
 
 interface Asked {

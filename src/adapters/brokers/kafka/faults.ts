@@ -24,7 +24,7 @@ type KafkaFaultCode = (typeof KAFKA_FAULT_CODES)[number];
 
 interface KafkaFault {
   readonly code: KafkaFaultCode;
-  /** For an operator: what happened and, where it helps, what to do. Holds no credentials. */
+  /** For an operator: what happened and, if it helps, what to do. Holds no credentials. */
   readonly text: string;
   /** The name of the broker's error code, if it sent one. */
   readonly status: string | undefined;

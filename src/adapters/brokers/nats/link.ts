@@ -247,7 +247,7 @@ interface NatsServer {
 
 const DEFAULT_PORT = 4222;
 
-/** The servers of a source or destination: the configured ones, and those that a cluster member announced. */
+/** The servers of a source or destination: the configured ones, and the members that a cluster announced. */
 export class NatsServers {
   readonly #configured: readonly NatsServer[];
   readonly #random: Random;

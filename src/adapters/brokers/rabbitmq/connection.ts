@@ -55,7 +55,8 @@ export class AmqpConnection {
   /** Largest frame of the broker, in bytes. */
   readonly frameMax: number;
   /**
-   * Largest body of the broker, in bytes. The broker reports it only on a refusal: whoever learns it writes it here.
+   * Largest body of the broker, in bytes. The broker reports it only with a refusal; the destination that got it stores
+   * it here.
    */
   maxBodyBytes = Number.POSITIVE_INFINITY;
   onBlockedChange: () => void = () => {};

@@ -69,7 +69,7 @@ export function faultCode(error: unknown): RabbitmqFaultCode {
 }
 
 /**
- * Makes a fault; one that already is a fault keeps its message.
+ * Makes a fault of an error; returns a fault unchanged.
  *
  * @param context what was tried, such as `amqp://broker:5672/orders: the connection failed`
  */

@@ -131,7 +131,7 @@ export class Delivery implements Dispatcher.DispatchHandler, InFlightMember {
     this.deadline = performance.now() + (channel.timeoutMs || Number.POSITIVE_INFINITY);
   }
 
-  /** See `Destination.publish`. @returns the body of a 207 answer where the channel reads them */
+  /** See `Destination.publish`. @returns the body of a 207 answer if the channel reads them */
   static publish(channel: Channel, message: OutboundMessage, signal: AbortSignal): Promise<string | undefined> {
     return new Promise((resolve, reject) => {
       const delivery = new Delivery(channel, message, signal, resolve, reject);

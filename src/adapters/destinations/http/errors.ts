@@ -59,7 +59,7 @@ const CLIENT_CODES: Readonly<Record<string, HttpErrorCode>> = {
 
 /**
  * @param request for the message, such as `POST https://example.com/hook`
- * @param error what the HTTP client or the connection threw; a `PublishError` (a refused address) stays as it is
+ * @param error what the HTTP client or the connection threw; a `PublishError` (a refused address) is returned unchanged
  */
 export function publishErrorOf(request: string, error: unknown): PublishError {
   if (error instanceof PublishError) return error;

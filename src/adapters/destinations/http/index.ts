@@ -20,7 +20,7 @@ export interface HttpDestinationEnvironment extends Tools, Readonly<DestinationT
   readonly lookup?: Lookup;
 }
 
-/** A path with its placeholders as they were written. */
+/** A percent-encoded path with its placeholders decoded. */
 function withPlaceholders(pathname: string): string {
   return pathname.replace(/%7B%7B.*?%7D%7D/gi, (placeholder) => percentDecoded(placeholder));
 }

@@ -17,7 +17,7 @@ export function kafkaError(code: KafkaErrorCode, message: string, status?: strin
 
 /**
  * @param what what failed, for the message: `publish to topic "orders" on 10.0.0.1:9092`
- * @param error what the client threw; a `PublishError` stays as it is
+ * @param error what the client threw; a `PublishError` is returned unchanged
  */
 export function publishErrorOf(what: string, error: unknown): PublishError {
   if (error instanceof PublishError) return error;

@@ -39,7 +39,7 @@ export class PublishQueue {
     this.#smallTopics.set(topic, Math.ceil(Math.min(bytes, this.#topicBytes(topic)) / 2));
   }
 
-  /** The topics with waiting publishes; drops those that have ended. */
+  /** The topics with waiting publishes; drops the publishes that have ended. */
   topics(): ReadonlySet<string> {
     for (const [topic, waiting] of this.#byTopic) {
       if (waiting.every(({ settled }) => settled)) this.#byTopic.delete(topic);
@@ -88,7 +88,7 @@ export class PublishQueue {
     this.topics();
   }
 
-  /** How many of a topic's first records fit into a request; one that exceeds the limits goes alone. */
+  /** How many of a topic's first records fit into a request; a record that exceeds the limits goes alone. */
   #fitting(
     topic: string,
     waiting: readonly PendingRecord[],

@@ -143,7 +143,7 @@ const FRAME_OVERHEAD = 8;
  * that channel before the first message.
  *
  * Messages leave in order of arrival, many at a time; each has its own confirm. They wait while the channel's buffer is
- * full or the broker blocks publishers; those that time out meanwhile are not sent.
+ * full or the broker blocks publishers; a message that times out meanwhile is not sent.
  */
 class ExchangeChannel {
   readonly exchange: string;

@@ -39,7 +39,7 @@ export function createCertificateCheck(settings: ClientCertificateSettings, now:
     if (now() < identity.validFrom || now() > identity.validTo) {
       return "the client certificate has expired, or is not valid yet";
     }
-    return matches(identity) ? null : "the client certificate is not one that this source takes";
+    return matches(identity) ? null : "this source does not accept the client certificate";
   };
 }
 
@@ -141,7 +141,7 @@ function fromEnvoy(text: string): Identity | undefined {
 const FINGERPRINT = /^[0-9a-f]{64}$/;
 const normalFingerprint = (text: string): string => text.replaceAll(":", "").toLowerCase();
 
-/** Node joins repeated headers; which of them the proxy wrote could not be told. */
+/** Node joins repeated headers, so the raw ones count: the joined text does not show which of them the proxy wrote. */
 function headerTexts({ headers, rawHeaders = [] }: SignedRequest, name: string): readonly string[] {
   const wanted = name.toLowerCase();
   const raw = rawHeaders.filter((_, n) => n % 2 === 1 && rawHeaders[n - 1]?.toLowerCase() === wanted);

@@ -6,7 +6,7 @@ import type { AttributePlace } from "../../../ports/kinds.ts";
 /** Digests of an HMAC. SHA-1 is weak: only for senders that offer nothing else. */
 export type Digest = "sha1" | "sha256" | "sha384" | "sha512";
 
-/** `text`: as it is, for a secret that the request itself carries. */
+/** `text`: not encoded, for a secret that the request itself carries. */
 export type Encoding = "hex" | "base64" | "base64url" | "text";
 
 /** How a configured secret is written, and what it verifies. */

@@ -24,7 +24,7 @@ interface SignatureSettings {
   readonly keys: readonly VerifyingKey[];
   /** Largest difference of the request's time from the clock, in ms. */
   readonly toleranceMs: number;
-  /** Where the sender calls the source, without the query. */
+  /** The URL that the sender calls, without the query. */
   readonly url?: string | undefined;
   readonly webhookId?: string | undefined;
   /** In Unix milliseconds. */
@@ -235,7 +235,7 @@ function urlsOf({ scheme, url = "" }: SignatureSettings, request: SignedRequest)
 
 export interface ProviderCheck {
   readonly refusal: Refusal;
-  /** The secret that a request is signed with; undefined for one that is refused. */
+  /** The secret that a request is signed with; undefined for a refused request. */
   readonly secretOf: (request: SignedRequest, body: Buffer) => string | undefined;
 }
 

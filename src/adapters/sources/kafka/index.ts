@@ -129,7 +129,7 @@ class GroupSession {
   readonly #over: Promise<void>;
   #end: (error?: unknown) => void = () => {};
   #ended = false;
-  /** Where the first join begins. */
+  /** The offsets from which the first join reads. */
   #ends: readonly TopicPartitionOffset[] = [];
   #joined = false;
   #joinedAt: number | undefined;
@@ -397,8 +397,8 @@ function topicFault(topic: string, error: unknown): unknown {
 }
 
 /**
- * Converts a record for the intake. The key is text, or base64 where it is not UTF-8; an empty key counts as none,
- * since all such records would share it. Of repeated headers the last one counts, as in Kafka's own `lastHeader`; one
+ * Converts a record for the intake. The key is text, or base64 if it is not UTF-8; an empty key counts as none, since
+ * all such records would share it. Of repeated headers the last one counts, as in Kafka's own `lastHeader`; a header
  * without a value is dropped.
  */
 function brokerMessage(

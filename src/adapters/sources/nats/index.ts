@@ -176,7 +176,7 @@ class NatsSource implements Source {
     }
   }
 
-  /** Acknowledges these messages and those that had no connection before. */
+  /** Acknowledges these messages, and messages that waited for a connection. */
   #acknowledge(taken: readonly Delivery[]): void {
     const all = [...this.#unacknowledged, ...taken];
     this.#unacknowledged = this.#session?.acknowledge(all) ?? all;
@@ -291,7 +291,7 @@ class Session {
     }
   }
 
-  /** @returns those that could not be acknowledged, because the connection has ended */
+  /** @returns the messages that could not be acknowledged because the connection has ended */
   acknowledge(deliveries: readonly Delivery[]): readonly Delivery[] {
     return this.#answer(deliveries, ACKNOWLEDGED);
   }

@@ -304,7 +304,7 @@ class Consumption {
     if (code === "access_refused")
       return `${where} cannot be ${step}: give the user ${user} the permission to ${permission} it`;
     if (code === "precondition_failed" && step === "declared")
-      return `${where} exists with other properties than durable alone: set declareQueue to false to consume it as it is`;
+      return `${where} exists with other properties than durable alone: set declareQueue to false to consume it unchanged`;
     return `${where} cannot be ${step} any further`;
   }
 

@@ -400,7 +400,7 @@ const IN_ORDER_PARAMETERS = `${CLAIM_PARAMETERS}, destinations, rooms, labelledI
 
 const SETTLE_PARAMETERS = "ids, tokens, states, attempts, delays, reasons";
 
-/** Where a claim from the mark begins: the mark is up to a second old. */
+/** The lowest sequence of a claim from the mark, which is up to a second old. */
 const LOWEST_AGAIN = "least($1::bigint, (SELECT sequence FROM again))";
 
 /** Rows of a blocked front that one claim reads: it takes some 10 ms. */

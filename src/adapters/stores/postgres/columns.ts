@@ -101,7 +101,7 @@ export interface ColumnTypes {
   readonly outboxKey: string;
   readonly outboxPayload: string;
   readonly outboxHeaders: string;
-  /** Whether the inbox has texts as they are given: `char(n)` pads them, `varchar(n)` may cut blanks. */
+  /** Whether the inbox stores texts unchanged: `char(n)` pads them, `varchar(n)` may cut blanks. */
   readonly keepsTexts: boolean;
 }
 

@@ -103,7 +103,7 @@ const isOfFunction = (where: unknown): boolean => isText(where) && !/^while exec
 /** Whether the owner's code or a foreign key failed: the context of a wait of our own statement only names a tuple. */
 const isOfCode = (where: unknown): boolean => isText(where) && /PL\/|SQL/.test(where);
 
-/** States of what may pass by itself, whoever it is that fails. */
+/** States of errors that may pass by themselves, also when the owner's code fails with them. */
 const MAY_PASS = /^(?:08|25006|28|40|53|55P03|57014|57P)/;
 
 /** The classes of PostgreSQL itself; any other comes from a RAISE. */

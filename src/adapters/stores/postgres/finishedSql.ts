@@ -195,7 +195,7 @@ SELECT count(*)::int AS changed FROM written WHERE state = $2::text`,
 function changeOf(names: TableNames, isNoting: boolean) {
   const table = names.outboxTable;
   const c = names.outbox;
-  /** @param isChanged over a row as written: a trigger of the owner may leave it as it was */
+  /** @param isChanged over a row as written: a trigger of the owner may have undone the change */
   return (declaration: string, set: string, isChanged: string, noted: string, condition: string): Statement =>
     byIndex(declaration, CHANGE_WAIT)`
 WITH chosen AS MATERIALIZED (

@@ -75,7 +75,7 @@ export const listsOf = (names: TableNames) =>
     one: (column, where) => `(SELECT ${column} FROM ${names.outboxTable} m WHERE ${where} LIMIT 1)`,
   });
 
-/** A condition: the row has expired. @param expiresAt the column; null where the table has none */
+/** A condition: the row has expired. @param expiresAt the column; null if the table has none */
 export const isExpired = (expiresAt: string | null, row: string): string =>
   expiresAt === null ? "false" : `coalesce(${row}.${expiresAt} <= now(), false)`;
 

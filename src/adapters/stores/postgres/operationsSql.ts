@@ -41,7 +41,7 @@ old AS (
 ),
 forgotten AS (
   DELETE FROM ${audit} WHERE id IN (
-    SELECT id FROM (SELECT id, at FROM ${audit} ORDER BY id LIMIT ${String(MOST_DELETED)} FOR UPDATE SKIP LOCKED) a WHERE a.at < now() - interval '90 days')
+    SELECT id FROM (SELECT id, at FROM ${audit} ORDER BY id LIMIT ${String(MOST_DELETED)} FOR UPDATE SKIP LOCKED) oldest WHERE oldest.at < now() - interval '90 days')
 ),
 counted AS (
 INSERT INTO ${figures} AS f (minute, kind, name, ${each((counter) => counter)})

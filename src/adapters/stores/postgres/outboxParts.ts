@@ -20,7 +20,7 @@ export function outboxParts(names: TableNames, payloadType: string) {
   const unclaimed = `${c.claimedAt} = NULL, ${c.claimToken} = NULL, ${c.leaseExpiresAt} = NULL`;
 
   /**
-   * A pending row is due. One that was not scheduled ahead is due from its insert, whatever the clock: `now()` is the
+   * A pending row is due. A row that was not scheduled ahead is due from its insert, whatever the clock: `now()` is the
    * beginning of this transaction, whose snapshot may hold later rows, and a clock may be set back. The attempt
    * excludes retries.
    */

@@ -185,7 +185,7 @@ SELECT id, outcome FROM changed ORDER BY created_at, id`,
   };
 }
 
-/** A client whose rows another transaction holds keeps no connection of the pool for long. */
+/** A client whose rows another transaction locks gives its connection back to the pool soon. */
 const outcome = (declaration: string) => byIndex(declaration, ROW_WAIT);
 
 const CLAIM_PARAMETERS = "source, limit, maxBytes, token, leaseMs, maxAttempts";

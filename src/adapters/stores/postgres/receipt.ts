@@ -199,7 +199,9 @@ ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING${mayBeCitus ? " RETURN
   };
   return {
     insert: statement(`inbox.insert(${INSERT_PARAMETERS})`)(insert(true)),
-    /** Of several kinds, or with a schedule or an expiry for some; an expiry counts where the table has a column for it. */
+    /**
+     * Of several kinds, or with a schedule or an expiry for some; an expiry counts if the table has a column for it.
+     */
     insertMixed: statement(`inbox.insert of several kinds(${INSERT_PARAMETERS}, ${TIME_PARAMETERS})`)(insert(false)),
     present: presentStatement(names, types),
     copyLast: copyLastStatement(names),

@@ -144,9 +144,9 @@ JOIN pg_settings s ON s.name = n.name AND s.setting <> n.needed`;
 /** A `numeric` that may hold fractions is named with what it is declared as, another one is whole. */
 const COLUMNS: Statement = statement("schema.columns(table)")`
 WITH RECURSIVE types AS (
-  SELECT a.attname, a.atttypid AS declared, a.atttypid AS type, a.atttypmod AS modifier, a.attnotnull AS forbidden
-  FROM pg_attribute a
-  WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
+  SELECT c.attname, c.atttypid AS declared, c.atttypid AS type, c.atttypmod AS modifier, c.attnotnull AS forbidden
+  FROM pg_attribute c
+  WHERE c.attrelid = to_regclass($1) AND c.attnum > 0 AND NOT c.attisdropped
   UNION ALL
   SELECT d.attname, d.declared, t.typbasetype, t.typtypmod, d.forbidden OR t.typnotnull
   FROM types d JOIN pg_type t ON t.oid = d.type AND t.typtype = 'd'

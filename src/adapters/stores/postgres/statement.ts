@@ -18,7 +18,7 @@ export interface Statement {
   readonly serverTimeoutMs?: number;
   /** Whether it must find its rows by the indexes made for it; see {@link BY_INDEX}. */
   readonly byIndex?: boolean;
-  /** Of a statement `byIndex`: one plan for all values. The planner keeps it by itself only where it seems cheaper. */
+  /** Of a statement `byIndex`: one plan for all values. The planner keeps it by itself only if it seems cheaper. */
   readonly onePlan?: boolean;
   readonly takesTurns?: boolean;
 }

@@ -28,7 +28,7 @@ import {
 export interface DestinationStatements<S>
   extends Named<S, "states" | "pause" | "resume" | "takeFromRate" | "report">,
     Named<S, "open" | "takeProbe" | "renewProbe" | "close" | "returnProbe"> {
-  /** Makes the rows of `names` that are not there; undefined where the statements that need a row make it. */
+  /** Makes the rows of `names` that are not there; undefined if the statements that need a row make it. */
   readonly makeRows: S | undefined;
   readonly dialect: { reportValues(reports: readonly ReportValues[]): Values };
 }

@@ -6,7 +6,7 @@ import type { Tried } from "./verdict.ts";
 /** A row from a driver. All databases name their columns alike; identities are decimal text. */
 export type Row = Readonly<Record<string, unknown>>;
 
-/** Values by parameter name; null is NULL. A statement takes those that it declares. */
+/** Values by parameter name; null is NULL. A statement takes the values that it declares. */
 export type Values = Readonly<Record<string, unknown>>;
 
 /** Runs the statements of a store; `S` is the database's type of a statement. Errors are `StoreError`s. */
@@ -200,7 +200,7 @@ interface ChangedInParts<T, R> {
   readonly refused: ReadonlyMap<T, StoreError>;
 }
 
-/** {@link tryInParts}, for callers that leave refused items as they are. */
+/** {@link tryInParts}, for callers that do nothing more about refused items. */
 export async function changeInParts<T, R>(
   items: readonly T[],
   change: (part: readonly T[]) => Promise<R>,

@@ -8,12 +8,12 @@ import type { MissingColumns, TableNames } from "./names.ts";
 
 export interface CheckedTable {
   readonly which: "inbox" | "outbox";
-  /** Quoted, and qualified where the configuration names a schema. */
+  /** Quoted, and qualified if the configuration names a schema. */
   readonly name: string;
 }
 
 export interface FoundColumn {
-  /** The name of its type, of the one below it where it is a domain or an alias; `enum` for every enumeration. */
+  /** The name of its type, or of the type below a domain or an alias; `enum` for every enumeration. */
   readonly type: string;
   readonly nullable: boolean;
   readonly length: number | null;
@@ -46,7 +46,7 @@ export interface ColumnRule {
   readonly definition: string;
   /** The default alone; undefined for none. */
   readonly fallback?: string;
-  /** True where a row with NULL would never be seen, or never be found again. */
+  /** True if no statement would see a row with NULL, or find it again. */
   readonly notNull?: boolean;
   /** Characters of the longest text that the service writes there and compares. */
   readonly leastLength?: number;
@@ -73,12 +73,16 @@ export interface SchemaDialect {
     readonly [Which in CheckedTable["which"]]: Readonly<Record<keyof TableNames[Which], ColumnRule>>;
   };
   quote(identifier: string): string;
-  /** What settings of the user's sessions keep statements from working. @throws ConfigError if it is another engine */
+  /**
+   * The settings of the user's sessions with which statements do not work.
+   *
+   * @throws ConfigError if it is another engine
+   */
   settingProblems?(): Promise<readonly ConfigProblem[]>;
   /** The columns of a table by name; undefined without a table. */
   columns(table: CheckedTable, names: readonly string[]): Promise<ReadonlyMap<string, FoundColumn> | undefined>;
   indexes(table: CheckedTable, names: readonly string[]): Promise<readonly FoundIndex[]>;
-  /** @param columns those that statements write */
+  /** @param columns the columns that statements write */
   obstacles(table: CheckedTable, columns: readonly string[]): Promise<readonly Obstacle[]>;
   remedies(table: CheckedTable): Remedies;
   /** What `ALTER TABLE ... ADD` takes. */

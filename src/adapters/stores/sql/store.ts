@@ -24,7 +24,7 @@ interface Database<S> {
   readonly history: SqlHistory<S>;
   readonly journal: JournalStatements<S>;
   readonly facets: Facets;
-  /** For the tables as they are, read after their check. */
+  /** For the tables of the database, read after their check. */
   readonly checkedFacets: () => Promise<Facets>;
   readonly check: TableCheck;
   readonly migrate: Store["schema"]["migrate"];

@@ -6,9 +6,7 @@ import { type Statement, statement } from "./statement.ts";
 /** They read and write a few rows: a longer wait is for a session that holds a row without need. */
 const short = (declaration: string) => statement(declaration, { timeoutMs: 10_000 });
 
-/**
- * A change locks its row, or the gap where it belongs, before it reads the clock: it uses time and row after the wait.
- */
+/** A change locks its row, or the gap for it, before it reads the clock: it uses time and row after the wait. */
 export function destinationStatements(names: TableNames): DestinationStatements<Statement> {
   const table = names.destinationTable;
   const c = names.destination;

@@ -162,7 +162,7 @@ export const listsOf = (names: TableNames) =>
     one: (column, where) => `(SELECT TOP (1) ${column} FROM ${names.outboxTable} m ${TO_READ} WHERE ${where})`,
   });
 
-/** A condition: the row has expired. @param expiresAt the column; null where the table has none */
+/** A condition: the row has expired. @param expiresAt the column; null if the table has none */
 export const isExpired = (expiresAt: string | null, row: string): string =>
   expiresAt === null ? "1 = 0" : `${row}.${expiresAt} <= @now`;
 

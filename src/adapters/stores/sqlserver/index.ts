@@ -34,7 +34,7 @@ interface SqlServerStoreOptions extends PoolOptions {
 /**
  * SQL Server 2017 or newer, Azure SQL Database and Azure SQL Managed Instance, with and without
  * READ_COMMITTED_SNAPSHOT. Call `waitUntilReady`, `schema.migrate` if wanted, and `schema.checkColumns` before the
- * roles start. Tables without a schema in `names` are in the user's default schema, where the migrations always go.
+ * roles start. Tables without a schema in `names` are in the user's default schema, which the migrations always use.
  */
 export function createSqlServerStore(options: SqlServerStoreOptions, clock: Clock, log: Log): Store {
   const pool = new SqlServerPool(options, log);

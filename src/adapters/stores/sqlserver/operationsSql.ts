@@ -66,7 +66,7 @@ IF @@ROWCOUNT = 0
 ${COMMIT}
 DELETE p FROM ${process} p ${OLD} WHERE p.seen_at < DATEADD(hour, -1, @now) AND p.name <> @name;
 DELETE TOP (${MOST_DELETED}) f FROM ${figures} f ${OLD} WHERE f.minute < DATEADD(day, -1, @now);
-DELETE a FROM ${audit} a ${OLD} WHERE a.id IN (SELECT TOP (${MOST_DELETED}) b.id FROM ${audit} b ORDER BY b.id) AND a.at < DATEADD(day, -90, @now);
+DELETE e FROM ${audit} e ${OLD} WHERE e.id IN (SELECT TOP (${MOST_DELETED}) b.id FROM ${audit} b ORDER BY b.id) AND e.at < DATEADD(day, -90, @now);
 ${BEGIN}
 MERGE INTO ${figures} WITH (HOLDLOCK) AS f USING @counted AS c ON f.minute = c.minute AND f.kind = c.kind AND f.name = c.name
 WHEN MATCHED THEN UPDATE SET ${each((counter) => `${counter} = f.${counter} + c.${counter}`)}

@@ -113,22 +113,22 @@ ${ONE_BY_ONE};
 DECLARE @lookedAt datetimeoffset(7) = SYSUTCDATETIME();
 DECLARE @stops TABLE (aggregate int PRIMARY KEY, created_at datetimeoffset(7), id uniqueidentifier);
 INSERT INTO @stops (aggregate, created_at, id)
-SELECT a.aggregate, s.created_at, s.id
+SELECT n.aggregate, s.created_at, s.id
 FROM (
   SELECT id, created_at, aggregate, ROW_NUMBER() OVER (PARTITION BY aggregate ORDER BY created_at DESC, id DESC) AS from_the_end
   FROM @candidates WHERE aggregate IS NOT NULL
-) a
-JOIN ${table} i ${BY_ID.read} ON i.${c.id} = a.id
+) n
+JOIN ${table} i ${BY_ID.read} ON i.${c.id} = n.id
 CROSS APPLY (
   SELECT TOP (1) e.${c.createdAt} AS created_at, e.${c.id} AS id
   FROM ${table} e
   WHERE ${waiting("e")} AND e.${c.source} = @source AND e.${c.aggregateId} = i.${c.aggregateId} AND e.${c.aggregateId} IS NOT NULL
-    AND e.${c.createdAt} <= a.created_at AND (e.${c.createdAt} < a.created_at OR e.${c.id} < a.id)
+    AND e.${c.createdAt} <= n.created_at AND (e.${c.createdAt} < n.created_at OR e.${c.id} < n.id)
     AND (e.${c.attempt} > 0 OR ${hasCome(`e.${c.scheduledAt}`, "@lookedAt")} OR e.${c.scheduledAt} <= e.${c.createdAt})
     AND NOT EXISTS (SELECT * FROM @candidates x WHERE x.id = e.${c.id})
   ORDER BY e.${c.createdAt}, e.${c.id}
 ) s
-WHERE a.from_the_end = 1
+WHERE n.from_the_end = 1
 ${ONE_BY_ONE};
 DECLARE @open TABLE (id uniqueidentifier PRIMARY KEY, spent int, length_before bigint);
 INSERT INTO @open (id, spent, length_before)

@@ -10,7 +10,7 @@ import {
 } from "../scheme.ts";
 import { HMAC } from "./hmac.ts";
 
-/** Providers that sign with a private key of theirs, and those that send a secret back. */
+/** Providers that sign with a private key of theirs, and providers that send a secret back. */
 const PUBLIC_KEY = {
   sendgrid: {
     title: "Twilio SendGrid",
@@ -114,7 +114,7 @@ const standardWebhooks: Provider = {
   eventType: [{ path: "$.type" }],
 };
 
-/** Standard Webhooks and who uses it as it is. */
+/** Standard Webhooks and the providers that follow it. */
 const STANDARD = {
   "standard-webhooks": standardWebhooks,
   svix: { ...standardWebhooks, title: "Svix" },
