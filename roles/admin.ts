@@ -102,7 +102,8 @@ class RunningChanges implements Service {
 
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#stopping.abort(new StoppingError());
-    // No HTTP server waits for those whose callers have gone. One that a hung database holds ends with the pool.
+    // The HTTP server does not wait for a change whose caller has gone. If the database hangs, the change ends with the
+    // pool.
     const ended = Promise.allSettled(this.#running);
     await waitOrAbort(ended, cutoff, "the end of the replays and the changes of parked rows").catch(() => {});
   }

@@ -265,7 +265,7 @@ export class RunningCell {
     log.info({}, "the cell is open");
   }
 
-  /** Its components, none of which decides alone whether the process is ready. */
+  /** Its components; none decides alone whether the process is ready. */
   health(): readonly HealthComponent[] {
     const ping = async () => {
       if (!this.#isOpen) throw new Error("the cell has not been opened yet");
@@ -299,7 +299,7 @@ export class RunningCell {
 }
 
 /**
- * Opens the cells. Those that are away are opened later: the others do not wait for them longer than a moment.
+ * Opens the cells. A cell that is away is opened later: the others wait for it only a moment.
  *
  * @throws ConfigError for tables that do not fit, or the error of the first cell when none can be opened
  */
@@ -322,7 +322,8 @@ export async function openCells(cells: readonly RunningCell[]): Promise<void> {
 
 /**
  * The components of all cells: each one by itself, for people and metrics, and one of the same name for all, which
- * decides whether the process is ready. That one is up while it is up in some cell: traffic for it must go on.
+ * decides whether the process is ready. The latter is up while the component is up in some cell: traffic for that cell
+ * must continue.
  *
  * @param control the store that the cells share, if it is none of them
  */

@@ -288,7 +288,7 @@ const MAX_REST_MS = 50;
 /** A claim that takes this long is stuck. */
 const STALE_AFTER_MS = 30_000;
 const UPKEEP_MS = 1000;
-/** Here too: a resting poller leaves that to the one that watches, unless that one hangs. */
+/** Reclaims here too: a resting poller leaves them to the watching poller, unless the latter hangs. */
 const RESTING_RECLAIM_MS = 4500;
 /** Pollers that may glance once a second each. */
 const SMALL_FLEET = 8;

@@ -79,7 +79,7 @@ export function relayIntervalMs(pollIntervalMs: number, others: number): number 
 
 /** Relays that each look at the poll interval. */
 const FEW = 4;
-/** Those that were killed are counted for another minute: the others look no less often than this. In ms. */
+/** Killed relays count for another minute; even so, a relay looks at least this often. In ms. */
 const LONGEST_REST_MS = 1600;
 /** A pass over 300 rows costs hardly twice as much as one over 30, so passes rest in between. */
 const MAX_REST_MS = 50;

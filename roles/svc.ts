@@ -90,8 +90,8 @@ Examples:
   svc cells of order-4711               with several cells: which one has the messages of a key
   svc migrate                           apply the schema migrations and exit
   svc config check --strict             is this configuration valid? every problem at once
-  svc config print                      what is in effect, and where each value came from
-  svc explain topic orders.created      where a message goes, and why
+  svc config print                      what is in effect, and the origin of each value
+  svc explain topic orders.created      the destinations of a message, and why
   svc transform test --help             what a transform makes of a payload
 
 Variables set keys too: SVC_OUTBOX_POLLINTERVALMS=50 sets outbox.pollIntervalMs. LOG_LEVEL sets the log level.
@@ -112,7 +112,7 @@ program
   .addHelpText(
     "after",
     `
-Runs under a database lock, so any number of replicas may run it at once. Use it as a separate step where the service
+Runs under a database lock, so any number of replicas may run it at once. Use it as a separate step if the service
 runs with database.migrate: false, for example because its user may not create tables.`,
   )
   .action(action(({ config }) => migrate(config, io)));

@@ -94,7 +94,7 @@ const PRINT_EXAMPLES = `
 Secrets show as Secret(***), and passwords inside URLs as ***.
 
 Examples:
-  svc config print                               every key with its value and where it came from
+  svc config print                               every key with its value and its origin
   svc config print | grep SVC_                   only what variables have set`;
 
 const SCHEMA_EXAMPLES = `

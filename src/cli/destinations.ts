@@ -32,7 +32,7 @@ export const addDestinationCommands: AddCommands = (program, io) => {
   destinations
     .command("pause <name>")
     .description("stop deliveries to a destination in every replica until it is resumed")
-    .requiredOption("--reason <text>", "why, shown to those who list the destinations", optionParser(REASON.parse))
+    .requiredOption("--reason <text>", "why; the list of destinations shows it", optionParser(REASON.parse))
     .option(
       "--for <duration>",
       "end by itself after this time, such as 30s, 15m, 2h or 1d",
@@ -65,8 +65,8 @@ const EXAMPLES = `
 A pause is kept in the database: it takes effect in every replica within a second and survives restarts. Rows of a
 paused destination wait and use up no attempts. A further pause replaces the last one.
 
-In the list, "in flight" counts the rows that pollers have claimed, also those that still wait for a slot, and "rate" the
-deliveries that the limit granted in the last whole second, begun or not.
+In the list, "in flight" counts the rows that pollers have claimed, including rows that still wait for a slot, and
+"rate" the deliveries that the limit granted in the last whole second, begun or not.
 
 Exit codes: 0 done (also when there was nothing to resume), 2 configuration or usage error, 1 anything else.
 
@@ -127,7 +127,7 @@ function stateText({ state, pause, breaker }: DestinationOverview): string {
   return state;
 }
 
-/** In the largest unit of which there are at least two. */
+/** In the largest unit that gives at least 2. */
 function ageOf(ms: number): string {
   const units = [
     ["d", 86_400_000],

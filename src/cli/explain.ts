@@ -36,7 +36,7 @@ export const addExplainCommand: AddCommands = (program, io) => {
   explain
     .command("topic")
     .description(
-      "show where a row with this topic goes: route, and its destinations with limits, transforms, address and key",
+      "show the route of a row with this topic, and its destinations with limits, transforms, address and key",
     )
     .argument("<name>", "topic of the outbox row")
     .option(...FILE_OPTION)
@@ -152,7 +152,7 @@ function expressionLines(label: string, block: TransformConfig | undefined, path
   return [[label, `${path} (timeoutMs ${timeoutMs}, maxDepth ${maxDepth}, onError ${onError})`]];
 }
 
-/** Where the message goes, as far as the configuration and the row tell. */
+/** The receiver of the message, as far as the configuration and the row determine it. */
 function targetLines(destination: DestinationConfig, route: RouteTarget, row: ExplainedRow): Lines {
   const kind = destinationKindOf(destination);
   const keys = destination as unknown as Readonly<Record<string, string>>;
@@ -250,7 +250,7 @@ function attemptsText({ maxAttempts }: DestinationConfig, route: RouteTarget): s
   const own = route.maxAttempts ?? maxAttempts;
   if (own === undefined) return "the row's max_attempts";
   const origin = route.maxAttempts === undefined ? "" : `  (${route.keyPath}.maxAttempts)`;
-  return `${own} where the row's max_attempts is ${COLUMN_MAX_ATTEMPTS}, else the row's${origin}`;
+  return `${own} if the row's max_attempts is ${COLUMN_MAX_ATTEMPTS}, else the row's${origin}`;
 }
 
 function breakerText(breaker: DestinationConfig["circuitBreaker"]): string {
@@ -260,6 +260,6 @@ function breakerText(breaker: DestinationConfig["circuitBreaker"]): string {
 }
 
 function exhaustedText({ onExhausted, keyPath }: RouteTarget): string {
-  if (onExhausted === "dead") return "the row is dead, later ones of its key go on";
-  return `the row is parked, later ones of its key wait  (${keyPath}.onExhausted)`;
+  if (onExhausted === "dead") return "the row is dead, later rows of its key are delivered";
+  return `the row is parked, later rows of its key wait  (${keyPath}.onExhausted)`;
 }

@@ -101,8 +101,8 @@ export function plainText(text: string, width: number): string {
 /**
  * The line that says what a change of rows has done.
  *
- * @param left what it left as it is, in words
- * @throws Error with the same text where nothing was changed for that
+ * @param left the rows that it did not change and why, in words; undefined for none
+ * @throws Error with the same text if it changed no row for that reason
  */
 export function doneText(done: string, changed: number, left: string | undefined): string {
   if (left === undefined) return `${done}\n`;

@@ -32,7 +32,7 @@ export interface Prepared {
   readonly configText: string;
   readonly source: string;
   readonly roles: ReturnType<typeof rolesEnabled>;
-  /** Those that it serves; empty without cells. */
+  /** The cells that it serves; empty without cells. */
   readonly cells: readonly CellConfig[];
   readonly running: RunningLog;
   readonly secrets: KnownSecrets;

@@ -81,7 +81,7 @@ async function evaluate(
 
 const CONSEQUENCES = {
   Fail: "a delivery fails and is tried again; a receipt is refused",
-  Skip: "the input goes on unchanged",
+  Skip: "the input is used unchanged",
   Dead: "the row is dead at once; a receipt is refused",
 } as const;
 

@@ -23,7 +23,7 @@ export function get<T>(path: string, isBackground = false): Promise<T> {
   return request<T>("GET", path, undefined, isBackground ? { "X-Background": "1" } : {});
 }
 
-/** @param body a text is sent as it is. @throws Error as of {@link get} */
+/** @param body a text is sent unchanged. @throws Error as of {@link get} */
 export function post<T>(path: string, body: object | string = {}, headers: HeadersSent = {}): Promise<T> {
   const text = typeof body === "string" ? body : JSON.stringify(body);
   return request<T>("POST", path, text, { ...ofChange(), ...headers });

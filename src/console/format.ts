@@ -52,7 +52,7 @@ export function instantOf(entered: string): string | undefined {
 /**
  * Indents JSON without reading its values, so that every digit of a number stays.
  *
- * @returns the text as it is when it is not JSON
+ * @returns the text unchanged when it is not JSON
  */
 export function indentJson(text: string): string {
   try {

@@ -53,7 +53,7 @@ export type FailureGroup = Failures["groups"][number];
 export type BlockedKey = Json<BlockedKeyShown>;
 export type AuditEntry = Json<operations.AuditEntry>;
 
-/** As it was typed; the service checks it. */
+/** What the operator typed; the service checks it. */
 export interface ReplayFilter {
   readonly state?: string;
   readonly ids?: readonly string[];

@@ -74,7 +74,7 @@ export function createLog(options: LogOptions): RunningLog {
         ...Object.fromEntries(ERROR_FIELDS.map((field) => [field, (value: unknown) => errorField(value, redact)])),
       },
     },
-    // Escapes within JSON: what reads the line gets the text as it was.
+    // Escapes within JSON: a reader of the line gets the original text.
     { write: (line) => output.write(escapeUnseen(line)) },
   );
   return {
@@ -143,7 +143,7 @@ const LAST_WAIT_MS = 2000;
  * everything out. SIGKILL or a power cut lose the lines of the last {@link FLUSH_INTERVAL_MS} (and what a blocked
  * reader has not taken); the state of messages is in the database. Lines without a reader are dropped.
  *
- * Of our own: pino's destination repeats the last write for ever where the reader has gone, so the process never ends.
+ * Of our own: pino's destination repeats the last write for ever if the reader has gone, so the process never ends.
  */
 function standardOutput(): LogOutput {
   const lines = new GatheredLines();

@@ -40,7 +40,7 @@ const CAPTURE = ["capture"] as const;
 
 /** From a database round trip on the same machine to a receiver's time limit. */
 const CALL_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30] as const;
-/** From a message that nothing holds up to one that waits out retries or an outage. */
+/** From a message that nothing delays to a message that waits out retries or an outage. */
 const LATENCY_SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600] as const;
 const CLEANUP_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800] as const;
 /** The first bucket counts the claims that found nothing. */

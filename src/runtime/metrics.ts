@@ -58,7 +58,7 @@ export function createMetrics(options: MetricsOptions): MetricsRegistry {
   for (const role of roles) reports.roleInfo(role, 1);
   if (options.processMetrics ?? true) {
     collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });
-    // prom-client's maximum begins anew at each scrape, even one that timed out: it forgets the longest blocks.
+    // prom-client's maximum begins anew at each scrape, even if the scrape timed out: it forgets the longest blocks.
     setInterval(eventLoopWatch(clock, reports.eventLoopBlocked), WATCH_INTERVAL_MS).unref();
   }
   const atScrape: (() => void)[] = [];
@@ -232,7 +232,7 @@ class Gathered {
 }
 
 /**
- * The port: each method reports to the metric of its name, except those that do more.
+ * The port: each method reports to the metric of its name; some do more.
  *
  * @param queueDepths by destination, for the next scrape: they change twice with each message
  */

@@ -20,7 +20,7 @@ interface PhaseTools {
   readonly log: Log;
   readonly clock?: Clock;
   readonly timer?: Timer;
-  /** How long a service may take after the cutoff before the shutdown goes on without it, in ms. Default 2000. */
+  /** How long a service may take after the cutoff before the shutdown continues without it, in ms. Default 2000. */
   readonly graceMs?: number;
 }
 

@@ -1,6 +1,6 @@
 -- claim: $1 source, $2 most messages, $3 claim token, $4 lease (ms), $5 most claims of a message
 WITH candidates AS MATERIALIZED (
-  -- Available messages, oldest first; those that another client is looking at right now are skipped.
+  -- Available messages, oldest first; skips messages that another client has locked right now.
   SELECT i.id, i.aggregate_id, i.created_at
   FROM inbox i
   WHERE i.state = 'pending' AND i.consumption = 'pull' AND i.source = $1::text

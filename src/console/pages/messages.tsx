@@ -138,7 +138,7 @@ function Results({ address }: { readonly address: string }) {
   );
 }
 
-const NONE_YET = "None of the rows that were read so far matches. Go on to older ones.";
+const NONE_YET = "None of the rows read so far matches. Continue with older rows.";
 
 /** For screen readers: a text that comes after its place is there is read. */
 function Seen({ children }: { readonly children: string }) {

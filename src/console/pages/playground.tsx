@@ -38,7 +38,7 @@ export function PlaygroundPage({ place }: { readonly place: Place }) {
     } catch {
       throw new Error("The payload is not JSON: correct it, then run again.");
     }
-    // The payload goes as it is: parsing it would change long numbers.
+    // The payload goes unparsed: parsing would change long numbers.
     const head = JSON.stringify({ expression, mockTopic: topic || null, mockSource: source || null }).slice(0, -1);
     const answer = await post<{ result: unknown }>("admin/transform/test", `${head},"payload":${payload}}`);
     setResult(JSON.stringify(answer.result, null, 2) ?? "nothing");

@@ -8,7 +8,7 @@ interface SignInProps {
   readonly onSignedIn: (session: SessionInfo) => void;
 }
 
-const WITH_CODE = "Run svc console sign-in where the configuration is, and paste what it prints.";
+const WITH_CODE = "Run svc console sign-in on a machine with the configuration, and paste what it prints.";
 const WITH_CREDENTIALS =
   "With the credentials of admin.auth. They become a session of 30 minutes, 8 hours at most, and are not kept.";
 

@@ -51,7 +51,7 @@ const MAX_IDLE_LANES = 1000;
 
 /**
  * The evaluations that wait, by lane. The time of the workers is shared fairly: the lane that has had least is next. A
- * lane may hold as much as all lanes together leave free, so that one that floods the queue leaves room for others.
+ * lane may hold as much as all lanes together leave free, so that a lane that floods the queue leaves room for others.
  */
 export class Lanes {
   readonly #bounds: LaneBounds;
@@ -86,7 +86,7 @@ export class Lanes {
   }
 
   /**
-   * The evaluation that is next, which stays where it is until it is taken.
+   * The next evaluation; it stays in its lane until it is taken.
    *
    * @param apart whether of the lanes that are served apart, or of the others
    * @param now monotonic ms
@@ -122,7 +122,7 @@ export class Lanes {
   ended({ lane, charged }: EvaluationJob, ms: number): void {
     if (charged > 0) lane.served += ms - charged;
     const { expectedMs } = lane;
-    // One that a busy machine held up says little about the next.
+    // An evaluation that a busy machine held up says little about the next.
     const counted = Math.min(ms, MAX_GROWTH * expectedMs + 1);
     lane.expectedMs = expectedMs === UNKNOWN_MS ? ms : expectedMs + NEWEST * (counted - expectedMs);
   }
@@ -184,7 +184,9 @@ export class Lanes {
     return lane;
   }
 
-  /** Those that have had no more than the others owe nothing. A forgotten lane may still have evaluations that run. */
+  /**
+   * Forgets idle lanes that have had no more time than the others. A forgotten lane may still have running evaluations.
+   */
   #forgetIdle(): void {
     const now = performance.now();
     for (const [name, lane] of this.#lanes) {

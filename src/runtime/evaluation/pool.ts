@@ -65,7 +65,7 @@ export class EvaluatorPool implements Evaluator {
     });
   }
 
-  /** Rejects with an Error other than TransformError when no worker starts: the expression is not at fault. */
+  /** Rejects with an Error other than TransformError when no worker starts: the expression is not the reason. */
   evaluate(evaluation: Evaluation): Promise<string> {
     if (this.#closed !== undefined) return Promise.reject(closedError());
     return new Promise((resolve, reject) => {
@@ -145,7 +145,7 @@ export class EvaluatorPool implements Evaluator {
     this.#timer.unref();
   }
 
-  /** Starts the missing workers, but none for a while after one that did not start. */
+  /** Starts the missing workers, but waits a while after a failed start. */
   #fillUp(): void {
     const failure = this.#startFailure;
     if (failure !== undefined && performance.now() < failure.until) {

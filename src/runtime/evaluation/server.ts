@@ -10,7 +10,7 @@ interface Program {
 export interface EvaluationServerOptions {
   /** @throws TransformError when the expression does not compile */
   readonly compile: (expression: string, limits: Pick<Evaluation, "timeoutMs" | "maxDepth">) => Program;
-  /** The report has left the process when it returns: the first request without a reply is always the one that runs. */
+  /** The report has left the process when it returns: the first request without a reply is always the running one. */
   readonly send: (report: WorkerReport) => void;
   /** Monotonic ms. Default: that of the system. */
   readonly now?: () => number;

@@ -120,7 +120,7 @@ export class EvaluationWorker {
     return [...this.#posted.values()];
   }
 
-  /** The one that runs, or ran when the worker ended: each reply is sent before the next evaluation begins. */
+  /** The evaluation that runs, or ran when the worker ended: each reply is sent before the next evaluation begins. */
   get running(): EvaluationJob | undefined {
     const [first] = this.#posted.values();
     return first;

@@ -94,7 +94,7 @@ describe("svc explain topic", () => {
       "retry        after 1000 ms, each further wait 2 times as long, at most 60000 ms, jitter 0.25  (outbox.retryBaseDelayMs)",
       "attempts     the row's max_attempts",
       "breaker      none",
-      "exhausted    the row is dead, later ones of its key go on",
+      "exhausted    the row is dead, later rows of its key are delivered",
       "transform    routes[0].transform (timeoutMs 100, maxDepth 100, onError Fail)",
       "transform    destinations.shop.transform (timeoutMs 50, maxDepth 20, onError Dead)",
       "url          POST https://shop.example.com/api/orders",
@@ -149,9 +149,9 @@ describe("svc explain topic", () => {
       "concurrency  4 in flight in one process",
       "rate limit   2.5 per second, burst 3, for all replicas together",
       "retry        after 5000 ms, 60000 ms, then the last wait again, jitter 0.1",
-      "attempts     12 where the row's max_attempts is 5, else the row's",
+      "attempts     12 if the row's max_attempts is 5, else the row's",
       "breaker      opens at 0.5 failed of at least 10 in 30000 ms; probes after 2000 to 60000 ms",
-      "exhausted    the row is parked, later ones of its key wait  (routes[3].onExhausted)",
+      "exhausted    the row is parked, later rows of its key wait  (routes[3].onExhausted)",
     ]);
     const alerts = await explain(["alerts.disk"]);
     expect(lines(alerts.stdout).slice(3, 6)).toEqual([
@@ -175,8 +175,8 @@ describe("svc explain topic", () => {
     const [, audit = 0, ledger = 0] = starts;
     expect(found.slice(audit + 1, ledger).filter((line) => line.includes("routes[6]"))).toEqual([
       "when         routes[6].destinations[1].when (timeoutMs 100, maxDepth 100, onError Fail)",
-      "attempts     3 where the row's max_attempts is 5, else the row's  (routes[6].destinations[1].maxAttempts)",
-      "exhausted    the row is parked, later ones of its key wait  (routes[6].destinations[1].onExhausted)",
+      "attempts     3 if the row's max_attempts is 5, else the row's  (routes[6].destinations[1].maxAttempts)",
+      "exhausted    the row is parked, later rows of its key wait  (routes[6].destinations[1].onExhausted)",
       "transform    routes[6].destinations[1].transform (timeoutMs 100, maxDepth 100, onError Fail)",
     ]);
     expect(found.at(-1)).toBe('routing key  bill-c-1  (routes[6].destinations[2].routingKeyTemplate "bill-{{ key }}")');

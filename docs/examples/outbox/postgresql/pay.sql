@@ -1,6 +1,6 @@
 BEGIN;
 
--- Locks the order: whoever else changes it waits here, and its messages come behind ours.
+-- Locks the order: a concurrent change waits here, and its messages come behind ours.
 UPDATE orders SET status = 'paid' WHERE id = 'o-1';
 
 INSERT INTO outbox (topic, key, payload, headers)

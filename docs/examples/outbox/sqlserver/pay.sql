@@ -2,7 +2,7 @@ SET QUOTED_IDENTIFIER ON;
 SET XACT_ABORT ON;
 BEGIN TRANSACTION;
 
--- Locks the order: whoever else changes it waits here, and its messages come behind ours.
+-- Locks the order: a concurrent change waits here, and its messages come behind ours.
 UPDATE dbo.orders SET status = N'paid' WHERE id = N'o-1';
 
 INSERT INTO dbo.outbox (topic, [key], payload, headers)
