@@ -57,7 +57,7 @@ export async function dropCitusDatabase(name: string): Promise<void> {
     const rows = await run(node, [`SELECT FROM pg_database WHERE datname = '${name}'`]);
     if (rows.length === 0) return;
     await run(node, [`ALTER DATABASE ${name} ALLOW_CONNECTIONS false`]);
-    // One that was connecting meanwhile is still let in.
+    // A client that was connecting meanwhile is still let in.
     await eventually(() => run(node, [`DROP DATABASE ${name} WITH (FORCE)`]));
   });
 }

@@ -30,7 +30,7 @@ export function citusProblems(statement: TreeNode, volatility: Volatility): read
   const has = (nodes: readonly TreeNode[], isSuch: (node: TreeNode) => boolean) =>
     nodes.some((node) => contains(node, isSuch));
 
-  /** An expression that Citus computes on the coordinator, where it can. It does not look into subqueries here. */
+  /** An expression that Citus computes on the coordinator, if it can. It does not look into subqueries here. */
   const checkReducible = (expression: TreeNode): void => {
     if (expression.type === "QUERY") return;
     if (expression.type === "CASEEXPR" || expression.type === "COALESCEEXPR" || expression.type === "COALESCE") {

@@ -63,7 +63,7 @@ export async function existingDatabase(name: string, outlivesTest = false): Prom
     connectionString: url.href,
     application_name: TEST_APPLICATION_NAME,
     max: 4,
-    // What keeps no process alive is not counted as open.
+    // A connection that does not keep the process alive is not counted as open.
     allowExitOnIdle: outlivesTest,
   });
   pool.on("error", () => {}); // An idle connection that a test cuts on purpose is no error of the test.

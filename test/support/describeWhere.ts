@@ -5,7 +5,7 @@ export interface Need {
   readonly isThere: boolean;
   /** `SVC_TEST_REQUIRE` names it. */
   readonly isRequired: boolean;
-  /** As a test's name goes on after "needs". */
+  /** What stands after "needs" in the name of the test. */
   readonly what: string;
   /** What a developer can do, as an error. */
   readonly howToGet: string;
@@ -13,7 +13,7 @@ export interface Need {
   readonly whySkipped: string;
 }
 
-/** `describe` where a server is there. Elsewhere the block is skipped and its name tells why, or fails where the server is required. */
+/** `describe` if a server is available. Else the block is skipped and its name gives the reason, or fails if the server is required. */
 export function describeWhere(need: Need, name: string, block: () => void): void {
   if (need.isThere) {
     describe(name, block);

@@ -4,8 +4,8 @@ import { describeWhere } from "./describeWhere.ts";
 import { HOW_TO_GET } from "./pgbouncer.ts";
 
 /**
- * `describe` for tests that need PgBouncer. Where it is not installed the block is skipped and its name tells why; when
- * `SVC_TEST_REQUIRE` names `pgbouncer`, it fails instead.
+ * `describe` for tests that need PgBouncer. If it is not installed, the block is skipped and its name gives the reason;
+ * if `SVC_TEST_REQUIRE` names `pgbouncer`, it fails instead.
  */
 export function describeWithPgbouncer(name: string, block: () => void): void {
   const need = {

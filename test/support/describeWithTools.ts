@@ -3,8 +3,8 @@ import { DEPLOY_TOOLS, type DeployTool } from "./brokers/programs.ts";
 import { describeWhere } from "./describeWhere.ts";
 
 /**
- * `describe` for tests that need programs to check what `deploy` and `helm` hold. Where one is not installed the block is skipped and its name tells
- * why; when `SVC_TEST_REQUIRE` names it, it fails instead.
+ * `describe` for tests that need programs to check what `deploy` and `helm` hold. If a program is not installed, the block is skipped and its name gives the
+ * reason; if `SVC_TEST_REQUIRE` names it, it fails instead.
  */
 export function describeWithTools(tools: readonly DeployTool[], name: string, block: () => void): void {
   const missing = tools.filter((tool) => DEPLOY_TOOLS[tool]() === undefined);

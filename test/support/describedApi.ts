@@ -12,7 +12,7 @@ export interface DescribedApi {
   /**
    * Holds an answer against the document: its status, headers, media type and body.
    *
-   * @throws Error that says where the two differ
+   * @throws Error that names their differences
    */
   check(method: string, path: string, answer: Pick<HttpAnswer, "status" | "headers" | "text">): void;
   /** What is wrong with the examples of the document; empty when nothing is. */

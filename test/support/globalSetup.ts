@@ -15,9 +15,9 @@ declare global {
 const PREFIX = "svc-test-postgres-";
 
 /**
- * Gives the tests a PostgreSQL server as `postgres://` URL in `SVC_TEST_POSTGRES`: the one that `SVC_TEST_POSTGRES_URL` names, whose
- * user must be allowed to create databases, or the Citus coordinator that `SVC_TEST_CITUS_URL` names, else an embedded one of this
- * run's own. Brokers start when the first test asks for one.
+ * Gives the tests a PostgreSQL server as `postgres://` URL in `SVC_TEST_POSTGRES`: the server that `SVC_TEST_POSTGRES_URL` names, whose user must be allowed to
+ * create databases, or the Citus coordinator that `SVC_TEST_CITUS_URL` names, else an embedded one of this run's own. Brokers start when the first test asks
+ * for one.
  */
 export default async function globalSetup(): Promise<void> {
   throughPooler();

@@ -12,19 +12,19 @@ export interface MessageHistory {
 /** One delivery that the receiver has taken. */
 export interface Arrival {
   readonly at: number;
-  /** Who brought it, where the test tells replicas apart. */
+  /** The replica that brought it, if the test distinguishes replicas. */
   readonly from: string;
-  /** False when the receiver broke off instead of answering: whoever brought it cannot know that it came. */
+  /** False if the receiver broke off instead of answering: the replica cannot know that the message came. */
   readonly answered: boolean;
 }
 
 /**
- * What was sent, acknowledged and received in one run, and what must hold of it whatever breaks: nothing acknowledged is lost, the
- * messages of a key come in the order in which they were sent, and a message comes twice only where that is allowed.
+ * What was sent, acknowledged and received in one run, and what must hold of it whatever breaks: nothing acknowledged is lost, the messages of a key come in
+ * the order in which they were sent, and a message comes twice only if that is allowed.
  *
- * Order is that of first arrivals. A repetition may come after later messages of its key: a replica that is suspended with a request on
- * its way out sends it when it goes on, and by then others have gone on with the key. Whether the repetition was allowed is the question, and
- * {@link mayRepeat} its answer.
+ * Order is that of first arrivals. A repetition may come after later messages of its key: a replica that is suspended with a request on its way out sends it
+ * when it resumes, and by then other replicas have continued with the key. Whether the repetition was allowed is the question, and {@link mayRepeat} its
+ * answer.
  */
 export class History {
   readonly #now: () => number;
@@ -51,7 +51,7 @@ export class History {
   }
 
   /**
-   * Where a message lies in the order of its key, for one whose sender learns that only afterwards. A message that was sent with `Number.NaN` for its
+   * Sets the position of a message in the order of its key, if its sender learns that only afterwards. A message that was sent with `Number.NaN` for its
    * position and never gets another one is left out of the order.
    */
   ordered(id: string, position: number): void {
@@ -70,7 +70,7 @@ export class History {
   /**
    * The receiver has taken a message. What it refused has not been received.
    *
-   * @param from who delivered it, where the test tells replicas apart
+   * @param from the replica that delivered it, if the test distinguishes replicas
    * @param details default: it came now, and is answered
    */
   received(id: string, from = "", details: Partial<Omit<Arrival, "from">> = {}): void {

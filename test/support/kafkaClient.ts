@@ -64,7 +64,7 @@ export async function makeTopic(kafka: Kafka, topic: string, numPartitions = 1, 
   }
 }
 
-/** A record as it was read. */
+/** A record that was read. */
 export type ReadRecord = KafkaMessage & { readonly partition: number };
 
 /** Waits until `count` records of a topic are there, and reads them from the beginning; those of one partition in their order. */

@@ -19,7 +19,7 @@ interface Pending {
 export function manualTime(start = 1_000_000, turns = TURNS): ManualTime {
   let now = start;
   const timers = new Set<Pending>();
-  /** The earliest; of those at the same time, the one that was set first. */
+  /** The earliest timer; of several at the same time, the first that was set. */
   const due = (until: number) => {
     let next: Pending | undefined;
     for (const timer of timers) if (timer.at <= until && (next === undefined || timer.at < next.at)) next = timer;

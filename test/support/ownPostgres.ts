@@ -37,7 +37,7 @@ export class OwnPostgres {
   /**
    * What a service needs to know of it.
    *
-   * @param port another one that leads to it
+   * @param port default: its own; else the port of a proxy
    */
   address(port = this.port): DatabaseAddress {
     const { host, user, database } = this.#server;

@@ -9,7 +9,7 @@ import { runFolder, serverFolder } from "./brokers/runFolder.ts";
 import { once } from "./brokers/shared.ts";
 import type { Launch, OwnServer } from "./brokers/types.ts";
 
-/** Where a pooler listens; user, password and databases are those of the server behind it. */
+/** The address of a pooler; user, password and databases are the server's behind it. */
 export interface PoolerAddress {
   readonly host: string;
   readonly port: number;
@@ -75,7 +75,7 @@ async function launchPgbouncer(
   const userFile = path.join(folder, "users.txt");
   writeFileSync(configFile, pgbouncerConfiguration({ server, port, userFile, ...options }), { mode: 0o600 });
   writeFileSync(userFile, `${quoted(server.user)} ${quoted(server.password)}\n`, { mode: 0o600 });
-  // PgBouncer refuses to run as root, and whoever it becomes reads both files again.
+  // PgBouncer refuses to run as root, and the user that it becomes reads both files again.
   const account = serverAccount(undefined);
   if (account !== undefined) {
     for (const file of [configFile, userFile]) chownSync(file, account.uid, account.gid);

@@ -11,7 +11,7 @@ const worker = Number(process.env.JEST_WORKER_ID ?? 0) % WORKERS;
 // The files of a worker begin at different ports, as what the last one had started may still be going.
 let next = Math.floor(Math.random() * PORTS_OF_WORKER);
 
-/** A TCP port that nobody listens on at the moment, on any address. Prefer listening on port 0 where the code under test allows it. */
+/** A TCP port that nobody listens on at the moment, on any address. Prefer listening on port 0 if the code under test allows it. */
 export async function freePort(): Promise<number> {
   for (;;) {
     next = (next + 1) % PORTS_OF_WORKER;

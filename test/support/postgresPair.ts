@@ -23,7 +23,7 @@ export class PostgresPair {
   standby: PairServer;
   /** On the way of the log. */
   readonly #replication: TcpProxy;
-  /** Where the standby finds its primary. */
+  /** The address at which the standby finds its primary. */
   readonly #source: { host: string; port: number };
   /** In the order of the URL, which is the one of the beginning. */
   readonly #ports: readonly number[];
@@ -169,7 +169,7 @@ export class PairServer {
     this.#running = undefined;
   }
 
-  /** Replaces the data with those of a server that runs and was told so; without its log, which is streamed. */
+  /** Replaces the data with a copy of a running server's in backup mode; without its log, which is streamed. */
   async copyFrom(other: PairServer): Promise<void> {
     const [from, to] = [path.join(other.#home, "data"), path.join(this.#home, "data")];
     // What a killed server had started ends a moment after it.

@@ -10,9 +10,9 @@ interface PreparingPooler extends AsyncDisposable {
 }
 
 /**
- * Starts a pooler with one server connection, for one client at a time, that behaves as PgBouncer from 1.21 on with
- * `max_prepared_statements`: a statement that some client has prepared is not parsed again for the next one, but
- * answered for the server. The first client logs in to the server; those that follow get its answers.
+ * Starts a pooler with one server connection, for one client at a time, that behaves as PgBouncer from 1.21 on with `max_prepared_statements`: a statement that
+ * some client has prepared is not parsed again for the next one, but answered for the server. The first client logs in to the server; later clients get its
+ * answers.
  *
  * @param server whose PostgreSQL needs no TLS
  */

@@ -113,7 +113,7 @@ function observe(child: PipedProcess): RunningProcess {
     child.once("error", reject);
     child.once("close", (code, signal) => resolve({ code, signal }));
   });
-  exited.catch(() => {}); // Whoever awaits it sees the error; a test that does not must not crash the run.
+  exited.catch(() => {}); // An awaiting test sees the error; a test that does not await it must not crash the run.
 
   const waitForLine = (pattern: RegExp, timeoutMs = 10_000, from = 0) =>
     new Promise<RegExpExecArray>((resolve, reject) => {

@@ -136,7 +136,7 @@ export function shortened(rules: string, factor: number): string {
   return rules.replace(/(?<=\[|offset )(\d+)([mhd])\b/g, divide).replace(/(?<=^ *for: )(\d+)([mhd])$/gm, divide);
 }
 
-/** A bound of a rule that no test reaches in its time, and one that it does. */
+/** A bound of a rule that no test reaches in its time, and the bound that replaces it. */
 export interface Threshold {
   readonly alert: string;
   /** As in the rule's expression. */

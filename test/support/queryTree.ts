@@ -8,7 +8,7 @@ export interface TreeNode {
   readonly fields: ReadonlyMap<string, readonly Value[]>;
 }
 
-/** @throws Error where the text ends too early */
+/** @throws Error if the text ends too early */
 export function parseQueryTree(text: string): readonly Value[] {
   // A backslash takes away the meaning of what follows.
   const tokens = text.match(/[(){}]|(?:\\[\s\S]|[^\s(){}\\])+/g) ?? [];

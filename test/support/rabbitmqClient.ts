@@ -4,7 +4,7 @@ import { type ConfirmChannel, connect } from "amqplib";
 export async function withChannel<T>(url: string, work: (channel: ConfirmChannel) => Promise<T>): Promise<T> {
   // A broker that stops may accept a connection and never answer on it.
   const connection = await connect(`${url}?heartbeat=5`, { timeout: 5000 });
-  // Its end is seen where it matters: the work rejects.
+  // Its end makes the work reject, which is enough.
   connection.on("error", () => {});
   try {
     const channel = await connection.createConfirmChannel();

@@ -14,7 +14,7 @@ export interface ReceivedRequest {
   /** Path and query. */
   readonly url: string;
   readonly headers: IncomingHttpHeaders;
-  /** Names and values in turn, as they were sent. */
+  /** Names and values in turn, unchanged. */
   readonly rawHeaders: readonly string[];
   readonly body: Buffer;
 }
@@ -32,7 +32,7 @@ export type Answer =
   | "drop"
   | ((request: ReceivedRequest, response: ServerResponse) => void);
 
-/** An HTTP receiver that records what it gets and answers as it is told; 200 without a body unless told otherwise. */
+/** An HTTP receiver that records what it gets and gives the answers that a test sets; default: 200 without a body. */
 export class Receiver implements AsyncDisposable {
   readonly requests: ReceivedRequest[] = [];
   /** The answer to every request that no answer was queued for. */

@@ -54,7 +54,7 @@ export const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {}, ch
 /** Metrics that keep nothing. */
 export const silentMetrics: Metrics = new Proxy({} as Metrics, { get: () => () => {} });
 
-/** A clock that stands still until it is told otherwise; wall clock and monotonic clock run together. */
+/** A clock that stands still until a test moves it; wall clock and monotonic clock run together. */
 export class ManualClock implements Clock {
   ms: number;
 

@@ -2,7 +2,7 @@ import { blocksOf } from "./markdown.ts";
 import { read } from "./repository.ts";
 
 /**
- * The SQL statements of a section, so that a test runs what the reader is told to run.
+ * The SQL statements of a section, so that a test runs what the page asks its reader to run.
  *
  * @param page file, such as `docs/runbook.md`
  * @param heading of the section, without its number signs

@@ -31,8 +31,8 @@ export function outboxRow(overrides: Partial<Omit<ClaimedRow, "claimToken">> = {
 }
 
 /**
- * An outbox for faults and moments that a database cannot be made to show: each claim returns the next scripted batch, and a test may
- * replace any method by one that hangs or fails.
+ * An outbox for faults and moments that a database cannot be made to show: each claim returns the next scripted batch, and a test may make any method hang or
+ * fail.
  */
 export class ScriptedOutbox implements OutboxStore {
   readonly settled: Outcome[] = [];

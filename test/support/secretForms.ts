@@ -1,6 +1,6 @@
 /** The ways in which receivers, gateways and frameworks write back what they were sent: name to function. */
 export const SECRET_FORMS: Readonly<Record<string, (secret: string) => string>> = {
-  "as it is": (secret) => secret,
+  unchanged: (secret) => secret,
   JSON: json,
   "JSON with HTML characters as \\u (Go, Rails)": (secret) =>
     json(secret).replace(/[<>&'+=]/g, (character) => unicode(character)),

@@ -60,7 +60,7 @@ export interface Service {
   readonly process: RunningProcess;
   /** The data port. */
   readonly port: number;
-  /** Sends a body as it is; an object as JSON. @throws the connection's error when there is no answer */
+  /** Sends a text or bytes unchanged, an object as JSON. @throws the connection's error when there is no answer */
   post(body: string | Buffer | object, options?: PostOptions): Promise<HttpAnswer>;
   /** @param port default: the data port */
   get(path: string, port?: number): Promise<HttpAnswer>;
@@ -111,7 +111,7 @@ export function useServices(scope: "test" | "block" = "test"): Services {
 
   const folder = () => {
     const made = mkdtempSync(path.join(tmpdir(), "svc-test-"));
-    // PostgreSQL never runs as root: where the tests do, its own user must be able to pass through.
+    // PostgreSQL never runs as root: if the tests do, its own user must be able to pass through.
     chmodSync(made, 0o711);
     closings.push(() => rmSync(made, { recursive: true, force: true }));
     return made;
@@ -246,7 +246,7 @@ function serviceAt(port: number, child: RunningProcess, agent: Agent): Service {
   };
 }
 
-/** The sum of a metric's samples in the Prometheus text format. @param name with labels in braces: those that have them */
+/** The sum of a metric's samples in the Prometheus text format. @param name with labels in braces: only samples that have them */
 export function sumOfSamples(text: string, name: string): number {
   const [metric, labels = ""] = name.replace(/\}$/, "").split("{");
   return text

@@ -2,7 +2,7 @@ import type sql from "mssql";
 import { requiredKinds } from "./brokers/availability.ts";
 import { describeWhere } from "./describeWhere.ts";
 
-/** Where a SQL Server listens, and a user who may create databases. */
+/** The address of a SQL Server, and a user who may create databases. */
 export interface SqlServerAddress {
   readonly host: string;
   readonly port: number;

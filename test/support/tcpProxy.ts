@@ -8,11 +8,11 @@ export type ProxyMode = "open" | "cut" | "held";
 /** A TCP proxy that can break, hang or slow down whatever runs through it. */
 export interface TcpProxy extends AsyncDisposable {
   readonly port: number;
-  /** What happens to the connections there are, and to those that come. From `held` back to `open` the held bytes go on. */
+  /** What happens to present and later connections. From `held` back to `open` the held bytes are sent. */
   setMode(mode: ProxyMode): void;
-  /** What happens to the connections that come; those there are stay as they are. */
+  /** What happens to later connections; present ones keep their mode. */
   setModeOfNew(mode: ProxyMode): void;
-  /** Each chunk of bytes waits this long before it goes on, one after another, in either direction; 0 (the default) for not at all. */
+  /** How long each chunk of bytes waits before it is sent, one after another, in either direction; 0 (the default): not at all. */
   setDelay(ms: number): void;
   close(): Promise<void>;
 }
@@ -50,7 +50,7 @@ class Slowness extends Transform {
 /**
  * Starts a proxy.
  *
- * @param target where the connections lead to
+ * @param target the server to which the connections lead
  * @param address of this machine at which it listens
  */
 export async function startTcpProxy(

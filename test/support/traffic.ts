@@ -6,14 +6,14 @@ import type { HttpAnswer, Service } from "./service.ts";
 
 export interface TrafficOptions {
   readonly history: History;
-  /** Replicas; a sender whose request fails goes on with the next one. */
+  /** Replicas; a sender whose request fails continues with the next one. */
   readonly to: readonly Pick<Service, "post">[];
-  /** One sender a key, each of which sends one message after another. */
+  /** One sender for each key, which sends one message after another. */
   readonly keys: number;
   readonly messagesPerKey: number;
   /** Further messages follow until this is settled. */
   readonly until?: Promise<unknown>;
-  /** Told apart from other traffic of the same history. Default `m`. */
+  /** Distinguishes it from other traffic of the same history. Default `m`. */
   readonly prefix?: string;
   /** How long one message may take until it is acknowledged, in ms. Default 45,000. */
   readonly patienceMs?: number;

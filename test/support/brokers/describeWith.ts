@@ -4,8 +4,8 @@ import { whyUnusable } from "./programs.ts";
 import type { BrokerKind } from "./types.ts";
 
 /**
- * `describe` for tests that need brokers. Where a server of one of the kinds cannot be had, the block is skipped and its name tells
- * why; when `SVC_TEST_REQUIRE` names that kind, it fails instead.
+ * `describe` for tests that need brokers. If a server of one of the kinds is not available, the block is skipped and its name gives the reason; if
+ * `SVC_TEST_REQUIRE` names that kind, it fails instead.
  *
  * @param kinds what the tests of the block need; shared servers and servers of their own alike
  */

@@ -91,7 +91,7 @@ function layOut(data: string, formatted: string): void {
 interface KafkaPorts {
   readonly port: number;
   readonly controllerPort: number;
-  /** Where the broker reaches itself. */
+  /** The port at which the broker reaches itself. */
   readonly internalPort: number;
 }
 
@@ -142,13 +142,13 @@ function kafkaAddress(port: number): KafkaAddress {
   return { host: HOST, port, bootstrapServers: `${HOST}:${port}` };
 }
 
-/** 16 random bytes in the alphabet Kafka takes. One that begins with a hyphen would be read as an option of the command line. */
+/** 16 random bytes in the alphabet Kafka takes. The command line would read an id that begins with a hyphen as an option. */
 function clusterId(): string {
   const id = Buffer.from(randomUUID().replaceAll("-", ""), "hex").toString("base64url");
   return id.startsWith("-") ? `A${id.slice(1)}` : id;
 }
 
-/** What formatting is told about the users who may log in. */
+/** The options of the formatting tool for the users who may log in. */
 function scramUsers(sasl: boolean): readonly string[] {
   if (!sasl) return [];
   return ["256", "512"].flatMap((bits) => ["--add-scram", `SCRAM-SHA-${bits}=[name=${USER},password=${PASSWORD}]`]);

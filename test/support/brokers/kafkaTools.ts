@@ -8,9 +8,9 @@ import type { KafkaAddress } from "./types.ts";
 export type Codec = "gzip" | "snappy" | "lz4" | "zstd";
 
 /**
- * Makes topics; settles when each partition has a leader that serves it: one that is only named answers that it is not
- * the leader. Not by `waitForLeaders`: right after the creation the broker may not know the topic yet, which ends that
- * wait.
+ * Makes topics; settles when each partition has a leader that serves it: a leader that is only named answers that it is
+ * not the leader. Without `waitForLeaders`: right after the creation the broker may not know the topic yet, which ends
+ * that wait.
  */
 export async function createTopics(admin: Admin, topics: ITopicConfig[]): Promise<void> {
   await admin.createTopics({ topics, waitForLeaders: false });
@@ -18,7 +18,7 @@ export async function createTopics(admin: Admin, topics: ITopicConfig[]): Promis
     const described = await admin.fetchTopicMetadata({ topics: topics.map(({ topic }) => topic) });
     return described.topics.every(({ partitions }) => partitions.length > 0 && partitions.every((p) => p.leader >= 0));
   });
-  // Asks each leader, and fails where one does not serve its partition yet.
+  // Asks each leader, and fails if a leader does not serve its partition yet.
   await eventually(() => Promise.all(topics.map(({ topic }) => admin.fetchTopicOffsets(topic))));
 }
 

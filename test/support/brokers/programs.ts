@@ -15,7 +15,7 @@ export function serversFolder(): string {
 export interface RabbitmqPrograms {
   readonly server: string;
   readonly control: string;
-  /** Erlang's client of a running node, where it is installed. It starts no Erlang of its own, which takes `control` a hundred times the processor time. */
+  /** Erlang's client of a running node, if it is installed. It starts no Erlang of its own, which costs `control` a hundred times the processor time. */
   readonly call: string | undefined;
   /** The name server of Erlang nodes. */
   readonly epmd: string;
@@ -38,7 +38,7 @@ export function findNats(): string | undefined {
 export interface KafkaPrograms {
   readonly java: string;
   readonly classPath: string;
-  /** Java's archive of the classes of a broker, where it was made: loading them is most of the work of a start. */
+  /** Java's archive of the classes of a broker, if it was made: loading them is most of the work of a start. */
   readonly classes: string | undefined;
 }
 
@@ -69,7 +69,7 @@ const FOLDERS: Readonly<Record<BrokerKind, () => readonly string[]>> = {
   },
 };
 
-/** That program, the oldest version of it that has what the tests need, and how it tells its own: undefined where it does not. */
+/** The program of a kind, its oldest version that has what the tests need, and the function that reads a program's version; undefined if it reports none. */
 const VERSIONS: Readonly<
   Record<BrokerKind, { program: string; oldest: string; version: (file: string) => string | undefined }>
 > = {
@@ -83,7 +83,7 @@ const VERSIONS: Readonly<
   kafka: { program: "java", oldest: "17", version: javaVersion },
 };
 
-/** Why the programs that are installed for a kind of broker do not serve; undefined where there are none, or one does. */
+/** Why the programs that are installed for a kind of broker do not serve; undefined if none is installed, or one serves. */
 export function whyUnusable(kind: BrokerKind): string | undefined {
   if (hasProgram(kind)) return undefined;
   return findPrograms(VERSIONS[kind].program, FOLDERS[kind]()).flatMap((file) => lackOf(kind, file) ?? [])[0];

@@ -51,7 +51,7 @@ export function startServerProcess(server: ServerProgram): ServerProcess {
   const ended = once(child, "exit").then(([code, signal]) => {
     throw new Error(`it ended with ${signal ?? `code ${code}`}`);
   });
-  ended.catch(() => {}); // Whoever waits sees it.
+  ended.catch(() => {}); // An awaiting caller sees it.
   return { ended, end: (signal, graceMs = 20_000) => endChild(child, signal, graceMs) };
 }
 
@@ -76,7 +76,7 @@ export async function endNotedProcesses(folder: string): Promise<void> {
   await Promise.all(notes.map((pid) => endGroup(pid)));
 }
 
-/** The process id of a note, when the process is still the one that was noted. */
+/** The process id of a note, if the noted process still has it. */
 function readNote(file: string): number[] {
   try {
     const [pid = "", ...time] = readFileSync(file, "utf8").split(" ");
@@ -93,7 +93,7 @@ async function endGroup(group: number): Promise<void> {
   await eventually(isGone, { timeoutMs: 20_000, label: `the end of the process group ${group}` });
 }
 
-/** @returns whether there was anybody to kill, be it one that has ended and that its parent has not asked about yet */
+/** @returns whether the group had a process, including a zombie whose parent has not waited for it yet */
 function killGroup(group: number): boolean {
   try {
     process.kill(-group, "SIGKILL");

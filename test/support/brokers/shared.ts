@@ -5,7 +5,7 @@ import { isAlive } from "../isAlive.ts";
 import { START_TIMEOUT_MS } from "./ready.ts";
 import { runFolder } from "./runFolder.ts";
 
-/** Gives all test files of a run, in whatever process, the same server: whoever asks first starts it, the others wait. */
+/** Gives all test files of a run, in whatever process, the same server: the first file that asks starts it, the others wait. */
 
 type Outcome<A> = { readonly address: A } | { readonly failure: string };
 

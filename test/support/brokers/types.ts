@@ -1,7 +1,7 @@
 /** The kinds of broker the tests can have. */
 export type BrokerKind = "rabbitmq" | "nats" | "kafka";
 
-/** Where a RabbitMQ server listens, and its administrator. */
+/** The address of a RabbitMQ server, and its administrator. */
 export interface RabbitmqAddress {
   readonly host: string;
   readonly port: number;
@@ -11,7 +11,7 @@ export interface RabbitmqAddress {
   readonly url: string;
 }
 
-/** Where a NATS server listens. */
+/** The address of a NATS server. */
 export interface NatsAddress {
   readonly host: string;
   readonly port: number;
@@ -19,7 +19,7 @@ export interface NatsAddress {
   readonly url: string;
 }
 
-/** Where a Kafka broker listens. */
+/** The address of a Kafka broker. */
 export interface KafkaAddress {
   readonly host: string;
   readonly port: number;

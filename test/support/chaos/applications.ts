@@ -145,7 +145,7 @@ class ApplicationKey {
       return;
     }
     await client.query(LOCKS[order], [this.#key]);
-    // Whoever has the lock is the next one: the one before has committed, and numbered its messages long before that.
+    // The holder of the lock is next in order: the previous holder has committed, and had numbered its messages long before.
     const messages = random() < 0.8 ? [this.#next()] : [this.#next(), this.#next()];
     for (const message of messages) await client.query(INSERT, this.#row(message, random));
     await client.query("COMMIT");

@@ -36,23 +36,23 @@ export interface ToldViolation extends Violation {
  * Checks what must hold of a run, when all its deliveries have ended:
  *
  * - **Nothing is lost.** Each acknowledged message has come, and its one row is `sent`.
- * - **In order.** The messages of a key come for the first time in the order in which they were sent, and are claimed in that order. A message that
- *   waits in the inbox while the database's clock is set back may be passed by those that are received afterwards. One that was acknowledged and then
- *   forgotten by the database, when it was put back to a copy, may come by an earlier try of its sender: a suspended process finds that in its socket.
- * - **A lost claim changes nothing.** See {@link replayKey}. And no row is `sent` that no receiver got: the process that marked it had delivered
- *   it under the very claim that it closed. Where that was a repetition, the stream may have passed over it.
- * - **Twice only in the documented windows.** One delivery of a message is the one that was settled. Each other one was made by a process under a claim
- *   of its own of which one of these is true:
+ * - **In order.** The messages of a key come for the first time in the order in which they were sent, and are claimed in that order. Messages that are received
+ *   after the database's clock is set back may pass a message that waits in the inbox. If the database is put back to a copy and forgets an acknowledged
+ *   message, the message may come by an earlier try of its sender: a suspended process finds that try in its socket.
+ * - **A lost claim changes nothing.** See {@link replayKey}. And no row is `sent` that no receiver got: the process that marked it had delivered it under the
+ *   very claim that it closed. If that was a repetition, the stream may have passed over it.
+ * - **Twice only in the documented windows.** One delivery of a message was settled. A process made each other delivery under a claim of its own, and one of
+ *   these is true of that claim:
  *   1. the receiver broke off without an answer. Its process may repeat such a request once under the same claim, at once;
  *   2. the claim ended otherwise than by `sent`, and between arrival and end of the claim something touched the process that delivered: the process
  *      itself, its way to the database, the database, or the broker for what goes there. A process that nothing touches settles what was
  *      acknowledged in the first half of its lease; in the second half a busy machine may be too slow;
- *   3. it came after the end of its claim, and the process was suspended in between: the request was on its way out. Of one suspension that
- *      are no more than one message of a key, and no more than the process delivers at a time. Without a suspension it may be late by a sixth of
- *      the lease: with so much left a delivery may begin, and it takes a machine that stands still for twice as long. Where a step of the database's
- *      clock has ended the claim, its process may deliver for as long as the lease would have lasted;
- *   4. the claim was lost with everything that the database has forgotten when it was put back to a copy. What was acknowledged and is in no row any more
- *      may be lost then; the messages that are there still come, in order.
+ *   3. it came after the end of its claim, and the process was suspended in between: the request was on its way out. One suspension does that to one message of
+ *     a key at most, and to no more messages than the process delivers at a time. Without a suspension it may be late by a sixth of the lease: with so much
+ *     left a delivery may begin, and it takes a machine that stands still for twice as long. If a step of the database's clock has ended the claim, its process
+ *     may deliver for as long as the lease would have lasted;
+ *   4. the claim was lost with everything that the database has forgotten when it was put back to a copy. An acknowledged message that is in no row any more
+ *     may be lost then; the messages with a row still come, in order.
  *
  * A repetition may come after later messages of its key; {@link History} says why. It is no reorder when it is allowed as a repetition.
  */
@@ -107,7 +107,7 @@ class Deliveries {
   readonly #evidence: Evidence;
   /** What each suspended process sent late: the keys. */
   readonly #late = new Map<Fault, string[]>();
-  /** Claims of which the database knows nothing any more, by the message. */
+  /** Claims that the database has forgotten, by the message. */
   readonly #lost: readonly ReadonlyMap<string, readonly Claim[]>[];
 
   constructor(evidence: Evidence) {
@@ -140,7 +140,7 @@ class Deliveries {
     return wrong;
   }
 
-  /** Whether a stream may have passed over a delivery as one that it had just got, under another claim. */
+  /** Whether a stream may have dropped a delivery as a duplicate of a delivery under another claim. */
   #streamHadIt(key: string, arrivals: readonly Arrival[], { from, until }: Claim): boolean {
     if (!this.#evidence.goesToBroker(key)) return false;
     return arrivals.some(({ at }) => at >= from - DUPLICATE_WINDOW_MS && at <= until);
@@ -195,8 +195,8 @@ const LONGEST_CLAIM_MS = 1000;
 const CLOCK_GRAIN_MS = 1;
 
 /**
- * Finds the claim under which each delivery was made: the latest one of its process that had begun by then, and one delivery a claim. Beginning from the
- * last delivery, so that one that came after the next claim of the same process is left to the claim before.
+ * Finds the claim under which each delivery was made: the latest one of its process that had begun by then, and one delivery a claim. Begins with the last
+ * delivery: a delivery that came after the next claim of the same process is left to the claim before.
  */
 function attribute(arrivals: readonly Arrival[], claims: readonly Claim[]): ReadonlyMap<Arrival, Claim> {
   const delivered = new Map<Arrival, Claim>();

@@ -38,9 +38,9 @@ export interface Violation {
 /**
  * Replays the journal of one key, and checks what the database itself can show:
  *
- * - a row goes from `pending` to `processing`, where a receipt may begin it, from there to `sent`, `dead` or back, and from a finished state nowhere;
+ * - a row goes from `pending` to `processing`, in which a receipt may begin it, from there to `sent`, `dead` or back, and from a finished state nowhere;
  * - a parked row is not claimed until an operator has retried it;
- * - only the process that holds a claim moves the row, but for one that takes it back: that happens after the end of the lease, and counts no attempt;
+ * - only the process that holds a claim moves the row; another process may take the row back after the end of the lease, which counts no attempt;
  * - a row is claimed only when every earlier row of its key is finished, or held by the same process, which delivers one after another. A process may
  *   give back an earlier row while its claim of a later one is on the way: then nothing must be delivered under that claim, which `mustYieldTo` says.
  *   Or its claim of the earlier row may end then, and another process take that row over at once: the claim has seen neither;
@@ -124,7 +124,7 @@ export function replayKey(
 /** From the snapshot of a claim to its entries in the journal, on a busy machine. */
 const CLAIM_TAKES_AT_MOST_MS = 2000;
 
-/** The claims of which a journal tells that the database has forgotten, by the message, whatever had become of them. */
+/** The claims in a journal that the database has forgotten, by the message, whatever had become of them. */
 export function lostClaims(entries: readonly JournalEntry[]): ReadonlyMap<string, readonly Claim[]> {
   const claims = new Map<string, Claim[]>();
   for (const { message, was, state, at, replica, claim } of entries) {

@@ -24,7 +24,7 @@ export interface Copy {
 /** A PostgreSQL server of the run's own that can be restarted at the same place, put back to a copy of its data, and whose clock can be stepped. */
 export class Database {
   readonly port: number;
-  /** Undefined where there is nothing that could step it. */
+  /** Undefined if nothing can step it. */
   readonly clock: DatabaseClock | undefined;
   /** How often it was put back to a copy: what is counted in the database begins again then. */
   epoch = 0;

@@ -25,9 +25,9 @@ export class DatabaseClock {
   }
 
   /**
-   * Undefined where it cannot be made, for want of Linux or of a C compiler (`test/services/install.sh` gets one).
+   * Undefined if it cannot be made, for want of Linux or of a C compiler (`test/services/install.sh` gets one).
    *
-   * @param folder for the file and the library; whoever runs the server must be able to read there
+   * @param folder for the file and the library; the user of the server must be able to read there
    * @throws Error in that case when `SVC_TEST_REQUIRE` names `cc`
    */
   static inFolder(folder: string): DatabaseClock | undefined {
@@ -76,7 +76,7 @@ END $$;
 export const TRUE_TIME_SCHEMA =
   "CREATE FUNCTION true_time() RETURNS timestamptz LANGUAGE sql AS 'SELECT clock_timestamp()';";
 
-/** What makes the library; undefined where it cannot be made. */
+/** The compiler of the library; undefined if the library cannot be made. */
 function compilerOfClocks(): string | undefined {
   return process.platform === "linux" ? findCompiler() : undefined;
 }

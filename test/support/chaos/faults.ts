@@ -354,7 +354,7 @@ export class Faults {
 
   async #way(replica: Replica, kind: "cut" | "held" | "slowed", { lengthMs, delayMs }: PlannedFault): Promise<void> {
     const how = kind === "slowed" ? `slowed by ${delayMs} ms a chunk` : kind;
-    // Whoever is killed meanwhile has the same way to the database as its successor.
+    // A replica that is killed meanwhile has the same way to the database as its successor.
     const what = `way of ${replica.slot} to the database ${how} for ${lengthMs / SECONDS} s`;
     const lift = this.#timeline.begin(what, { way: replica.slot });
     if (kind === "slowed") replica.proxy.setDelay(delayMs);

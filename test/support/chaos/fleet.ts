@@ -38,7 +38,7 @@ export interface Fleet {
   readonly outage: Outage;
 }
 
-/** A NATS server of the run's own, where there can be one. @throws Error when `SVC_TEST_REQUIRE` asks for one that cannot be had */
+/** A NATS server of the run's own, if NATS is installed. @throws Error if it is not and `SVC_TEST_REQUIRE` names it */
 export async function startBroker(services: Services): Promise<Fleet["broker"]> {
   if (!isAvailable("nats")) {
     if (requiredKinds().has("nats")) throw new Error(howToGet(["nats"]));
@@ -58,7 +58,7 @@ export interface FleetOptions {
   readonly services: Services;
   readonly timeline: Timeline;
   readonly broker: Fleet["broker"];
-  /** Entries of `destinations`: `http`, those of lists, `stream` where there is a broker, and `parking` where rows are parked. */
+  /** Entries of `destinations`: `http`, those of lists, `stream` if there is a broker, and `parking` if rows are parked. */
   readonly destinations: Readonly<Record<string, ConfigTree>>;
   readonly outage: Outage;
   /** How many of each role. */
@@ -96,7 +96,7 @@ export async function startFleet(options: FleetOptions): Promise<Fleet> {
       ...("parking" in destinations ? [{ topicPattern: UNWANTED_TOPIC, ...transformedGoes }] : []),
     ],
     admin: { enabled: true, auth: { type: "bearer", token: ADMIN_TOKEN } },
-    // No row dies of a run, and a key whose delivery failed goes on soon.
+    // No row dies of a run, and a key whose delivery failed continues soon.
     outbox: {
       claimTimeoutMs: LEASE_MS,
       concurrency: CONCURRENCY,

@@ -4,7 +4,7 @@ import type { ConfigTree } from "../service.ts";
 import { between } from "./draw.ts";
 import type { Replica } from "./replica.ts";
 
-/** The routes whose rows are parked: ordinary ones, which a retry delivers, and those that the receiver never takes. */
+/** The routes whose rows are parked: ordinary rows, which a retry delivers, and rows that the receiver never takes. */
 export const PARKING_TOPIC = "orders.transformed";
 export const UNWANTED_TOPIC = "orders.unwanted";
 

@@ -48,7 +48,7 @@ const WEIGHTS = {
 export type MomentaryFault = keyof typeof WEIGHTS;
 export const MOMENTARY = Object.keys(WEIGHTS) as readonly MomentaryFault[];
 
-/** A fault as it was drawn; each kind uses some of the parameters. */
+/** A drawn fault; each kind uses some of the parameters. */
 export interface PlannedFault {
   /** ms after the beginning of the run. */
   readonly atMs: number;
@@ -145,7 +145,7 @@ function drawKind(kinds: readonly MomentaryFault[], drawn: number): MomentaryFau
   return found ?? kinds[0] ?? "kill";
 }
 
-/** Half of the faults meet a poller: it is the one that can repeat or reorder. */
+/** Half of the faults meet a poller: only a poller can repeat or reorder. */
 function drawRole(drawn: number): Role {
   if (drawn < 0.5) return "poller";
   return drawn < 0.75 ? "relay" : "ingest";

@@ -8,8 +8,8 @@ import type { Replica } from "./replica.ts";
 import type { FaultName } from "./selection.ts";
 
 /**
- * What the tables refuse, as an owner's triggers and constraints do, and a list of the rows that need not end well: a row whose fate is `ends` has to be
- * `sent` or `dead` at the end, one whose fate is `any` may be whatever it can be. None may hold up another key, or be repeated with others.
+ * What the tables refuse, as an owner's triggers and constraints do, and a list of the rows that need not end well: a row with the fate `ends` has to be `sent`
+ * or `dead` at the end, a row with the fate `any` may be in any state. None may delay another key, or be repeated with others.
  */
 export const POISON_SCHEMA = `
 CREATE TABLE poisoned (row_id uuid PRIMARY KEY, kind text NOT NULL, fate text NOT NULL);

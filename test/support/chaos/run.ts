@@ -28,7 +28,7 @@ export interface RunOptions {
   /** How many replicas of each role. */
   readonly perRole: number;
   readonly selected: ReadonlySet<FaultName>;
-  /** Told of each line of the timeline as it is written, and of the result. */
+  /** Called with each line of the timeline at once, and with the result. */
   readonly print: (line: string) => void;
 }
 
@@ -43,7 +43,7 @@ export interface RunResult {
   readonly parked: { readonly retried: number; readonly discarded: number };
   /** How often each kind of fault was carried out. */
   readonly faults: ReadonlyMap<string, number>;
-  /** Kinds that were selected and never carried out, where the means are there. */
+  /** Kinds that were selected and never carried out although the means were there. */
   readonly neverCarriedOut: readonly string[];
 }
 
@@ -166,7 +166,7 @@ async function run(
   const unfinished = () => database.query<{ state: string; kind: string; rows: number }>(UNFINISHED);
   const haveCome = () => history.missing.every((id) => timeline.mayBeLost(history.of(id)?.acknowledgedAt));
   const haveEnded = async () => haveCome() && (await unfinished()).length === 0;
-  // As long as messages come. Whatever has not come by then is told by the checker.
+  // As long as messages come. The checker reports whatever has not come by then.
   let missing: number;
   do {
     missing = history.missing.length;

@@ -18,8 +18,8 @@ export type FaultName = MomentaryFault | LastingFault;
 const ALL: readonly FaultName[] = [...LASTING, ...MOMENTARY];
 
 /**
- * The faults of a run: all of them, unless `SVC_FAULTS_ONLY` lists those that shall be left or `SVC_FAULTS_WITHOUT` those that shall not, separated
- * by commas.
+ * The faults of a run: all of them, unless `SVC_FAULTS_ONLY` lists the faults to carry out or `SVC_FAULTS_WITHOUT` the faults to leave out, separated by
+ * commas.
  *
  * @throws Error for a name that no fault has
  */

@@ -5,13 +5,16 @@ import { SOURCE, TRANSFORMED_SOURCE } from "./fleet.ts";
 import { keyOf, listTypeOf } from "./lists.ts";
 import type { Replica } from "./replica.ts";
 
-/** Where the messages of a key go, as the event type of each of them says; `transformed` goes over HTTP, through transforms of source and route; `list` to several destinations over HTTP. */
+/**
+ * The way of the messages of a key, by their event type: `transformed` is HTTP, through transforms of source and route; `list` is several destinations over
+ * HTTP.
+ */
 export type Way = "http" | "stream" | "transformed" | "list";
 
 export interface SendersOptions {
   readonly history: History;
   readonly backlog: Pick<Backlog, "room">;
-  /** A sender whose request fails goes on with the next one. */
+  /** A sender whose request fails continues with the next replica. */
   readonly to: readonly Pick<Replica, "post">[];
   /** The senders send nothing new after it; what is not acknowledged by then is still repeated until it is. */
   readonly durationMs: number;
@@ -73,7 +76,7 @@ async function sendKey(options: SendersOptions, keyNumber: number, intervalMs: n
   for (let n = 0; due < end; n += 1) {
     await sleep(Math.max(0, due - performance.now()), undefined, { signal });
     await backlog.room();
-    // A key that was held up goes on at its pace, and sends nothing afterwards that it missed.
+    // A delayed key continues at its pace, and does not send what it missed.
     due = Math.max(due + intervalMs, performance.now());
     const id = `m-${keyNumber}-${n}`;
     const type = typeOf(id, way);

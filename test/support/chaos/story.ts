@@ -3,7 +3,7 @@ import type { Verdict } from "./checker.ts";
 import type { RowHistory } from "./claims.ts";
 import type { Timeline } from "./timeline.ts";
 
-/** How long before and after its own events a violation is told. */
+/** How long before and after its own events the story of a violation begins and ends. */
 const AROUND_MS = 8000;
 const TOLD = 5;
 const LOG_LINES = 12;

@@ -47,8 +47,8 @@ const TRIES = 20;
 export const LOCK_NOT_AVAILABLE = "55P03";
 
 /**
- * Begins a transaction with statements that lock whole tables. One that waited behind an application's long transaction would hold up everybody for as long:
- * so it gives up soon, as a careful operator makes it, and tries again.
+ * Begins a transaction with statements that lock whole tables. If it waited behind an application's long transaction, it would block everybody for as long: so
+ * it gives up soon, as a careful operator sets it, and tries again.
  *
  * @throws the database's error
  */

@@ -10,7 +10,7 @@ export type Touched = { readonly process: string } | { readonly way: string } | 
 export interface Fault {
   readonly what: string;
   readonly touches: Touched;
-  /** A suspended process sends what was on its way out when it goes on, whatever has happened meanwhile. */
+  /** A suspended process sends what was on its way out when it resumes, whatever has happened meanwhile. */
   readonly suspends: boolean;
   readonly from: number;
   /** Infinity while it lasts, and for a process that was killed. */
@@ -50,7 +50,7 @@ export class Timeline {
   readonly #onEntry: (line: string) => void;
   readonly #entries: { readonly at: number; readonly text: string }[] = [];
 
-  /** @param onEntry told of each line as it is written */
+  /** @param onEntry called with each line at once */
   constructor(onEntry: (line: string) => void) {
     this.#onEntry = onEntry;
   }

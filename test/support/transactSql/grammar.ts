@@ -55,7 +55,7 @@ const FIRST_FAULT = {
   },
 };
 
-/** The grammar's keywords are in capitals; the text of the tokens stays as it is. */
+/** The grammar's keywords are in capitals; the text of the tokens stays unchanged. */
 function inCapitals(text: string) {
   const stream = CharStreams.fromString(text);
   const lookAhead = stream.LA.bind(stream);
@@ -80,7 +80,7 @@ export function nodesOf<T extends ParserRuleContext>(
   return found;
 }
 
-/** Where a node stands, for messages. */
+/** Line and column of a node, for messages. */
 export function placeOf({ start }: ParserRuleContext): string {
   return `${start.line}:${start.charPositionInLine}`;
 }

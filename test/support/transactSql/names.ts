@@ -50,7 +50,7 @@ const RESERVED_WORDS = [
   "percent",
 ];
 
-/** Names that appear nowhere else: wherever one stands, and wherever one is missing, can be told. */
+/** Names that appear nowhere else: a test sees every place that has one, and every place that lacks one. */
 export const MARKED_NAMES: TableNames = {
   schema: `${MARK}schema`,
   inboxTable: `${MARK}inbox`,

@@ -27,8 +27,8 @@ export function parseBatch(text: string): Batch {
 }
 
 /**
- * What the grammar takes and SQL Server does not, or not as it is meant: with it a misspelt word would pass as a procedure, an alias, a
- * function, a type or a hint.
+ * Finds forms that the grammar takes and SQL Server refuses or reads otherwise: a misspelt word would pass as a procedure, an alias, a function, a type or a
+ * hint.
  *
  * @returns what is wrong, with line and column
  */
