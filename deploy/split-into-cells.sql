@@ -2,7 +2,7 @@
 -- migrations make them; with tables of your own, name the columns.
 -- Every process is stopped, and so are applications that insert. Once for each cell, with its schema and its number from 0:
 --   for n in 0 1 2 3; do psql -v ON_ERROR_STOP=1 -v cell=public_$n -v number=$n -v cells=4 -f split-into-cells.sql; done
--- Destinations and audit stay where they are.
+-- Destinations and audit are not moved.
 BEGIN;
 CREATE OR REPLACE FUNCTION pg_temp.cell_of(key text, cells integer) RETURNS bigint LANGUAGE sql IMMUTABLE AS
   $$ SELECT ('x' || left(encode(sha256(convert_to(key, 'UTF8')), 'hex'), 8))::bit(32)::bigint % cells $$;

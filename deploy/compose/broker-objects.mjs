@@ -1,5 +1,5 @@
-// Makes what the flows of deploy/compose/svc.yml need in the brokers and svc never makes: a queue bound to the exchange, a topic, a stream. What is there stays as
-// it is, so it may run at every start. In production this belongs to whoever owns the brokers.
+// Makes what the flows of deploy/compose/svc.yml need in the brokers and svc never makes: a queue bound to the exchange, a topic, a stream. Existing
+// objects stay unchanged, so it may run at every start. In production the owner of the brokers makes them.
 //
 // It stands beside the program in the image (/app) and uses its clients. Servers and passwords come from the environment; see deploy/compose.yml.
 import { connect as connectRabbitmq } from "amqplib";

@@ -1,4 +1,4 @@
-// The receiver of the sample in deploy/compose.yml: takes every POST, and prints what it got and where it came from, a line each.
+// The receiver of the sample in deploy/compose.yml: takes every POST, and prints a line for each, with its body and its origin.
 import { createServer } from "node:http";
 
 const server = createServer(async (request, response) => {

@@ -4,8 +4,8 @@ import { v7 as uuidv7 } from "uuid";
 import { BODY } from "./body.ts";
 
 /**
- * The bare HTTP client as a process of its own. Argument: URL of the receiver. Prints 0; then for an input line `count inFlight`
- * posts that many 1 kB messages, of which so many wait for their answer at a time, and prints the ms it took.
+ * The bare HTTP client as a process of its own. Argument: URL of the receiver. Prints 0; then for an input line `count inFlight` posts `count` 1 kB messages,
+ * at most `inFlight` of them waiting for their answer, and prints the ms it took.
  */
 const pool = new Pool(process.argv[2] ?? "", { connections: 256, pipelining: 1 });
 

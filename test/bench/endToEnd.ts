@@ -189,7 +189,7 @@ function inboxRow(n: number): NewInboxRow {
 
 const BATCH = 500;
 
-/** What a relay pass is told, but for its limit. */
+/** The parameters of a relay pass, except its limit. */
 const RELAY = {
   topics: { bench: ["bench"] },
   maxAttempts: 5,

@@ -30,7 +30,7 @@ export interface Environment {
   /**
    * Starts `svc` with these roles and settings (SVC_ variables without the prefix, and LOG_LEVEL), waits until it is ready.
    *
-   * @param sections of the configuration, instead of those that all benchmarks have
+   * @param sections of the configuration, instead of the sections that all benchmarks have
    */
   svc(
     roles: readonly string[],
@@ -219,7 +219,7 @@ function lineReader(child: ChildProcess): () => Promise<string> {
 export async function until(check: () => Promise<boolean>, intervalMs = 20): Promise<void> {
   const deadline = performance.now() + 60_000;
   while (!(await check().catch(() => false))) {
-    if (performance.now() > deadline) throw new Error("waited for a minute in vain");
+    if (performance.now() > deadline) throw new Error("the condition was not met within a minute");
     await new Promise((resolve) => setTimeout(resolve, intervalMs));
   }
 }
@@ -230,7 +230,7 @@ export async function receivedBy(receiver: Program): Promise<number> {
   return Number(await receiver.line());
 }
 
-/** Resident memory of a process in MiB; undefined where the system does not tell. */
+/** Resident memory of a process in MiB; undefined if the system does not report it. */
 export function residentMiB(pid: number): number | undefined {
   try {
     const kib = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];

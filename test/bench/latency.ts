@@ -67,7 +67,7 @@ async function measureLatencies(port: number, arrivals: Arrivals): Promise<reado
     const committedAt = performance.now();
     await answer.arrayBuffer();
     if (answer.status !== 202) throw new Error(`a message was answered with ${answer.status}`);
-    // Where the delivery was faster than the answer it took no time.
+    // A delivery that was faster than the answer took no time.
     latencies.push(Math.max(0, (await arrival) - committedAt));
     // The announcements of the relay are at most one in 50 ms: single messages are further apart.
     await sleep(60 + Math.random() * 20);

@@ -24,7 +24,7 @@ export async function processorSpent(
   return Object.fromEntries(Object.entries(pids).map(([name, all]) => [name, new Map(all.flatMap(spentBy))]));
 }
 
-/** None where the process has ended since. */
+/** None if the process has ended since. */
 function spentBy(pid: number): [number, number][] {
   try {
     return [[pid, processorMs(pid)]];

@@ -6,7 +6,7 @@ import { withStore } from "../support/schemaChecks.ts";
 
 failOnLeaks();
 
-test("the start warns where the settings of statements do not reach the node of the tables", async () => {
+test("the start warns if the settings of statements do not reach the node of the tables", async () => {
   await using database = await migratedDatabase();
   const warnings = async () => {
     const { log, lines } = recordingLog();

@@ -45,7 +45,7 @@ interface Compose {
   readonly volumes: Readonly<Record<string, unknown>>;
 }
 
-/** With the fallbacks of its variables, as without any in the environment. The schema is the one that merges (`<<`). */
+/** With the fallbacks of its variables, as without any in the environment. The schema knows merges (`<<`). */
 const compose = load(read("deploy/compose.yml").replace(/\$\{\w+:-([^}]*)\}/g, "$1"), {
   schema: YAML11_SCHEMA,
 }) as Compose;

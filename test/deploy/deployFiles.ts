@@ -9,7 +9,7 @@ export interface AlertRule {
   readonly annotations: Readonly<Record<string, string>>;
 }
 
-/** The rules for every installation, and those that the chart adds. */
+/** The rules for every installation, and the rules that the chart adds. */
 export const RULE_FILES = ["deploy/prometheus/alerts.yml", "helm/svc/files/alerts-kubernetes.yml"] as const;
 
 interface RecordingRule {

@@ -121,8 +121,8 @@ const copy = (from: string, to: string) => cpSync(from, to, { recursive: true, v
 /**
  * Files and the contents of folders, into a file, or into a folder when the target ends with a slash.
  *
- * @param put how each comes to its place. What comes from another stage is moved, which costs nothing for ten thousand
- *   files: a second instruction that needs it finds nothing and fails, and so does one whose target holds something already
+ * @param put how each comes to its place. What comes from another stage is moved, which costs nothing for ten thousand files: a second instruction that needs
+ *   it finds nothing and fails, and so does an instruction whose target holds something already
  */
 function place(words: readonly string[], from: string, workdir: string, put: (from: string, to: string) => void): void {
   const target = words.at(-1) ?? "";

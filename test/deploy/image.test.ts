@@ -108,7 +108,7 @@ describe("what its commands build", () => {
 
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-  /** Runs in the built folder with nothing of this environment, and the program in the place where the entry point has it. */
+  /** Runs in the built folder with nothing of this environment, and the program at the path of the entry point. */
   const svc = async (...args: readonly string[]) => {
     const program = path.join(app, "dist/roles/svc.js");
     return (await promisify(execFile)(process.execPath, [program, ...args], { cwd: app, env: {}, ...AS_IN_THE_IMAGE }))

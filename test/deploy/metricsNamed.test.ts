@@ -75,7 +75,7 @@ function unknownIn({ selectors, grouping, made }: PromqlUsage): string[] {
   return [...wrong, ...grouping.filter((label) => !labels.has(label)).map((label) => `by (${label})`)];
 }
 
-/** Whether the label is one of the metric, and the value, or each part of `a|b`, one that it can have. */
+/** Whether the metric has the label, and the label can have the value, or each part of `a|b`. */
 function canMatch({ label, operator, value }: Matcher, labels: Labels): boolean {
   const values = labels[label];
   if (values === undefined || values.length === 0) return values !== undefined;

@@ -52,7 +52,7 @@ describe.each(["rabbitmq", "kafka", "nats"] as const)("%s", (kind) => {
             sources: { in: end.source },
             destinations: { out: end.destination },
             routes: [{ topicPattern: "**", destination: "out" }],
-            // A key whose delivery failed goes on soon, and no row dies of the restart.
+            // A key whose delivery failed continues soon, and no row dies of the restart.
             outbox: { batchSize: 500, concurrency: 200, retryBaseDelayMs: 200, maxAttempts: 100 },
             inbox: { relay: { batchSize: 500 } },
           },

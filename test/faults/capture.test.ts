@@ -9,8 +9,8 @@ import { type ConfigTree, merged, ordersTo, type Service, startOver, useServices
 import { startTcpProxy, type TcpProxy } from "../support/tcpProxy.ts";
 
 /**
- * The tests share a server of their own, since slots and their faults belong to a whole server, and the service that captures from it: each begins with one
- * that is up, whichever of them started it.
+ * The tests share a server of their own, since slots and their faults belong to a whole server, and the service that captures from it: each begins with a
+ * service that is up, whichever test started it.
  */
 const services = useServices("block");
 failOnLeaks("block");
@@ -61,7 +61,7 @@ async function start(outbox: ConfigTree = {}): Promise<Service> {
 
 const throughProxy = () => ({ capture: { connection: { port: proxy.port } } });
 
-/** A service whose capture is up: the one that runs, or a new one. */
+/** A service whose capture is up: the running one, or a new one. */
 async function captured(): Promise<Service> {
   proxy.setMode("open");
   capturing ??= await start(throughProxy());
@@ -118,7 +118,7 @@ test("a wal_level that is too low is said, and mended by the restart that it ask
 test("inserts are delivered at once", async () => {
   const service = await captured();
   for (let n = 0; n < 5; n += 1) await deliveredAfterInsert();
-  // One that comes within the millisecond of its commit has no lag.
+  // An insert that is seen within the millisecond of its commit has no lag.
   await eventually(async () => {
     await deliveredAfterInsert();
     expect(await service.metric("svc_capture_lag_seconds")).toBeGreaterThan(0);
@@ -167,7 +167,7 @@ test("a server that is restarted", async () => {
   await deliveredAfterInsert();
 });
 
-test("a connection that passes no bytes and then breaks, while delivery goes on", async () => {
+test("a connection that passes no bytes and then breaks, while delivery continues", async () => {
   const service = await captured();
   await deliveredAfterInsert();
   const logged = linesFromNow(service);
@@ -216,7 +216,7 @@ test("a second process is refused the slot, and delivers by polling until the fi
   await deliveredAfterInsert();
 });
 
-test("after a kill -9 the next process takes over where it was", async () => {
+test("after a kill -9 the next process continues from the saved position", async () => {
   const first = await captured();
   await deliveredAfterInsert();
   await positionIsSaved();
@@ -229,7 +229,7 @@ test("after a kill -9 the next process takes over where it was", async () => {
   await deliveredAfterInsert();
 }, 120_000);
 
-test("one that is stopped lets go of its slot, and the next one goes on without the state that it left", async () => {
+test("a stopped capture frees its slot, and the next one continues without the state that it left", async () => {
   const first = await captured();
   await deliveredAfterInsert();
   await positionIsSaved();
@@ -245,7 +245,7 @@ test("one that is stopped lets go of its slot, and the next one goes on without 
   await deliveredAfterInsert();
 });
 
-test("a slot whose log the server has thrown away is lost: it says how to go on, and that helps", async () => {
+test("a slot whose log the server has thrown away is lost: the error says how to continue, and that helps", async () => {
   const first = await captured();
   await deliveredAfterInsert();
   capturing = undefined;

@@ -39,7 +39,7 @@ describe("a violation is", () => {
     expect(await violations()).toEqual(["m-2 its row is pending", "m-2 was acknowledged and never delivered"]);
   });
 
-  test("a message without a row, and one that nobody had sent", async () => {
+  test("a message without a row, and a message that nobody had sent", async () => {
     goesWell(1000, "A.1");
     run.history.sent("m-3", "k");
     run.history.acknowledged("m-3");
@@ -169,7 +169,7 @@ describe("a row that is sent by a process whose delivery a stream has passed ove
   test.each([
     ["allowed within the stream's own window", 10_950, true, []],
     ["a violation later", 10_899, true, [NOT_DELIVERED]],
-    ["a violation where there is no stream", 10_950, false, [NOT_DELIVERED]],
+    ["a violation without a stream", 10_950, false, [NOT_DELIVERED]],
   ] as const)("%s", async (_how, at, stream, expected) => {
     run.goesToBroker = stream;
     claim(10_000, "A.1", 1);
@@ -200,7 +200,7 @@ describe("a repetition", () => {
     expect(await violations()).toEqual([NEEDLESS]);
   });
 
-  test("is allowed where the process was touched between the delivery and the end of its claim, or could still feel it", async () => {
+  test("is allowed if the process was touched between the delivery and the end of its claim, or could still feel it", async () => {
     leftToItsLease();
     fault(10_500, 11_000, "A.1");
     expect(await violations()).toEqual([]);
@@ -217,7 +217,7 @@ describe("a repetition", () => {
   });
 
   test.each([
-    ["allowed in the second half of the lease, where a busy machine may be too slow to settle", 11_501, []],
+    ["allowed in the second half of the lease, in which a busy machine may be too slow to settle", 11_501, []],
     ["a violation in the first half", 11_499, [NEEDLESS]],
   ] as const)("of what came without a fault is %s", async (_how, at, expected) => {
     claim(10_000, "A.1", 1);
@@ -227,7 +227,7 @@ describe("a repetition", () => {
     expect(await violations()).toEqual(expected);
   });
 
-  test("is allowed where the receiver did not answer", async () => {
+  test("is allowed if the receiver did not answer", async () => {
     leftToItsLease(false);
     expect(await violations()).toEqual([]);
   });
@@ -323,9 +323,9 @@ describe("after the database was put back to a copy", () => {
 
   test.each([
     ["may come behind later ones, when an earlier try of its sender arrives", 1500, 2600, []],
-    ["must come in order where its row is of before", 1500, 1600, ["m-3 came for the first time after m-4"]],
-    ["must come in order where it was acknowledged later", 2010, 2600, ["m-3 came for the first time after m-4"]],
-    ["must come in order where the copy has it", 495, 2600, ["m-3 came for the first time after m-4"]],
+    ["must come in order if its row is of before", 1500, 1600, ["m-3 came for the first time after m-4"]],
+    ["must come in order if it was acknowledged later", 2010, 2600, ["m-3 came for the first time after m-4"]],
+    ["must come in order if the copy has it", 495, 2600, ["m-3 came for the first time after m-4"]],
   ])("what it has forgotten %s", async (_what, acknowledgedAt, insertedAt, expected) => {
     restore();
     goesWell(3000, "A.1");
@@ -365,7 +365,7 @@ describe("after the database was put back to a copy", () => {
   });
 });
 
-describe("where a step of the database's clock has ended a claim early, its process", () => {
+describe("if a step of the database's clock has ended a claim early, its process", () => {
   const LATE = "m-1 came from A.1 after a claim that ended expired, without a suspension";
 
   test.each([
@@ -397,7 +397,7 @@ describe("where a step of the database's clock has ended a claim early, its proc
   });
 });
 
-describe("where the database's clock is set back, a message that", () => {
+describe("if the database's clock is set back, a message that", () => {
   const PASSED = "m-3 came for the first time after m-4";
 
   /** The second one of these arrives first. The clock is stepped at 5000. */
@@ -418,7 +418,7 @@ describe("where the database's clock is set back, a message that", () => {
     comeInReverse(6000);
   }
 
-  test("waits in the inbox may be passed by one that is received afterwards", async () => {
+  test("waits in the inbox may be passed by a message that is received afterwards", async () => {
     passed(4990, 5500, 5010);
     expect(await violations()).toEqual([]);
   });
@@ -426,7 +426,7 @@ describe("where the database's clock is set back, a message that", () => {
   test.each([
     ["was relayed before", () => passed(4900, 4990, 5010)],
     ["was sent afterwards", () => passed(5010, 5500, 5020)],
-    ["is passed by one that was received before", () => passed(4900, 5500, 4990)],
+    ["is passed by a message that was received before", () => passed(4900, 5500, 4990)],
     ["waits while the clock is set ahead", () => passed(4990, 5500, 5010, false)],
     [
       "an application has written",
@@ -441,7 +441,7 @@ describe("where the database's clock is set back, a message that", () => {
   });
 });
 
-test("a message whose sender learns its place only afterwards is in its order, and one that nobody knows the place of is in none", async () => {
+test("a message whose sender learns its place only afterwards is in its order, a message without a known place in none", async () => {
   goesWell(1000, "A.1");
   run.history.sent("m-4", "other", Number.NaN);
   run.history.sent("m-3", "other", Number.NaN);

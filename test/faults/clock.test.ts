@@ -38,7 +38,7 @@ describeWhere(NEEDS_COMPILER, "while the clock of the database jumps ahead, and 
 
     const jumps = async () => {
       for (const offset of [...OFFSETS, undefined]) {
-        // The next jump finds rows that were claimed under the clock as it is, and what the last one repeats has come.
+        // The next jump finds rows that were claimed under the present clock, and what the last one repeats has come.
         const before = received;
         await eventually(() => received >= before + BETWEEN, { timeoutMs: 60_000 });
         if (offset !== undefined) database.clock?.step(offset);

@@ -29,7 +29,7 @@ beforeAll(async () => {
 }, 60_000);
 
 beforeEach(async () => {
-  // Where a test has failed, the next one has the way again.
+  // The way is open also if the test before has failed.
   proxy.setMode("open");
   if (hasTables) await startOver(server, receiver);
   history = new History();
@@ -40,7 +40,7 @@ beforeEach(async () => {
 const ORDINARY: ConfigTree = { outbox: { claimTimeoutMs: 5000 } };
 const SMALL: ConfigTree = merged(ORDINARY, { database: { poolSize: 2 }, outbox: { shutdownTimeoutMs: 500 } });
 
-/** The service with a configuration, alone on the database: the one that runs, or a new one. */
+/** The service with a configuration, alone on the database: the running one, or a new one. */
 async function serviceWith(config: ConfigTree): Promise<Service> {
   if (running?.config !== config) {
     await running?.service.stop();
@@ -51,7 +51,7 @@ async function serviceWith(config: ConfigTree): Promise<Service> {
   return running.service;
 }
 
-/** Traffic that goes on from before a fault until after it. */
+/** Traffic from before a fault until after it. */
 const TRAFFIC = { keys: 16, messagesPerKey: 40 };
 
 const ACKNOWLEDGED_WITHIN_MS = 20_000;
@@ -169,14 +169,14 @@ test("a pool of two connections serves 64 concurrent senders, the relay, the pol
   const connections = await server.query(
     "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'svc'",
   );
-  // And one that listens for wakes.
+  // And the listener for wakes.
   expect(connections.length).toBeLessThanOrEqual(3);
   await sending;
   await allDelivered(history, 20_000);
   expect(history.violations()).toEqual([]);
 }, 60_000);
 
-test("when the way to the database breaks for good, the service still stops when it is told to, without the database", async () => {
+test("when the way to the database breaks for good, SIGTERM still stops the service, without the database", async () => {
   const service = await serviceWith(SMALL);
   history.sent("m-1", "none");
   await service.post({ id: "m-1", type: "created" });

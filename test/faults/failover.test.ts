@@ -38,14 +38,14 @@ async function replicasOver(pair: PostgresPair, receiver: Receiver): Promise<rea
   return [first, await services.start(serviceOptions(pair, receiver))];
 }
 
-/** Traffic that goes on until it is told to end. */
+/** Traffic until `end` is called. */
 function endless(history: History, to: readonly Service[]): { sent: Promise<void>; end: () => void } {
   let end = (): void => {};
   const until = new Promise<void>((resolve) => {
     end = resolve;
   });
   const sent = sendTraffic({ history, to, keys: KEYS, messagesPerKey: 1, until });
-  sent.catch(() => {}); // Whoever awaits it learns of it.
+  sent.catch(() => {}); // An awaiting test sees the error.
   return { sent, end };
 }
 
@@ -65,7 +65,7 @@ async function waitsForStandby(server: PairServer, which = WAITING): Promise<voi
 /**
  * Promotes the standby. Rows that it has as unfinished may come again: they were in flight, or their outcome had not reached it.
  *
- * @returns the messages that it has got, and those that were acknowledged and that it has not got
+ * @returns the messages that it has, and the acknowledged messages that it lacks
  */
 async function takeOver(
   pair: PostgresPair,

@@ -17,7 +17,7 @@ describe("the history of a run has", () => {
     expect(historyOf("b-1", "a-1", "a-2").violations()).toEqual([]);
   });
 
-  test("a violation for an acknowledged message that did not come, and none for one that was never acknowledged", () => {
+  test("a violation for an acknowledged message that did not come, and none for a message that was never acknowledged", () => {
     const history = historyOf("a-1", "b-1");
     history.sent("b-2", "b");
     expect(history.missing).toEqual(["a-2"]);

@@ -56,8 +56,8 @@ test("a replica that was stopped for longer than its leases finds its rows taken
 
   expect((await rows()).slice(0, before.length)).toEqual(before);
   for (const { from } of history.repeated) expect([...from].sort()).toEqual(["/sleeper", "/waker"]);
-  // What was on its way out at the stop comes when the replica goes on: at most one message of a key, and `concurrency` in all. What
-  // waited behind it is never sent by the old claim.
+  // What was on its way out at the stop comes when the replica resumes: at most one message of a key, and `concurrency` in all. What waited behind it is never
+  // sent by the old claim.
   const late = history.repeated.filter(({ from }) => from[0] === "/waker");
   expect(late.length).toBeLessThanOrEqual(CONCURRENCY);
   expect(new Set(late.map(({ key }) => key)).size).toBe(late.length);

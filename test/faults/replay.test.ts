@@ -98,7 +98,7 @@ test("a replay of thousands of dead rows beside traffic on the same keys keeps t
   expect(fresh.violations()).toEqual([]);
 }, 120_000);
 
-test("a replay that is killed in the middle of a batch leaves each row moved or as it was, and the next one moves the rest", async () => {
+test("a replay that is killed in the middle of a batch leaves each row moved or unchanged, and the next one moves the rest", async () => {
   const [database, receiver] = await Promise.all([migrated(), services.receiver()]);
   const rows = 3500;
   const history = new History();

@@ -20,13 +20,13 @@ test("some faults alone, and all but some", () => {
   expect(selectedFaults({ SVC_FAULTS_ONLY: "kill,clock", SVC_FAULTS_WITHOUT: "clock" })).toEqual(new Set(["kill"]));
 });
 
-test("a name that no fault has is refused, with those that there are", () => {
+test("a name that no fault has is refused, with a list of the faults", () => {
   expect(() => selectedFaults({ SVC_FAULTS_WITHOUT: "restores" })).toThrow(
     /^SVC_FAULTS_WITHOUT names "restores", which is not a fault\. The faults are: wrong clocks, .*, restore, /,
   );
 });
 
-test("the same seed draws the same faults of those that are selected, and a longer run begins with those of a shorter one", () => {
+test("the same seed draws the same of the selected faults, and a longer run begins with the faults of a shorter one", () => {
   const isSelected = (kind: string) => kind === "kill" || kind === "clock";
   const short = planFaults(planned(60_000, isSelected));
   const long = planFaults(planned(120_000, isSelected));

@@ -53,7 +53,9 @@ function textOf(value: unknown): string | null {
 const isUsable = (text: string | null, maxLength: number): boolean =>
   text === null || (text.length <= maxLength && !/[\0\p{Surrogate}]/u.test(text));
 
-/** The number that a decimal text stands for, exactly: digits without zeros at either end, and where the point is. */
+/**
+ * The number that a decimal text stands for, exactly: digits without zeros at either end, and the place of the point.
+ */
 function exactly(text: string): string {
   const [, sign = "", whole = "", fraction = "", exponent = "0"] =
     /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(text) ?? [];

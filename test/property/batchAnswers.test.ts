@@ -7,7 +7,7 @@ import { Destinations } from "../unit/adapters/destinations/http/setup.ts";
 import { settings } from "./settings.ts";
 import { anyText } from "./text.ts";
 
-/** What receivers answer to a batch: every message of it ends once, and as delivered only where the answer says so. */
+/** Answers of receivers to a batch: each of its messages ends once, and as delivered only if the answer says so. */
 
 const COUNT = 3;
 const SUCCESS = 409;
@@ -86,7 +86,7 @@ const answers = fc.oneof(
   },
 );
 
-/** The status that an answer has for each message; undefined where it does not have one for each. */
+/** The status that an answer has for each message; undefined if a message has none. */
 function statusesIn(bytes: Uint8Array): readonly number[] | undefined {
   if (bytes.length > MOST_BYTES) return undefined;
   let document: unknown;
@@ -108,7 +108,7 @@ function statusesIn(bytes: Uint8Array): readonly number[] | undefined {
 const isDelivered = (status: number) => (status >= 200 && status < 300) || status === SUCCESS;
 
 describe("the answer to a batch", () => {
-  test("ends each of its messages once, as delivered only where it says so for that message", async () => {
+  test("ends each of its messages once, as delivered only if it says so for that message", async () => {
     const { publish } = destinations.create(
       {
         baseUrl: receiver.url,

@@ -5,7 +5,7 @@ import { cellSequence, DONE, readPositions, splitSequence } from "../../src/mode
 import type { FoundMessage } from "../../src/ports/messageStore.ts";
 import { settings } from "./settings.ts";
 
-/** A row of a cell's table: `time` null where none is known, `matches` false where a search leaves it out. */
+/** A row of a cell's table: `time` null if none is known, `matches` false if a search leaves it out. */
 interface Row {
   readonly time: number | null;
   readonly matches: boolean;
@@ -45,7 +45,7 @@ function walk(tables: readonly (readonly Row[])[], limits: readonly number[], fr
 const idsOf = (rows: readonly FoundMessage[]): readonly string[] => rows.map(({ id }) => id);
 
 describe("pages over several cells", () => {
-  test("have every row that matches once, each cell in its order, and go on behind any row", () => {
+  test("have every row that matches once, each cell in its order, and continue behind any row", () => {
     fc.assert(
       fc.property(TABLES, LIMITS, fc.nat(100), (tables, limits, at) => {
         const shown = walk(tables, limits);

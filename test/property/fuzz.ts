@@ -66,7 +66,7 @@ export function anyJson(dice: Dice, depth = 3): Json {
 
 const NUMBERS = [-1, 0.1, 2 ** -40, 1e21, 5e-324, 1e290] as const;
 
-/** JSON as it is written with and without spaces, now and then with a piece cut out or put in. */
+/** JSON with and without spaces, now and then with a piece cut out or put in. */
 export function anyJsonText(dice: Dice, value = anyJson(dice)): string {
   const text = JSON.stringify(value, null, dice.pick(SPACES));
   if (dice.chance(0.7)) return text;

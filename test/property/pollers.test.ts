@@ -37,7 +37,10 @@ const CALM = {
   ...{ outage: { fromMs: 0, lengthMs: 0 }, pause: { fromMs: 0, lengthMs: 0 } },
 };
 
-/** Rows of one key came by a usual claim for another destination, moved on to one of which few may wait, were given back, and came by the next usual claim. */
+/**
+ * Rows of one key came by a usual claim for another destination, moved on to a destination with few places to wait, were given back, and came by the next usual
+ * claim.
+ */
 const ROWS_THAT_MOVE_ON: Plan = {
   ...CALM,
   ...{ rows: 47, destinations: 2, keys: 1, batchSize: 14, concurrency: 2, databaseMs: 3, arrivingMs: 1, refused: 0.05 },
@@ -45,7 +48,7 @@ const ROWS_THAT_MOVE_ON: Plan = {
   limits: { concurrency: 1, rateLimit: { perSecond: 50, burst: 50 }, circuitBreaker: undefined },
 };
 
-/** Rows behind those that a claim beside it was taking filled up the usual claim, each time. */
+/** Rows behind the rows of a concurrent claim filled up the usual claim, each time. */
 const CLAIM_FULL_OF_HELD_BACK_ROWS: Plan = {
   ...CALM,
   ...{ rows: 130, destinations: 3, keys: 9, batchSize: 3, concurrency: 4, arrivingMs: 0 },
@@ -82,7 +85,7 @@ async function breakNoRule(...faults: readonly FaultKind[]): Promise<void> {
 }
 
 describe("pollers", () => {
-  test("deliver each row once and in the order of its key, and claim few in vain, however often the receiver refuses and replicas stop", async () => {
+  test("deliver each row once and in the order of its key, and claim few without a delivery, however often the receiver refuses and replicas stop", async () => {
     await breakNoRule("terminate");
   }, 120_000);
 

@@ -176,7 +176,7 @@ describe("a rate that replicas share", () => {
         async (some) => {
           const fleet = { ...ENDLESS, replicas: 1, perSecond: 100, spare: 0, latencyMs: 2, ...some };
           const { begun, tokens } = await run(fleet, 20);
-          // One a second, where the receiver takes next to nothing, and those of the last grants.
+          // One a second, if the receiver takes next to nothing, and the tokens of the last grants.
           expect(tokens).toBeLessThanOrEqual(1.1 * begun.length + 30);
         },
       ),

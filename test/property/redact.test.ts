@@ -39,7 +39,7 @@ function inOneLine(text: string): string {
 
 /** The spellings that the contract names. */
 const spellings: Readonly<Record<string, (secret: string) => string>> = {
-  "as it is": (secret) => secret,
+  unchanged: (secret) => secret,
   "with control characters between": (secret) => [...secret].join("\0\u200e"),
   "in base64": (secret) => Buffer.from(secret).toString("base64"),
   "in base64 for URLs": (secret) => Buffer.from(secret).toString("base64url"),

@@ -16,7 +16,7 @@ const PHASE_MS = 2 * DELAY_MS;
 /** Longer than a process relies on its marks without looking below them. */
 const FULL_READ_MS = 61_000;
 
-/** What a replica receives in one insert: one of those that relay, or one that does not. Some of it was published in the last second, and is put off from then on. */
+/** What a replica, relaying or not, receives in one insert. Some of it was published in the last second, and is put off from then on. */
 interface Batch {
   readonly replica: number;
   readonly rows: readonly { readonly aggregate: string | null; readonly publishedMsAgo: number | null }[];

@@ -45,7 +45,7 @@ async function expectEverythingSent(model: OutboxModel, { replicas, ...system }:
   await insertDeliveries(model, { replicas, ...system }, await expandAll(model, replicas));
   const waiting = model.rows.filter((row) => row.state === "pending" && !model.isParkedOrBehind(row));
   const delivered: MessageId[] = [];
-  // Each pass finds a row: whoever does not look from the front is told by its clock to do so.
+  // Each pass finds a row: a replica that does not look from the front does so once its clock has advanced.
   for (let pass = 0; pass < waiting.length && delivered.length < waiting.length; pass += 1) {
     const { store, clock } = replicas[pass % REPLICAS] ?? (replicas[0] as System["replicas"][number]);
     clock.advance(2000);

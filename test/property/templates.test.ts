@@ -35,7 +35,7 @@ const templates = fc
   .map((parts) => parts.join(""));
 const texts = fc.oneof(fc.constantFrom("", "{{ topic }}", "{{", "}}", " a "), anyText());
 
-/** The oracle: the first closing braces with opening ones before them, of which the nearest count; then the rest. */
+/** The oracle: the first closing braces with opening ones before them, the nearest ones; then the rest. */
 function substitute(template: string, textFor: (name: string) => string): string {
   for (let close = 2; close < template.length; close += 1) {
     if (!template.startsWith("}}", close)) continue;
@@ -80,7 +80,7 @@ describe("a topic template", () => {
 const columns = fc.record({ topic: texts, key: fc.option(texts), aggregateType: fc.option(texts) });
 
 describe("a routing key template", () => {
-  test("renders columns as they are, and what it does not know as the default; an address template refuses that", () => {
+  test("renders columns unchanged, and unknown names as the default; an address template refuses those", () => {
     fc.assert(
       fc.property(templates, columns, texts, (text, row, missing) => {
         const fields = messageFields({ ...row, payload: '{"a":"found"}' });
@@ -101,7 +101,7 @@ describe("a routing key template", () => {
     );
   });
 
-  test("renders a field of any payload: text as it is, all else as its JSON text", () => {
+  test("renders a field of any payload: text unchanged, all else as its JSON text", () => {
     fc.assert(
       fc.property(payloads, fc.nat(), fc.constantFrom("payload", "data"), texts, (payload, pick, root, missing) => {
         const places = placesIn(payload);

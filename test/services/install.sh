@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Installs the servers that the tests start: RabbitMQ, PgBouncer and a C compiler from the operating system's packages, NATS
-# built from its source, Kafka's jars from the Maven repository; the programs that check the chart and the alerts: Helm
-# built from its source, promtool from the operating system's packages, kubernetes-validate from PyPI; what checks the
-# OpenAPI document: schemathesis from PyPI, Redocly's linter from npm; Chromium, from the operating system's packages,
-# for the console; and what the clients for Python, Go and Java need to run their contract. What is no package of the operating system goes to
-# $SVC_TEST_SERVERS (default ~/.cache/svc-test-servers). Leaves nothing running; what is there stays as it is. On Debian and Ubuntu
-# it also installs the tools it needs itself; elsewhere it says what is missing.
+# Installs the servers that the tests start: RabbitMQ, PgBouncer and a C compiler from the operating system's packages, NATS built from its source, Kafka's jars
+# from the Maven repository; the programs that check the chart and the alerts: Helm built from its source, promtool from the operating system's packages,
+# kubernetes-validate from PyPI; what checks the OpenAPI document: schemathesis from PyPI, Redocly's linter from npm; Chromium, from the operating system's
+# packages, for the console; and what the clients for Python, Go and Java need to run their contract. What is no package of the operating system goes to
+# $SVC_TEST_SERVERS (default ~/.cache/svc-test-servers). Leaves nothing running; programs that are there stay unchanged. On Debian and Ubuntu it also installs
+# the tools it needs itself; elsewhere it says what is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
 

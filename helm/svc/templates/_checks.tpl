@@ -121,7 +121,7 @@
 {{- with $workload.settings -}}
 {{- if has "capture" $workload.roles -}}
 {{- if or .autoscaling.enabled (ne (int .replicas) 1) -}}
-{{- fail (printf "%s has the role capture, of which there is exactly one: set replicas to 1 and autoscaling.enabled to false" $values) -}}
+{{- fail (printf "%s has the role capture, and only one replica may capture: set replicas to 1 and autoscaling.enabled to false" $values) -}}
 {{- end -}}
 {{- if and .strategy (ne (toString .strategy.type) "Recreate") -}}
 {{- fail (printf "%s.strategy must be Recreate: two pods cannot own the change capture" $values) -}}

@@ -37,7 +37,7 @@ true
 {{- $value -}}
 {{- end -}}
 
-{{/* The management port, or nothing where there is none. */}}
+{{/* The management port, or nothing if there is none. */}}
 {{- define "svc.managementPort" -}}
 {{- if ne (include "svc.configValue" (list . "server.managementPort" nil)) "null" -}}
 {{- include "svc.configNumber" (list . "server.managementPort" nil) -}}

@@ -42,8 +42,8 @@ svc-relay/ingest: "true"
 {{- end -}}
 
 {{/*
-The number of replicas of a scaled Deployment: the present one, which the autoscaler goes on from. Without it the Deployment would shrink to one pod when
-autoscaling is switched on. Nothing where there is none yet, and where helm 4 applies on the server and the autoscaler owns the field: a rollback would
+The number of replicas of a scaled Deployment: the present one, from which the autoscaler continues. Without it the Deployment would shrink to one pod when
+autoscaling is switched on. Nothing if there is no Deployment yet, or if helm 4 applies on the server and the autoscaler owns the field: a rollback would
 conflict with it. Arguments: list of root, name and settings.
 */}}
 {{- define "svc.liveReplicas" -}}

@@ -71,7 +71,7 @@ role itself says), values (where those settings stand, for messages).
 {{- end -}}
 {{- end -}}
 
-{{/* The fewest replicas of a scaled workload: autoscaling takes none of those that it had without. Argument: its settings. */}}
+{{/* The fewest replicas of a scaled workload: autoscaling never goes below the number without autoscaling. Argument: its settings. */}}
 {{- define "svc.fewestReplicas" -}}
 {{- max (int .autoscaling.minReplicas) (int .replicas) -}}
 {{- end -}}
@@ -83,8 +83,8 @@ role itself says), values (where those settings stand, for messages).
 {{- end -}}
 
 {{/*
-The most connections to the database that the release opens, or nothing where config.database.poolSize is not a plain number: for each pod its pool, and one
-for LISTEN where a poller runs over PostgreSQL. While a Deployment is replaced it has one pod more.
+The most connections to the database that the release opens, or nothing if config.database.poolSize is not a plain number: for each pod its pool, and one
+for LISTEN if a poller runs over PostgreSQL. While a Deployment is replaced it has one pod more.
 */}}
 {{- define "svc.connections" -}}
 {{- $poolSize := include "svc.configValue" (list . "database.poolSize" 10) -}}

@@ -87,14 +87,14 @@ describeWithTools(["prometheus"], "Prometheus over a process that captures", () 
   const openTransaction = async () => {
     const client = await connect();
     await client.query("BEGIN");
-    // One that has written nothing holds nothing back.
+    // A transaction that has written nothing holds nothing back.
     await client.query("INSERT INTO bulk VALUES ('open')");
     const { rows } = await client.query("SELECT pg_backend_pid() AS pid");
     return { client, pid: rows[0].pid as number };
   };
 
   test("SvcCaptureLag: what the server sends comes slowly", async () => {
-    // The lag is that of the last insert: a single one that came late on a busy machine would be shown for ever.
+    // The lag is that of the last insert: a single insert that came late on a busy machine would be shown for ever.
     await whileDoing(insert, () => alerts.shows("svc_capture_lag_seconds < 0.5"));
     const unconfirmed = "svc_replication_slot_unconfirmed_bytes";
     await alerts.shows(`${unconfirmed} < 10000`);
@@ -103,7 +103,7 @@ describeWithTools(["prometheus"], "Prometheus over a process that captures", () 
     // By this the runbook tells a capture that does not keep up.
     await whileDoing(insert, () => alerts.shows(`${unconfirmed} > 10000`));
     proxy.setDelay(0);
-    // Inserts go on: the alert ends because they are captured in time.
+    // Inserts continue: the alert ends because they are captured in time.
     await whileDoing(insert, () => alerts.ends("SvcCaptureLag"));
     await whileDoing(insert, () => alerts.shows("svc_capture_lag_seconds < 0.5"));
     expect(annotations.description).toMatch(/^one sees an outbox insert \S+.* after its commit\.$/);

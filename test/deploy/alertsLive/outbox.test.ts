@@ -114,7 +114,7 @@ describeWithTools(["prometheus"], "Prometheus over one process of every role", (
     const { annotations } = await fires("SvcCaptureDown", { instance: "one" });
     await publish();
     await ends("SvcCaptureDown");
-    expect(annotations.description).toContain("Delivery goes on by polling.");
+    expect(annotations.description).toContain("Delivery continues by polling.");
     await insert("ok");
     await alerts.shows("svc_capture_lag_seconds");
   });
@@ -272,7 +272,7 @@ describeWithTools(["prometheus"], "Prometheus over one process of every role", (
       // Every panel: what happened in the tests before this one has touched them all.
       expect(await alerts.prometheus.query(all)).not.toEqual([]);
       expect(await alerts.prometheus.query(own)).not.toEqual([]);
-      // Where a panel says 0 for nothing, it does so for another installation, too.
+      // A panel that says 0 for nothing does so for another installation, too.
       const ofOther = (await alerts.prometheus.query(other)).map(({ value }) => value[1]);
       expect(ofOther).toEqual(expr.endsWith("or vector(0)") ? ["0"] : []);
     });

@@ -342,7 +342,7 @@ describeWithTools(["helm"], "the chart renders", () => {
     );
   });
 
-  test("containers of the platform's beside svc, in Jobs those that end", () => {
+  test("containers of the platform beside svc, in Jobs only containers that end", () => {
     const containersOf = ({ spec }: Pod) =>
       [spec.initContainers ?? [], spec.containers].map((containers) => containers.map(({ name }) => name));
     const ingest = sets.pod("sidecars", "ingest");

@@ -47,7 +47,7 @@ describeWithTools(["helm"], "an upgrade of the chart", () => {
     return manifests;
   };
 
-  test("keeps the configuration of pods that are to be replaced, as it is", async () => {
+  test("keeps the configuration of pods that are to be replaced, unchanged", async () => {
     const before = await render({ values: ["minimal"] });
     const [old] = configsOf(before);
     const after = await upgrade([...replicaSetsOf(before), ...configsOf(before)], {

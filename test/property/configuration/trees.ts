@@ -71,7 +71,7 @@ function nodeValues(node: SchemaNode, path: string, options: TreeOptions): Arbit
   return fc.oneof({ weight: options.strayOneIn - 1, arbitrary: right }, { weight: 1, arbitrary: strays(node) });
 }
 
-/** Anything but what is expected; a secret stays one also where it does not belong. */
+/** Any value but the expected one; a secret stays secret also in a wrong place. */
 function strays(node: SchemaNode): Arbitrary<unknown> {
   const text = node.secret === true ? MARKER : "stray";
   return fc.oneof(

@@ -19,7 +19,7 @@ const DEMANDING = new Set([
   ),
 ]);
 
-/** Configurations of which nearly every one is valid. */
+/** Configurations, nearly all of them valid. */
 export const validTrees: Arbitrary<Block> = trees({
   strayOneIn: 0,
   without: DEMANDING,

@@ -24,8 +24,8 @@ import type { World } from "./world.ts";
 const HELD_MS = 4000;
 
 /**
- * The outbox as one replica sees it: each statement takes time to arrive, happens at one moment, and takes time to answer. Where the way is broken
- * nobody knows whether it happened.
+ * The outbox as one replica sees it: each statement takes time to arrive, happens at one moment, and takes time to answer. If the way is broken, nobody knows
+ * whether it happened.
  */
 export class SimulatedOutbox implements OutboxStore, ListStore {
   readonly #world: World;

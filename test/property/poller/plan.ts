@@ -31,13 +31,13 @@ export interface Plan {
   readonly retryMs: number;
   /** The receiver refuses everything from when, and for how long. */
   readonly outage: { readonly fromMs: number; readonly lengthMs: number };
-  /** What becomes of the first destinations, one of each, when and for how long; empty where all are well. */
+  /** What becomes of the first destinations, one of each, when and for how long; empty if all are well. */
   readonly illnesses: readonly Illness[];
-  /** Of each destination with an illness; of the first one where there is none. */
+  /** Of each destination with an illness; of the first one if none is ill. */
   readonly limits: DestinationLimits;
   /** How many of the last destinations no route names: their rows have an override, and the topic of the first one. */
   readonly unrouted: number;
-  /** What becomes of rows that use up their attempts; undefined where they have any number. */
+  /** What becomes of rows that use up their attempts; undefined if their number is unlimited. */
   readonly parking: Parking | undefined;
   /** Share of the refusals that ask to wait, and for how long. */
   readonly retryAfter: { readonly share: number; readonly ms: number };
@@ -146,7 +146,8 @@ export function plansOfIllness(): fc.Arbitrary<Plan> {
       // Of few keys, each has rows of an ill destination.
       keys,
       destinations: ills.length + well,
-      // Besides one for each ill destination, one is kept for those that have answered: the others share the rest.
+      // Besides one for each ill destination, one is kept for destinations that have answered: the others share the
+      // rest.
       concurrency: ills.length + 1 + slots,
       refused: 0,
       outage: { fromMs: 0, lengthMs: 0 },

@@ -152,7 +152,7 @@ export class SimulatedReplica {
     this.#leaveWatch();
   }
 
-  /** A row was added, which a process with the watch may be told. */
+  /** A row was added: a process with the watch may hear of it. */
   hearsOfRows(): void {
     this.#timer(this.#world.draw(this.#world.plan.databaseMs), () => {
       if (!this.#hasLeft) this.#wake();
@@ -193,7 +193,7 @@ export class SimulatedReplica {
     this.outbox.close();
   }
 
-  /** Lets virtual time pass, in ms: everything that the process does goes on by this or by {@link #timer}. */
+  /** Lets virtual time pass, in ms: everything that the process does advances by this or by {@link #timer}. */
   wait(ms: number): Promise<void> {
     return new Promise((resolve) => this.#timer(ms, resolve));
   }

@@ -25,9 +25,9 @@ export class World {
   readonly random: () => number;
   /** One for each destination. */
   readonly topics: readonly string[];
-  /** Those that a route names. */
+  /** Topics that a route names. */
   readonly routed: readonly string[];
-  /** Those with limits. */
+  /** Destinations with limits. */
   readonly limited: readonly string[];
   /** The destinations of a message of a list; the last one has a condition. */
   readonly list: readonly string[];
@@ -44,7 +44,7 @@ export class World {
   readonly #brokenRules = new Set<string>();
   /** The replica that has the watch over the outbox, also while it is suspended. */
   watcher: SimulatedReplica | undefined;
-  /** Rows that were given to replicas, each as often as it was. */
+  /** Rows that replicas got by claims; a row counts each time. */
   claimedRows = 0;
   #refusals = 0;
   /** When the last probe of each breaker began. */
@@ -78,7 +78,7 @@ export class World {
     return this.#time.timer;
   }
 
-  /** The database as it is now. */
+  /** The database at the present time. */
   get database(): OutboxModel {
     this.#model.now = this.clock.monotonic();
     return this.#model;
@@ -131,7 +131,7 @@ export class World {
    * A row comes to the receiver of a destination.
    *
    * @param ms from now
-   * @returns whether the receiver takes it, and how long it asks to wait where it does not
+   * @returns whether the receiver takes it, and how long it asks to wait if it does not
    */
   arrives(destination: string, id: MessageId, ms: number): Promise<Answer> {
     const row = this.database.row(id);

@@ -6,7 +6,7 @@ export const MAX_BODY_BYTES = 65_536;
 /**
  * Makes the body of one message: mostly something that a sender might really get wrong.
  *
- * @param unique a text that no other message has, for those that are to be stored
+ * @param unique a text that no other message has, for messages that are to be stored
  */
 export function anyBody(dice: Dice, unique: string): Buffer {
   const make = dice.pick(MAKERS);

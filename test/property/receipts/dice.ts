@@ -14,7 +14,7 @@ const POOL_LENGTH = 65_536;
 /** Chances from a seed, cheap enough for many thousand messages. */
 export class Dice {
   readonly #next: () => number;
-  /** Random bytes, of which messages get any part. */
+  /** Random bytes; messages get any part of them. */
   readonly #bytes: Buffer;
   /** Characters that a header's value may have: a tab now and then, what is visible in ASCII, any byte above it. */
   readonly #headerText: string;

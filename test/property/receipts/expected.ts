@@ -43,7 +43,7 @@ const ENCODINGS: ReadonlySet<string> = new Set(["gzip", "x-gzip", "deflate", "br
 const MAX_ATTRIBUTE_LENGTH = 1024;
 
 export function expectedOf({ source, headers, body, isChunked }: Message): Expected {
-  // The head tells the encoding, and the length only where it says one.
+  // The head has the encoding, and perhaps the length.
   const isTooLarge = body.length > MAX_BODY_BYTES;
   if (isTooLarge && !isChunked) return { kind: "refused", status: 413, error: TOO_LARGE };
   const encoding = headers["content-encoding"]?.trim().toLowerCase() ?? "";

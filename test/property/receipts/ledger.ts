@@ -47,7 +47,7 @@ export class Ledger {
     }
   }
 
-  /** Compares with the rows of the database; says what is wrong with each that is not as it was sent. */
+  /** Compares with the rows of the database. @returns a text for each row that differs from its message */
   faults(rows: readonly StoredRow[]): readonly string[] {
     const faults = rows.flatMap((row) => {
       const message = this.#stored.get(row.id);

@@ -7,12 +7,12 @@ import { queuesOf } from "../../conformance/store/harness.ts";
 import { LEASE, LIST, LIST_TOPIC, type OutboxModel, PAYLOAD } from "./model.ts";
 import { LIST_ROUTING, type ReceivedRow, type System } from "./system.ts";
 
-/** One claim as it is generated. */
+/** A generated claim. */
 export interface Claiming {
   readonly replica: number;
   readonly limit: number;
   readonly maxBytes: number;
-  /** Whether the replica says which claims it holds, and so goes on with their keys. */
+  /** Whether the replica names the claims that it holds, and so continues with their keys. */
   readonly namesHeld: boolean;
   /** The room of each destination; null for all rows as one queue. */
   readonly room?: ReadonlyMap<string, number> | null | undefined;
@@ -97,8 +97,8 @@ export async function claimDuring(
 }
 
 /**
- * A replica receives rows, and claims at once what a claim may have: those that wait for nothing, up to the limit. It expands
- * messages of a list, and claims none of a key with rows of both lanes.
+ * A replica receives rows, and claims at once what a claim may have: the rows that wait for nothing, up to the limit. It expands messages of a list, and claims
+ * none of a key with rows of both lanes.
  */
 export async function receive(
   model: OutboxModel,

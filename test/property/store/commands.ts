@@ -111,7 +111,7 @@ const pickedOf = <T>(all: readonly T[], some: readonly number[]): readonly T[] =
   ...new Set(some.flatMap((pick) => all[pick % Math.max(1, all.length)] ?? [])),
 ];
 
-/** @returns those that were expanded: a claim may have others */
+/** @returns the expanded rows: a claim may have others */
 async function expandNow(
   model: OutboxModel,
   system: System,
@@ -143,7 +143,7 @@ const claimBehindLock = (one: Claiming, rows: readonly { readonly key: string; r
     const insertThem = async () => {
       await using lock = await system.lockOutbox();
       const claiming = claimOutOfSight(model, system, one);
-      // One that has nothing to claim waits for nothing.
+      // A claim that finds nothing waits for nothing.
       await eventually(async () => claiming.hasEnded() || (await lock.isWaitedFor()));
       for (const [n, id] of (await lock.insert(rows)).entries()) model.insert(id, rows[n]?.key ?? null, 0);
       await lock.release();
@@ -208,7 +208,7 @@ async function settleNow(model: OutboxModel, { replicas }: System, replica: numb
 const reclaim = (replica: number, limit: number): Command =>
   command("reclaim", { replica, limit }, (model, system) => reclaimNow(model, system, replica, limit));
 
-/** A failover loses the latest outcomes, of which the replica knows. */
+/** A failover loses the latest outcomes, which the replica knows. */
 const goBack = (replica: number, outcomes: readonly DrawnOutcome[]): Command =>
   command("goBack", { replica, outcomes }, async (model, system) => {
     const snapshot = model.snapshot();
@@ -269,7 +269,7 @@ const beginReplay = (replica: number): Command =>
     if (scope !== undefined) model.scope = { scope, step: model.step, now: model.now };
   });
 
-/** Moves some rows of the replay that has begun, or of one that begins now. */
+/** Moves some rows of the replay that has begun, or of a new one. */
 const replay = (replica: number, picks: readonly number[]): Command =>
   command("replay", { replica, picks }, (model, system) => replayNow(model, system, replica, picks));
 

@@ -74,7 +74,7 @@ export interface ModelDelivery {
 
 /** What one replica knows. */
 export interface ModelReplica {
-  /** Every claim it was ever given, also those that it has lost since. */
+  /** Every claim that it ever got, including lost ones. */
   readonly given: { readonly id: MessageId; readonly claimToken: ClaimToken }[];
   /** It may have seen a blocked front, and then begins its claims behind it until time passes. */
   mayLookPastFront: boolean;
@@ -114,7 +114,7 @@ export class OutboxModel {
     return replica;
   }
 
-  /** The rows as they are now, for a look back. */
+  /** A copy of the rows, for a look back. */
   snapshot(): OutboxModel {
     const copy = new OutboxModel(0);
     copy.now = this.now;

@@ -60,10 +60,7 @@ export interface System extends AsyncDisposable {
   lockOutbox(): Promise<OutboxLock>;
   /** Begins an insert of a row that is due and stays in a BEFORE trigger. */
   insertSlowly(key: string): Promise<SlowInsert>;
-  /**
-   * Lets time pass, or sets the clock back: for the database by moving every time of every row. The replicas' own
-   * clocks only go on.
-   */
+  /** Lets time pass, or sets the clock back: for the database by moving every time of every row. The replicas' own clocks only advance. */
   elapse(ms: number): Promise<void>;
   /** Copies the outbox. @returns puts the copy back, as a failover that loses commits: no connection outlives it */
   copy(): Promise<() => Promise<void>>;
@@ -82,7 +79,7 @@ export interface OutboxLock extends AsyncDisposable {
 }
 
 export interface SlowInsert extends AsyncDisposable {
-  /** Lets it go on. @returns the id of the row, which is committed */
+  /** Ends the trigger's wait. @returns the id of the row, which is committed */
   finish(): Promise<MessageId>;
 }
 
