@@ -104,7 +104,7 @@ export function changeLogConformance(name: string, open: () => Promise<ChangeLog
       expect(inserts(follower)).toHaveLength(1);
     });
 
-    test("begins at the saved position: what came since is told", async () => {
+    test("begins at the saved position, and reports later inserts", async () => {
       const first = await followed();
       await harness.insert();
       await eventually(() => inserts(first).length === 1 && lastReached(first) !== undefined);

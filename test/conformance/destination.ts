@@ -22,7 +22,7 @@ export interface DestinationFixture extends AsyncDisposable {
   create(): Destination;
   /** A destination that publishes to a server which accepts connections and never says anything. */
   createUnanswered(timeoutMs: number): Destination;
-  /** A destination that publishes to a port where nobody listens. Where a kind has no time limit of its own, it does without `timeoutMs`. */
+  /** A destination that publishes to a port where nobody listens. A kind without a time limit of its own ignores `timeoutMs`. */
   createUnreachable?(timeoutMs: number): Destination;
   /** A destination that publishes to the receiver and shows `harness.wrongPassword`. */
   createWithWrongCredentials?(): Destination;
@@ -45,13 +45,13 @@ export interface DestinationHarness {
   readonly shortestTimeoutMs: number;
   /** The header that carries the id of the message. */
   readonly messageIdHeader: string;
-  /** The password that the fixture's `createWithWrongCredentials` shows: it must appear in no error. Left out where the receiver asks for none. */
+  /** The password that the fixture's `createWithWrongCredentials` shows: it must appear in no error. Left out if the receiver asks for none. */
   readonly wrongPassword?: string;
-  /** JSON text larger than the receiver takes. Left out where there is no such limit. */
+  /** JSON text larger than the receiver takes. Left out if there is no such limit. */
   readonly oversizedBody?: string;
-  /** True where header values may hold any text, false or left out where only ASCII. */
+  /** True if header values may hold any text, false or left out if only ASCII. */
   readonly nonAsciiHeaders?: boolean;
-  /** True where the receiver acknowledges nothing: what it had read is lost when it goes away. */
+  /** True if the receiver acknowledges nothing: what it had read is lost when it goes away. */
   readonly isUnacknowledged?: boolean;
 }
 

@@ -21,7 +21,7 @@ const LONG_MS = 30_000;
 
 type Broker = OwnServer & { readonly port: number };
 
-/** Where an adapter connects to on 127.0.0.1, and what it shows there. */
+/** The port of 127.0.0.1 to which an adapter connects, and the password that it shows there. */
 interface Target {
   readonly port: number;
   readonly password: string;

@@ -16,7 +16,7 @@ describeWith(["nats"], "NATS", () => {
   exercise("nats without JetStream", false);
 });
 
-/** What is published arrives in a stream in both cases: one that captures a subject takes core publishes too. */
+/** What is published arrives in a stream in both cases: a stream that captures a subject takes core publishes too. */
 function exercise(name: string, jetStream: boolean): void {
   exerciseDestination({
     name,

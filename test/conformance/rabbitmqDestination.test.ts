@@ -17,7 +17,7 @@ describeWith(["rabbitmq"], "RabbitMQ", () => {
     shortestTimeoutMs: 50,
     messageIdHeader: "x-message-id",
     wrongPassword: WRONG_PASSWORD,
-    // RabbitMQ takes 128 MiB unless it is told otherwise.
+    // RabbitMQ takes 128 MiB by default.
     oversizedBody: JSON.stringify("x".repeat(128 * 1024 * 1024)),
     nonAsciiHeaders: true,
     async start() {

@@ -20,7 +20,7 @@ export interface SourceOptions {
   /** `unanswered`: a server that accepts connections and never says anything; `unreachable`: a port where nobody listens. */
   readonly at?: "broker" | "unanswered" | "unreachable";
   readonly wrongCredentials?: boolean;
-  /** The log of the source; default one that keeps nothing. A source writes a line at each failed try to reach its broker, at whatever level. */
+  /** The log of the source; default: none. A source writes a line at each failed try to reach its broker, at whatever level. */
   readonly log?: Log;
 }
 
@@ -36,10 +36,10 @@ export interface SourceFixture extends AsyncDisposable {
   stopBroker(): Promise<void>;
   /** Starts the broker again, at the same place with the same data. */
   startBroker(): Promise<void>;
-  /** The password that a source with `wrongCredentials` shows; it must appear nowhere. Undefined where the fixture's broker asks for none. */
+  /** The password that a source with `wrongCredentials` shows; it must appear nowhere. Undefined if the fixture's broker asks for none. */
   readonly wrongPassword: string | undefined;
   /**
-   * Where the broker can tell: how many messages it has that are not acknowledged, handed out or not (a group's lag, a durable consumer's pending and
+   * The number of messages in the broker that are not acknowledged, handed out or not, if it can count them (a group's lag, a durable consumer's pending and
    * unacknowledged messages, a queue's ready and unacknowledged ones).
    */
   unacknowledged?(): Promise<number>;
@@ -51,11 +51,11 @@ export interface SourceHarness {
   start(): Promise<SourceFixture>;
   /** Time that a source of this kind may take to consume again after a fault (a group's session included), in ms. */
   readonly reconnectMs: number;
-  /** True where one source reads the fixture's partition and the others wait for it; false or left out where several read beside each other. */
+  /** True if one source reads the fixture's partition and the others wait for it; false or left out if several read beside each other. */
   readonly oneReaderAtATime?: boolean;
   /**
-   * True where the broker sends what was on its way to a connection that broke again only after a wait, and later messages meanwhile: order is then
-   * kept but for two batches at each break. False or left out where it comes again first.
+   * True if the broker redelivers what was on its way to a broken connection only after a wait, and later messages meanwhile: order is then kept but for two
+   * batches at each break. False or left out if it redelivers first.
    */
   readonly redeliversLater?: boolean;
 }

@@ -132,7 +132,7 @@ test("parked rows of two cells are walked cell by cell, and changed where they a
   });
 });
 
-test("a replay of the inbox finds the rows of both cells, and writes each where it is", async () => {
+test("a replay of the inbox finds the rows of both cells, and writes each in its cell", async () => {
   await withCells(async ({ a, b, store }) => {
     const received = Array.from({ length: 5 }, () => inboxRow({ state: "dead", lastError: "no JSON" }));
     await a.store.inbox.insert(received.slice(0, 3));

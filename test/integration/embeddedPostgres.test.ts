@@ -98,7 +98,7 @@ describe("an embedded server", () => {
     expect(await query(server, "SELECT 1 AS one")).toEqual([{ one: 1 }]);
   });
 
-  test("goes to one of two processes that start it at the same moment; the other one is told so", async () => {
+  test("goes to one of two processes that start it at the same moment; the error of the other one says so", async () => {
     directory = newDirectory();
     const results = await Promise.allSettled([start(), start()]);
     const failures = results.filter((result) => result.status === "rejected");

@@ -7,7 +7,10 @@ import { ENDLESS, evaluation, failure, longestTurnDuring, QUICK, UNINTERRUPTIBLE
 
 failOnLeaks();
 
-/** What no limit of an evaluation itself ends in time, and what does: with each, the caller's event loop goes on. */
+/**
+ * Evaluations that no limit of their own ends in time, and evaluations that such a limit ends: none blocks the caller's
+ * event loop.
+ */
 const HOSTILE: readonly (readonly [string, Evaluation, readonly string[]])[] = [
   ["an endless recursion", evaluation(ENDLESS, {}, { timeoutMs: 200 }), ["timeout"]],
   ["$distinct over many objects", UNINTERRUPTIBLE, ["timeout"]],
@@ -37,7 +40,7 @@ describe("a hostile evaluation", () => {
       const before = evaluator.evaluate(QUICK);
       const ended = failure(evaluator.evaluate({ ...hostile, lane: name }));
       const behind = Array.from({ length: 100 }, (_, n) => evaluator.evaluate(evaluation("n", { n })));
-      // Each of these takes 200 ms or more where it is not ended sooner by a limit.
+      // Each of these takes 200 ms or more unless a limit ends it sooner.
       expect(await longestTurnDuring(ended)).toBeLessThan(100);
       expect(codes).toContain((await ended).code);
       expect(await before).toBe("42");
@@ -46,7 +49,7 @@ describe("a hostile evaluation", () => {
     60_000,
   );
 
-  test("among quick ones of the same expression is the only one that fails", async () => {
+  test("among quick ones of the same expression is the only failure", async () => {
     await using fresh = testEvaluator();
     const items = Array.from({ length: 3 }, (_, n) => ({ n }));
     for (let n = 0; n < 20; n++) await fresh.evaluate({ ...UNINTERRUPTIBLE, input: JSON.stringify(items) });
@@ -61,7 +64,7 @@ describe("a hostile evaluation", () => {
     expect(await Promise.all(results)).toEqual(expected);
   }, 60_000);
 
-  test("is told to the log without its payload", async () => {
+  test("is logged without its payload", async () => {
     const { log, lines } = recordingLog();
     await using logging = testEvaluator({ log });
     expect(await failure(logging.evaluate(UNINTERRUPTIBLE))).toEqual({

@@ -70,7 +70,7 @@ describe("an evaluator", () => {
     expect(warnings).toEqual([]);
   });
 
-  test("refuses variables that are no JSON, and goes on", async () => {
+  test("refuses variables that are no JSON, and continues", async () => {
     const circular: Record<string, unknown> = {};
     circular.self = circular;
     const refused = evaluator.evaluate(evaluation("1", {}, { bindings: circular }));
@@ -83,7 +83,7 @@ describe("lanes", () => {
   const INNOCENT = { ...QUICK, lane: "innocent" };
   const HOSTILE_LANE = { ...UNINTERRUPTIBLE, lane: "hostile" };
 
-  /** Evaluates for an innocent lane until it is told to stop, four at a time. */
+  /** Evaluates for an innocent lane until `stop` is called, four at a time. */
   function innocents(evaluator: TestEvaluator) {
     let stopping = false;
     let done = 0;
@@ -110,7 +110,7 @@ describe("lanes", () => {
     ["one after another", 1],
     ["in a burst", 8],
   ])(
-    "of innocent senders go on while hostile payloads come %s",
+    "of innocent senders continue while hostile payloads come %s",
     async (_, atOnce) => {
       const { log, lines } = recordingLog();
       await using evaluator = testEvaluator({ log });

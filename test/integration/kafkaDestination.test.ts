@@ -125,7 +125,7 @@ describeWith(["kafka"], "a Kafka destination", () => {
     await publish({ address: missing });
   });
 
-  test("goes on with the others when a topic is deleted that it has published to", async () => {
+  test("continues with the others when a topic is deleted that it has published to", async () => {
     const [kept, deleted] = [await makeOwnTopic(), await makeOwnTopic()];
     const { publish } = open(server().bootstrapServers);
     await Promise.all([publish({ address: kept }), publish({ address: deleted })]);

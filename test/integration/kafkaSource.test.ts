@@ -269,7 +269,7 @@ describeWith(["kafka"], "a Kafka source", () => {
       );
     });
 
-    test("gives a later member partitions of which nothing was read, from where the group began", async () => {
+    test("gives a later member unread partitions, from the offsets at which the group began", async () => {
       const { topic, latest } = await begun(4);
       const second = create(latest);
       await consuming(second.source);

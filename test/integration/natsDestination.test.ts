@@ -240,7 +240,7 @@ describeWith(["nats"], "the NATS destination", () => {
       expect(error).toMatchObject({ code: "tls", message: expect.stringMatching(/does not offer TLS/) });
     });
 
-    test("names each server that cannot be reached, and passes over them to one that serves", async () => {
+    test("names each server that cannot be reached, and passes over them to a server that answers", async () => {
       const blackHole = await startBlackHole();
       const { port } = await sharedNats();
       const nobody = await freePort();

@@ -82,7 +82,7 @@ describeWith(["nats"], "the NATS source", () => {
     expect(intake.taken.map(({ streamPlace }) => streamPlace)).toEqual([undefined, undefined]);
   });
 
-  test("identifies messages by their place in the stream where it is told to, also when they come again", async () => {
+  test("identifies messages by their place in the stream if the configuration says so, also when they come again", async () => {
     await manager.streams.add({ name: stream, subjects });
     await consumer({});
     const jetStream = client.jetstream();
@@ -244,7 +244,7 @@ describeWith(["nats"], "the NATS source", () => {
     await eventually(() => expect(numbers(intake.taken)).toEqual([1]));
   });
 
-  test("creates a consumer anew that is deleted under way, and goes on", async () => {
+  test("creates a consumer anew that is deleted under way, and continues", async () => {
     await manager.streams.add({ name: stream, subjects });
     const source = bench.source({ servers: url, stream }, intake);
     await source.start();
@@ -256,7 +256,7 @@ describeWith(["nats"], "the NATS source", () => {
     await source.check();
   });
 
-  test("keeps a long take's messages from being delivered to another replica, those that wait behind it too", async () => {
+  test("keeps a long take's messages from being delivered to another replica, the messages that wait behind it too", async () => {
     await manager.streams.add({ name: stream, subjects });
     const settings = { servers: url, stream, ackWaitMs: 400, batchSize: 5 };
     const slow = bench.source(settings, intake);

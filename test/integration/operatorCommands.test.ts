@@ -76,7 +76,7 @@ describe("svc destinations", () => {
     expect((await listed(file)).map(({ pause }) => pause)).toEqual([null, null]);
   });
 
-  test("changes nothing for a name that is not configured, and lists those that are", async () => {
+  test("changes nothing for a name that is not configured, and lists the configured names", async () => {
     const file = configOf(database);
     const pause = destinations(file, "pause", "reciever", "--reason", "r");
     await expect(pause).rejects.toBeInstanceOf(ConfigError);
@@ -85,7 +85,7 @@ describe("svc destinations", () => {
     expect(await database.query("SELECT name FROM outbox_destination")).toEqual([]);
   });
 
-  test("is told by explain topic: limits always, the state on request", async () => {
+  test("have their limits in svc explain topic always, their state on request", async () => {
     const file = configOf(database, { destinations: { receiver: { rateLimit: { perSecond: 5 } } } });
     await destinations(file, "pause", "receiver", "--reason", "they migrate");
     const explained = (...args: readonly string[]) =>
@@ -165,7 +165,7 @@ describe("svc trace", () => {
       expect(await trace(configOf(database), text)).toContain(String(row?.id));
   });
 
-  test("says that no relay runs, where the configuration switches it off", async () => {
+  test("says that no relay runs, if the configuration switches it off", async () => {
     await database.query("INSERT INTO inbox (source, idempotency_key, payload) VALUES ('orders', 'a', '{}')");
     const file = configOf(database, { inbox: { relay: { enabled: false } } });
     expect(await trace(file, "a")).toContain("waits             inbox.relay.enabled is false");
@@ -190,7 +190,7 @@ describe("svc trace", () => {
   });
 });
 
-test("without their tables svc status does not know the replicas, and svc audit names the one that it needs", async () => {
+test("without their tables svc status does not know the replicas, and svc audit names its table", async () => {
   const without = await migrated();
   await without.query("DROP TABLE outbox_process, outbox_figures, outbox_audit");
   const file = configOf(without);

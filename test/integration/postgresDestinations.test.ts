@@ -109,7 +109,7 @@ describe("the check of the table of the destinations", () => {
     ["lacks a column", "ALTER TABLE outbox_destination DROP COLUMN paused_by"],
     ["has no key on the name", "ALTER TABLE outbox_destination DROP CONSTRAINT outbox_destination_pkey"],
     ["may not be written", "REVOKE INSERT, UPDATE ON outbox_destination FROM current_user"],
-  ])("a table that %s is a warning with the reason, and an error where it is required", async (_, change) => {
+  ])("a table that %s is a warning with the reason, and an error if it is required", async (_, change) => {
     await using database = await migrated();
     await database.query(change);
     const user = `u_${randomUUID().replaceAll("-", "").slice(0, 12)}`;

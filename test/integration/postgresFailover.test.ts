@@ -115,7 +115,7 @@ describe("several hosts without targetServerType", () => {
     await store.close();
   });
 
-  test("a statement goes on at the next host when its own turns into a standby", async () => {
+  test("a statement continues at the next host when its own turns into a standby", async () => {
     const pool = new PostgresPool(
       {
         ...connectionTo(database),

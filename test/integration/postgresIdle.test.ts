@@ -105,7 +105,7 @@ describe("an idle outbox", () => {
     await application.query("ROLLBACK");
   });
 
-  test("shows a row that falls due, a retry of another replica or one that was scheduled ahead", async () => {
+  test("shows a row that falls due, a retry of another replica or a row that was scheduled ahead", async () => {
     await application.query(
       `INSERT INTO outbox (topic, payload, attempt, scheduled_at) SELECT 'orders', payload, attempt, now() + interval '1 second'
        FROM (VALUES ('ahead', 0), ('retry', 1)) AS r(payload, attempt)`,

@@ -70,7 +70,7 @@ describe("keys in delivery elsewhere", () => {
     expect(idsOf(await claimOf(harness.store))).toEqual(behind.slice(0, LIMIT));
   });
 
-  test("are not those of this replica: its claims go on with a key, also past a blocked front", async () => {
+  test("are not those of this replica: its claims continue with a key, also past a blocked front", async () => {
     await using harness = await open();
     await harness.insertOutbox(Array.from({ length: LIMIT }, () => ({ key: "blocked" })));
     const [blocked] = (await harness.store.outbox.claim(claimRequest({ limit: 1 }))).rows;

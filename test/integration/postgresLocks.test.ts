@@ -42,7 +42,7 @@ async function setUp() {
 }
 
 describe("a row that a transaction of somebody else holds", () => {
-  test("keeps no other claim from being renewed", async () => {
+  test("does not block the renewal of other claims", async () => {
     await using setup = await setUp();
     const { database, store, other } = setup;
     await database.query("INSERT INTO outbox (topic, payload) SELECT 't', '1' FROM generate_series(1, 5) n");
@@ -58,7 +58,7 @@ describe("a row that a transaction of somebody else holds", () => {
   test.each([
     ["sent", sent],
     ["failed, with an entry of the history", noted],
-  ] as const)("keeps no other outcome from being written, and keeps its claim: %s", async (_, outcomeOf) => {
+  ] as const)("does not block other outcomes, and keeps its claim: %s", async (_, outcomeOf) => {
     await using setup = await setUp();
     const { database, store, other } = setup;
     await store.schema.checkColumns();

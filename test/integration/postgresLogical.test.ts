@@ -15,7 +15,7 @@ function statementIn(message: string): string {
   return /(?:Run|run): (.*?)(?:\. The service|$)/.exec(message)?.[1] ?? `no statement in: ${message}`;
 }
 
-test("the slot is made, and let go of; an insert of many rows is told once", async () => {
+test("the slot is made, and let go of; an insert of many rows is reported once", async () => {
   await using outbox = await createOutbox();
   const { database, slot } = outbox;
   {
@@ -30,7 +30,7 @@ test("the slot is made, and let go of; an insert of many rows is told once", asy
   await eventually(async () => (await slotOf(slot))?.active === false);
 });
 
-test("nothing else is told: rolled back inserts, updates, deletes, tables that are not published", async () => {
+test("nothing else is reported: rolled back inserts, updates, deletes, tables that are not published", async () => {
   await using outbox = await createOutbox(["CREATE PUBLICATION svc_outbox FOR TABLE outbox"]);
   const { database, slot } = outbox;
   await database.query("ALTER TABLE outbox REPLICA IDENTITY FULL");
@@ -43,13 +43,13 @@ test("nothing else is told: rolled back inserts, updates, deletes, tables that a
     database.query("DO $$ BEGIN INSERT INTO outbox (payload) VALUES ('2'); RAISE EXCEPTION 'no'; END $$"),
   ).rejects.toThrow("no");
   const told = log.seen.reached.length;
-  // What comes after all of it is told: so the rest was passed over.
+  // A later insert is reported: so the rest was passed over.
   await insert(database);
   await eventually(() => log.seen.inserted.length > 0 && log.seen.reached.length > told);
   expect(log.seen.inserted).toHaveLength(1);
 });
 
-test("rows of a partitioned outbox are told, those of a partition made later too", async () => {
+test("rows of a partitioned outbox are reported, also rows of a partition made later", async () => {
   await using outbox = await createOutbox([
     "DROP TABLE outbox",
     "CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY, day int, payload text) PARTITION BY LIST (day)",
@@ -154,7 +154,7 @@ test("a transaction that is open while the slot is made is named", async () => {
   expect(log.seen.following).toBe(1);
 });
 
-test("a user who may not replicate is told which right is missing", async () => {
+test("the error for a user who may not replicate names the missing right", async () => {
   await using outbox = await createOutbox();
   const { database, slot } = outbox;
   await onServer(`CREATE ROLE "${slot}" LOGIN PASSWORD 'not-for-the-log'`);

@@ -154,7 +154,7 @@ describe("migrations of tables in use", () => {
     expect(await withStoreOn(database, DEFAULT_NAMES, (store) => store.schema.migrate())).toEqual([]);
   });
 
-  test("go on after one that was broken off, and leave no index unfinished", async () => {
+  test("resume after a migration that was broken off, and leave no index unfinished", async () => {
     await using database = await openMigrated();
     await oldTables(database);
     await whileMigrationWaits(database, async (migrating) => {

@@ -63,7 +63,7 @@ describe("low-water marks", () => {
   };
   const payloads = async () => (await claimed()).map((row) => row.payload);
 
-  /** Time for three marks, of which each finds nothing that is free. */
+  /** Time for three marks; each finds no free row. */
   async function letMarksSettle(): Promise<void> {
     for (let look = 0; look < 3; look += 1) {
       clock.advance(MARK_AGE_MS);
@@ -158,7 +158,7 @@ describe("low-water marks", () => {
     });
   });
 
-  test("a row of the newest transaction that runs is not overtaken, although its sequence lies below one that is committed", async () => {
+  test("a row of the newest transaction that runs is not overtaken, although its sequence lies below a committed one", async () => {
     const older = await beginTransaction();
     const newest = await beginTransaction();
     await newest.query(INSERT, ["k", "1"]);
@@ -179,7 +179,7 @@ describe("low-water marks", () => {
   /**
    * Begins an insert that stays in a BEFORE trigger: it has its position, and no number as a transaction.
    *
-   * @returns lets the insert go on, and waits for its commit
+   * @returns ends the trigger's wait, and waits for the commit
    */
   async function insertSlowly(table: string, text: string, values: readonly string[]): Promise<() => Promise<void>> {
     await database.query(`
@@ -337,8 +337,8 @@ describe("a row that was not scheduled ahead", () => {
 
   /**
    * Runs `look` so that it waits for a lock on `table` after its transaction has begun and before its snapshot is
-   * taken, and commits `statements` meanwhile: the first of them is of a transaction that has begun later than the
-   * look, the second of one that has begun before.
+   * taken, and commits `statements` meanwhile: the first of them is of a transaction that began later than the look,
+   * the second of a transaction that began before.
    */
   async function lookBehindLock<T>(
     database: TestDatabase,
@@ -465,7 +465,7 @@ describe("a row that was not scheduled ahead", () => {
     });
   });
 
-  test("is told from one that is scheduled ahead, which holds nobody back", async () => {
+  test("differs from a row that is scheduled ahead, which holds nobody back", async () => {
     await withStore(async (store, database) => {
       await database.query(
         "INSERT INTO outbox (topic, key, payload, scheduled_at) VALUES ('t', 'k', '1', now() + interval '1 hour')",

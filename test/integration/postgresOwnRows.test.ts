@@ -117,7 +117,7 @@ describe("the settings of a session", () => {
 });
 
 describe("an outcome that the database refuses", () => {
-  /** Three rows under one claim; the second is the one that is refused. */
+  /** Three rows under one claim; the second is refused. */
   async function three(store: Store, database: TestDatabase): Promise<readonly [ClaimedRow, ClaimedRow, ClaimedRow]> {
     await database.query("INSERT INTO outbox (topic, payload) VALUES ('one', '1'), ('two', '2'), ('three', '3')");
     return (await claimed(store)) as [ClaimedRow, ClaimedRow, ClaimedRow];

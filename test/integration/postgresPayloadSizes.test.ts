@@ -12,7 +12,7 @@ failOnLeaks();
 const openMigrated = databaseCopies();
 
 const ROWS = 20;
-/** Characters of a payload, as it is sent. */
+/** Characters of a payload that is sent. */
 const LARGE = 400_000;
 const maxBytes = 2.5 * LARGE;
 
@@ -46,7 +46,7 @@ test.each(TABLES)("a claim reads the texts of the %s that it takes, and few othe
 describe.each(["text", "json", "jsonb"])("large payloads in a column of the type %s", (type) => {
   const repetition = (): string => JSON.stringify("a".repeat(LARGE));
 
-  test.each(TABLES)("a claim of the %s counts them as they are sent, not as they are stored", async (table) => {
+  test.each(TABLES)("a claim of the %s counts their sent size, not their stored size", async (table) => {
     await using database = await openMigrated();
     await insert(database, table, type, Array.from({ length: ROWS }, repetition));
 
@@ -104,7 +104,7 @@ describe("a payload that is far larger as text than in its jsonb column", () => 
     ]);
   });
 
-  test("is found where the database cannot write it; the others are claimed", async () => {
+  test("is found if the database cannot write it; the others are claimed", async () => {
     await using database = await openMigrated();
     await withNumbers(database, 8300);
 

@@ -26,7 +26,7 @@ const count = {
 };
 
 describe("the connection pool", () => {
-  test("goes on without preparation when a pooler loses the prepared statements", async () => {
+  test("continues without preparation when a pooler loses the prepared statements", async () => {
     await using database = await createDatabase();
     await database.query("CREATE TABLE things (n int)");
     const pool = open(database);
@@ -107,7 +107,7 @@ describe("the connection pool", () => {
     await pool.close();
   });
 
-  test("tries the next host when one does not answer, and stays with the one that does", async () => {
+  test("tries the next host when one does not answer, and stays with the host that does", async () => {
     await using database = await createDatabase();
     const dead = { host: "127.0.0.1", port: await freePort(), tls: false as const };
     const live = { host: database.host, port: database.port, tls: false as const };
@@ -117,7 +117,7 @@ describe("the connection pool", () => {
     await pool.close();
   });
 
-  test("falls back from TLS to a plain connection where the server has none, as sslmode=prefer asks for", async () => {
+  test("falls back from TLS to a plain connection if the server has none, as sslmode=prefer asks for", async () => {
     await using database = await createDatabase();
     const { host, port } = database;
     const pool = open(database, {

@@ -91,7 +91,7 @@ describe("a row that a trigger refuses", () => {
     });
   });
 
-  test("when it is taken back or renewed keeps no other from it", async () => {
+  test("when it is taken back or renewed does not prevent that others are", async () => {
     await withTables(async (store, database) => {
       await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 9) n");
       const claims = [
@@ -145,7 +145,7 @@ describe("a row that a trigger refuses", () => {
     });
   });
 
-  test("at its replay stays as it is, and the others are moved", async () => {
+  test("at its replay stays unchanged, and the others are moved", async () => {
     await withTables(async (store, database) => {
       await database.query(
         "INSERT INTO outbox (topic, payload, state) SELECT 't' || n, '1', 'sent' FROM generate_series(1, 9) n",
@@ -204,7 +204,7 @@ describe.each(["NULL", "OLD"] as const)("a row whose change a trigger drops by r
     });
   });
 
-  test("when it is taken back keeps no other from it", async () => {
+  test("when it is taken back does not prevent that others are", async () => {
     await withTables(async (store, database) => {
       await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 9) n");
       await claimed(store);
@@ -275,7 +275,7 @@ async function claims<T>(count: number, claim: () => Promise<T>): Promise<readon
 describe("rows that are stored all or none", () => {
   const stored = { kind: "stored" };
 
-  test.each(["refuses", "skips"])("are none where a trigger %s one, which is named", async (how) => {
+  test.each(["refuses", "skips"])("are none if a trigger %s one, which is named", async (how) => {
     await withTables(async (store, database) => {
       const condition = "NEW.event_type = 'bad'";
       if (how === "refuses") await refuse(database, "INSERT", "inbox", condition);
@@ -292,7 +292,7 @@ describe("rows that are stored all or none", () => {
     });
   });
 
-  test("are none where the commit refuses one", async () => {
+  test("are none if the commit refuses one", async () => {
     await withTables(async (store, database) => {
       await database.query(
         `CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$

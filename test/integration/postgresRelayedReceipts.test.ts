@@ -108,7 +108,7 @@ describe("a receipt relays its rows itself", () => {
     });
   });
 
-  test("but not if the columns change texts, of which topic and headers are made", async () => {
+  test("but not if the columns change the texts that make topic and headers", async () => {
     await withTables(async (store, database) => {
       await database.query("ALTER TABLE inbox ALTER COLUMN event_type TYPE char(40)");
       await store.schema.checkColumns();
@@ -129,7 +129,7 @@ describe("a receipt relays its rows itself", () => {
     });
   });
 
-  test("but not where the outbox refuses a row: the relay makes that one dead", async () => {
+  test("but not if the outbox refuses a row: the relay makes that one dead", async () => {
     await withTables(async (store, database) => {
       await database.query("ALTER TABLE outbox ADD CHECK (topic <> 'bad')");
       await stored(store, [inboxRow({ eventType: "bad" }), inboxRow({ eventType: "good" })]);

@@ -100,7 +100,7 @@ describe("a role without the right to create tables", () => {
     expect(await start(role)).toEqual({ end: [], warnings: [] });
   });
 
-  test("is told who migrates when something is left to do", async () => {
+  test("gets an error that names who migrates when something is left to do", async () => {
     await using database = await openMigrated();
     await database.query("DELETE FROM svc_migrations WHERE version > 2");
     await using role = await restricted(database);

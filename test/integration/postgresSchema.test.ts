@@ -255,7 +255,7 @@ describe("types of columns", () => {
     await database.query(`ALTER TABLE outbox ALTER COLUMN ${column} TYPE ${type} USING ${column}::text::${type}`);
   }
 
-  /** Everything that the service does with an outbox row; NULL where the row is to be left out. */
+  /** Everything that the service does with an outbox row; NULL if the row is to be left out. */
   async function work(store: Store, database: TestDatabase, column: string, value: string): Promise<void> {
     const values: Record<string, string> = {
       id: "gen_random_uuid()",
@@ -361,7 +361,7 @@ describe("types of columns", () => {
     }
   });
 
-  test("a column that the service writes may not be generated, and one that only the relay writes not beside an inbox", async () => {
+  test("a column that the service writes may not be generated, and a column that only the relay writes not beside an inbox", async () => {
     await using database = await openMigrated();
     for (const [column, type, value] of [
       ["updated_at", "timestamptz", "created_at"],

@@ -254,23 +254,26 @@ describe("an outbox that refuses every change", () => {
     });
   });
 
-  test.each(Object.entries(OUTCOMES))("keeps no row that was %s from its outcome for good", async (_, outcome) => {
-    await withTables(async (store, database) => {
-      await passOne(store);
-      await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 20) n");
-      const rows = await claimed(store);
-      await begin(database, "outbox");
-      for (const batch of [rows, rows.slice(0, 1)]) {
-        await expect(store.outbox.settle(batch.map(outcome))).rejects.toMatchObject(tableTrouble("54000"));
-      }
-      await expect(store.outbox.check()).rejects.toMatchObject(tableTrouble("54000"));
-      expect(await dead(database)).toEqual([]);
+  test.each(Object.entries(OUTCOMES))(
+    "does not keep a row that was %s from its outcome for good",
+    async (_, outcome) => {
+      await withTables(async (store, database) => {
+        await passOne(store);
+        await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 20) n");
+        const rows = await claimed(store);
+        await begin(database, "outbox");
+        for (const batch of [rows, rows.slice(0, 1)]) {
+          await expect(store.outbox.settle(batch.map(outcome))).rejects.toMatchObject(tableTrouble("54000"));
+        }
+        await expect(store.outbox.check()).rejects.toMatchObject(tableTrouble("54000"));
+        expect(await dead(database)).toEqual([]);
 
-      await end(database, "outbox");
-      await store.outbox.check();
-      expect((await store.outbox.settle(rows.map(outcome))).closed.size).toBe(20);
-    });
-  });
+        await end(database, "outbox");
+        await store.outbox.check();
+        expect((await store.outbox.settle(rows.map(outcome))).closed.size).toBe(20);
+      });
+    },
+  );
 });
 
 describe("a row that is refused while the row that passed last still passes", () => {

@@ -45,7 +45,7 @@ async function watchers(database: TestDatabase): Promise<readonly number[]> {
 
 const watched = (stores: readonly Store[]) => stores.map((store) => store.isOutboxWatched());
 
-test("one process watches the outbox for the others; when it leaves, one that glances takes over", async () => {
+test("one process watches the outbox for the others; when it leaves, a glancing process takes over", async () => {
   await withStores(3, async ([first, second, third], database) => {
     const others = [second, third] as Store[];
     await eventually(() => expect(watched([first as Store, ...others])).toEqual([false, true, true]));
@@ -93,7 +93,7 @@ test("a process that does not share the watch neither takes it nor relies on it"
   });
 });
 
-test("announcements wake the process that watches, and those that do not share the watch", async () => {
+test("announcements wake the process that watches, and processes that do not share the watch", async () => {
   await withStores(2, async ([first, second], database, wakes) => {
     const other = postgresStore(database, undefined, systemClock);
     let otherWakes = 0;

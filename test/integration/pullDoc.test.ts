@@ -11,7 +11,7 @@ import { seeded } from "../support/random.ts";
 import { read } from "../support/repository.ts";
 import { DATABASE, load } from "../unit/config/support.ts";
 
-/** docs/pull.md: its configuration, and the statements in docs/examples/pull that it links to, run as they are. */
+/** docs/pull.md: its configuration, and the statements in docs/examples/pull that it links to, run unchanged. */
 
 const PAGE = read("docs/pull.md");
 const blocks = (language: string): readonly string[] => blocksOf(PAGE, language);

@@ -208,7 +208,7 @@ describeWith(["rabbitmq"], "a RabbitMQ destination", () => {
     expect(await bodies()).toEqual(["1", "2"]);
   });
 
-  test("refuses headers larger than a frame, where frames are small, and delivers those that just fit", async () => {
+  test("refuses headers larger than a small frame, and delivers headers that just fit", async () => {
     const { log, lines } = recordingLog();
     const destination = open(`${server().url}?frame_max=4096`, { log });
     const sizes = Array.from({ length: 400 }, (_, n) => 3700 + n);

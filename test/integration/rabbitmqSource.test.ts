@@ -118,7 +118,7 @@ describeWith(["rabbitmq"], "a RabbitMQ source", () => {
     await taken(1);
   });
 
-  test("declares its queue durable when it is told to", async () => {
+  test("declares its queue durable with declareQueue", async () => {
     const source = await start({ declareQueue: true });
     await consuming(source);
     // RabbitMQ refuses this when the queue is another one.

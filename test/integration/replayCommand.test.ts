@@ -114,7 +114,7 @@ describe("svc replay", () => {
     expect(await database.query("SELECT FROM outbox")).toHaveLength(2);
   });
 
-  test("asks for a migration where there are no tables, and says for how long no database answered", async () => {
+  test("asks for a migration if there are no tables, and says for how long no database answered", async () => {
     const empty = await services.database();
     const noTables = replay(configOf({ database: databaseConfig(empty) }), "--topic", "a");
     await expect(noTables).rejects.toThrow("svc migrate");

@@ -57,7 +57,7 @@ describeWithSqlServer("migrations of SQL Server", () => {
     await expect(migrated(database)).rejects.toThrow(/MD5/i);
   });
 
-  test("a migration that fails names its step, and goes on there at the next start", async () => {
+  test("a migration that fails names its step, and resumes there at the next start", async () => {
     await using database = await createSqlServerDatabase();
     await database.query("CREATE TABLE outbox (note int NULL)");
 

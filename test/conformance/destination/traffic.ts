@@ -73,7 +73,7 @@ export function exerciseTraffic(harness: DestinationHarness, bench: DestinationB
       await haveArrived(bench.fixture, [...kept.delivered, ...aborted.delivered]);
     });
 
-    test("close settles every publish that is under way, and those that resolved have arrived", async () => {
+    test("close settles every publish that is under way, and the resolved ones have arrived", async () => {
       const destination = bench.fixture.create();
       await bench.publish(destination, message({ body: '{"n":-1}' }));
       const outcomes = new Outcomes();

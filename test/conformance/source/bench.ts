@@ -22,7 +22,7 @@ export interface Reader {
 /** What a test of sources works with. */
 export interface SourceBench {
   readonly fixture: SourceFixture;
-  /** How long to wait for messages: also for those that a broken source had, in ms. */
+  /** How long to wait for messages: also for messages that a broken source had, in ms. */
   readonly patienceMs: number;
   create(options?: SourceOptions): Reader;
   /** A source that consumes already. */
@@ -136,7 +136,7 @@ export async function taking(intake: RecordingIntake, timeoutMs: number): Promis
   await eventually(() => intake.running > 0, { timeoutMs, label: "the source's call of take" });
 }
 
-/** Waits until the broker says that it has no message left that is not acknowledged; at once where it cannot tell. */
+/** Waits until the broker says that it has no message left that is not acknowledged; returns at once if it cannot count them. */
 export async function allAcknowledged(fixture: SourceFixture, timeoutMs: number): Promise<void> {
   await eventually(async () => expect((await fixture.unacknowledged?.()) ?? 0).toBe(0), { timeoutMs });
 }

@@ -69,7 +69,7 @@ export function exerciseConsumption(harness: SourceHarness): void {
     );
 
     test(
-      "offers nothing more while a take waits, stays up meanwhile, and goes on when it ends",
+      "offers nothing more while a take waits, stays up meanwhile, and continues when it ends",
       async () => {
         const { intake, source } = await bench.started({ batchSize: 5 });
         intake.hold();

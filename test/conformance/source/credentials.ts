@@ -15,7 +15,7 @@ export function exerciseCredentials(harness: SourceHarness): void {
     const bench = sourceBench(harness);
 
     test(
-      "goes on trying until it is stopped, says what is wrong, and shows the password nowhere",
+      "continues to try until it is stopped, says what is wrong, and shows the password nowhere",
       async () => {
         const { wrongPassword } = bench.fixture;
         if (wrongPassword === undefined) return;

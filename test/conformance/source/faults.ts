@@ -136,7 +136,7 @@ class Traffic implements AsyncDisposable {
   }
 }
 
-/** Every number came, and for the first time only after all smaller ones: all but those that may be late. */
+/** Every number came, and for the first time only after all smaller ones: except numbers that may be late. */
 function expectInOrder(taken: readonly number[], to: number, { redeliversLater = false }: SourceHarness): void {
   const first = [...new Set(taken)];
   expect(first.toSorted((a, b) => a - b)).toEqual(range(1, to));

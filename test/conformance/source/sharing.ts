@@ -15,7 +15,7 @@ export function exerciseSharing(harness: SourceHarness): void {
         const second = await bench.started({ batchSize: 5 });
         for (let from = 1; from <= 100; from += 10) await bench.fixture.send(numbered(from, from + 9));
         await takenBy([first.intake, second.intake], 100, bench.patienceMs);
-        // The one that reads leaves: where one reads at a time, the other has to take its place.
+        // The reading source leaves: if one reads at a time, the other has to take its place.
         const [leaving, staying] =
           first.intake.taken.length >= second.intake.taken.length ? [first, second] : [second, first];
         const before = leaving.intake.taken.length;
@@ -30,7 +30,7 @@ export function exerciseSharing(harness: SourceHarness): void {
 
     if (harness.oneReaderAtATime !== true) {
       test(
-        "read beside each other: one whose take waits holds back at most two batches, which go to the other when it is cut off",
+        "read beside each other: a source whose take waits holds back at most two batches, which go to the other when it is cut off",
         async () => {
           const slow = await bench.started({ batchSize: 5 });
           slow.intake.hold();

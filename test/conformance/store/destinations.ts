@@ -275,7 +275,7 @@ function exerciseBreakers(open: () => Promise<StoreHarness>): void {
       }
     });
 
-    test("lasts at least as long as it was asked to, and never overflows", async () => {
+    test("lasts at least `atLeastMs`, and never overflows", async () => {
       await using harness = await open();
       const { destinations } = harness.store;
       await destinations.open("billing", { ...OPENING, factor: 0.5, atLeastMs: 50_000 });

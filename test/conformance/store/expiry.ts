@@ -20,7 +20,7 @@ export function exerciseExpiry(open: () => Promise<StoreHarness>): void {
       ["has expired by its time", GONE],
       ["has expired by the earlier of two times", { ...GONE, afterMs: HOUR_MS }],
       ["has expired at its receipt", { at: null, afterMs: 0 }],
-    ])("is dead instead of relayed where it %s, and holds up no other of its key", async (_how, expiry) => {
+    ])("is dead instead of relayed if it %s, and does not block others of its key", async (_how, expiry) => {
       await using harness = await open();
       const { received, result } = await relayed(harness, [{ expiry }, {}]);
       const [first, second] = received;
@@ -53,7 +53,7 @@ export function exerciseExpiry(open: () => Promise<StoreHarness>): void {
       expect(again.map(({ expiresInMs }) => expiresInMs)).toEqual([0, null, 0]);
     });
 
-    test("is delivered after all where an operator replays it", async () => {
+    test("is delivered after all if an operator replays it", async () => {
       await using harness = await open();
       const { outbox, replay } = harness.store;
       const { received } = await relayed(harness, [{ expiry: LATER }]);

@@ -22,7 +22,7 @@ import type { ManualClock } from "../../support/recorders.ts";
 /** What a database brings to the shared suite: a store on empty tables of its own, and a look behind it. */
 export interface StoreHarness extends AsyncDisposable {
   readonly store: Store;
-  /** The scope of a replay, where it has a form of its own. */
+  /** The scope of a replay, if it has a form of its own. */
   readonly scope?: ReplayScope;
   /** The clock given to the store; advancing it makes its hints go stale. */
   readonly clock: ManualClock;
@@ -58,7 +58,7 @@ export interface StoreHarness extends AsyncDisposable {
   expirePullLeases(): Promise<void>;
   /** Makes every pending inbox row due. */
   makeInboxDue(): Promise<void>;
-  /** Lets `ms` pass for every row of the outbox, of which none is parked; less than 0 is what they see of a clock that has been put back. */
+  /** Lets `ms` pass for every row of the outbox, none of them parked; less than 0 is what they see of a clock that has been put back. */
   ageOutbox(ms: number): Promise<void>;
   /** Lets `ms` pass for all that is noted of destinations; less than 0 is what they see of a clock that has been put back. */
   ageDestinations(ms: number): Promise<void>;

@@ -107,7 +107,7 @@ export function exerciseInbox(open: () => Promise<InboxHarness>): void {
     test.each([
       ["numbers beyond a double and their spelling", '{"a":12345678901234567890,"b":1.0,"c":1e2}'],
       ["the order and repetition of keys", '{"b":1,"a":2,"b":3}'],
-      ["escapes as they were written", '{"nul":"\\u0000","lone":"\\ud800","slash":"\\/"}'],
+      ["escapes", '{"nul":"\\u0000","lone":"\\ud800","slash":"\\/"}'],
       ["every plane of Unicode", '{"text":"é 漢 \u{1F600} \u2028 \u200d"}'],
       ["white space around and inside", ' { "a" :\n\t1 }\r\n'],
       ["quotes, backslashes, braces and commas of array literals", '{"a":"\\"\\\\{},NULL\'"}'],

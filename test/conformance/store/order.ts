@@ -31,7 +31,7 @@ export function exerciseOrder(open: () => Promise<StoreHarness>): void {
       expect((await harness.store.outbox.claim(claimRequest())).rows).toHaveLength(2);
     });
 
-    test("rows behind one of this process' own claims go on; behind any other they wait", async () => {
+    test("rows behind one of this process' own claims are claimed; behind any other they wait", async () => {
       await using harness = await open();
       await harness.insertOutbox([{ key: "a" }, { key: "a" }]);
       const own = claimRequest({ limit: 1 });
@@ -56,7 +56,7 @@ export function exerciseOrder(open: () => Promise<StoreHarness>): void {
     test.each<[string, (row: ClaimedRow) => ReturnType<typeof sent>]>([
       ["sent", sent],
       ["dead", (row) => died(row)],
-    ])("a key goes on once its row is %s", async (_, settle) => {
+    ])("a key continues once its row is %s", async (_, settle) => {
       await using harness = await open();
       const [, next] = await harness.insertOutbox([{ key: "a" }, { key: "a" }]);
       const { rows } = await harness.store.outbox.claim(claimRequest({ limit: 1 }));

@@ -26,7 +26,7 @@ export function exerciseClaims(open: () => Promise<StoreHarness>): void {
       expect(rows[0]?.createdAt).toBeInstanceOf(Date);
     });
 
-    test("rows come in the order of their sequence, at most the limit, and more is told", async () => {
+    test("rows come in the order of their sequence, at most the limit, and `more` says that others wait", async () => {
       await using harness = await open();
       const ids = await harness.insertOutbox(Array.from({ length: 5 }, () => ({})));
 
@@ -251,7 +251,7 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
       expect((await harness.outboxRows())[0]?.leaseInMs).toBeGreaterThan(1000);
     });
 
-    test("a row whose lease has run out is pending again, with its attempts as they were; a live one stays", async () => {
+    test("a row whose lease has run out is pending again, with its attempts unchanged; a live one stays", async () => {
       await using harness = await open();
       await claimOne(harness);
       await harness.expireLeases();
@@ -293,7 +293,7 @@ export function exerciseSettling(open: () => Promise<StoreHarness>): void {
       expect(backlog.oldestPendingAgeMs).toBeGreaterThanOrEqual(0);
     });
 
-    test("the backlog is told by destination: what waits, also for a retry, what is in processing, and the age of what is due", async () => {
+    test("the backlog is counted by destination: what waits, also for a retry, what is in processing, and the age of what is due", async () => {
       await using harness = await open();
       const [early, keyed] = await harness.insertOutbox([
         { topic: "a" },

@@ -110,7 +110,7 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
       expect((await harness.outboxRows()).map(kept)).toEqual(before.map(kept));
     });
 
-    test("is one that its claim still holds: a claim taken over parks nothing", async () => {
+    test("is still under its claim: a claim taken over parks nothing", async () => {
       await using harness = await open();
       await harness.insertOutbox([{ key: "k" }]);
       const { rows } = await harness.store.outbox.claim(claimRequest());
@@ -201,7 +201,7 @@ export function exerciseParking(open: () => Promise<StoreHarness>): void {
       expect((await replica.outbox.claim(claimRequest())).rows).toMatchObject([{ key: "k" }]);
     });
 
-    test("that are discarded are dead with who and why before the reason, and the next row of the key goes on", async () => {
+    test("that are discarded are dead with who and why before the reason, and the next row of the key is claimed", async () => {
       await using harness = await open();
       await harness.insertOutbox([{ key: "k" }, { key: "k" }]);
       const head = await parkFirst(harness);

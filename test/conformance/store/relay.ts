@@ -25,7 +25,7 @@ export function exerciseRelay(open: () => Promise<StoreHarness>): void {
       expect(await harness.inboxRows()).toMatchObject([{ state: "processed", processed: true }]);
     });
 
-    test("headers travel on without those that are to be dropped, with what identifies the message added", async () => {
+    test("headers travel on without the dropped ones, and with headers that identify the message", async () => {
       await using harness = await open();
       const row = inboxRow({
         headers: {
@@ -201,7 +201,7 @@ export function exerciseRelay(open: () => Promise<StoreHarness>): void {
       expect(await inbox.oldestPendingAgeMs([])).toBeNull();
     });
 
-    test("the key of a source with keys of its own has the source in front, where there is an aggregate", async () => {
+    test("the key of a source with keys of its own has the source in front, if there is an aggregate", async () => {
       await using harness = await open();
       const rows = [
         inboxRow({ aggregateId: "a" }),
@@ -215,7 +215,7 @@ export function exerciseRelay(open: () => Promise<StoreHarness>): void {
       expect((await harness.outboxRows()).map((row) => row.key)).toEqual(["a", "own:a", null]);
     });
 
-    test("the age of the oldest waiting row is told, and null when none waits", async () => {
+    test("the age of the oldest waiting row is known, and null when none waits", async () => {
       await using harness = await open();
       expect(await harness.store.inbox.oldestPendingAgeMs(["orders"])).toBeNull();
 

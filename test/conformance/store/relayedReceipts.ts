@@ -20,8 +20,8 @@ const rowsOfAllKinds = (): readonly NewInboxRow[] => [
 ];
 
 /**
- * Receipts of a process that relays. Where a database can, they relay what waits for nothing: what comes of the rows must be the same,
- * whoever relays them.
+ * Receipts of a process that relays. If the database can, they relay rows that wait for nothing: the result must be the same whether receipt or relay relays a
+ * row.
  */
 export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void {
   describe("receipts of a process that relays", () => {
@@ -148,7 +148,7 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
       expect((await other.store.outbox.settle([...claimed, ...left].map(sent))).closed.size).toBe(8);
     });
 
-    test("claim no row behind an unfinished one of its key, whoever inserted that", async () => {
+    test("claim no row behind an unfinished one of its key, whether received or inserted", async () => {
       await using harness = await open();
       const { store } = harness;
       const [byApplication] = await harness.insertOutbox([{ topic: "orders", key: "a" }]);

@@ -110,7 +110,7 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
     });
 
     describe("walks", () => {
-      test("finished rows in the order of their sequence, in pages, without those that came after its begin", async () => {
+      test("finished rows in the order of their sequence, in pages, without rows that came after its begin", async () => {
         await using harness = await open();
         const { replay } = harness.store;
         const ids = await finishedRows(harness, 7);
@@ -128,7 +128,7 @@ export function exerciseReplay(open: () => Promise<StoreHarness>): void {
         expect((await allPages(replay, scope)).map((row) => row.id)).toEqual(ids);
       });
 
-      test("rows that a page shows as they are", async () => {
+      test("rows that a page shows unchanged", async () => {
         await using harness = await open();
         const { replay, outbox } = harness.store;
         await harness.insertOutbox([{ topic: "orders", key: "k" }, { topic: "free" }]);

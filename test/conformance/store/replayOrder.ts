@@ -4,9 +4,8 @@ import type { Store } from "../../../src/ports/store.ts";
 import { claimRequest, claimSome, died, failed, released, type StoreHarness, sent } from "./harness.ts";
 
 /**
- * Two dead rows of the key `k` with a row of another key between them, which waits for its retry. The harness' own store and the replica have
- * both seen that row as the lowest one that is not finished, and their clocks stand still: they do not look again. A fresh replica has
- * seen nothing yet.
+ * Two dead rows of the key `k` with a row of another key between them, which waits for its retry. The harness' own store and the replica have both seen that
+ * row as the lowest unfinished one, and their clocks stand still: they do not look again. A fresh replica has seen nothing yet.
  */
 interface Straddled {
   readonly early: MessageId;
@@ -36,7 +35,7 @@ async function replayAll(store: Store, ids: readonly MessageId[]): Promise<void>
 
 export function exerciseReplayOrder(open: () => Promise<StoreHarness>): void {
   describe("below the lowest row that a poller remembers keeps the order of a key:", () => {
-    test("both rows are claimed together by whoever comes first", async () => {
+    test("both rows are claimed together by the first replica", async () => {
       await using harness = await open();
       const { early, late, replica } = await straddle(harness);
       await replayAll(replica, [early, late]);

@@ -170,7 +170,7 @@ export function exerciseRetention(open: () => Promise<StoreHarness>): void {
       expect(await deleteAll(harness.store, rest, 2)).toEqual([2, 1, 2, 1]);
     });
 
-    test("a batch begins where the one before ended: what turns up behind it is for the next sweep", async () => {
+    test("a batch begins at the end of the one before: a row that turns up behind it is for the next sweep", async () => {
       await using harness = await open();
       const { store } = harness;
       const ids = await harness.insertOutbox(rowsOf(4));

@@ -25,7 +25,7 @@ const WAYS: Readonly<Record<string, (harness: StoreHarness) => Promise<void>>> =
   },
 };
 
-/** How a claim ends that leaves the row as it was. */
+/** How a claim ends that leaves the row unchanged. */
 const ENDS: Readonly<Record<string, (harness: StoreHarness, rows: readonly ClaimedRow[]) => Promise<void>>> = {
   "a release": async ({ store }, rows) => void (await store.outbox.settle(rows.map(released))),
   "the end of its lease": async (harness) => {
