@@ -79,7 +79,7 @@ test("four hundred unfinished bodies of 1 MB do not hold the memory, nor the ser
     timeoutMs: 30_000,
   });
   expect(await stored("small")).toBe(202);
-  // A large message gets the memory of those that have stalled.
+  // A large message gets the memory of the stalled ones.
   const pad = "x".repeat(1_000_000);
   await eventually(async () => expect((await service.post({ id: "large", pad, type: "created" })).status).toBe(202), {
     timeoutMs: 30_000,

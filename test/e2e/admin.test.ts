@@ -21,7 +21,7 @@ const TRANSFORM_TEST = "/admin/transform/test";
 const REPLAY = "/admin/replay";
 
 let database: TestDatabase;
-/** Only the admin routes, so that replayed rows stay where the replay put them. */
+/** Only the admin routes, so that no poller moves replayed rows. */
 let service: Service;
 let api: DescribedApi;
 
@@ -77,7 +77,7 @@ describe("POST /admin/transform/test answers", () => {
   });
 });
 
-test("an expression that never looks at the clock is answered 400, and the service goes on", async () => {
+test("an expression that never looks at the clock is answered 400, and the service continues", async () => {
   const hostile = evaluate("$count($distinct([1..300000]))", { timeoutMs: 300 });
   expect((await service.get("/health/live")).status).toBe(200);
   expect(await hostile).toMatchObject({ status: 400, body: { success: false, error: expect.any(String) } });

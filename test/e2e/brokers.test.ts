@@ -81,7 +81,7 @@ describeWith(KINDS, "every kind of source to every kind of destination", () => {
   );
 });
 
-/** Sources `from-<kind>`, destinations `to-<kind>`; the header `x-to` decides where a message goes. */
+/** Sources `from-<kind>`, destinations `to-<kind>`; the header `x-to` decides the destination of a message. */
 function configuration(receiverUrl: string, ends: readonly BrokerEnd[]): ConfigTree {
   const attributeHeaders = { eventType: "x-to" };
   const shared = { topic: "{{ source }}.{{ eventType }}" };

@@ -116,7 +116,7 @@ test("the paused database of a cell stops nothing in the other", async () => {
       });
     });
     b.proxy.setMode("open");
-    // Those that were being sent are answered, with what became of them.
+    // Requests under way are answered, with what became of them.
     const answers = await Promise.all(waiting);
     for (const answer of answers) expect([202, 500, undefined]).toContain(answer?.status);
   });
@@ -208,7 +208,7 @@ test("a number of cells makes their schemas, and another number ends the start",
   expect(without.stderr.join("\n")).toContain("2 cells share, but the configuration makes it none");
 }, 60_000);
 
-test("svc retention --once sweeps a cell beside one whose tables do not fit, and exits with code 2", async () => {
+test("svc retention --once sweeps a cell beside a cell with unfit tables, and exits with code 2", async () => {
   const { cells } = await setup();
   await (await cells.start()).stop();
   await cells.a.query("ALTER TABLE outbox DROP COLUMN last_error");

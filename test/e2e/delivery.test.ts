@@ -224,7 +224,7 @@ describe("a delivery that cannot be", () => {
     expect(new Set(receiver.requests.map(({ url }) => url))).toEqual(new Set(["/hook"]));
   });
 
-  test("goes on when the receiver comes back after it was gone", async () => {
+  test("continues when the receiver comes back after it was gone", async () => {
     await receiver.close();
     await service.post({ id: "m-1", type: "patient" });
     await eventually(async () => expect((await outboxRow("orders.patient")).last_error).toMatch(/ECONNREFUSED/));

@@ -87,7 +87,7 @@ test("svc dev in an empty folder is a running service whose data stays, and Ctrl
   expect(isAlive(second.postgres)).toBe(false);
 }, 90_000);
 
-test("svc dev has no console where the configuration does not want one", async () => {
+test("svc dev has no console if the configuration does not want one", async () => {
   const plain = await dev({ SVC_ADMIN_CONSOLE: "false" });
   await expectNoConsole(plain);
   expect(await interrupt(plain.child)).toBe(0);

@@ -101,7 +101,7 @@ function exerciseService(open: (services: Services) => Promise<AnyDatabase>): vo
     });
     beforeEach(() => startOver(database, receiver));
 
-    test("a message goes from HTTP to HTTP, byte for byte, once, and a repetition is told apart", async () => {
+    test("a message goes from HTTP to HTTP, byte for byte, once, and a repetition is recognized", async () => {
       const body = ' {"id":"o-1","key":"k","type":"created","n":12345678901234567890,"text":"é \\u0000 😀"} ';
 
       expect((await service.post(body)).status).toBe(202);

@@ -46,7 +46,7 @@ test("what is not delivered in time is dead, and a replay delivers it after all"
   expect(await service.metric("svc_outbox_messages_total")).toBe(7);
 }, 60_000);
 
-test("tables without the column stop the start where a source needs it, and no other", async () => {
+test("tables without the column stop the start if a source needs it, and no other", async () => {
   const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
   const first = await services.start({ database, config: ordersTo(receiver, TTL) });
   await first.stop();

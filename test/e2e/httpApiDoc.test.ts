@@ -43,7 +43,7 @@ interface CurlCall {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** The calls of `curl` on the page, but for those that need variables of the shell. */
+/** The calls of `curl` on the page, except calls that need variables of the shell. */
 function curlCalls(): CurlCall[] {
   const commands = blocks("sh")
     .flatMap((block) => block.split(/\n(?! )/))

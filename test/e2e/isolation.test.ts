@@ -163,7 +163,7 @@ describe.each(COUNTED.map((each, n) => ({ ...each, n })))("a destination that $w
     await eventually(async () => {
       expect(await statesOfHealthy(neighbours)).toEqual([{ state: "sent", attempt: 0, rows: load.healthyRows }]);
     });
-    // Each of the others had its turn: they were as bad as they are said to be.
+    // Each of the others had its turn: they were as bad as the test wants them.
     await eventually(async () => expect(await triedDestinations()).toEqual(neighbours.names.toSorted()));
   });
 });
@@ -203,7 +203,7 @@ test("ten destinations that never answer leave a neighbour its slots, also after
   await arrival(BACKLOG, 3);
 });
 
-test("a destination that has recovered while nothing ran does not wait for those that never answer", async () => {
+test("a destination that has recovered while nothing ran does not wait for destinations that never answer", async () => {
   await service.kill();
   const slow = "INSERT INTO outbox_destination (name, slow_at) SELECT unnest($1::text[]), now() - interval '1 hour'";
   await database.query(slow, [recovered.names]);

@@ -58,7 +58,7 @@ class Fleet {
     return this.to("other");
   }
 
-  /** Rows of `topic` with payloads 0 to `count` - 1; those that are equal modulo `keys` share a key. */
+  /** Rows of `topic` with payloads 0 to `count` - 1; payloads that are equal modulo `keys` share a key. */
   async insertRows(topic: string, count: number, keys = 50): Promise<void> {
     await this.database.query(
       "INSERT INTO outbox (topic, key, payload) SELECT $1, $1 || n % $3::int, n::text FROM generate_series(0, $2::int - 1) n",
@@ -297,7 +297,7 @@ describe("a destination with limits, in three replicas", () => {
     await fleet.killOne();
 
     isWell = true;
-    // The replica that was killed may have held a row: its key goes on when the lease has ended.
+    // The replica that was killed may have held a row: its key continues when the lease has ended.
     await eventually(async () => expect(await states(database, "failing.a")).toEqual([{ state: "sent", rows: 1000 }]), {
       timeoutMs: 60_000,
       intervalMs: 100,

@@ -17,7 +17,7 @@ describe("roles in processes of their own", () => {
     const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
     const admin = { enabled: true, auth: { token: "of-the-operator" } };
     const config = ordersTo(receiver, { ...BY_WAKES_ALONE, admin });
-    // Whoever listens needs a direct connection; whoever notifies does not.
+    // A listener needs a direct connection; a notifier does not.
     const direct = { ...database, jdbcUrl: database.directJdbcUrl };
     const ingest = await services.start({ database, config, roles: ["ingest"] });
     expect((await ingest.post({ id: "m-0", key: "c-1", type: "created" })).status).toBe(202);
@@ -92,7 +92,7 @@ describe("all roles in one process", () => {
     }
   });
 
-  test("have everything on the data port where there is no management port", async () => {
+  test("have everything on the data port if there is no management port", async () => {
     const [service] = replicas as readonly [Service];
     const root = await service.get("/");
     expect([root.status, root.text]).toEqual([200, "Service is running!"]);

@@ -136,7 +136,7 @@ describe("a pull client", () => {
 });
 
 describe("a client that waits", () => {
-  test("gets a message as soon as it is received, whichever replica receives it", async () => {
+  test("gets a message at once, whichever replica receives it", async () => {
     const client = clientOf(service);
     for (const [receiver, id] of [
       [service, "o-1"],

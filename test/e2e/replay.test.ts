@@ -62,7 +62,7 @@ describe("svc replay", () => {
     expect((await poller.stop()).code).toBe(0);
   });
 
-  // Ctrl-C, with what goes on afterwards: replays.test.ts.
+  // Ctrl-C, with what happens afterwards: replays.test.ts.
   test("SIGTERM ends it between two batches, and it says what was moved", async () => {
     await database.query(
       "INSERT INTO outbox (topic, payload, state) SELECT 'a', '{}', 'dead' FROM generate_series(1, 2500)",

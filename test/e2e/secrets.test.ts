@@ -10,7 +10,7 @@ import { type ConfigTree, merged, ordersTo, useServices } from "../support/servi
 const services = useServices();
 failOnLeaks();
 
-/** Every credential that a configuration can hold here; the characters are those that get lost in encodings. */
+/** Every credential that a configuration can hold here; the characters often get lost in encodings. */
 const SECRETS = {
   sourceToken: "src-T0ken+/=%&<source>",
   hmacSecret: "hm@c-s3cret-of-the-partner",

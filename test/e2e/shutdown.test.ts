@@ -76,7 +76,7 @@ describe("SIGTERM", () => {
     expect(rows).toEqual([{ state: "processing", leased: true, attempt: 0 }]);
   });
 
-  test("answers the request in flight, and those that come meanwhile with 503", async () => {
+  test("answers the request in flight, and later ones with 503", async () => {
     const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
     const service = await services.start({ database, config: ordersTo(receiver) });
     const headers = { expect: "100-continue", "transfer-encoding": "chunked" };
@@ -101,7 +101,7 @@ describe("SIGTERM", () => {
     await expect(service.post({ id: "too-late" })).rejects.toThrow(/ECONNREFUSED/);
   });
 
-  test("resets no kept connection: each is told by an answer that it ends, on both ports", async () => {
+  test("resets no kept connection: an answer says that it ends, on both ports", async () => {
     const [database, receiver] = await Promise.all([services.database(), services.receiver()]);
     const managementPort = await freePort();
     const config = ordersTo(receiver, { server: { managementPort } });

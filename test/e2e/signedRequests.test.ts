@@ -43,7 +43,7 @@ beforeAll(async () => {
 
 interface Sent {
   readonly method: string;
-  /** The request target as it is sent. */
+  /** The request target that is sent. */
   readonly target: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
@@ -159,7 +159,7 @@ describe("the format timestamp-dot-request", () => {
     ).toBe(401);
   });
 
-  test("signs the request target as it is sent: a recorded signature opens no other form of it", async () => {
+  test("signs the sent form of the request target: a recorded signature opens no other form of it", async () => {
     const host = `127.0.0.1:${signed.port}`;
     const forms: readonly (Sent & { readonly recorded: number; readonly own: number })[] = [
       { ...READ, recorded: 200, own: 200 },

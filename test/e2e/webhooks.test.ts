@@ -55,7 +55,7 @@ describe("a source with a provider, in a service of its own process", () => {
 
       expect((await post(name, sender.send(next.signing, Date.now()))).status).toBe(202);
       const again = await post(name, sender.send(old.signing, Date.now()));
-      // A key that is a digest of the body differs where the body holds the secret or the time.
+      // A key that is a digest of the body differs if the body holds the secret or the time.
       expect([200, 202]).toContain(again.status);
       const { key, type } = sender.expected;
       const [row] = await rowsOf(name);
@@ -72,7 +72,7 @@ describe("a source with a provider, in a service of its own process", () => {
     },
   );
 
-  test("OPTIONS, HEAD and GET are answered where a handshake needs them", async () => {
+  test("OPTIONS, HEAD and GET are answered if a handshake needs them", async () => {
     const ask = (method: string, path: string, headers = {}) =>
       fetch(`http://127.0.0.1:${service.port}/inbox/${path}`, { method, headers }).then(({ status }) => status);
     expect(await ask("OPTIONS", "events", { "WebHook-Request-Origin": "grid.example" })).toBe(200);

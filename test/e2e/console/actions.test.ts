@@ -319,7 +319,7 @@ describeWithTools(["chromium"], "an operator", () => {
       expect(await furnished.database.query(twice)).toHaveLength(moving.length);
     });
 
-    test("is told when the service is away, and when the database is", async () => {
+    test("sees when the service is away, and when the database is", async () => {
       await page.route(/\/admin\//, (route) => route.abort());
       await page.getByRole("link", { name: "Destinations", exact: true }).click();
       await page.getByRole("alert").getByText("The service does not answer").waitFor();

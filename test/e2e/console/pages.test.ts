@@ -136,7 +136,7 @@ describeWithTools(["chromium"], "the pages of the console", () => {
     expect(shown).toMatch(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
   });
 
-  test("after navigation the focus is on the heading, and the title says where one is", async () => {
+  test("after navigation the focus is on the heading, and the title names the page", async () => {
     const page = await browser.open(furnished.address);
     await signIn(page, "alice");
     await page.getByRole("link", { name: "Destinations", exact: true }).focus();

@@ -48,7 +48,7 @@ describe("the configuration of a cell", () => {
     });
   });
 
-  test("is printed as it was written", () => {
+  test("is printed in its spelling", () => {
     expect(printConfig(load(withCells(EU_US)))).toMatch(
       /cells:\n {4}- name: eu .*\n {6}schema: eu .*\n {4}- name: us .*\n {6}url: "?jdbc:postgresql:\/\/us.internal:6543\/other/,
     );

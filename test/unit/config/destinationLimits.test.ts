@@ -15,7 +15,7 @@ describe("limits of a destination", () => {
     });
   });
 
-  test("a schedule is loaded as ms and printed as it was written", () => {
+  test("a schedule is loaded as ms and printed in its spelling", () => {
     const loaded = load(`${DATABASE}${http("retry: { schedule: [5s, 1m, 90s, 6h] }")}\n`);
     expect(loaded.config.destinations.d?.retry).toEqual({ schedule: [5000, 60_000, 90_000, 21_600_000], jitter: 0.25 });
     expect(effectiveConfig(loaded)).toMatchObject({

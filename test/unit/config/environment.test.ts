@@ -41,7 +41,7 @@ describe("SVC_ variables", () => {
     ]);
   });
 
-  test("one path is printed as it is written, several as a list; what is printed loads again", () => {
+  test("one path is printed alone, several as a list; what is printed loads again", () => {
     const loaded = load(
       `${DATABASE}sources: { s: { path: /p, idempotencyKeyPath: [$.a, $.b], eventTypePath: "$['x,y']", topic: t } }`,
     );

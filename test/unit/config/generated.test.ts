@@ -65,7 +65,7 @@ describe("the example file", () => {
   const readFile = (yaml: string) => (file: string) => (file === "svc.yml" ? yaml : "secret");
 
   test.each([
-    ["as it is", EXAMPLE],
+    ["unchanged", EXAMPLE],
     ["with its brokers", FULL_EXAMPLE],
   ])("loads %s, strictly", (_how, yaml) => {
     const found = inspectConfig({ env: environment, file: "svc.yml", readFile: readFile(yaml), strict: true });

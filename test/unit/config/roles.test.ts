@@ -10,7 +10,7 @@ admin: { enabled: true, insecure: true }
 `);
 
 describe("the roles of a process that names none", () => {
-  test("are those that the configuration switches on", () => {
+  test("are the roles that the configuration switches on", () => {
     expect(rolesEnabled(ON)).toEqual([...ROLES]);
     expect(rolesEnabled(OFF)).toEqual(["ingest", "poller"]);
     expect(rolesEnabled(loadWith(""))).toEqual(["ingest", "relay", "poller"]);

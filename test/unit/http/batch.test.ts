@@ -93,7 +93,7 @@ describe("a request with several messages", () => {
     expect(http.calls).toEqual(["inboxRejection(extraction_failed)"]);
   });
 
-  test("must be sent again where the database fails, and where a transform cannot run", async () => {
+  test("must be sent again if the database fails or a transform cannot run", async () => {
     await using http = await startHttp();
     http.store.fault = { reject: new StoreError("other", "down") };
     expect(await answerOf(await http.post(`${lines({ id: 1 })}\n{`, NDJSON))).toEqual({
@@ -113,7 +113,7 @@ describe("a request with several messages", () => {
     expect(busy.store.rows).toEqual([]);
   });
 
-  test("whose key is in a header gives it to each with its position, where it has none of its own", async () => {
+  test("whose key is in a header gives it, with its position, to each message without a key of its own", async () => {
     const attributes = httpPlan({ idempotencyKeyHeader: "X-Key", idempotencyKeyPath: "$.id" });
     await using http = await startHttp({ attributes });
     await http.post(lines({ id: "own" }, { a: 1 }, { a: 2 }), { ...NDJSON, "X-Key": "k" });
@@ -142,7 +142,7 @@ test("an item of a batch is not taken for a message whose key is that of the bat
 describe("a list in a JSON document", () => {
   const route = { batch: { path: "$.events[*]", atomic: false, maxItems: 10 } };
 
-  test("is split where the source says so, whatever the content type", async () => {
+  test("is split if the source says so, whatever the content type", async () => {
     await using http = await startHttp({ route });
     const response = await http.post('{"sent":"now","events":[{"id":1.50},{"id":2}]}', {
       "Content-Type": "text/plain",

@@ -50,7 +50,7 @@ describe("the body cap", () => {
     }
   });
 
-  test("cuts off a sender that goes on without end", async () => {
+  test("cuts off a sender that sends without end", async () => {
     await using http = await startHttp({ maxBodyBytes: CAP });
     using client = new RawClient(http.data.port);
     client.send(postHead(["Transfer-Encoding: chunked"]));
@@ -85,7 +85,7 @@ describe("a sender that waits for 100 Continue", () => {
 });
 
 describe("a body that comes in pieces", () => {
-  test("is put together, also where a character is cut", async () => {
+  test("is put together, also if a character is cut", async () => {
     await using http = await startHttp();
     using client = new RawClient(http.data.port);
     const body = Buffer.from('{"id":"é€😀"}');

@@ -110,7 +110,7 @@ describe("a client certificate is refused", () => {
     ["::ffff:10.9.9.9", null],
     ["fd12::1", null],
     ["192.0.2.7", null],
-  ])("by where it comes from: %s", (peer, expected) => {
+  ])("by its origin: %s", (peer, expected) => {
     const check = createCertificateCheck(
       { certificateHeader: "X-C", trustedProxies: ["10.0.0.0/8", "fd00::/8", "192.0.2.7"], ...BY_NAME },
       () => NOW,
@@ -118,7 +118,7 @@ describe("a client certificate is refused", () => {
     expect(check({ headers: { "x-c": BASE64 }, socket: { remoteAddress: peer } }, null)).toBe(expected);
   });
 
-  test("where it is missing, came twice, or has expired", () => {
+  test("if it is missing, came twice, or has expired", () => {
     expect(refusal([])).toBe("missing X-Client-Cert header");
     expect(refusal([BASE64, BASE64])).toBe("several X-Client-Cert headers");
     const late = "the client certificate has expired, or is not valid yet";

@@ -51,7 +51,7 @@ describe("garbage behind good requests", () => {
     using client = new RawClient(http.data.port);
     client.send(`${message(1)}${postHead(["Content-Length: 100", "Content-Encoding: zstd"])}the beginning`);
     await eventually(() => expect(http.data.inFlight).toBe(2));
-    // As long as a sender that has its answer may go on sending: this one has none yet.
+    // As long as a sender that has its answer may continue to send: this one has none yet.
     await setTimeout(1.5 * LINGER_MS);
     release();
     await client.until(" 415 ");

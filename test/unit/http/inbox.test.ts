@@ -186,7 +186,7 @@ test("received headers are stored in their letter case, repeats joined, credenti
   );
 });
 
-test("a header value in UTF-8 is text, one that is no UTF-8 is Latin-1, in the filter too", async () => {
+test("a header value in UTF-8 is text, any other is Latin-1, in the filter too", async () => {
   await using http = await startHttp({ filter: { require: [{ header: "x-city", equals: "Zürich" }] } });
   using client = new RawClient(http.data.port);
   const utf8 = (text: string) => Buffer.from(text).toString("latin1");

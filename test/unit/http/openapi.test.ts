@@ -27,7 +27,7 @@ function contractOf(value: unknown, key = ""): unknown {
 /** A line for each operation, schema and security scheme: its name and its JSON. */
 const FILE = fileURLToPath(new URL("openApiContract.txt", import.meta.url));
 
-/** Clients are generated from the document: whoever changes its contract does so on purpose, with `UPDATE_DOCS=1`. */
+/** Clients are generated from the document: a change of its contract is made on purpose, with `UPDATE_DOCS=1`. */
 test("the OpenAPI document keeps its contract", async () => {
   const { paths, components, ...rest } = await documentOf(loadWith(EVERYTHING));
   const operations = Object.entries(paths).flatMap(([path, item]) =>

@@ -85,7 +85,7 @@ describe("opening several cells", () => {
   }
   const away = new StoreError("unavailable", "no database answers");
 
-  test("goes on without one that is away, which is tried again", async () => {
+  test("continues without a cell that is away, which is tried again", async () => {
     const [a, b] = [cell(undefined), cell(away)];
     await openCells([a.running, b.running]);
     expect([a.state, b.state]).toEqual([

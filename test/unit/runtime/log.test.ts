@@ -139,7 +139,7 @@ describe("redaction", () => {
     expect(written.join("")).toContain("password *** refused");
   });
 
-  test("leaves other fields as they are", () => {
+  test("leaves other fields unchanged", () => {
     const { log, lines } = setup({ redact });
     log.info({ destination: "hunter2", count: 1 }, "x");
     expect(lines()[0]).toMatchObject({ destination: "hunter2", count: 1 });

@@ -86,7 +86,7 @@ describe("stopping in phases", () => {
     expect(time.pending()).toEqual([]);
   });
 
-  test("goes on without a service that does not even stop after the cutoff", async () => {
+  test("continues without a service that does not even stop after the cutoff", async () => {
     const { time, events, service, tools } = setup();
     const stuck = service("stuck", { stop: () => new Promise(() => {}) });
     const stopping = stopPhases(
@@ -157,7 +157,7 @@ describe("starting in order", () => {
     );
   });
 
-  test("gives up a start that is under way when the process is told to stop", async () => {
+  test("gives up a start that is under way when the process has to stop", async () => {
     const { events, service, tools } = setup();
     const controller = new AbortController();
     const slow = service("store", { start: () => new Promise(() => {}) });

@@ -67,7 +67,7 @@ describe("the start", () => {
     expect(checkColumns.mock.calls[0]?.[1]).toMatchObject({ lists });
   });
 
-  test("does not go on past its time", async () => {
+  test("does not continue past its time", async () => {
     const { prepared, migrate } = preparing([UNAVAILABLE, UNAVAILABLE], 50);
     await expect(prepared).rejects.toBe(UNAVAILABLE);
     expect(migrate).toHaveBeenCalledTimes(1);
@@ -82,7 +82,7 @@ describe("the start", () => {
     expect(migrate).toHaveBeenCalledTimes(1);
   });
 
-  test("ends when the process is told to stop meanwhile", async () => {
+  test("ends when the process has to stop meanwhile", async () => {
     const { prepared, stopping } = preparing([UNAVAILABLE]);
     const reason = new Error("stop");
     stopping.abort(reason);

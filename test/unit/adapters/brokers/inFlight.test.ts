@@ -26,7 +26,7 @@ function setup() {
 const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
 
 describe("the publishes under way of a broker destination", () => {
-  test("expire in their order, those that ended before not at all", async () => {
+  test("expire in their order, unless they ended before", async () => {
     const { inFlight, ends, add } = setup();
     add("a", 5);
     const b = add("b", 10);
@@ -38,7 +38,7 @@ describe("the publishes under way of a broker destination", () => {
     expect(ends).toEqual(["a expired", "c expired", "d closed"]);
   });
 
-  test("do not expire where an earlier one has ended them", async () => {
+  test("do not expire if an earlier one has ended them", async () => {
     const { inFlight, ends, add } = setup();
     const a = add("a", 5);
     const others = [add("b", 5), add("c", 60_000)];

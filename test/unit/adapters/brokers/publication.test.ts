@@ -46,7 +46,7 @@ describe("a publish to a broker", () => {
     expect(publication.ends).toBe(1);
   });
 
-  test("fails with the reason of its signal, one that has ended does not", async () => {
+  test("fails with the reason of its signal unless it has ended", async () => {
     const controller = new AbortController();
     const inFlight = new InFlight();
     const { signal } = controller;

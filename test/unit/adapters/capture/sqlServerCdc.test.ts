@@ -77,7 +77,7 @@ describe.each([PLAIN, ODD])("faults of the table $name", (table) => {
   });
 });
 
-test("the instance that is followed is the newest; one that was dropped is a fault, and the next try finds another", async () => {
+test("the instance that is followed is the newest; a dropped one is a fault, and the next try finds another", async () => {
   const server = new ScriptedCdc();
   const instance = (name: string, at: number) => ({
     capture_instance: name,
@@ -94,7 +94,7 @@ test("the instance that is followed is the newest; one that was dropped is a fau
   expect(server.polled[0]).toBe("new");
 });
 
-test("a log without a position is followed from its first scan, one that ends before the position from its end", async () => {
+test("a log without a position is followed from its first scan, a log that ends before the position from its end", async () => {
   const server = new ScriptedCdc();
   server.lowest = null;
   server.highest = null;

@@ -27,7 +27,7 @@ test("of several attempts at one endpoint only the first failure counts", () => 
   expect(choice.current).toBe(second);
 });
 
-test("new connections go where one has worked, although others have moved on since it began", () => {
+test("new connections go to the host of a working one, although others have moved on since it began", () => {
   const slow = choice.current;
   fail();
   choice.works(slow);

@@ -2,7 +2,7 @@ import { describe, expect, test } from "@jest/globals";
 import { Reserve } from "../../../../src/adapters/stores/sql/reserve.ts";
 import { settle } from "../../../support/manualTime.ts";
 
-/** Statements that end when they are told to, by the order in which they began. */
+/** Statements that a test ends, by the order in which they began. */
 function setUp(poolSize: number, longestWaitMs = 0, share?: () => number | undefined) {
   const reserve = new Reserve({ poolSize, longestWaitMs, ...(share && { share }) });
   const begun: string[] = [];
@@ -76,7 +76,7 @@ test("of two connections none is kept", async () => {
   await Promise.all(all);
 });
 
-test("one that waits too long is told so, and its place goes to nobody", async () => {
+test("a statement that waits too long fails, and its place goes to nobody", async () => {
   const { reserve, begun, run, end } = setUp(3, 20);
   const held = [run("inbox.insert"), run("outbox.claim"), run("outbox.claim")];
   const late = run("outbox.settle");

@@ -22,7 +22,7 @@ const calls: Call[] = [];
 const REFUSAL = new StoreError("refused", "no");
 const blocked = (queue: string) => [{ queue, candidates: 9, held_back: 9, gap: 0 }];
 
-/** Enough of an answer for a method to go on to its next statement, or why it fails. */
+/** Enough of an answer for a method to continue with its next statement, or why it fails. */
 const ANSWERS: Readonly<Record<string, readonly Record<string, unknown>[][] | StoreError>> = {
   "messages.outbox row": [[{ id: ID, state: "sent", expanded_to: '["billing"]' }]],
   "operations.messages of dead deliveries": [[{ id: ID, expanded_to: '["billing"]' }]],

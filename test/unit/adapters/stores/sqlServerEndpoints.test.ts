@@ -21,7 +21,7 @@ const OPTIONS: PoolOptions = {
 
 const configOf = (options: Partial<PoolOptions>) => poolConfig({ ...OPTIONS, ...options });
 
-test("address, database and login are passed on as they are", () => {
+test("address, database and login are passed on unchanged", () => {
   expect(configOf({})).toMatchObject({
     server: "db.example.com",
     port: 1433,
@@ -53,7 +53,7 @@ test("the name in the certificate may be another one, but no address", () => {
   expect(configOf({}).options).not.toHaveProperty("serverName");
 });
 
-test("the addresses of a listener are tried at once where the URL says so", () => {
+test("the addresses of a listener are tried at once if the URL says so", () => {
   expect(configOf({}).options).toMatchObject({ multiSubnetFailover: false });
   expect(configOf({ multiSubnetFailover: true }).options).toMatchObject({ multiSubnetFailover: true });
 });

@@ -57,7 +57,7 @@ describe("the code of an error", () => {
     expect(toStoreError("ping", error).code).toBe("unavailable");
   });
 
-  test("an error of ours is other, and a StoreError stays as it is", () => {
+  test("an error of ours is other, and a StoreError stays unchanged", () => {
     expect(toStoreError("ping", new TypeError("x is no function")).code).toBe("other");
     const error = new StoreError("data", "already told");
     expect(toStoreError("ping", error)).toBe(error);

@@ -18,7 +18,7 @@ describe("texts of many rows in one parameter", () => {
     { id: 4, payload: "the end ", reason: null },
   ];
 
-  test("are cut out as they were", () => {
+  test("are cut out unchanged", () => {
     const batch = textBatch(rows, ["payload", "reason"]);
     const placed = JSON.parse(batch.rows) as { id: number; payload: Place; reason: Place }[];
 

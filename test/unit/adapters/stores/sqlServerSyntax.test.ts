@@ -70,7 +70,7 @@ function statementsWith(names: TableNames): readonly Statement[] {
 
 type Made = Statement | ((count: number) => Statement) | { readonly [name: string]: unknown };
 
-/** Those that have a parameter for each of several values, with one and with two. */
+/** A statement with a parameter for each of several values comes with one and with two. */
 function statementsIn(made: Made): readonly Statement[] {
   if (typeof made === "function") return [made(1), made(2)];
   if (typeof made.text === "string") return [made as Statement];

@@ -22,7 +22,7 @@ test("statements that take turns begin one after another, in their order", async
   expect(begun).toEqual([0, 1, 2]);
 });
 
-test("one that takes long holds up no other", async () => {
+test("a statement that takes long does not block others", async () => {
   const turns = new Turns();
   await turns.take();
 

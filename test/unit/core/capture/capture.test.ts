@@ -67,7 +67,7 @@ function setUp({ retryMs = 100, saved = null as string | null, isDeaf = false } 
 const never = new AbortController().signal;
 
 describe("following the log", () => {
-  test("begins at the saved position, and goes on after a failure from the one reached", async () => {
+  test("begins at the saved position, and after a failure resumes from the one reached", async () => {
     const { capture, follows, time, last, connect, fail } = setUp({ saved: "0/10" });
     await connect();
     await capture.start();

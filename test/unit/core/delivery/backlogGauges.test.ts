@@ -70,7 +70,7 @@ describe("the backlog gauges", () => {
     expect(calls).toEqual(expect.arrayContaining(["destinationBacklog(billing, 5, 2)", "destinationDue(billing, 0)"]));
   });
 
-  test("are all 0 by destination, without a count, where the totals have just shown that nothing is pending", async () => {
+  test("are all 0 by destination, without a count, if the totals have just shown that nothing is pending", async () => {
     const { gauges, calls, asked } = setup(async () => ({ ...BACKLOG, pending: 0, parked: 0 }));
     await gauges();
     expect(asked).toEqual([true]);

@@ -73,7 +73,7 @@ describe("a CloudEvent", () => {
     });
   });
 
-  test("in structured mode has the body as its data, with the digits as they were", () => {
+  test("in structured mode has the body as its data, with its digits unchanged", () => {
     const { body, headers } = written({ mode: "structured" });
     expect(headers).toEqual({ "content-type": "application/cloudevents+json; charset=utf-8" });
     expect(body).toContain('"data":{"n":1.0}}');
@@ -150,7 +150,7 @@ describe("a CloudEvent", () => {
     expect(decodeURIComponent(headers["ce-subject"] ?? "")).toBe('a"%\r\n\u{1F600}é~!');
   });
 
-  test("has no subject and time where the row has none, and needs a source and a type", () => {
+  test("has no subject and time if the row has none, and needs a source and a type", () => {
     const { headers } = written({}, HTTP_BINDING, { row: { key: null as never, createdAt: null as never } });
     expect(Object.keys(headers)).toEqual(["content-type", "ce-specversion", "ce-id", "ce-source", "ce-type"]);
     expect(() => written({ source: "{{ payload.missing }}" })).toThrow("the source of the CloudEvent is empty");

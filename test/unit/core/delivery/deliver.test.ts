@@ -20,7 +20,7 @@ test("a row that has expired is dead without an attempt, and says nothing about 
 });
 
 describe("a delivery that succeeds", () => {
-  test("publishes the payload as it is stored, with merged headers, and settles the row as sent", async () => {
+  test("publishes the stored payload, with merged headers, and settles the row as sent", async () => {
     const { delivery, published } = setup();
     expect((await delivery.deliver(row(), never)).outcome).toEqual({ ...CLAIM, kind: "sent" });
     expect(published).toEqual([

@@ -76,7 +76,7 @@ describe("a delivery that fails", () => {
     ]);
   });
 
-  test("costs a probe neither an attempt nor a count where the receiver did not work, and only there", async () => {
+  test("costs a probe neither an attempt nor a count if the receiver did not work, and only then", async () => {
     const probe = async (error: PublishError) => {
       const { delivery, calls } = setup({ publish: failing(error) });
       const { outcome, report } = await delivery.deliver(row({ attempt: 4 }), never, true);

@@ -55,7 +55,7 @@ describe("a row that was replayed to another destination", () => {
     expect(calls).toContain("outboxDestinationMessage(standby, sent)");
   });
 
-  test("goes by the route of its topic to that destination where there is one", async () => {
+  test("goes by the route of its topic to that destination if there is one", async () => {
     elsewhere.length = 0;
     const { delivery } = setup(more);
     await delivery.deliver(row({ topic: "audit.log", destination: "standby", isPinned: true }), never);
@@ -74,7 +74,7 @@ describe("a row that was replayed to another destination", () => {
     expect(outcome).toMatchObject({ kind: "dead", reason: 'no route matches the topic "bills"' });
   });
 
-  test("is dead, with a reason that says what to do, where there is no such destination", async () => {
+  test("is dead, with a reason that says what to do, if there is no such destination", async () => {
     const { delivery, published } = setup(more);
     const lost = row({ destination: "Standby", isPinned: true });
     expect(delivery.destinationOf(lost)).toBeUndefined();

@@ -39,7 +39,7 @@ export const ROUTE: DeliveryRoute = {
 
 type Publish = (message: OutboundMessage, signal: AbortSignal) => Promise<void>;
 
-/** Deliveries to `shop`, each of which takes half a second. */
+/** Deliveries to `shop` that take half a second each. */
 export function setup(
   options: {
     readonly publish?: Publish;

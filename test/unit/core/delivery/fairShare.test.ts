@@ -44,7 +44,7 @@ describe("slots", () => {
     expect(counts(fill("a"))).toEqual({ a: 8 });
   });
 
-  test("all but one go to a destination that is alone with due work, and the last one to whoever comes", () => {
+  test("all but one go to a destination that is alone with due work, and the last one to the next destination", () => {
     prove("a");
     expect(counts(fill("a"))).toEqual({ a: 7 });
     expect(counts(fill("a", "b"))).toEqual({ a: 0, b: 1 });
@@ -75,7 +75,7 @@ describe("slots", () => {
     expect(counts(fill("healthy"))).toEqual({ healthy: 2 });
   });
 
-  test("are shared evenly, and a slot that becomes free goes to whoever has fewer", () => {
+  test("are shared evenly, and a slot that becomes free goes to the destination with fewer", () => {
     prove("a", "b", "c");
     const slots = fill("a", "b");
     expect(counts(slots)).toEqual({ a: 4, b: 4 });
@@ -102,7 +102,7 @@ describe("a destination is unhealthy", () => {
     expect(share.isUnhealthy("a")).toBe(true);
   });
 
-  test("from the start where it was unhealthy before, until a delivery succeeds; such ones get half of the slots", () => {
+  test("from the start if it was unhealthy before, until a delivery succeeds; such ones get half of the slots", () => {
     const unhealthy = Array.from({ length: 10 }, (_, n) => `unhealthy-${n}`);
     const begun = (...others: readonly string[]): number => {
       const wasUnhealthy = (name: string) => unhealthy.includes(name);
@@ -126,7 +126,7 @@ describe("a destination is unhealthy", () => {
     expect(share.isUnhealthy("b")).toBe(false);
   });
 
-  test("also where it fails at once after it was slow, until a delivery succeeds", () => {
+  test("also if it fails at once after it was slow, until a delivery succeeds", () => {
     deliver("a", 1, "failed", 5000);
     deliver("a", 2, "failed");
     expect(share.isUnhealthy("a")).toBe(true);
@@ -157,7 +157,7 @@ describe("while others want slots", () => {
     expect(counts(fill("a", "b", "c"))).toEqual({ a: 1, b: 0, c: 1 });
   });
 
-  test("those that fail have one of eight, also beside one that hangs", () => {
+  test("failing ones have one of eight, also beside a hanging one", () => {
     prove("c");
     share.begin("a");
     clock.advance(1001);
@@ -165,7 +165,7 @@ describe("while others want slots", () => {
     expect(counts(fill("b", "c", "d"))).toEqual({ b: 1, c: 6, d: 0 });
   });
 
-  test("those that are slow share one slot in turns", () => {
+  test("slow ones share one slot in turns", () => {
     prove("c");
     deliver("a", 1, "failed", 2000);
     deliver("b", 1, "failed", 2000);

@@ -64,7 +64,7 @@ describe("leases of the poller", () => {
     await poller.stop(never);
   });
 
-  test("a delivery is cut off when its lease ran out, where the database renews other claims but not this one", async () => {
+  test("a delivery is cut off when its lease ran out, if the database renews other claims but not this one", async () => {
     const { begun, deliver } = heldDeliveries();
     const { store, poller, clock } = setup(deliver);
     const [refused, renewed] = [outboxRow(), outboxRow()];

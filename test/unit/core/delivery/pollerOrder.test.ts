@@ -44,7 +44,7 @@ describe("the poller", () => {
       await poller.stop(never);
     });
 
-    test("it gave back as soon as it had it keeps no claim waiting", async () => {
+    test("it gave back as soon as it had it does not block a claim", async () => {
       const { begun, deliver } = heldDeliveries();
       const { store, poller } = setup(deliver);
       const [failing, beside, behind] = [outboxRow({ key: "a" }), outboxRow({ key: "b" }), outboxRow({ key: "a" })];
@@ -74,7 +74,7 @@ describe("the poller", () => {
   });
 
   test("makes no claim while rows that it gave back as soon as it had them are not back in the database", async () => {
-    // The claim would return rows behind them, to be given back for their sake, and the next one these again for the sake of those: for ever.
+    // The claim would return rows behind them, which it gives back because of them, and the next claim would give back these because of those: for ever.
     const { store, poller, wakes } = setup(async (row) => (row.topic === "fails" ? retry(row) : sent(row)));
     const settle = store.settle.bind(store);
     const commits: (() => void)[] = [];

@@ -5,7 +5,7 @@ import { outboxRow } from "../../../support/scriptedOutbox.ts";
 import { never, sent, settleDown, setup } from "./pollerSetup.ts";
 
 describe("the poller", () => {
-  test("an outcome that the database refuses is logged and counted, keeps no other from being settled, and is no lost claim", async () => {
+  test("an outcome that the database refuses is logged and counted, does not block other outcomes, and is no lost claim", async () => {
     const { log, lines } = recordingLog();
     const { store, poller, calls } = setup(async (row) => sent(row), { log });
     const rows = [outboxRow(), outboxRow(), outboxRow()];
@@ -55,9 +55,9 @@ describe("the poller", () => {
   });
 
   test.each([
-    ["finds it written where the lease still holds", 0, []],
-    ["is lost where the lease has run out meanwhile", 60_000, ["claimsLost(poller, 1)"]],
-  ])("a outcome that is tried again after a lost answer %s", async (_what, awayMs, lost) => {
+    ["finds it written if the lease still holds", 0, []],
+    ["is lost if the lease has run out meanwhile", 60_000, ["claimsLost(poller, 1)"]],
+  ])("an outcome that is tried again after a lost answer %s", async (_what, awayMs, lost) => {
     const { store, poller, calls, clock } = setup(async (row) => sent(row), { wait: async () => {} });
     const row = outboxRow();
     const settle = store.settle.bind(store);

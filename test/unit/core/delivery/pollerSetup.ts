@@ -69,7 +69,7 @@ export function heldDeliveries() {
   return { begun, deliver };
 }
 
-/** Claims of a store wait from now on. @returns lets the last one go on */
+/** Claims of a store wait from now on. @returns ends the wait of the last one */
 export function holdClaims(store: ScriptedOutbox): () => void {
   const claim = store.claim.bind(store);
   let answer = (): void => {};

@@ -95,7 +95,7 @@ describe("an address", () => {
     expect(address.render(orderFields)).toBe("ex.x");
   });
 
-  test("is taken from a column as it is, which wins over the template", () => {
+  test("is taken unchanged from a column, which wins over the template", () => {
     const from = (column: AddressColumn) =>
       compileAddress({ name: "topic", template: "other", from: column }).render(orderFields);
     expect(from("topic")).toBe("{{ key }}.t");

@@ -11,7 +11,7 @@ function setup() {
   const clock = new ManualClock(0);
   const breaker = new CircuitBreaker(LIMITS, clock);
   let rows = 0;
-  /** @param row the one that was delivered; another one each time unless it is named */
+  /** @param row the delivered row; default: another one each time */
   const add = (report: ReceiverReport, times = 1, tookMs = 0, row?: string) => {
     for (let n = 0; n < times; n += 1) {
       rows += 1;

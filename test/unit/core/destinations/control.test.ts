@@ -23,7 +23,7 @@ const shared = (overrides: Partial<SharedDestination>): SharedDestination => ({
 const CONFIGURED = { billing: { circuitBreaker: {} } };
 
 describe("the overview of the destinations", () => {
-  test("has every configured destination in order, also one of which nothing is known, and no other", () => {
+  test("has every configured destination in order, also without any state, and no other", () => {
     const overview = destinationOverview(
       { b: {}, a: {} },
       [shared({ name: "a", isSlow: true }), shared({ name: "gone" })],
@@ -93,7 +93,7 @@ describe("the overview of the destinations", () => {
     expect(overview).toMatchObject([{ state: "unknown", breaker: null }]);
   });
 
-  test("tells the rate where there is a limit", () => {
+  test("tells the rate if there is a limit", () => {
     const configured = { billing: { rateLimit: { perSecond: 50 } } };
     const rateOf = (known: readonly SharedDestination[]) =>
       destinationOverview(configured, known, new Map(), [])[0]?.rate;

@@ -367,7 +367,7 @@ describe("a ramp", () => {
   });
 });
 
-test("a table that cannot be read is told once a minute", () => {
+test("a table that cannot be read is logged once a minute", () => {
   const clock = new ManualClock();
   const { log, lines } = recordingLog();
   const gates = gatesOf({ clock, log });

@@ -183,7 +183,7 @@ describe("a dead inbox row is left, and named", () => {
     expect(written.map(({ id }) => id)).toEqual([idOf(3)]);
   });
 
-  test("with the later ones of its key if it may be written later; others go on", async () => {
+  test("with the later ones of its key if it may be written later; others are written", async () => {
     const inKey = { aggregateId: "a" };
     const { run, failures, written } = setup([deadRow(1, inKey), deadRow(2, { aggregateId: "b" }), deadRow(3, inKey)]);
     failures.set(idOf(1), new StoreError("contention", "locked"));

@@ -227,7 +227,7 @@ describe("a replay", () => {
     expect(await unknown.replay.run({ destination: "nobody" }, "alice", never)).toEqual({ moved: 0 });
   });
 
-  test("takes the rows that an earlier replay sent to the destination, and not those that it sent elsewhere", async () => {
+  test("takes the rows that an earlier replay sent to the destination, and not the rows that it sent elsewhere", async () => {
     const { store, replay } = setup([
       { ...finishedRow(0, "other"), destination: "billing", isPinned: true },
       { ...finishedRow(1, "orders.a"), destination: "shop", isPinned: true },
@@ -287,7 +287,7 @@ describe("a replay", () => {
     }
   });
 
-  test("moves rows to another destination, which alone is no filter, and only where the outbox has the column", async () => {
+  test("moves rows to another destination, which alone is no filter, and only if the outbox has the column", async () => {
     const { store, replay, lines } = setup(rowsOf(2));
     await expect(replay.run({ toDestination: "shop" }, "alice", never)).rejects.toThrow(NO_FILTER);
     await replay.run({ topic: "orders", toDestination: "shop" }, "alice", never);
@@ -327,7 +327,7 @@ describe("a replay", () => {
 describe("a replay and the pollers", () => {
   const sum = (waits: readonly number[]) => waits.reduce((total, ms) => total + ms, 0);
 
-  test("it goes on when all of the last batch has been tried, looking less and less often", async () => {
+  test("it continues when all of the last batch has been tried, looking less and less often", async () => {
     const { store, waits, replay } = setup(rowsOf(20));
     store.untriedAnswers.push(10, 9, 5, 0);
 
@@ -361,7 +361,7 @@ describe("a replay and the pollers", () => {
   test.each([
     ["the rest waits behind rows in backoff", 5],
     ["there is no poller", 10],
-  ])("it goes on after two seconds without progress: %s", async (_why, untried) => {
+  ])("it continues after two seconds without progress: %s", async (_why, untried) => {
     const { store, waits, replay } = setup(rowsOf(30));
     store.untried = async () => untried;
 

@@ -51,7 +51,7 @@ function follow(reads: readonly (string | { readonly fails: StoreErrorCode })[])
   return { shown, faults, ended };
 }
 
-test("entries come once each, those of an outage after it, which is told once", async () => {
+test("entries come once each, those of an outage after it, which is reported once", async () => {
   const { shown, faults, ended } = follow(["1", "2", { fails: "unavailable" }, { fails: "contention" }, "4", "3"]);
   await ended;
   expect(shown).toEqual(["1", "2", "4", "3"]);

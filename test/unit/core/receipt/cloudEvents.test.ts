@@ -39,7 +39,7 @@ describe("a received event", () => {
       body: '{"n":1}',
       headers: { ...attributes, "content-type": "application/json" },
     });
-    // The library does not encode: what cannot be decoded is taken as it is.
+    // The library does not encode: what cannot be decoded is taken unchanged.
     const binary = HTTP.binary(event);
     expect(read(String(binary.body), { ...(binary.headers as Record<string, string>), "x-a": "1" })).toMatchObject({
       body: '{"n":1}',

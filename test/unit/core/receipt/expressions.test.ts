@@ -84,7 +84,7 @@ describe("an expression for an attribute", () => {
     ["an object", '{"value":{"a":1}}'],
     ["an array", '{"value":[1,2]}'],
     ["nothing", "{}"],
-  ])("gives no value where it finds %s, without a warning", async (_, text) => {
+  ])("gives no value if it finds %s, without a warning", async (_, text) => {
     const { compute, lines } = setup({ aggregateIdExpression: "value" });
     expect(await compute(text)).toEqual(computed({}));
     expect(lines).toEqual([]);
@@ -209,7 +209,7 @@ describe("a source with an expression for its key", () => {
     ]);
   });
 
-  test("needs no other place, and names the expression where it gave nothing", async () => {
+  test("needs no other place, and names the expression if it gave nothing", async () => {
     const { accept, rows } = receiverOf({ idempotencyKeyExpression: "id" });
     await accept('{"id":1}');
     expect(rows).toMatchObject([{ idempotencyKey: "1" }]);

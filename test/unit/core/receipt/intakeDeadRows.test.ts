@@ -70,7 +70,7 @@ describe("a message that can never be accepted", () => {
 });
 
 describe("a message that the database refuses", () => {
-  /** An insert that refuses the rows of which `refuses` says so. */
+  /** An insert that refuses the rows for which `refuses` is true. */
   const choosy =
     (store: MemoryInbox, refuses: (row: NewInboxRow) => boolean) => async (rows: readonly NewInboxRow[]) => {
       const taken = await store.insert(rows.filter((row) => !refuses(row)));
@@ -99,7 +99,7 @@ describe("a message that the database refuses", () => {
     expect(calls.slice(-2)).toEqual(["inboxRejection(storage_failed)", "inboxDead(storage_failed)"]);
   });
 
-  test("also as a dead row is stored as one that any table can hold", async () => {
+  test("also as a dead row is stored as a row that any table can hold", async () => {
     const store = new MemoryInbox();
     const { take } = setup({ insert: choosy(store, (row) => row.payload.startsWith("{") || row.eventType !== null) });
     await take(message('{"id":1}', { headers: { "x-event-type": "t" } }));
@@ -123,7 +123,7 @@ describe("a message that the database refuses", () => {
     const poison = message('{"id":2,"poison":1}');
     expect(await take(message('{"id":1}'), poison, message('{"id":3}'))).toEqual([poison]);
     expect(store.rows.map(({ payload }) => payload)).toEqual(['{"id":1}', '{"id":3}']);
-    // As it is, as a dead row, and as a plain row under its key.
+    // Unchanged, as a dead row, and as a plain row under its key.
     expect(refused).toEqual([1, 1, 1]);
     expect(calls).toContain("inboxRejection(storage_failed)");
     expect(lines).toEqual([
@@ -133,7 +133,7 @@ describe("a message that the database refuses", () => {
   });
 });
 
-describe("a message of which a part cannot be read", () => {
+describe("a message with an unreadable part", () => {
   test("is stored as a dead row with its reason, its body and what its broker tells", async () => {
     const { take, store, calls } = setup();
     const origin = { "x-amqp-properties": "AQI=" };

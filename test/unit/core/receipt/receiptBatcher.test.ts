@@ -99,7 +99,7 @@ describe("the receipt batcher", () => {
     await expect(batcher.add(row("again"))).resolves.toEqual({ kind: "stored" });
   });
 
-  test("gives a failed insert's error to every caller of the batch, logs it once, and goes on", async () => {
+  test("gives a failed insert's error to every caller of the batch, logs it once, and continues", async () => {
     const { store, stored, batcher, lines } = setup();
     const driverError = new Error('invalid input: "PAYLOAD-TEXT"');
     store.fault = { reject: new StoreError("unavailable", "inbox.insert: connection lost", { cause: driverError }) };
@@ -138,7 +138,7 @@ describe("the rows of one request", () => {
     expect(sizes(store)).toEqual([1, 1, 600, 1]);
   });
 
-  test("are inserted all or none where the source says so, and fail together", async () => {
+  test("are inserted all or none if the source says so, and fail together", async () => {
     const { log } = recordingLog();
     const fail = () => Promise.reject(new StoreError("other", "down"));
     const refuse = async () => [{ kind: "stored" }, { kind: "refused", reason: "no" }] as const;

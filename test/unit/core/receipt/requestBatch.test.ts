@@ -18,7 +18,7 @@ describe("lines", () => {
     ["without a last newline", "1\n2", ["1", "2"]],
     ["with carriage returns and blank lines", "1\r\n\r\n \t\n2\n\n", ["1\r", "2"]],
     ["that are no JSON", "{\n2", ["{", "2"]],
-    ["of which there are none", " \n\r\n", []],
+    ["in a text without any", " \n\r\n", []],
     ["in an empty body", "", []],
   ])("%s", (_how, body, bodies) => {
     expect(split(body, LINES)).toEqual(bodies);
@@ -43,7 +43,7 @@ describe("a list", () => {
     expect(split(body, listAt(path))).toEqual(expected);
   });
 
-  test("holds at most so many, and says where it was looked for", () => {
+  test("holds at most so many, and says at which path it was not found", () => {
     expect(split("[1,2]", listAt("$[*]"), 2)).toEqual(["1", "2"]);
     expect(split("[1,2,3]", listAt("$[*]"), 2)).toBe("too_many");
     expect(splitBatch(Buffer.from('{"a":1}'), listAt("$.a.b[*]"), 2)).toEqual({
@@ -52,7 +52,7 @@ describe("a list", () => {
     });
   });
 
-  test("gives the items as they are written", () => {
+  test("gives the items unchanged", () => {
     fuzz(
       (dice) => {
         const list = Array.from({ length: dice.below(7) }, () => anyJson(dice));

@@ -21,7 +21,7 @@ test("their values are masked in other texts, also escaped, and truth values are
   expect(hideIn(String.raw`refused {"a":"say \"h\u00e9\"","b":4711}, true`)).toBe('refused {"a":"***","b":***}, true');
 });
 
-test("a value of one or two characters is masked only where it is the whole text", () => {
+test("a value of one or two characters is masked only if it is the whole text", () => {
   const { hideIn } = hidden('{"a":"a","b":12}', "$.a", "$.b");
   expect([hideIn("a"), hideIn("12"), hideIn("12 bananas")]).toEqual(["***", "***", "12 bananas"]);
 });

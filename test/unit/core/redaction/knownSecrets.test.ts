@@ -17,7 +17,7 @@ describe.each(Object.entries(SECRETS))("%s", (_name, secret) => {
     expect(redact(`before <${write(secret)}> after`)).toBe("before <***> after");
   });
 
-  test.each(Object.entries(SECRET_FORMS))("leaves nothing where a text is cut in it: %s", (_form, write) => {
+  test.each(Object.entries(SECRET_FORMS))("leaves nothing if a text is cut in it: %s", (_form, write) => {
     const secrets = new KnownSecrets([secret]);
     const written = `~~~~ ${write(secret)}`;
     for (let length = 5; length < written.length; length++) {
@@ -33,7 +33,7 @@ test.each([0, 1, 2])("a secret is masked in a longer base64 text of several line
   const lines = encoded.match(/.{1,76}/g) ?? [];
   const masked = new KnownSecrets([secret]).mask(lines.join("\r\n"), false);
   const [before = "", after = "", ...others] = masked.replace(/\s/g, "").split("***");
-  // What is left are whole characters of the neighbours, and at both edges one that tells of some bits of the secret.
+  // What is left are whole characters of the neighbours, and at both edges a character with some bits of the secret.
   expect(others).toEqual([]);
   expect(before).toBe(encoded.slice(0, Math.ceil(((60 + shift) * 8) / 6)));
   expect(after.length).toBeLessThanOrEqual(

@@ -78,7 +78,7 @@ describe("text", () => {
     expect(redact(`${"x".repeat(14)} topsecret`)).toBe(`${"x".repeat(14)} ***`);
   });
 
-  test("is an ellipsis alone where there is room for one character", () => {
+  test("is an ellipsis alone if there is room for one character", () => {
     expect(createRedactor(new KnownSecrets([]), 1)("abc")).toBe("…");
   });
 

@@ -193,7 +193,7 @@ describe("the time limit of an evaluation", () => {
 describe("the depth limit of an evaluation", () => {
   const recursion = (depth: number) => `($f := function($n) { $n = 0 ? 0 : 1 + $f($n - 1) }; $f(${depth}))`;
 
-  test("ends a recursion that goes deeper, and lets one that does not go on", async () => {
+  test("ends a deeper recursion, and no other", async () => {
     expect(await evaluate(recursion(10))).toBe("10");
     expect(await failure(evaluate(recursion(100)))).toEqual({
       code: "too_deep",
@@ -306,7 +306,7 @@ describe("a compiled evaluation", () => {
     }
   });
 
-  test("keeps no variable that an earlier evaluation set", async () => {
+  test("has no variable that an earlier evaluation set", async () => {
     const { evaluate: run } = compileEvaluation(
       "($before := $seen; $seen := a; [$exists($before), $exists($topic)])",
       LIMITS,

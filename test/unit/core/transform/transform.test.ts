@@ -41,7 +41,7 @@ const CONTEXT: SourceStageContext = {
 };
 
 const VARIABLES = ["messageId", "topic", "attempt", "timestamp", "source", "headers", "idempotencyKey", "eventType"];
-/** Each variable by name; those that are not bound are left out. */
+/** Each variable by name; unbound ones are left out. */
 const SHOW_VARIABLES = `{${VARIABLES.map((name) => `"${name}": $${name}`).join(", ")}}`;
 
 const settings = (overrides: Partial<TransformSettings> = {}): TransformSettings => ({
@@ -146,7 +146,7 @@ describe("the transform of a source", () => {
     expect(await stage("{}", { ...CONTEXT, eventType: null })).toEqual({ kind: "replaced", payload: '["",null]' });
   });
 
-  test("has the lane of its source, and may be refused where the caller says so", async () => {
+  test("has the lane of its source, and may be refused if the caller says so", async () => {
     const { seen, recorder } = recordingEvaluator();
     const { stage } = stageOf({}, recorder);
     await stage("{}", CONTEXT, true);

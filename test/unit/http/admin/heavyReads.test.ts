@@ -46,7 +46,7 @@ describe("heavy reads", () => {
     expect(log).toEqual(["a", "rest 50", "b", "rest 150", "c"]);
   });
 
-  test("begin after their question: none has the answer of one that runs already", async () => {
+  test("begin after their question: none has the answer of a read that runs already", async () => {
     const { ask, log } = setup();
     const first = ask("list");
     // Its read runs by now.
@@ -56,7 +56,7 @@ describe("heavy reads", () => {
     expect(log).toEqual(["list", "list"]);
   });
 
-  test("fail with the one that found no database, which each would wait for as long", async () => {
+  test("fail with the read that found no database: each would wait for it as long", async () => {
     const { ask, log } = setup();
     const outage = new StoreError("unavailable", "no answer");
     const failed = await Promise.allSettled([ask("a", 5000, outage), ask("b"), ask("c"), ask("b")]);

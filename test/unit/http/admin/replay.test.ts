@@ -73,7 +73,7 @@ describe("POST /admin/replay", () => {
   });
 
   test.each(["", "{}", '{"unknown":1}', '{"topic":null}', '{"destination":null}'])(
-    "asks for a filter where there is none: %j",
+    "asks for a filter if there is none: %j",
     async (body) => {
       await using http = await start();
       expect(await seen(await http.post(body))).toEqual(error(400, "A replay needs at least one filter."));
@@ -112,7 +112,7 @@ describe("POST /admin/replay", () => {
     expect(await seen(await http.post('{"topic":"a"}'))).toEqual(answer);
   });
 
-  test("goes on when its caller hangs up", async () => {
+  test("continues when its caller hangs up", async () => {
     let finish = (_result: { readonly moved: number }): void => {};
     let begun = (): void => {};
     const running = new Promise<void>((resolve) => {

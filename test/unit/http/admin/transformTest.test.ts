@@ -78,7 +78,7 @@ describe("a transform test", () => {
     expect(answer).not.toHaveProperty("context.source");
   });
 
-  test("hands on the payload as it was written", async () => {
+  test("hands on the payload unchanged", async () => {
     await using http = await start();
     await http.post('{"payload" : {"n": 1.0, "big":12345678901234567890},"expression":"n"}');
     expect(http.asked[0]?.input).toBe('{"n": 1.0, "big":12345678901234567890}');
@@ -170,7 +170,7 @@ test("a fault of the evaluator is a 500 that says no more than that", async () =
   });
 });
 
-test("past sixteen unanswered tests a caller is told to come again, and is let in when one is answered", async () => {
+test("past sixteen unanswered tests a caller is asked to come again, and is let in when one is answered", async () => {
   const release: (() => void)[] = [];
   await using http = await start({ evaluate: () => new Promise((resolve) => release.push(() => resolve("1"))) });
   const waiting = Array.from({ length: 16 }, () => http.post({ expression: "e", payload: 1 }));

@@ -56,7 +56,7 @@ describe("POST claim", () => {
     ["white space and escapes", ' {"a" :\n "\\u0000\\ud800\\/é\u2028" }\n'],
     ["a document that is no object", "null"],
     ["nesting 10,000 deep", `${"[".repeat(10_000)}${"]".repeat(10_000)}`],
-  ])("embeds the payload as it is stored: %s", async (_, payload) => {
+  ])("embeds the stored payload unchanged: %s", async (_, payload) => {
     await using http = await startPull();
     http.store.available.push(pulledRow({ payload }));
 
@@ -99,7 +99,7 @@ describe("POST claim", () => {
 });
 
 describe("POST ack, nack and extend", () => {
-  test("answer with the ids they met, and with those that are lost", async () => {
+  test("answer with the ids they met, and with the lost ones", async () => {
     await using http = await startPull();
     const rows = [pulledRow(), pulledRow(), pulledRow()];
     http.store.available.push(...rows);

@@ -87,7 +87,7 @@ describe("a client that asks for messages", () => {
     expect(time.pending()).toEqual([]);
   });
 
-  test("is told that there are none after one look when it does not wait", async () => {
+  test("gets an empty answer after one look when it does not wait", async () => {
     const { client, look, looks, time } = setUp();
     const { answer } = client(1, 0);
     await look().find(null);
@@ -147,7 +147,7 @@ describe("many clients", () => {
     for (let n = 1; n <= 100; n += 1) client(n);
     expect(looks).toHaveLength(1);
     await look().find(null);
-    // Those who came during the first look have not been looked for yet.
+    // Clients that came during the first look have not been looked for yet.
     expect(looks.map(({ max }) => max)).toEqual([1, 1]);
     await look().find(null);
     for (let n = 0; n < 4; n += 1) {
@@ -227,7 +227,7 @@ describe("a client whose credentials have ceased to hold while it waited", () =>
 });
 
 describe("the stop", () => {
-  test("answers everybody who waits at once, and whoever comes later", async () => {
+  test("answers everybody who waits at once, and later clients too", async () => {
     const { client, look, looks, waiters, time } = setUp();
     const clients = [client(1), client(2)];
     await look().find(null);

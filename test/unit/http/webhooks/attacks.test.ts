@@ -53,7 +53,7 @@ describe("Standard Webhooks", () => {
   test("a public key verifies ed25519 only, a secret HMAC only", async () => {
     const [hmac, ed25519] = [senderOf("standard-webhooks"), senderOf("standard-webhooks", 1)];
     await using http = await start(ed25519);
-    // Whoever knows the public key could make an HMAC with it.
+    // Anybody who knows the public key could make an HMAC with it.
     const publicKey = Buffer.from(http.key.secret.slice("whpk_".length), "base64");
     const forged = hmac.send(publicKey, http.clock.ms);
     expect((await http.deliver(forged)).status).toBe(401);

@@ -172,7 +172,7 @@ describe("the OPTIONS of CloudEvents", () => {
     expect((await ask(open.data.port, { "WebHook-Request-Origin": "example.com" })).status).toBe(200);
   });
 
-  test("gets 405 where the source lists no origins, as before", async () => {
+  test("gets 405 if the source lists no origins", async () => {
     await using http = await startHttp();
     const response = await ask(http.data.port, { "WebHook-Request-Origin": "eventgrid.azure.net" });
     expect(response.status).toBe(405);

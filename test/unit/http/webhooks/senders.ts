@@ -26,7 +26,7 @@ export interface Sender {
   /** A message as the provider sends it. @param ms its time */
   readonly send: (signing: Signing, ms: number, message?: string) => Sent;
   readonly expected: { readonly key: string | RegExp; readonly type: string | null };
-  /** Where the signature is, to be changed by a test. */
+  /** The place of the signature, to be changed by a test. */
   readonly signature: { readonly header: string } | { readonly member: readonly (string | number)[] };
   /** How the signature is written, without what stands before it. */
   readonly encoding: "hex" | "base64" | "text";

@@ -12,7 +12,7 @@ const evaluation = (lane: string, input: string, refusable = false): Evaluation 
   refusable,
 });
 
-/** Lanes with the order in which their evaluations run, each of which takes as long as its input says. */
+/** Lanes with the order in which their evaluations run; an evaluation takes as long as its input says. */
 function setup(bounds?: LaneBounds) {
   const lanes = new Lanes(bounds);
   const add = (lane: string, ...inputs: readonly string[]) =>
@@ -56,7 +56,7 @@ describe("lanes", () => {
     expect(slow).toBeLessThanOrEqual(7);
   });
 
-  test("owe nothing to one that was idle", () => {
+  test("owe nothing to an idle one", () => {
     const { add, run } = setup();
     add("quick", "1");
     run();

@@ -73,7 +73,7 @@ describe("an evaluation server", () => {
 });
 
 describe("the reports of an evaluation server", () => {
-  test("leave before the next evaluation begins, so that the first without a reply is the one that runs", async () => {
+  test("leave before the next evaluation begins, so that the first without a reply is running", async () => {
     const { request, run, log } = setup();
     await run([request("a", "1"), request("a", "2")]);
     expect(log).toEqual(["started", "run a(1)", "reply a(1)", "run a(2)", "reply a(2)"]);
@@ -125,7 +125,7 @@ describe("a flood of evaluations that take longer than the pool expected", () =>
     expect(log.at(-1)).toBe(`returned ${flood.at(-1)?.id}`);
   });
 
-  test("stays where the rest takes less than another slice", async () => {
+  test("stays if the rest takes less than another slice", async () => {
     const { request, run, log } = setup();
     await run(Array.from({ length: 64 }, (_, n) => request("quick 0.4", String(n))));
     expect(log.filter((line) => line.startsWith("run"))).toHaveLength(64);

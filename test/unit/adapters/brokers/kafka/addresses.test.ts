@@ -17,7 +17,7 @@ describe("bootstrap servers", () => {
     expect(targets).toEqual(expected);
   });
 
-  test("that a broker announces as IPv6 addresses stay as they are", () => {
+  test("that a broker announces as IPv6 addresses stay unchanged", () => {
     expect(hostOf("2001:db8::1")).toBe("2001:db8::1");
   });
 });

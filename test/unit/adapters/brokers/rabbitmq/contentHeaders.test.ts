@@ -115,7 +115,7 @@ describe("a connection of the client library", () => {
     expect(connection.recvFrame()).toBe("library: 4 bytes");
   });
 
-  test("says of a message what of it cannot be read, and goes on", () => {
+  test("reports which part of a message cannot be read, and continues", () => {
     const properties = withTable(bytes(1, "a", "?"));
     const connection = connectionWith(bytes(header(properties), "rest"));
     expect(connection.recvFrame()).toMatchObject({
@@ -124,7 +124,7 @@ describe("a connection of the client library", () => {
     expect(connection.recvFrame()).toBe("library: 4 bytes");
   });
 
-  test("leaves other frames, and those that are not complete or broken, to the library", () => {
+  test("leaves other frames, and incomplete or broken ones, to the library", () => {
     const complete = header(bytes(0, 0));
     const broken = Buffer.from(complete);
     broken[broken.length - 1] = 0;

@@ -133,7 +133,7 @@ describe("a batch", () => {
     ["a status that is none", '[{"status":200},{"status":200},{"status":999}]'],
     ["null", "null"],
     ["too much", "x".repeat(5_000_000)],
-  ])("of which a 207 answer has %s fails whole: what became of its messages is not known", async (_, body) => {
+  ])("whose 207 answer has %s fails whole: what became of its messages is not known", async (_, body) => {
     receiver.answer = { status: 207, body };
     const { publish } = create();
     const ends = await Promise.all([1, 2, 3].map((n) => endOf(publish({ body: String(n) }))));
@@ -147,7 +147,7 @@ describe("a batch", () => {
     expect(bodies()).toEqual(["[1]"]);
   });
 
-  test("goes on without a message that was given up, and ends with the last one", async () => {
+  test("continues without a message that was given up, and ends with the last one", async () => {
     const { publish } = create();
     const first = new AbortController();
     const gone = endOf(publish({ body: "1" }, first.signal));

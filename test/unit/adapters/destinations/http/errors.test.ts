@@ -31,11 +31,11 @@ describe("an error of the connection", () => {
     expect(error).toMatchObject({ code: expected, message: "POST http://x/ failed", cause });
   });
 
-  test("that is no error at all is told too", () => {
+  test("that is no error at all has a code too", () => {
     expect(publishErrorOf("POST http://x/", undefined).code).toBe("other");
   });
 
-  test("that is a publish error already stays as it is", () => {
+  test("that is a publish error already stays unchanged", () => {
     const error = httpError("private_address", "no");
     expect(publishErrorOf("POST http://x/", error)).toBe(error);
   });

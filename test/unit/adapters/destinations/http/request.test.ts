@@ -4,7 +4,7 @@ import { requestHeaders } from "../../../../../src/adapters/destinations/http/de
 import { requestUrl } from "../../../../../src/adapters/destinations/http/kind.ts";
 
 describe("request headers", () => {
-  test("keep the names as they are", () => {
+  test("keep their names", () => {
     expect(requestHeaders({ "X-Tenant": "blue", traceparent: "00-1" }, [])).toEqual([
       "X-Tenant",
       "blue",
@@ -75,7 +75,7 @@ describe("request headers", () => {
 describe("the idempotency key", () => {
   const sentKey = (key: string) => requestHeaders({ "X-Idempotency-Key": key }, [])[1];
 
-  test.each(["order-1", "a b", "50%25", "a%0Ab", "utf-8''a", "a\tb"])("%j goes as it is", (key) => {
+  test.each(["order-1", "a b", "50%25", "a%0Ab", "utf-8''a", "a\tb"])("%j goes unchanged", (key) => {
     expect(sentKey(key)).toBe(key);
   });
 

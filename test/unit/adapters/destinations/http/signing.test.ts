@@ -106,7 +106,7 @@ describe("the signature of hmac", () => {
     expect(verifier.refusal({ headers }, Buffer.from(`${body} `))).toContain("is wrong");
   });
 
-  test("covers the time where there is a header for it, in the other digest too", async () => {
+  test("covers the time if there is a header for it, in the other digest too", async () => {
     const keys = { algorithm: "HmacSHA512", signaturePrefix: "", timestampHeader: "X-Time" } as const;
     const { body, headers } = await sent({ ...HMAC, ...keys, secrets: [secrets[0] as Secret] });
     const verifier = createVerifier({ ...inbound, ...keys, signaturePayloadFormat: "TIMESTAMP_DOT_BODY" }, Date);

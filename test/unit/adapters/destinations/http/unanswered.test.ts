@@ -64,7 +64,7 @@ describe("the time limit", () => {
     await eventually(() => blackHole.givenUp === 1);
   });
 
-  test("covers the wait for a connection, and what waited in vain is not sent", async () => {
+  test("covers the wait for a connection, and a message that got none in time is not sent", async () => {
     receiver.answerNext({ status: 200, after: new Promise(() => {}) });
     const { publish } = destinations.create({ baseUrl: receiver.url, timeoutMs: 1500 }, { connections: 1 });
     const published = Promise.allSettled([publish({ body: "first" }), publish({ body: "second" })]);

@@ -46,7 +46,7 @@ describe("a delivery", () => {
     });
   });
 
-  test("gives properties as headers where there is no header of the name in any letter case", () => {
+  test("gives properties as headers if there is no header of the name in any letter case", () => {
     const properties = {
       contentType: "application/json",
       contentEncoding: "utf-8",
@@ -71,7 +71,7 @@ describe("a delivery", () => {
     expect(brokerMessageOf(delivery({})).publishedAt).toBeUndefined();
   });
 
-  test("whose properties cannot be read is told from another one with the same body", () => {
+  test("whose properties cannot be read is distinct from another one with the same body", () => {
     const unread = (bytes: string) =>
       brokerMessageOf(delivery({ undecodable: { reason: "no", bytes: Buffer.from(bytes) } }, Buffer.from("{}")));
     expect(unread("1")).toMatchObject({ origin: { "x-amqp-properties": "MQ==" } });
