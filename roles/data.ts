@@ -19,7 +19,7 @@ import { relayRole } from "./relay.ts";
 import { retentionRole } from "./retention.ts";
 import { SharedStates } from "./sharedStates.ts";
 
-/** What of a process depends on where its data is: in one database, or in several cells. */
+/** The parts of a process that depend on its data: in one database, or in several cells. */
 
 /** What the roles have in common, in whichever database they work. */
 export type SharedParts = Pick<
@@ -32,7 +32,7 @@ type Registry = Pick<ReturnType<typeof createMetrics>, "metrics" | "ofCell" | "o
 interface DataParts {
   /** Of the roles `ingest` and `admin`. */
   readonly context: OperatorContext;
-  /** Where `ingest` stores messages. */
+  /** The store of `ingest` for messages. */
   readonly entrances: RoleContext | Cells;
   /** The roles that are made already. */
   readonly parts: readonly RoleParts[];

@@ -51,7 +51,7 @@ export async function ingestRole(context: OperatorContext, entrances: RoleContex
   };
 }
 
-/** Where received messages go. */
+/** The store of received messages. */
 interface Way {
   /** Several receipts in one commit. */
   readonly receipts: Receipts;

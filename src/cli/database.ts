@@ -123,7 +123,7 @@ const LONGEST_ASK_MS = 2000;
 const MOST_SHOWN = 200;
 
 /**
- * `svc migrate`: applies the bundled migrations even where `database.migrate` is false, and checks the tables.
+ * `svc migrate`: applies the bundled migrations even if `database.migrate` is false, and checks the tables.
  *
  * @throws ConfigError with renamed tables or columns, which the bundled migrations do not know; else as
  *   {@link onDatabase}

@@ -15,7 +15,7 @@ import { link, type Place, usePlace } from "./router.ts";
 import type { SessionInfo } from "./types.ts";
 import { ErrorNote, PageTitle, PersonContext, Time } from "./ui.tsx";
 
-/** Signs in first where that is needed, then shows the page that the address names. */
+/** Signs in first if that is needed, then shows the page that the address names. */
 export function App() {
   const [session, setSession] = useState<SessionInfo | undefined>();
   const [error, setError] = useState<string | undefined>();

@@ -379,7 +379,7 @@ export function explainFailure(
   if (/error while loading shared libraries|library not loaded/i.test(output)) {
     return new Error(
       `${what}\nA shared library is missing: the install script of the package that holds ${program} did not run. ` +
-        `Run "npm rebuild"; where npm blocks install scripts, first allow this one ("allowScripts" in package.json). ${OWN_SERVER}`,
+        `Run "npm rebuild"; if npm blocks install scripts, first allow this one ("allowScripts" in package.json). ${OWN_SERVER}`,
     );
   }
   if (account !== undefined && (code === "EACCES" || /permission denied/i.test(output))) {

@@ -357,9 +357,9 @@ export type Outcome = {
 );
 
 export interface AttemptRecord {
-  /** 1 for the first attempt; null where none was made. */
+  /** 1 for the first attempt; null if none was made. */
   readonly attempt: number | null;
-  /** Null where no route matches. */
+  /** Null if no route matches. */
   readonly destination: string | null;
   readonly replica: string;
   /** `PublishError.code`. */

@@ -21,7 +21,7 @@ export class Secret {
     return this.#users.length > 0;
   }
 
-  /** @param remake called after each new value; it throws where that cannot be used */
+  /** @param remake called after each new value; it throws if that cannot be used */
   onRenew(remake: () => void): void {
     this.#users.push(remake);
   }

@@ -8,7 +8,7 @@ export const SCHEMA_URL = "https://opentelemetry.io/schemas/1.45.0";
 
 export type SpanAttributes = Readonly<Record<string, string | number | boolean | undefined>>;
 
-/** The name of a span: what is done, and where, of the few names that the configuration has. */
+/** The name of a span: what is done, and at which of the few names in the configuration. */
 export const SPANS = {
   received: (source: string) => `receive ${source}`,
   transform: "transform",

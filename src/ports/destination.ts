@@ -19,9 +19,9 @@ export interface OutboundMessage {
 }
 
 /**
- * Where messages go. `publish` may run concurrently; it resolves only when the receiver has acknowledged the message,
- * and rejects with `PublishError` otherwise. It bounds itself by its own `timeoutMs`, and rejects with the signal's
- * reason when `signal` aborts. Connections are made on first use and again after a fault.
+ * The exit for messages. `publish` may run concurrently; it resolves only when the receiver has acknowledged the
+ * message, and rejects with `PublishError` otherwise. It bounds itself by its own `timeoutMs`, and rejects with the
+ * signal's reason when `signal` aborts. Connections are made on first use and again after a fault.
  */
 export interface Destination {
   publish(message: OutboundMessage, signal: AbortSignal): Promise<void>;

@@ -158,7 +158,7 @@ export interface DestinationFacts extends Pick<SharedDestination, "lastSuccessAt
   readonly isPaused: boolean;
   readonly breaker: BreakerState;
   readonly isSlow: boolean;
-  /** Null where they cannot be read. */
+  /** Null if they cannot be read. */
   readonly recent: RecentDeliveries | null;
   readonly parked: number;
 }

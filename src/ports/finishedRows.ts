@@ -24,13 +24,13 @@ export interface ReplayStore {
    * order of their sequence over all calls: a claim then never takes a row before an earlier one of its key.
    *
    * @param by who replays them, for the history
-   * @param to the destination that they are pinned to; undefined leaves pins unchanged, as it must where
+   * @param to the destination that they are pinned to; undefined leaves pins unchanged, and is required if
    *   {@link destinationRemedy} is set
    * @throws StoreError, `contention` when another transaction locks one of the rows for long: none is moved
    */
   move(scope: ReplayScope, ids: readonly MessageId[], by: string, to?: string): Promise<Changed>;
 
-  /** The statements that add the columns for pins; undefined where `SchemaStore.checkColumns` found it. */
+  /** The statements that add the columns for pins; undefined if `SchemaStore.checkColumns` found them. */
   readonly destinationRemedy: string | undefined;
 
   /**

@@ -34,7 +34,7 @@ export interface HistoryEntry {
   readonly cell?: string | undefined;
   readonly at: Date;
   readonly event: HistoryEvent;
-  /** 1 for the first attempt; null for an action, and where no attempt was made. */
+  /** 1 for the first attempt; null for an action, and if no attempt was made. */
   readonly attempt: number | null;
   /** The replica of an attempt, the operator of an action. */
   readonly actor: string | null;

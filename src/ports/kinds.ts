@@ -68,7 +68,7 @@ export interface DestinationKind<S extends SchemaNode> {
     readonly fields: "all" | "columns";
     readonly emptyMeansNone: boolean;
   } | null;
-  /** Where deliveries go, for a person; passwords in it are masked by the caller. */
+  /** The receiver of deliveries, for a person; passwords in it are masked by the caller. */
   explain(config: Infer<S>): { readonly name: string; readonly text: string };
   /** Checks at the start that need more than the configuration's text. @param path key path of the destination */
   checkAtStart?(path: string, config: Infer<S>, http: DestinationTools["http"]): Promise<readonly ConfigProblem[]>;

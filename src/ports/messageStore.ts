@@ -116,7 +116,7 @@ interface MessageParts {
   /** Not before this time; null counts as due. */
   readonly scheduledAt: Date | null;
   readonly claimedAt: Date | null;
-  /** Null where no claim has a lease. */
+  /** Null if no claim has a lease. */
   readonly leaseUntil: Date | null;
   readonly isClaimed: boolean;
   readonly lastError: string | null;
@@ -161,7 +161,7 @@ export interface LockHolder {
   readonly pid: number | null;
   readonly user: string | null;
   readonly application: string | null;
-  /** As the database calls it, such as `idle in transaction`; null where this user may not see it. */
+  /** As the database calls it, such as `idle in transaction`; null if this user may not see it. */
   readonly state: string | null;
   readonly stateMs: number | null;
   /** The user of this process, to whom the right to see it can be granted. */

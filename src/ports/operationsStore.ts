@@ -48,7 +48,7 @@ export interface ProcessName {
   readonly name: string;
   readonly version: string;
   readonly roles: readonly string[];
-  /** How far its clock is ahead of the database's, in ms; 0 where that is not known. */
+  /** How far its clock is ahead of the database's, in ms; 0 if that is not known. */
   readonly clockAheadMs?: number | undefined;
   /** The hash of its routes, if it labels rows. */
   readonly routes?: string | undefined;

@@ -12,9 +12,9 @@ import type { OutboxStore, ParkedStore, SchemaStore, Store } from "./store.ts";
  * installation as if they were one.
  *
  * With cells, reads leave out a cell that does not answer within about two seconds, and `cells` names it. A change is
- * made in every cell that it concerns; where some fail it rejects with `CellError`, which says what was done in the
- * others. Processes, figures, audit log and the state of destinations are in the control store, that of
- * `database.url`: while it is away, they reject with a `CellError` that names `control`.
+ * made in every cell that it concerns; if some fail it rejects with `CellError`, which says what was done in the
+ * others. Processes, figures, audit log and the state of destinations are in the control store, that of `database.url`:
+ * while it is away, they reject with a `CellError` that names `control`.
  */
 export interface OperatorStore extends Pick<Store, "histories" | "announceOutbox" | "waitUntilReady" | "close"> {
   readonly messages: MessageStore;

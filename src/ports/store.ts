@@ -416,7 +416,7 @@ export interface Store {
   announceOutbox(): void;
   /** Whether another process had the watch some seconds ago at most. It may hang: glance now and then all the same. */
   isOutboxWatched(): boolean;
-  /** As `OutboxStore.glance`; takes the watch where nobody has it. */
+  /** As `OutboxStore.glance`; takes the watch if nobody has it. */
   glanceAtOutbox(overdueMs: number): Promise<OutboxGlance>;
   /** Lets another process have the watch, for good. Never rejects. */
   leaveOutboxWatch(): Promise<void>;

@@ -10,7 +10,7 @@ export interface ServiceMetric {
   readonly name: string;
   readonly type: "counter" | "gauge" | "histogram";
   readonly help: string;
-  /** Label names, each with all the values it can have; no values where they come from the configuration. */
+  /** Label names, each with all the values it can have; no values if they come from the configuration. */
   readonly labels: Readonly<Record<string, readonly string[]>>;
   /** Upper bounds of a histogram's buckets, ascending, without `+Inf`. */
   readonly buckets?: readonly number[];

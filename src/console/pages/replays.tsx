@@ -200,9 +200,9 @@ function DryRunResult({ run }: { readonly run: DryRun }) {
   );
 }
 
-/** Where replayed rows go. */
+/** The destination of replayed rows. */
 export function ToDestination(field: { readonly value: string; readonly onValue: (value: string) => void }) {
-  const options = [["", "where they went before"] as const, ...useNames("destinations")];
+  const options = [["", "their former destination"] as const, ...useNames("destinations")];
   return <Choice label="Deliver to" {...field} options={options} />;
 }
 

@@ -267,7 +267,10 @@ export class Claims {
     metrics.outboxProcessError();
     log.warn({ reason }, "settling outcomes failed, retrying");
     if (!this.#givenUp) return await wait(this.#backoff.next());
-    log.warn({ rows: this.#unsettled.length, reason }, "gave up settling; leases will expire");
+    log.warn(
+      { rows: this.#unsettled.length, reason },
+      "outcomes were not written before the stop: the rows become due again when their leases expire",
+    );
     for (const { onSettled } of this.#unsettled.splice(0)) onSettled("abandoned");
   }
 

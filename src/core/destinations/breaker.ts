@@ -72,7 +72,7 @@ export class SharedBreaker {
     return this.#opening !== undefined && this.#shared.state === "closed" ? "open" : this.#shared.state;
   }
 
-  /** Ms until an open breaker lets a probe through; infinite where nothing changes by itself. */
+  /** Ms until an open breaker lets a probe through; infinite if nothing changes by itself. */
   get changesWithinMs(): number {
     if (this.position !== "open" || this.#opening !== undefined || this.#probe !== undefined) {
       return Number.POSITIVE_INFINITY;
@@ -148,7 +148,7 @@ export class SharedBreaker {
     opening.isRunning = false;
     if (opened === undefined) return;
     this.#opening = undefined;
-    // Undefined where another replica opened it first.
+    // Undefined if another replica opened it first.
     if (opened.forMs !== undefined) {
       const fields = { reason: opening.reason, nextProbeMs: opened.forMs };
       this.#report("open", "warn", fields, "circuit breaker open: no deliveries until a probe succeeds");

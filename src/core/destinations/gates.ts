@@ -114,7 +114,7 @@ export class DestinationGates {
     this.#recent = recent;
   }
 
-  /** Ms until a breaker admits a probe; infinite where nothing changes by itself. */
+  /** Ms until a breaker admits a probe; infinite if nothing changes by itself. */
   get changesWithinMs(): number {
     return Math.min(...[...this.#gates.values()].map(({ breaker }) => breaker?.changesWithinMs ?? Infinity));
   }

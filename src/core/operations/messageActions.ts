@@ -75,7 +75,8 @@ export class MessageActions {
   }
 }
 
-const NO_DESTINATION_YET = "the row died in the inbox: replay it without toDestination, it goes where its topic leads";
+const NO_DESTINATION_YET =
+  "the row died in the inbox: replay it without toDestination, its topic decides the destination";
 
 interface ActionEntry extends NewAuditEntry {
   readonly action: "retry" | "discard";

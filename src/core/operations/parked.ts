@@ -144,7 +144,7 @@ export class Parked {
 
 const BATCH_SIZE = 1000;
 
-/** @throws CellError where rows may be in a cell that did not answer */
+/** @throws CellError if rows may be in a cell that did not answer */
 function requireCells(missing: readonly string[], { ids }: ParkedSelection, changed: number): void {
   if (ids !== undefined && changed >= new Set(ids).size) return;
   throw new CellError(

@@ -21,7 +21,7 @@ export interface ReplayRequest {
   readonly createdBefore?: string | undefined;
   /** For the rest of a replay that ended early: rows that finished before it began. */
   readonly finishedBefore?: string | undefined;
-  /** No filter: where they are delivered from now on; by default where they went before. */
+  /** No filter: their destination from now on; by default their former one. */
   readonly toDestination?: string | undefined;
   /** No filter: a destination of the list of their route, to which matching messages are delivered that never went there. */
   readonly add?: string | undefined;

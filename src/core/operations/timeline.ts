@@ -43,9 +43,9 @@ interface MessageFacts {
   readonly destinations: readonly SharedDestination[];
   /** Transactions that hold the row, or the row before it. */
   readonly held: ReadonlyMap<MessageId, LockHolder>;
-  /** Undefined where they cannot be read. */
+  /** Undefined if they cannot be read. */
   readonly duplicates: JournalPage | undefined;
-  /** Of the processes alive; undefined where that is not known. */
+  /** Of the processes alive; undefined if that is not known. */
   readonly rolesAlive: ReadonlySet<string> | undefined;
 }
 
@@ -116,7 +116,7 @@ export const TIMELINE = {
   idempotencyKey: [TEXT_OR_NULL, "order-17"],
   correlationId: [TEXT_OR_NULL, "c-17"],
   traceId: [nullable("string", "Of the trace in its headers."), "0af7651916cd43dd8448eb211c80319c"],
-  traceUrl: nullable("string", "Where to look at the trace (`tracing.urlTemplate`)."),
+  traceUrl: nullable("string", "The URL of the trace (`tracing.urlTemplate`)."),
   topic: [TEXT_OR_NULL, "orders.created"],
   key: [TEXT_OR_NULL, "order-17"],
   destination: [nullable("string", "By the routes of this process."), "billing"],
@@ -163,7 +163,7 @@ export const FOUND_MESSAGE = inCell({
   expandedTo: nullable("integer", "Of a message of a list: the number of its destinations once it was expanded."),
   messageId: as<MessageId | null>(nullable("string", "Of a delivery of a list: its message.")),
   attempt: [integer("Failed attempts."), 5],
-  lastError: [nullable("string", "Its beginning; null where `admin.redactPayloadPaths` hides fields."), REASON],
+  lastError: [nullable("string", "Its beginning; null if `admin.redactPayloadPaths` hides fields."), REASON],
 });
 
 /** Puts together what happened to a message, and why it waits. @returns undefined when neither table has it */

@@ -309,7 +309,7 @@ export class Trace {
     return [];
   }
 
-  /** Those with an id or an idempotency key, which an index finds; undefined where neither is given. */
+  /** Those with an id or an idempotency key, which an index finds; undefined if neither is given. */
   async #named(filter: MessageFilter): Promise<readonly FoundMessage[] | undefined> {
     const { id, idempotencyKey, source } = filter;
     if (id === undefined && idempotencyKey === undefined) return undefined;
@@ -394,7 +394,7 @@ function withoutExtras(error: unknown): undefined {
   if (!(error instanceof StoreError)) throw error;
 }
 
-/** A text may be found in another way where some cell could not be asked. @throws any other error */
+/** A text may be found in another way if some cell could not be asked. @throws any other error */
 function withoutCell(error: unknown): undefined {
   if (!(error instanceof CellError)) throw error;
 }

@@ -18,7 +18,7 @@ export type Extraction =
   /** `reason` is addressed to the sender. */
   | { readonly kind: "failed"; readonly reason: string };
 
-/** The values of a message's places, as found; null where no place holds a usable one. */
+/** The values of a message's places, as found; null if no place holds a usable one. */
 export type FoundAttributes = Readonly<Record<keyof Attributes, string | null>>;
 
 export interface AttributeInput {
@@ -37,7 +37,7 @@ export type BrokerProperties = Pick<BrokerMessage, "messageId" | "recordKey" | "
 interface AttributeProvider {
   /** As reasons name it: `at $.id`. */
   readonly place: string;
-  /** An expression gives it, which runs elsewhere: what comes after counts only where that gave no value. */
+  /** An expression gives it, which runs elsewhere: what comes after counts only if the expression gave no value. */
   readonly isComputed?: boolean;
   /** The messages of one request share it. */
   readonly isOfRequest?: boolean;
@@ -47,7 +47,7 @@ interface AttributeProvider {
   find(input: AttributeInput): string | null;
 }
 
-/** Where to read each attribute, in order; the first value wins. */
+/** The places of each attribute, in order; the first value wins. */
 export type AttributePlan = Readonly<Record<keyof Attributes, readonly AttributeProvider[]>>;
 
 /** One definite JSONPath, or several in the order in which they are tried. */

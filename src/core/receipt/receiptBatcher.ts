@@ -23,7 +23,7 @@ const MAX_WAITING_BYTES = 64 * MIB;
 const ROW_OVERHEAD_BYTES = 1024;
 
 interface Batch {
-  /** The rows of one request, which share their insert with no others. Undefined where receipts come together. */
+  /** The rows of one request, which share their insert with no others. Undefined if receipts come together. */
   readonly request?: { readonly isAtomic: boolean } | undefined;
   readonly rows: NewInboxRow[];
   readonly callers: Caller[];
@@ -125,7 +125,7 @@ export class ReceiptBatcher {
   /** Why no receipt of that size is taken now. */
   #refusal(bytes: number): StoreError | undefined {
     if (this.#closing !== undefined) {
-      return new StoreError("unavailable", "no receipts are taken any more: the service is stopping");
+      return new StoreError("unavailable", "the service is stopping and takes no more receipts");
     }
     // Only what waits alone is accepted at any size: it would be refused for ever otherwise.
     if (this.#waitingBytes === 0 || this.#waitingBytes + bytes <= MAX_WAITING_BYTES) return undefined;

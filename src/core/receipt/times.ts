@@ -38,7 +38,7 @@ export const warnOfTimes = (source: string, tools: WarningTools): OnUnreadable =
  * When a message is due. The time of publication counts only with a delay, which begins with it. The configured places
  * have it, or the event, or the broker.
  *
- * @returns undefined where every message is due at its receipt
+ * @returns undefined if every message is due at its receipt
  */
 export function createSchedule(
   settings: TimeSettings,
@@ -58,7 +58,7 @@ export function createSchedule(
   };
 }
 
-/** When a message expires. @returns undefined where none does */
+/** When a message expires. @returns undefined if none does */
 export function createExpiry(
   settings: TimeSettings,
   onUnreadable: OnUnreadable,

@@ -59,7 +59,7 @@ function hiddenAt(value: unknown, [first, ...rest]: readonly (string | number)[]
   );
 }
 
-/** The texts of all values below. Truth values say nothing where they stand in other texts. */
+/** The texts of all values below. Truth values say nothing in other texts. */
 function collect(value: unknown, values: Set<string>): void {
   if (typeof value === "object" && value !== null) for (const each of Object.values(value)) collect(each, values);
   else if (value !== null && typeof value !== "boolean" && value !== "") values.add(String(value));

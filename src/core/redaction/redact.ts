@@ -212,7 +212,7 @@ function isNoWord(text: string, { start, end, isCut }: Range): boolean {
 
 interface Spellings {
   readonly escaped: readonly Part[];
-  /** Where blanks between the characters mean nothing. */
+  /** For texts whose blanks between the characters mean nothing. */
   readonly encoded: readonly string[];
 }
 

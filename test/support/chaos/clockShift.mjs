@@ -1,6 +1,6 @@
 /**
  * Preload of a replica whose clock is wrong: `CHAOS_CLOCK=<shift ms>,<period ms>` puts `Date` ahead by the shift, and from period to period
- * behind and ahead in turn. The monotonic clock is left alone, as it is where somebody sets the time of a machine.
+ * behind and ahead in turn. The monotonic clock does not change, as when somebody sets the time of a machine.
  */
 const [shiftMs = 0, periodMs = 0] = (process.env.CHAOS_CLOCK ?? "").split(",").map(Number);
 const SystemDate = Date;

@@ -48,7 +48,7 @@ function privateRange(address: ipaddr.IPv4 | ipaddr.IPv6): string | undefined {
   )?.[1];
 }
 
-/** Where clouds serve the credentials of the machine to anyone who can make it send a request. */
+/** Addresses at which clouds serve the credentials of the machine to anyone who can make it send a request. */
 const METADATA_ADDRESSES: ReadonlySet<string> = new Set(
   [
     "169.254.169.254", // AWS, Google, Azure, Oracle, DigitalOcean and most others

@@ -115,7 +115,7 @@ function altNamesOf(text: string): readonly string[] {
   return Array.from(text.matchAll(ALT_NAME), ([, kind = "", value = ""]) => kind + value);
 }
 
-/** Keys and values of an element, quoted where they hold a separator (Envoy documentation, "x-forwarded-client-cert"). */
+/** Keys and values of an element, quoted if they hold a separator (Envoy documentation, "x-forwarded-client-cert"). */
 const ENVOY_PART = /\s*([A-Za-z]+)=("(?:[^"\\]|\\.)*"|[^,;"]*)(;|,|$)/y;
 
 function fromEnvoy(text: string): Identity | undefined {

@@ -198,7 +198,7 @@ function checkSignedText(
   if (has("timestamp") && !hasTime) {
     report.error(key, "has {{ timestamp }}, which needs timestampHeader or timestampField");
   }
-  if (has("url") && !hasUrl) report.error(key, "has {{ url }}, which needs url: where senders call the source");
+  if (has("url") && !hasUrl) report.error(key, "has {{ url }}, which needs url: set it to the URL that senders call");
 }
 
 /** Whether a signature covers members of the body, by their paths, and not all of it. */

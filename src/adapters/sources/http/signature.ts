@@ -81,7 +81,7 @@ interface Found {
   readonly signatures: readonly { readonly version: VerifyingKey["version"]; readonly text: string }[];
   /** Of a header such as `t=…,v1=…`. */
   readonly fields: ReadonlyMap<string, readonly string[]>;
-  /** Where they are: `the X-Signature header`. */
+  /** Their place: `the X-Signature header`. */
   readonly subject: string;
 }
 

@@ -172,7 +172,7 @@ interface Part extends MessagePage {
  * Merges a page of each cell into one, newest first; each cell keeps its own order. Every row comes exactly once, but
  * in a search with few matches a later page may have newer rows of one cell.
  *
- * @param begin where each cell began
+ * @param begin the position at which each cell began
  */
 export function mergePages(parts: readonly Part[], begin: readonly (string | null)[], limit: number): MessagePage {
   const left = parts.map((part) => ({ ...part, rows: part.rows.toReversed() }));

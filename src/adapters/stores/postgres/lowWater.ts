@@ -214,7 +214,7 @@ interface Marks {
   readonly conditionalRead: ReadMark | undefined;
   readonly nextConditional: ReadMark | undefined;
   readonly newestTransaction: bigint;
-  /** The position after the highest one seen: the mark where nothing is unfinished. Null before the first. */
+  /** The position after the highest one seen: the mark if nothing is unfinished. Null before the first. */
   readonly afterHighest: string | null;
 }
 

@@ -106,7 +106,7 @@ async function migrateOnline(pool: PostgresPool, schema: string, log: Log): Prom
       for (const statement of await runOnline(client, script, schema)) {
         log.warn(
           { statement },
-          "a migration could not lock the table, which a transaction has open, or needs a column that an earlier migration has left to you: run its statement yourself when that has ended, behind those before it",
+          "a statement of a migration was skipped: an open transaction locks its table, or an earlier statement that makes its column was skipped. When that transaction has ended, run the skipped statements yourself, in the order of the log",
         );
       }
     };

@@ -34,7 +34,7 @@ interface Database<S> {
     announce(): void;
     close(): Promise<void>;
   };
-  /** Undefined where each poller polls for itself. */
+  /** Undefined if each poller polls for itself. */
   readonly watch?: {
     readonly isOthers: boolean;
     saw(isWatched: boolean): void;

@@ -53,7 +53,7 @@ export async function migrate(session: Pick<SqlServerPool, "run">): Promise<read
 /**
  * The statements of a migration, each with a condition that makes it do nothing the second time.
  *
- * @param schema where its tables are: without it a name would also be found in dbo
+ * @param schema the schema of its tables: without it a name would also be found in dbo
  * @param isOnline whether the edition makes an index without locking the table
  */
 export function repeatable(script: string, schema: string, isOnline: boolean): readonly string[] {
