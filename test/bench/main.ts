@@ -13,7 +13,7 @@ import { tracing } from "./tracing.ts";
 import { volume } from "./volume.ts";
 
 /**
- * `npm run bench [-- name...]`: every figure as a ratio to a baseline in the same run, or as an absolute where none makes sense. The
+ * `npm run bench [-- name...]`: every figure as a ratio to a baseline in the same run, or as an absolute if none makes sense. The
  * database, the sender and the receiver run on the same machine as what is measured.
  */
 const SCENARIOS = {

@@ -134,7 +134,7 @@ export function changeLogConformance(name: string, open: () => Promise<ChangeLog
       expect(inserts(first)).toEqual([]);
     });
 
-    test("fails where no server answers, and tells no credential", async () => {
+    test("fails if no server answers, and tells no credential", async () => {
       const failure = await within(
         15_000,
         "the failure",

@@ -7,11 +7,11 @@ import { exerciseStore } from "./store/index.ts";
 failOnLeaks();
 
 describeWithSqlServer("the SQL Server store", () => {
-  describe("where readers wait for locks", () => {
+  describe("if readers wait for locks", () => {
     exerciseStore(sqlServerHarness({ readCommittedSnapshot: false }));
   });
 
-  describe("where readers see row versions (READ_COMMITTED_SNAPSHOT)", () => {
+  describe("if readers see row versions (READ_COMMITTED_SNAPSHOT)", () => {
     exerciseStore(sqlServerHarness({ readCommittedSnapshot: true }));
   });
 });

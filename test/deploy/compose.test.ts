@@ -113,7 +113,7 @@ describe("deploy/compose.yml", () => {
     expect(kinds(config.sources)).toEqual(["http", "kafka", "nats", "rabbitmq"]);
     expect(kinds(config.destinations)).toEqual(["http", "kafka", "nats", "rabbitmq"]);
 
-    // Where people look at a trace is an address of this machine.
+    // People look at a trace at an address of this machine.
     const hosts = [
       ...SAMPLE.replace(/urlTemplate: .*/, "").matchAll(/(?:\/\/|@|bootstrapServers: )([a-z]+):(\d+)/g),
     ].map(([, host, port]) => `${host}:${port}`);

@@ -5,7 +5,7 @@ import { read } from "../support/repository.ts";
 import { alertRules, dashboard, dashboardQueries, recordings } from "./deployFiles.ts";
 import { type Matcher, type PromqlUsage, usageOf } from "./promql.ts";
 
-/** Labels of a series, each with all the values it can have; no values where anything may stand. */
+/** Labels of a series, each with all the values it can have; no values if anything may stand. */
 type Labels = Readonly<Record<string, readonly string[]>>;
 
 /** What Prometheus adds to what it scrapes. */

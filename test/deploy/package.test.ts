@@ -9,7 +9,7 @@ import { load } from "js-yaml";
 import { jsonSchema } from "../../src/config/jsonSchema.ts";
 import { ROOT, read } from "../support/repository.ts";
 
-/** What `npm pack` makes: complete, nothing more, and it runs where only the dependencies of production are installed. */
+/** What `npm pack` makes: complete, nothing more, and it runs if only the dependencies of production are installed. */
 
 const manifest = JSON.parse(read("package.json")) as {
   readonly version: string;

@@ -133,7 +133,7 @@ describe("a message that leaves no row", () => {
   });
 });
 
-describe("a message that leaves no row, where fields are hidden", () => {
+describe("a message that leaves no row, if fields are hidden", () => {
   const SECRET = "planted-secret-4711";
   const CARD = "4111-1111-2222-3333";
   let hiding: Filtering;

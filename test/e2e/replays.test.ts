@@ -291,7 +291,7 @@ describe("a replay", () => {
 });
 
 describe("one message", () => {
-  test("is retried now, discarded or replayed, where its state allows it", async () => {
+  test("is retried now, discarded or replayed, if its state allows it", async () => {
     const insert = async (state: string, set = "") => {
       const id = randomUUID();
       await database.query(

@@ -22,7 +22,7 @@ beforeAll(async () => {
   service = await services.start({ database, config, roles: ["ingest", "relay", "admin"] });
 });
 beforeEach(async () => {
-  // Nobody delivers what waits, where no test starts a poller.
+  // Nobody delivers what waits unless a test starts a poller.
   await database.query("TRUNCATE inbox, outbox");
   receiver.answer = { status: 200 };
 });

@@ -254,7 +254,7 @@ describe("a service that receives, and delivers nothing", () => {
     expect((await shownBy(first)).waits).toMatchObject([{ code: "no_poller" }]);
   });
 
-  test("shows a message without its history where that cannot be read", async () => {
+  test("shows a message without its history if that cannot be read", async () => {
     const id = await insert(database, "k");
     expect((await shownBy(id)).hasHistory).toBe(true);
     await database.query("ALTER TABLE outbox_history RENAME TO gone");

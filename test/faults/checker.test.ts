@@ -24,7 +24,7 @@ test("a run that went well has no violation", async () => {
   expect(await violations()).toEqual([]);
 });
 
-test("nor has a receipt that claims its row where nothing waits", async () => {
+test("nor has a receipt that claims its row if nothing waits", async () => {
   goesWell(1000, "A.1");
   run.history.sent("m-3", "k");
   insertClaimed(2000, "B.1", 3);

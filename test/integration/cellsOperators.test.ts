@@ -107,7 +107,7 @@ describe("messages of two cells", () => {
 
 const tools = { audit: recordingAudit().audit, log: silentLog, redact: (text: string) => text };
 
-test("parked rows of two cells are walked cell by cell, and changed where they are", async () => {
+test("parked rows of two cells are walked cell by cell, and changed in their cell", async () => {
   await withCells(async ({ a, b, store }) => {
     const topics = (harness: PostgresHarness) =>
       harness.insertOutbox(Array.from({ length: 5 }, (_, n) => ({ topic: n % 2 ? "odd" : "even" })));
@@ -202,7 +202,7 @@ test("an addition of two cells adds each delivery in the cell of its message", a
   });
 });
 
-test("rows are changed where they are, while the tables of another cell are locked, and errors name that one", async () => {
+test("rows are changed in their cell, while the tables of another cell are locked, and errors name that one", async () => {
   await withCells(async ({ a, b }) => {
     const [id] = await a.insertOutbox([{ topic: "orders" }]);
     await parkAll(a);

@@ -179,7 +179,7 @@ describe("svc trace", () => {
     ]);
   });
 
-  test("shows a message without its history where that cannot be read, and svc tail says so", async () => {
+  test("shows a message without its history if that cannot be read, and svc tail says so", async () => {
     const without = await migrated();
     await without.query("DROP TABLE outbox_history");
     const id = await insert(without, "k");

@@ -157,7 +157,7 @@ describe("several hosts without targetServerType", () => {
     }
   });
 
-  test("says what is wrong where every host is a standby", async () => {
+  test("says what is wrong if every host is a standby", async () => {
     const pool = new PostgresPool(
       {
         ...connectionTo(database),

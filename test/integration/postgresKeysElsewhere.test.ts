@@ -58,7 +58,7 @@ describe("keys in delivery elsewhere", () => {
     expect(idsOf(await claimOf(harness.store))).toEqual(behind.slice(0, LIMIT));
   });
 
-  test("are not read by each claim where very many of their rows wait: the next sweep claims them", async () => {
+  test("are not read by each claim if very many of their rows wait: the next sweep claims them", async () => {
     await using harness = await open();
     const { behind, free, finish } = await withBacklog(harness, 5001);
     expect(idsOf(await claimOf(harness.store))).toEqual(free);
@@ -89,7 +89,7 @@ describe("keys in delivery elsewhere", () => {
     expect(claimed.flatMap(idsOf)).toEqual(hot.slice(0, Number(first) + 3 * LIMIT));
   });
 
-  test("are passed too where nothing else waits", async () => {
+  test("are passed too if nothing else waits", async () => {
     await using harness = await open();
     const { behind, free, finish } = await withBacklog(harness, 5001);
     await harness.removeOutbox(free);

@@ -142,7 +142,7 @@ describe("low-water marks", () => {
       expect(await readMark()).toBe("1");
     });
 
-    test("are not passed where they are very many: a claim then begins at some of them", async () => {
+    test("are not passed if they are very many: a claim then begins at some of them", async () => {
       await database.query(
         "INSERT INTO outbox (topic, key, payload) SELECT 't', 'k' || n, 'parked' FROM generate_series(1, 1500) n",
       );

@@ -211,7 +211,7 @@ describe("a row that a trigger skips without an error", () => {
     });
   });
 
-  test("in the inbox is the table's fault where every row of two batches in turn is skipped", async () => {
+  test("in the inbox is the table's fault if every row of two batches in turn is skipped", async () => {
     await withTables(async (store, database) => {
       await skip(database, "INSERT", "inbox", "true");
       await store.inbox.insert([inboxRow({})]);

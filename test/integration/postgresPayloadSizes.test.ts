@@ -92,7 +92,7 @@ describe("a payload that is far larger as text than in its jsonb column", () => 
     await database.query(`INSERT INTO outbox (topic, payload) VALUES ('bad', ${numbers(count)}), ('good', '1')`);
   };
 
-  test("stays in the table where no process could hold it; the others are claimed", async () => {
+  test("stays in the table if no process could hold it; the others are claimed", async () => {
     await using database = await openMigrated();
     await withNumbers(database, 520);
 

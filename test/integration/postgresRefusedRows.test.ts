@@ -217,7 +217,7 @@ describe.each(["NULL", "OLD"] as const)("a row whose change a trigger drops by r
     });
   });
 
-  test("at the relay where only the inbox row may not be processed stays pending, and its outbox row is not made", async () => {
+  test("at the relay if only the inbox row may not be processed stays pending, and its outbox row is not made", async () => {
     await withTables(async (store, database) => {
       const [bad, good] = [inboxRow({ eventType: "bad" }), inboxRow({ eventType: "good" })];
       await store.inbox.insert([bad, good]);

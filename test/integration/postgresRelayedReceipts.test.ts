@@ -276,7 +276,7 @@ describe("a receipt claims what it has relayed", () => {
     });
   });
 
-  test("where each text of the tables has a collation of its own, as a pass of the relay does", async () => {
+  test("if each text of the tables has a collation of its own, as a pass of the relay does", async () => {
     await withTables(async (store, database) => {
       await collate(database);
       const rows = () => [ofKey("a"), ofKey("a", { source: "own" }), ofKey("b"), ofKey("c", { headers: { h: "1" } })];

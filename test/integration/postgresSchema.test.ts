@@ -333,7 +333,7 @@ describe("types of columns", () => {
     });
   });
 
-  test("a column of another type, too short, or without NOT NULL where that is needed, is refused by its name", async () => {
+  test("a column of another type, too short, or without NOT NULL if that is needed, is refused by its name", async () => {
     await using database = await openMigrated();
     await database.query("CREATE TYPE outbox_state AS ENUM ('pending', 'processing', 'sent', 'dead')");
     const names = { ...DEFAULT_NAMES, outboxTable: "odd" };

@@ -62,7 +62,7 @@ describe("pages over several cells", () => {
     );
   });
 
-  test("are newest first over all cells where every row matches", () => {
+  test("are newest first over all cells if every row matches", () => {
     fc.assert(
       fc.property(TABLES, LIMITS, (given, limits) => {
         const times = given.map((rows) => rows.map(({ time }) => time ?? 0).toSorted((a, b) => b - a));

@@ -5,7 +5,7 @@ import type { Parameters } from "fast-check";
  * How the property tests run.
  *
  * A failure prints the seed, the path and the smallest counterexample that was found. `SVC_TEST_SEED=<seed>` with the same file generates the same
- * values again and fails at the same one; with `SVC_TEST_PATH=<path>` and `-t <name of the test>` it goes straight to the counterexample. Where that is a
+ * values again and fails at the same one; with `SVC_TEST_PATH=<path>` and `-t <name of the test>` it goes straight to the counterexample. If that is a
  * list of commands, its end shows a `replayPath`: `SVC_TEST_REPLAY_PATH=<replayPath>` is needed as well.
  * `SVC_TEST_RUNS=10` does ten times the runs.
  */

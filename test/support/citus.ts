@@ -41,7 +41,7 @@ export async function createCitusDatabase(name: string, template: string): Promi
     "citus.enable_schema_based_sharding": "on",
   };
   await onEachNode(async (node) => {
-    // A maintenance process of Citus is connected to each database; where nobody may connect it does not come back.
+    // A maintenance process of Citus is connected to each database; if nobody may connect it does not come back.
     await run(node, [
       `ALTER DATABASE ${template} ALLOW_CONNECTIONS false`,
       `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '${template}'`,

@@ -13,8 +13,8 @@ export interface TestDatabase extends AsyncDisposable {
   /** `postgres://` URL with user and password. */
   readonly url: string;
   /**
-   * `jdbc:postgresql://` URL without them, as `database.url` takes it. Where `SVC_TEST_POOLER` asks for that it leads through the run's
-   * PgBouncer, as nothing else here does.
+   * `jdbc:postgresql://` URL without them, as `database.url` takes it. If `SVC_TEST_POOLER` asks for that, it leads through the run's PgBouncer, as nothing
+   * else here does.
    */
   readonly jdbcUrl: string;
   /** The same, never through PgBouncer: for what a pooler cannot do. */

@@ -29,7 +29,7 @@ export function useLooseTables() {
   return { open, withTables };
 }
 
-/** A trigger that raises an error where its condition on `NEW` (or `OLD`) holds. */
+/** A trigger that raises an error if its condition on `NEW` (or `OLD`) holds. */
 export async function refuse(
   database: TestDatabase,
   when: string,
@@ -50,7 +50,7 @@ export async function refuse(
 }
 
 /**
- * A trigger that drops what is written to rows where its condition on `NEW` holds, without an error.
+ * A trigger that drops what is written to rows if its condition on `NEW` holds, without an error.
  *
  * @param returned what it returns for them
  */

@@ -37,7 +37,7 @@ export interface Prometheus {
   close(): Promise<void>;
 }
 
-/** Between two scrapes where nothing else is asked for: three fit into the second that five minutes of a rule take. */
+/** Between two scrapes if nothing else is asked for: three fit into the second that five minutes of a rule take. */
 const SCRAPE_MS = 300;
 /** Between two evaluations of the rules. */
 export const EVALUATION_MS = 500;

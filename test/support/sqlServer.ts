@@ -16,8 +16,8 @@ export interface SqlServerAddress {
 const VARIABLE = "SVC_TEST_SQLSERVER_URL";
 
 /**
- * `describe` for tests that need a SQL Server. Where none can be had, the block is skipped and its name tells why; when
- * `SVC_TEST_REQUIRE` names `sqlserver`, it fails instead.
+ * `describe` for tests that need a SQL Server. If none is available, the block is skipped and its name gives the reason; when `SVC_TEST_REQUIRE` names
+ * `sqlserver`, it fails instead.
  */
 export function describeWithSqlServer(name: string, block: () => void): void {
   const need = {

@@ -32,7 +32,7 @@ export function exerciseExpiry(open: () => Promise<StoreHarness>): void {
       expect((await harness.outboxRows()).map(({ id }) => id)).toEqual([second?.id]);
     });
 
-    test("is dead with that reason also where its topic renders empty", async () => {
+    test("is dead with that reason also if its topic renders empty", async () => {
       await using harness = await open();
       const [row] = [inboxRow({ expiry: GONE, eventType: null })];
       await harness.store.inbox.insert([row]);

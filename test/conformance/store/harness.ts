@@ -44,7 +44,7 @@ export interface StoreHarness extends AsyncDisposable {
   reset(id: MessageId): Promise<void>;
   /** Deletes outbox rows, as an application may. */
   removeOutbox(ids: readonly MessageId[]): Promise<void>;
-  /** Makes outbox rows look finished: `updated_at` and, where given, `created_at` so many ms ago. */
+  /** Makes outbox rows look finished: `updated_at` and, if given, `created_at` so many ms ago. */
   finishOutbox(
     ids: readonly MessageId[],
     as: { readonly state: "sent" | "dead"; readonly finishedMsAgo?: number; readonly createdMsAgo?: number },

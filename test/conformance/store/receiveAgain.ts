@@ -72,7 +72,7 @@ export function exerciseReceiveAgain(open: () => Promise<StoreHarness>): void {
       await harness.store.inbox.insert([row]);
       await harness.store.inbox.relay(relayRequest());
       await harness.store.replay.receiveAgain(again(row));
-      // This process relays and has caught up: a receipt relays its row too, where none waits in front of it.
+      // This process relays and has caught up: a receipt relays its row too, if none waits in front of it.
       await harness.store.inbox.insert([next]);
       while ((await harness.store.inbox.relay(relayRequest())).relayed > 0);
       expect((await harness.outboxRows()).map(({ id }) => id)).toEqual([row.id, next.id]);

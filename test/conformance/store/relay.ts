@@ -118,7 +118,7 @@ export function exerciseRelay(open: () => Promise<StoreHarness>): void {
       });
     });
 
-    test("pull rows, dead rows and rows of a source that is not named stay where they are", async () => {
+    test("pull rows, dead rows and rows of a source that is not named stay unchanged", async () => {
       await using harness = await open();
       await harness.store.inbox.insert([
         inboxRow({ consumption: "pull" }),

@@ -127,7 +127,7 @@ export function exerciseRelayedReceipts(open: () => Promise<StoreHarness>): void
       }
     });
 
-    test("give what a claim gives, where they claim", async () => {
+    test("give what a claim gives, if they claim", async () => {
       await using harness = await open();
       const rows = rowsOfAllKinds();
       const usual = await harness.replica();

@@ -9,7 +9,7 @@ import { pathOf, read } from "../../support/repository.ts";
 
 const VALUES = read("helm/svc/values.yaml");
 
-/** Holds a file to what it should be, or makes it so where that is asked for. */
+/** Holds a file to what it should be, or makes it so if that is asked for. */
 function expectFile(file: string, content: string): void {
   if (process.env.UPDATE_DOCS === "1") writeFileSync(pathOf(file), content);
   const stale = `${file} is out of date: UPDATE_DOCS=1 npm run jest -- test/deploy/chart/documents.test.ts renews it`;

@@ -94,7 +94,7 @@ export class SimulatedOutbox implements OutboxStore, ListStore {
   }
 
   /**
-   * Stores a row that its replica has received, and claims it where no other row of its key holds it back. Who repeats
+   * Stores a row that its replica has received, and claims it if no other row of its key holds it back. Who repeats
    * it has it stored once.
    */
   async insert(id: MessageId, key: string | null, claim: ReceiptClaim | undefined): Promise<void> {

@@ -116,7 +116,7 @@ function trimmed(value = ""): string {
   return value.replace(/^[ \t]+|[ \t]+$/g, "");
 }
 
-/** A header's bytes, a character each, are UTF-8 where they can be, else Latin-1. */
+/** A header's bytes, a character each, are UTF-8 if they can be, else Latin-1. */
 function textOf(bytes: string): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.from(bytes, "latin1"));

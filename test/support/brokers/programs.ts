@@ -6,7 +6,7 @@ import type { BrokerKind } from "./types.ts";
 
 /** Finds the server programs of this machine. `test/services/install.sh` puts them there. */
 
-/** Where `test/services/install.sh` puts what is no package of the operating system. */
+/** The folder of `test/services/install.sh` for what is no package of the operating system. */
 export function serversFolder(): string {
   return process.env.SVC_TEST_SERVERS || path.join(homedir(), ".cache", "svc-test-servers");
 }
@@ -54,7 +54,7 @@ export function findKafka(): KafkaPrograms | undefined {
   return { java, classPath: path.join(folder, "*"), classes: existsSync(classes) ? classes : undefined };
 }
 
-/** Where to look for the program that decides whether there is a server of a kind. */
+/** The folders of the program that decides whether there is a server of a kind. */
 const FOLDERS: Readonly<Record<BrokerKind, () => readonly string[]>> = {
   // Debian's programs on the PATH change the user and the environment; those of its own folder do not.
   rabbitmq: () => ["/usr/lib/rabbitmq/bin", ...searchPath(), "/opt/homebrew/sbin", "/usr/local/sbin"],

@@ -46,7 +46,7 @@ export class Database {
     this.clock = clock;
   }
 
-  /** @param withClock whether its clock can be stepped, where that can be had */
+  /** @param withClock whether its clock can be stepped, if the means are there */
   static async start(services: Services, withClock: boolean): Promise<Database> {
     const dataDirectory = services.folder();
     const [port = 0] = await lastingPorts(1);

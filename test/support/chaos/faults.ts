@@ -54,7 +54,7 @@ export class Faults {
     this.counts.set(fault.kind, (this.counts.get(fault.kind) ?? 0) + 1);
   }
 
-  /** @returns whether it was carried out: not where another one is under way, nor when something else is in its way */
+  /** @returns whether it was carried out: not while another one is under way or something else is in its way */
   async #tryAt(place: Place, fault: PlannedFault): Promise<boolean> {
     if (this.#occupied.has(place)) {
       if (!fault.waits) this.#timeline.note(`(${fault.kind} left out: another one is under way there)`);
@@ -195,7 +195,7 @@ export class Faults {
     return isTakenBack;
   }
 
-  /** @returns whether it is done: not while somebody holds the tables all the time, nor where another fault ends the session */
+  /** @returns whether it is done: not while somebody holds the tables all the time, nor if another fault ends the session */
   async #unmigrate(): Promise<boolean> {
     const client = await this.#fleet.database.connect();
     try {

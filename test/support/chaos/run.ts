@@ -61,7 +61,7 @@ export function longestRunMs(durationMs: number): number {
 }
 
 /**
- * `SVC_FAULTS_SEED` and `SVC_FAULTS_MINUTES`, a seed of its own and each fault once where they are not set; and {@link selectedFaults}.
+ * `SVC_FAULTS_SEED` and `SVC_FAULTS_MINUTES`, a seed of its own and each fault once if they are not set; and {@link selectedFaults}.
  *
  * @throws Error for what is not a number, or not a fault
  */

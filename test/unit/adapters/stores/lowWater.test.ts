@@ -95,7 +95,7 @@ test.each([
   expect(isFull()).toBe(true);
 });
 
-test("where nothing is unfinished the last mark stays", async () => {
+test("if nothing is unfinished the last mark stays", async () => {
   expect(await marksAfter(["10", [], 100n], [undefined, [], 105n], [undefined, [], 110n])).toEqual({
     newest: "10",
     stable: "10",
@@ -138,7 +138,7 @@ test("a mark that is conditional stays while newer ones wait for writers", async
   expect(await marksAfter(...reads)).toMatchObject({ stable: "0", conditional: { mark: "10", running: [90n] } });
 });
 
-test("where somebody always writes marks still count, each after the writers of its own read", async () => {
+test("if somebody always writes marks still count, each after the writers of its own read", async () => {
   const reads: readonly Read[] = [
     ["10", [], 100n, ["1/1"]],
     ["20", [], 105n, ["1/2"]],

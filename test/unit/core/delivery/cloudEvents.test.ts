@@ -121,7 +121,7 @@ describe("a CloudEvent", () => {
     });
   });
 
-  test("takes attributes of a sender only where its source takes events", () => {
+  test("takes attributes of a sender only if its source takes events", () => {
     const claimed = { "ce-id": "x", "CE-Source": "/bank", ce_type: "paid", "ce-subject": "s", "ce-dataschema": "/d" };
     const ofDestination = { ...JSON_TYPE, "ce-trace": "t" };
     const from = (source: string | undefined) => {

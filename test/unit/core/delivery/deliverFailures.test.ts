@@ -94,7 +94,7 @@ describe("a delivery that fails", () => {
     expect(await probe(isEmpty)).toEqual(["dead", "unasked", ["outboxMessages(dead, 1)"]]);
   });
 
-  test("with attempts left is retried also where its route parks", async () => {
+  test("with attempts left is retried also if its route parks", async () => {
     const { delivery, calls } = setup({
       publish: failing(new PublishError("timeout", "too slow")),
       route: { onExhausted: "park" },
@@ -103,7 +103,7 @@ describe("a delivery that fails", () => {
     expect(calls).not.toContain("outboxParked(shop)");
   });
 
-  test("without an attempt makes the row dead also where its route parks", async () => {
+  test("without an attempt makes the row dead also if its route parks", async () => {
     const { delivery } = setup({ route: { onExhausted: "park", transform: broken("Dead") } });
     for (const each of [row(), row({ payload: null })]) {
       const { outcome } = await delivery.deliver(each, never);

@@ -20,7 +20,7 @@ describe("the record of a delivery", () => {
     }
   });
 
-  test("of a success is there where all are kept", async () => {
+  test("of a success is there if all are kept", async () => {
     const kept = async (history: "failures" | "all") =>
       (await setup({ history }).delivery.deliver(row(), never)).outcome.record;
     expect(await kept("failures")).toBeUndefined();
@@ -33,7 +33,7 @@ describe("the record of a delivery", () => {
     expect(outcome.record).toMatchObject({ attempt: null, destination: null, code: null });
   });
 
-  test("is not there for a release, nor where none is kept", async () => {
+  test("is not there for a release, nor if none is kept", async () => {
     const stopping = AbortSignal.abort(new StoppingError());
     const { delivery } = setup({ history: "all" });
     expect((await delivery.deliver(row(), stopping)).outcome).toEqual({ ...CLAIM, kind: "release" });

@@ -57,7 +57,7 @@ describe("the headers of a delivery", () => {
     expect(Object.entries(splitAttributes(headers).headers)).toContainEqual(["__proto__", "p"]);
   });
 
-  test("are rendered where they are templates, and left out without a value", () => {
+  test("are rendered if they are templates, and left out without a value", () => {
     const headers = compileOutboundHeaders({
       "x-key": compileHeaderValue("key {{ key }}"),
       "x-id": compileHeaderValue("{{ payload.id }}"),

@@ -49,7 +49,7 @@ describe("a claim", () => {
     expect(calls).toEqual(["claimRows(pull, 1)", "claimDuration(pull, 2)"]);
   });
 
-  test("makes dead what no answer can hold, gives the others but for those behind it, and looks further where none is left", async () => {
+  test("makes dead what no answer can hold, gives the others but for those behind it, and looks further if none is left", async () => {
     const of = (id: string) => ({ ...row, id: id as MessageId });
     const large = { ...of("b"), tooLarge: "payload" as const };
     const { pull, lines } = setUp([

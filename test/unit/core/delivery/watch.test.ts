@@ -90,7 +90,7 @@ describe("a poller that shares the watch over the outbox", () => {
     expect(seen()).toEqual({ glances: 2, claims: 0 });
   });
 
-  test("claims at once where rows come in its own process, and before the time that it has set itself", async () => {
+  test("claims at once if rows come in its own process, and before the time that it has set itself", async () => {
     const { watch, state, turn, seen, preparations } = setup();
     watch.waitMs();
     watch.endRest();
@@ -130,7 +130,7 @@ describe("a poller that shares the watch over the outbox", () => {
     expect(seen().claims).toBe((first + second + first) / POLL_MS + 3);
   });
 
-  test("rests on where what is overdue cannot be claimed", async () => {
+  test("rests on if what is overdue cannot be claimed", async () => {
     const { state, turn, seen } = setup();
     state.isOverdue = true;
 

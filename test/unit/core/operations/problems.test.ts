@@ -147,7 +147,7 @@ describe("a remark", () => {
     expect(remarks({}, { ...NOWHERE, parked: 2 })).toEqual(said);
   });
 
-  test("is not made where nothing is wrong, or figures are missing", () => {
+  test("is not made if nothing is wrong, or figures are missing", () => {
     expect(remarks({})).toEqual([]);
     expect(remarks({ refusals: null, withoutAggregateId: null, minutes: null })).toEqual([]);
   });

@@ -77,7 +77,7 @@ describe("configured headers", () => {
   const body = '{"id":"b1","type":"b2","order":"b3"}';
   const fromHeaders = { idempotencyKey: "h1", eventType: "h2", aggregateId: "h3" };
 
-  test("win over the body, which counts where they are missing or empty", () => {
+  test("win over the body, which counts if they are missing or empty", () => {
     const plan = httpPlan({ ...settings, ...paths });
     expect(extractAttributes(plan, input(body, { headers }))).toMatchObject({ attributes: fromHeaders });
     const some = { headers: { "x-event-id": "", "x-kind": "h2" } };

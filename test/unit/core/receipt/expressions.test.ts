@@ -138,7 +138,7 @@ describe("an expression for an attribute", () => {
     expect(lines).toEqual([]);
   });
 
-  test("is not evaluated where its header has a value", async () => {
+  test("is not evaluated if its header has a value", async () => {
     const { compute, seen } = setup({
       idempotencyKeyExpression: "id",
       idempotencyKeyHeader: "X-Key",

@@ -115,7 +115,7 @@ describe("the journal of a process", () => {
     expect(written).toHaveLength(1);
   });
 
-  test("is off where its table cannot be used, with one warning that has the remedy", async () => {
+  test("is off if its table cannot be used, with one warning that has the remedy", async () => {
     const { journal, store, calls, lines, pass } = setup();
     store.failure = new StoreError("schema", "no table");
     for (let n = 0; n < 3; n += 1) {

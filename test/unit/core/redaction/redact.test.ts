@@ -31,7 +31,7 @@ describe("secrets", () => {
     );
   });
 
-  test("that are very short are removed only where they stand alone", () => {
+  test("that are very short are removed only if they stand alone", () => {
     const short = createRedactor(new KnownSecrets(["a", "ös"]), 100);
     expect(short("password=a, bad ös; a banana lös")).toBe("password=***, bad ***; *** banana lös");
   });

@@ -218,7 +218,7 @@ describe("the gate of the admin routes", () => {
     expect((await http.post("no json")).status).toBe(401);
   });
 
-  test("asks for no credentials when admin.insecure is set, even where some are configured", async () => {
+  test("asks for no credentials when admin.insecure is set, even if some are configured", async () => {
     await using http = await start({ admin: { ...BEARER, insecure: true } });
     expect((await http.post(VALID)).status).toBe(200);
   });

@@ -60,7 +60,7 @@ describe("a form", () => {
     expect(row).toBeUndefined();
   });
 
-  test("of too many fields gets 400, or 401 where its fields are signed, in no time", async () => {
+  test("of too many fields gets 400, or 401 if its fields are signed, in no time", async () => {
     const message = "a=&".repeat(300_000);
     expect(await stored("slack", message)).toMatchObject({
       status: 400,

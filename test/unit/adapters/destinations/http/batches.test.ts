@@ -57,7 +57,7 @@ describe("a batch", () => {
     expect(bodies().at(-1)).toBe("[1]");
   });
 
-  test("is one for each path, and is an event batch where all are structured events", async () => {
+  test("is one for each path, and is an event batch if all are structured events", async () => {
     const { publish } = create({ maxMessages: 2 });
     const headers = { "content-type": "application/cloudevents+json; charset=utf-8" };
     await Promise.all(
