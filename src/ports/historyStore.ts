@@ -3,7 +3,7 @@ import type { MessageId, Outcome } from "../model/rows.ts";
 /**
  * The history of outbox rows: `OutboxStore.settle` adds an entry for each outcome with a record, retries and discards
  * of parked rows and replays one for each row. Retention deletes the entries of a row with it. A failure to write the
- * history never prevents that a row is settled, moved or deleted: its entries are missing then, and a warning is
+ * history never prevents a row from being settled, moved or deleted: its entries are missing then, and a warning is
  * logged. Reads reject with the code `schema` if the table is missing or closed to this user.
  */
 export interface HistoryStore {

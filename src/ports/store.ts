@@ -22,9 +22,8 @@ import type { PullStore } from "./pullStore.ts";
 
 export interface InboxStore {
   /**
-   * Stores the rows in one transaction; resolves after the commit, with an outcome per row in the order given. Of two
-   * rows with the same `(source, idempotencyKey)` the first is stored. A refused row does not prevent that the others
-   * are stored.
+   * Stores the rows in one transaction; resolves after the commit, with an outcome per row in the order given. Of two rows with the same `(source,
+   * idempotencyKey)` the first is stored. The others are stored even if one is refused.
    */
   insert(rows: readonly NewInboxRow[]): Promise<readonly InsertResult[]>;
 
@@ -134,10 +133,9 @@ export interface OutboxStore {
   renew(tokens: readonly ClaimToken[], lease: Lease): Promise<ReadonlySet<MessageId>>;
 
   /**
-   * Closes claims in one transaction, each only while the row is `processing` under its token (the fence). A refused
-   * row does not prevent that the others are settled: if the database refuses its outcome (a trigger or constraint),
-   * the row becomes `dead`; if it refuses that too, the row keeps its claim. So does a row that another transaction
-   * locks for seconds.
+   * Closes claims in one transaction, each only while the row is `processing` under its token (the fence). The others are settled even if a row is refused: if
+   * the database refuses its outcome (a trigger or constraint), the row becomes `dead`; if it refuses that too, the row keeps its claim. So does a row that
+   * another transaction locks for seconds.
    *
    * @returns what became of the rows; any other was taken over and is unchanged
    */

@@ -108,7 +108,7 @@ describe("a row whose trigger cannot do it now", () => {
     });
   });
 
-  test("when it is taken back does not prevent that others are", async () => {
+  test("when it is taken back does not block the others", async () => {
     await withTables(async (store, database) => {
       await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 9) n");
       await claimed(store);

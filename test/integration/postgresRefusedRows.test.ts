@@ -91,7 +91,7 @@ describe("a row that a trigger refuses", () => {
     });
   });
 
-  test("when it is taken back or renewed does not prevent that others are", async () => {
+  test("when it is taken back or renewed does not block the others", async () => {
     await withTables(async (store, database) => {
       await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 9) n");
       const claims = [
@@ -204,7 +204,7 @@ describe.each(["NULL", "OLD"] as const)("a row whose change a trigger drops by r
     });
   });
 
-  test("when it is taken back does not prevent that others are", async () => {
+  test("when it is taken back does not block the others", async () => {
     await withTables(async (store, database) => {
       await database.query("INSERT INTO outbox (topic, payload) SELECT 't' || n, '1' FROM generate_series(1, 9) n");
       await claimed(store);
