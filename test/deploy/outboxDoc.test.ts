@@ -121,7 +121,7 @@ describe("for PostgreSQL", () => {
     expect(await database.query("SELECT status FROM orders WHERE id = 'o-1'")).toEqual([{ status: "paid" }]);
   });
 
-  /** Runs the example of a language, which changes an order and sends a message, for an order and for one that is not there. */
+  /** Runs the example of a language, which changes an order and sends a message, for an order, and for an unknown order. */
   async function paysOrNot(orderId: string, pay: (orderId: string) => Promise<ProgramEnd>): Promise<void> {
     await database.query("INSERT INTO orders VALUES ($1, 'new')", [orderId]);
     const before = receiver.requests.length;

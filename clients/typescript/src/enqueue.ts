@@ -13,7 +13,7 @@ export interface Transaction {
 export interface OutboxOptions {
   /** Default `outbox`. */
   readonly table?: string;
-  /** Default: the one that the connection finds. */
+  /** Default: that of the connection. */
   readonly schema?: string;
   readonly columns?: Partial<Record<keyof typeof COLUMNS, string>>;
   /** The schemas of the cells, in their order: each message goes to that of its key. */

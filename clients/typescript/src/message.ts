@@ -24,7 +24,7 @@ export interface Message {
 /** The field of a message that the database would refuse; `options` for a table or a cell. */
 export type EnqueueErrorCode = ("topic" | "payload" | "key" | "headers" | "destination" | "time" | "id") | "options";
 
-/** A message was refused before its statement: the caller's transaction is as it was. */
+/** A message was refused before its statement: the transaction of the caller has not changed. */
 export class EnqueueError extends Error {
   override readonly name = "EnqueueError";
   readonly code: EnqueueErrorCode;

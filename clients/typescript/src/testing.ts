@@ -19,7 +19,7 @@ export interface Match {
 /**
  * Finds a message that the transaction, or a committed one, has put into the outbox.
  *
- * @returns the newest one that matches: `id`, `topic`, `key`, `payload` (text), `headers`
+ * @returns the newest message that matches: `id`, `topic`, `key`, `payload` (text), `headers`
  * @throws Error with the newest messages when none matches
  */
 export async function assertEnqueued(tx: Transaction, match: Match): Promise<Readonly<Record<string, unknown>>> {

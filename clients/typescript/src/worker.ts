@@ -9,7 +9,7 @@ export interface PulledMessage {
   /** Claims so far, this one included. */
   readonly attempt: number;
   readonly headers: Readonly<Record<string, string>>;
-  /** As it was received; over HTTP, JSON that was written again. */
+  /** The received text, byte for byte; over HTTP, the JSON that svc writes. */
   readonly json: string;
   /** `json`, parsed; the text itself if it is no JSON. */
   readonly payload: unknown;
@@ -36,7 +36,7 @@ export interface PullSource<T> {
   release(claim: Claim, ids: readonly string[]): Promise<void>;
 }
 
-/** Thrown by a handler: the message can never be handled. Later ones of its aggregate go on. */
+/** Thrown by a handler: the message can never be handled. Later messages of its aggregate follow. */
 export class DeadMessage extends Error {
   override readonly name = "DeadMessage";
 }
@@ -265,7 +265,7 @@ class RunningWorker<T> implements Worker {
     }
   }
 
-  /** A renewal that fails, or does not answer, leaves the end of the lease where it is. */
+  /** A renewal that fails, or does not answer, does not move the end of the lease. */
   #extend(held: Held, sentAt: number): void {
     clearTimeout(held.leaseEnd);
     if (!this.#held.has(held)) return;
