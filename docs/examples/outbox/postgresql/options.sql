@@ -1,4 +1,4 @@
--- Once, however often the application tries: the id is derived from what happened, and the second insert finds it.
+-- Once, even if the application tries again: the second insert finds the id, which is derived from what happened.
 INSERT INTO outbox (id, topic, key, payload)
 VALUES ('5f0c1c52-6d0e-5b38-9c1e-0a4b7d2f9e11', 'orders.paid', 'o-1', '{"id":"o-1","status":"paid"}')
 ON CONFLICT (id) DO NOTHING;

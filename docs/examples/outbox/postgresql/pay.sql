@@ -1,6 +1,6 @@
 BEGIN;
 
--- Locks the order: a concurrent change waits here, and its messages come behind ours.
+-- Locks the order: other changes of it wait here, and send their messages later.
 UPDATE orders SET status = 'paid' WHERE id = 'o-1';
 
 INSERT INTO outbox (topic, key, payload, headers)

@@ -1,6 +1,6 @@
 SET QUOTED_IDENTIFIER ON;
 
--- Once, however often the application tries: the id is derived from what happened, and the second insert finds it.
+-- Once, even if the application tries again: the second insert finds the id, which is derived from what happened.
 INSERT INTO dbo.outbox (id, topic, [key], payload)
 SELECT '5f0c1c52-6d0e-5b38-9c1e-0a4b7d2f9e11', N'orders.paid', N'o-1', N'{"id":"o-1","status":"paid"}'
 WHERE NOT EXISTS (SELECT 1 FROM dbo.outbox WITH (UPDLOCK, HOLDLOCK) WHERE id = '5f0c1c52-6d0e-5b38-9c1e-0a4b7d2f9e11');

@@ -2,7 +2,7 @@ SET QUOTED_IDENTIFIER ON;
 SET XACT_ABORT ON;
 BEGIN TRANSACTION;
 
--- Locks the order: a concurrent change waits here, and its messages come behind ours.
+-- Locks the order: other changes of it wait here, and send their messages later.
 UPDATE dbo.orders SET status = N'paid' WHERE id = N'o-1';
 
 INSERT INTO dbo.outbox (topic, [key], payload, headers)
