@@ -53,19 +53,19 @@ const ROWS = [0, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500] as const;
  */
 export const METRICS = {
   info: gauge("svc_info", EVERY, {
-    help: "Always 1; the label is the version.",
+    help: "Always 1.",
     labels: { version: [] },
   }),
   roleInfo: gauge("svc_role_info", EVERY, {
-    help: "Always 1, one series per role of the process.",
+    help: "Always 1 for each role of the process.",
     labels: { role: ROLES },
   }),
   uptime: gauge("svc_uptime_seconds", EVERY, { help: "Seconds since the process started." }),
   eventLoopBlocked: counter("svc_event_loop_blocked_seconds_total", EVERY, {
-    help: "Time for which the event loop was blocked, in blocks of over a second.",
+    help: "Time for which the event loop was blocked, over a second at a time.",
   }),
   componentUp: gauge("svc_component_up", EVERY, {
-    help: "1 when the health component is up, 0 when it is down.",
+    help: "1 if the health component is up, else 0.",
     labels: { component: [] },
   }),
   outboxMessages: counter("svc_outbox_messages_total", POLLER, {
@@ -73,10 +73,10 @@ export const METRICS = {
     labels: { status: ["sent", "failed", "dead"] },
   }),
   outboxPending: gauge("svc_outbox_messages_pending", POLLER, {
-    help: "Outbox rows in state pending, at most outbox.pendingGaugeIntervalMs old, in a large fleet four times that.",
+    help: "Pending outbox rows.",
   }),
   outboxOldestPendingAge: gauge("svc_outbox_oldest_pending_age_seconds", POLLER, {
-    help: "Age of the oldest due pending outbox row; 0 when there is none.",
+    help: "Age of the oldest due pending outbox row.",
   }),
   outboxReclaimed: counter("svc_outbox_messages_reclaimed_total", POLLER, {
     help: "Outbox rows returned to pending because their lease expired.",
@@ -92,7 +92,7 @@ export const METRICS = {
     buckets: CALL_SECONDS,
   }),
   outboxPublishDuration: histogram("svc_outbox_publish_duration_seconds", POLLER, {
-    help: "Time of one publish, including its acknowledgement.",
+    help: "Time of one publish and its acknowledgement.",
     labels: { destination_type: [] },
     buckets: CALL_SECONDS,
   }),
@@ -101,14 +101,14 @@ export const METRICS = {
     labels: { destination: [], outcome: ["sent", "failed", "dead"] },
   }),
   outboxParked: counter("svc_outbox_parked_total", POLLER, {
-    help: "Deliveries that parked their row (onExhausted: park); they also count as failed.",
+    help: "Deliveries that parked their row; they are failed, too.",
     labels: { destination: [] },
   }),
   messagesExpanded: counter("svc_outbox_messages_expanded_total", ["ingest", "relay", "poller"], {
-    help: "Messages that were expanded into a delivery for each destination of their list.",
+    help: "Messages expanded into a delivery for each destination of their list.",
   }),
   deliverySkipped: counter("svc_outbox_deliveries_skipped_total", ["ingest", "relay", "poller"], {
-    help: "Deliveries of a list that were not made, because their condition (when) was false.",
+    help: "Deliveries not made because their condition (when) was false.",
     labels: { destination: [] },
   }),
   partlyDeadMessages: gauge("svc_outbox_partly_dead_messages", POLLER, {
@@ -119,7 +119,7 @@ export const METRICS = {
     labels: { destination: [] },
   }),
   destinationState: gauge("svc_destination_state", POLLER, {
-    help: "1 for the current state of the destination, 0 for the others.",
+    help: "1 for the current state, 0 for the others.",
     labels: { destination: [], state: DESTINATION_STATES },
   }),
   destinationInFlight: gauge("svc_destination_in_flight", POLLER, {
@@ -131,11 +131,11 @@ export const METRICS = {
     labels: { destination: [] },
   }),
   destinationDue: gauge("svc_destination_due", POLLER, {
-    help: "Outbox rows that may be delivered now: due, and their destination is not paused or held by its breaker.",
+    help: "Due outbox rows, unless a pause or the breaker holds them back.",
     labels: { destination: [] },
   }),
   destinationOldestAge: gauge("svc_destination_oldest_age_seconds", POLLER, {
-    help: "Age of the oldest due pending outbox row of the destination; 0 when there is none.",
+    help: "Age of the oldest due pending outbox row of the destination.",
     labels: { destination: [] },
   }),
   destinationRateLimited: counter("svc_destination_rate_limited_seconds_total", POLLER, {
@@ -143,14 +143,14 @@ export const METRICS = {
     labels: { destination: [] },
   }),
   breakerTransition: counter("svc_destination_breaker_transitions_total", POLLER, {
-    help: "Changes of the circuit breaker by this replica; a failed probe opens it again.",
+    help: "Changes of the circuit breaker by this replica.",
     labels: { destination: [], to: ["open", "half-open", "closed"] },
   }),
   blockedKeys: gauge("svc_blocked_keys", POLLER, {
     help: "Keys whose first unfinished row waits for its retry or is parked.",
   }),
   parkedRows: gauge("svc_parked_rows", POLLER, {
-    help: "Parked outbox rows, at most outbox.pendingGaugeIntervalMs old, in a large fleet four times that.",
+    help: "Parked outbox rows.",
   }),
   deliveryLatency: histogram("svc_delivery_latency_seconds", POLLER, {
     help: "Time from creating an outbox row to its acknowledged delivery.",
@@ -188,7 +188,7 @@ export const METRICS = {
     },
   }),
   inboxDead: counter("svc_inbox_dead_total", ["ingest", "relay"], {
-    help: "Inbox rows that became dead: refused messages of brokers, and rows that the relay or pull clients gave up.",
+    help: "Inbox rows that became dead.",
     labels: {
       reason: [...Object.keys(RELAY_DEATHS), "extraction_failed", "transform_failed", "storage_failed", "pull"],
     },
@@ -198,17 +198,17 @@ export const METRICS = {
     labels: { source: [], reason: REFUSALS },
   }),
   inboxWithoutAggregateId: counter("svc_inbox_without_aggregate_id_total", ["ingest"], {
-    help: "Messages without a value for aggregateIdPath, aggregateIdHeader or aggregateIdExpression of their source.",
+    help: "Messages without the aggregate id for which their source is configured.",
     labels: { source: [] },
   }),
   inboxFiltered: counter("svc_inbox_filtered_total", ["ingest"], {
     help: "Received messages dropped by a header filter.",
   }),
   journalDropped: counter("svc_journal_dropped_total", ["ingest"], {
-    help: "Filtered messages and duplicates that the journal does not have.",
+    help: "Filtered messages and duplicates missing from the journal.",
   }),
   inboxOldestPendingAge: gauge("svc_inbox_oldest_pending_age_seconds", ["relay"], {
-    help: "Age of the oldest due push row that this configuration relays; 0 when there is none.",
+    help: "Age of the oldest due push row that this configuration relays.",
   }),
   inboxUnrelayed: gauge("svc_inbox_messages_unrelayed", ["relay"], {
     help: "Pending push rows that this configuration does not relay, among the oldest 10,000.",
@@ -241,7 +241,7 @@ export const METRICS = {
     labels: { table: [] },
   }),
   dbPoolConnections: gauge("svc_db_pool_connections", EVERY, {
-    help: "Database connections of this replica; waiting counts callers that wait for one.",
+    help: "Database connections of this replica, and callers that wait for one.",
     labels: { state: ["used", "idle", "waiting"] },
   }),
   captureLag: gauge("svc_capture_lag_seconds", CAPTURE, {
@@ -254,7 +254,7 @@ export const METRICS = {
     help: "Log that capture has not confirmed yet; PostgreSQL only.",
   }),
   replicationSlotStatus: gauge("svc_replication_slot_wal_status", CAPTURE, {
-    help: "1 for the current wal_status of the slot, 0 for the others; PostgreSQL only.",
+    help: "1 for the current wal_status of the slot, else 0; PostgreSQL only.",
     labels: { status: SLOT_STATUSES },
   }),
 } satisfies Readonly<Record<string, ServiceMetric>>;
