@@ -401,7 +401,7 @@ export const ERRORS = {
   noCsrfToken: "the X-CSRF-Token header is missing or is not that of the session: load the page again",
   noAuditTable: "The table of the audit log is missing, or the service has no right to read it: see docs/status.md",
   noDestinationColumn:
-    "The outbox has no column for another destination: run svc migrate, or add it by docs/outbox.md, and restart the processes",
+    "The outbox has no column for another destination: run svc migrate, or add it by docs/tables.md, and restart the processes",
   noCursor: "There is no such page: the cursor of the page before is expected, as it came",
   noMessage: "There is no such message: it was never received, a filter dropped it, or retention deleted it",
   tooManyReads: "Too many questions of operators wait: repeat this one",
