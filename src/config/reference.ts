@@ -25,6 +25,9 @@ const SYNTAX_TYPES: Readonly<Partial<Record<Syntax, string>>> = {
   expression: "expression",
 };
 
+/** Longer lists of values are on a page of their own, to which the description links. */
+const MOST_VALUES = 10;
+
 /** Separates the hand-written beginning of the page from the generated lists. */
 const MARKER = `<!-- From here on generated from the schema by "npm run generate": change the schema.ts of src/config and src/adapters. -->`;
 
@@ -177,6 +180,18 @@ function folded(rows: readonly Row[]): Row[] {
   return rows.flatMap((row) => (entries.has(row) ? (entries.get(row) ?? []) : row));
 }
 
+/** Rows in which neighbours that say the same have one entry. */
+function joined(rows: readonly Row[]): Row[] {
+  const entries: Row[] = [];
+  const meaning = ({ details, text }: Row) => [...details, text].join("\n");
+  for (const row of rows) {
+    const last = entries.at(-1);
+    if (last === undefined || meaning(last) !== meaning(row)) entries.push(row);
+    else entries.splice(-1, 1, { ...last, keys: [...last.keys, ...row.keys] });
+  }
+  return entries;
+}
+
 const nameOf = (key: string) => key.split(".").at(-1) ?? key;
 const blockOf = (key: string) => key.split(".").slice(0, -1).join(".");
 
@@ -228,7 +243,8 @@ function typeText(node: SchemaNode): string {
 /** Whether the default, the name or the description of a key shows its type. */
 function isEvident(key: string, node: SchemaNode): boolean {
   const type = typeText(node);
-  if (node.enum !== undefined) return node.enum.every((value) => node.description?.includes(code(value)));
+  if (node.enum !== undefined)
+    return node.enum.length > MOST_VALUES || node.enum.every((value) => node.description?.includes(code(value)));
   return type === "ms" ? key.endsWith("Ms") : node.default !== undefined && ["boolean", "integer"].includes(type);
 }
 
@@ -276,7 +292,7 @@ function link(title: string): string {
 }
 
 function listOf(rows: readonly Row[]): string {
-  return folded(rows)
+  return joined(folded(rows))
     .map(({ keys, details, text }) => {
       const separator = details.some((detail) => detail.includes(",")) ? "; " : ", ";
       const inBrackets = details.length === 0 ? "" : ` (${details.join(separator)})`;

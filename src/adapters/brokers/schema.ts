@@ -5,8 +5,7 @@ import { ADDRESS_COLUMNS, type Report } from "../../ports/kinds.ts";
 export const addressTemplate = (name: string) => text(`${name} name.`, { syntax: "address" });
 
 /** The row column instead of the template. @param key key of the template */
-export const addressColumn = (key: string) =>
-  text(`Row column that holds the ${key}; wins over \`${key}\`.`, { enum: ADDRESS_COLUMNS });
+export const addressColumn = (key: string) => text(`Row column instead of \`${key}\`.`, { enum: ADDRESS_COLUMNS });
 
 /**
  * Checks every entry of a comma-separated list of servers. Errors name its position only, since it may hold a password.

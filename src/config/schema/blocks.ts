@@ -3,7 +3,7 @@ import { DEFAULT_LIMITS } from "../../ports/evaluator.ts";
 /** Blocks and keys that several sections share (spec, "Transform block", "Header filter", "attributeHeaders"). */
 
 export const transformSchema = block("Transform block.", ["expression"], {
-  expression: text("JSONata expression, compiled at startup.", { syntax: "expression" }),
+  expression: text("JSONata.", { syntax: "expression" }),
   timeoutMs: ms("Longest evaluation.", { exclusiveMinimum: 0, default: DEFAULT_LIMITS.timeoutMs }),
   maxDepth: integer("Deepest recursion.", { minimum: 1, default: DEFAULT_LIMITS.maxDepth }),
   onError: text(
@@ -18,18 +18,14 @@ export const transformSchema = block("Transform block.", ["expression"], {
 const conditionKeys = {
   ...transformSchema.properties,
   onError: text(
-    "`Fail`: the delivery is made, and each attempt evaluates the condition again; `Skip`: it is made; `Dead`: it is made and dead.",
+    "If it fails, each attempt evaluates it again (`Fail`), or the delivery is sent (`Skip`) or dead (`Dead`).",
     { enum: ["Fail", "Skip", "Dead"], default: "Fail" },
   ),
 } as const;
 
 /** A transform block whose expression decides; it may be the text of its expression. */
 export const conditionSchema = {
-  ...block(
-    "Condition in JSONata, such as `amount > 10`. On `false` or nothing the destination gets no delivery.",
-    ["expression"],
-    conditionKeys,
-  ),
+  ...block("[Condition](transforms.md#conditions) in JSONata, such as `amount > 10`.", ["expression"], conditionKeys),
   orKey: "expression",
 } as const;
 
@@ -43,10 +39,10 @@ const filterRule = block("A rule: `header` and exactly one of `equals`, `in`, `m
 
 export const filterSchema = block("A message that does not pass leaves no row.", [], {
   require: list("Every rule must match.", filterRule, { default: [] }),
-  exclude: list("No rule may match; the keys of a rule are those of `require`.", filterRule, { default: [] }),
+  exclude: list("No rule may match; keys as in `require`.", filterRule, { default: [] }),
 });
 
-export const attributeHeadersSchema = section("Headers that carry attributes of a message.", {
+export const attributeHeadersSchema = section("Headers with attributes.", {
   idempotencyKey: text("Read before `idempotencyKeyPath`.", { syntax: "notBlank", default: "x-idempotency-key" }),
   aggregateId: text("Read after `aggregateIdPath`.", { syntax: "notBlank", default: "x-aggregate-id" }),
   eventType: text("Read after `eventTypePath`.", { syntax: "notBlank", default: "x-event-type" }),

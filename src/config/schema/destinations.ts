@@ -6,8 +6,8 @@ import { transformSchema } from "./blocks.ts";
 /** A row waits no longer for its next attempt: anything above would be a slip, and timers stay far from their limit. */
 export const MAX_RETRY_WAIT_MS = 7 * 24 * 3_600_000;
 
-const rateLimitSchema = block("Most deliveries per second of all replicas together.", ["perSecond"], {
-  perSecond: number("Average attempts per second; `0.5`: one every two seconds.", {
+const rateLimitSchema = block("For all replicas together.", ["perSecond"], {
+  perSecond: number("Average attempts per second, such as `0.5`.", {
     exclusiveMinimum: 0,
     maximum: 100000,
   }),
@@ -19,7 +19,7 @@ const rateLimitSchema = block("Most deliveries per second of all replicas togeth
 });
 
 const retrySchema = block(
-  "Waits after failures: `schedule`, or `baseDelayMs * factor^attempt` up to `maxDelayMs`. Wins over `outbox.retryBaseDelayMs`.",
+  "[Waits](destinations.md#retries): `schedule`, or `baseDelayMs * factor^attempt` up to `maxDelayMs`.",
   [],
   {
     schedule: list(
@@ -43,10 +43,10 @@ const retrySchema = block(
 );
 
 const circuitBreakerSchema = block(
-  "Stops deliveries while the receiver is down, without counting attempts. `{}` enables it.",
+  "[Stops deliveries](destinations.md#limits-circuit-breakers-and-pauses) while the receiver is down; `{}` enables it.",
   [],
   {
-    failureRatio: number("Share of attempts failed by the receiver in `windowMs` at which it opens.", {
+    failureRatio: number("Share of failed attempts in `windowMs` at which it opens.", {
       exclusiveMinimum: 0,
       maximum: 1,
       default: 0.5,
@@ -58,11 +58,11 @@ const circuitBreakerSchema = block(
   },
 );
 
-const cloudEventsSchema = block("Sends each message as a CloudEvent (1.0).", ["source"], {
-  mode: text(
-    "`binary`: attributes as headers, body unchanged. `structured`: a JSON envelope with the body as `data`.",
-    { enum: ["binary", "structured"], default: "binary" },
-  ),
+const cloudEventsSchema = block("Sends [CloudEvents](webhooks/sending.md#cloudevents).", ["source"], {
+  mode: text("`binary` (attributes as headers) or `structured` (JSON envelope).", {
+    enum: ["binary", "structured"],
+    default: "binary",
+  }),
   source: text("Attribute `source`, such as `/shop/orders`.", {
     syntax: "address",
   }),
@@ -79,14 +79,14 @@ const commonDestinationKeys = {
     description: "Static headers; a row's header of the same name wins.",
   },
   cloudEvents: cloudEventsSchema,
-  transform: { ...transformSchema, description: "Runs after the route's transform, at each attempt." },
+  transform: { ...transformSchema, description: "Runs after the route's." },
   concurrency: integer("Most deliveries in flight per process, within `outbox.concurrency`.", {
     minimum: 1,
     defaultText: "`outbox.concurrency`",
   }),
   rateLimit: rateLimitSchema,
   retry: retrySchema,
-  maxAttempts: integer("Attempts of rows whose `max_attempts` is 5, the column's default; others keep theirs.", {
+  maxAttempts: integer("Replaces a `max_attempts` of 5, the column's default.", {
     minimum: 1,
     maximum: 2147483647,
     defaultText: "the row's `max_attempts`",

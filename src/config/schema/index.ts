@@ -17,7 +17,7 @@ const FROM_URL = "from `database.url`";
 
 /** Keys of `outbox.capture` (spec, "outbox.capture"): what wakes the poller when the database log shows an insert. */
 const captureSchema = section("Change capture: wakes the poller when the database's log shows an outbox insert.", {
-  mode: text("`polling`, `postgres-logical` (PostgreSQL) or `sqlserver-cdc` (SQL Server).", {
+  mode: text("`polling`, `postgres-logical` or `sqlserver-cdc`.", {
     enum: ["polling", "postgres-logical", "sqlserver-cdc"],
     default: "polling",
   }),
@@ -28,11 +28,11 @@ const captureSchema = section("Change capture: wakes the poller when the databas
     syntax: "identifier",
     defaultText: "`public` (PostgreSQL), `dbo` (SQL Server)",
   }),
-  publication: text("Publication; PostgreSQL only. The service never creates it.", {
+  publication: text("Publication, which you create; PostgreSQL only.", {
     syntax: "captureName",
     default: "svc_outbox",
   }),
-  slot: text("Replication slot; PostgreSQL only. The service creates it on the first start.", {
+  slot: text("Replication slot, created at the first start; PostgreSQL only.", {
     syntax: "captureName",
     default: "svc_outbox",
   }),
@@ -49,21 +49,21 @@ const captureSchema = section("Change capture: wakes the poller when the databas
     database: text("Database.", { syntax: "notBlank", defaultText: FROM_URL }),
     username: text("User name.", { defaultText: "`database.username`" }),
     password: text("Password.", { secret: true, defaultText: "`database.password`" }),
-    encrypt: boolean("Encrypt the connection; SQL Server only.", { default: true }),
+    encrypt: boolean("SQL Server only.", { default: true }),
     trustServerCertificate: boolean("Accept any server certificate; SQL Server only.", { default: false }),
   }),
 });
 
 /** Section `outbox` (spec, "outbox"). */
-const outboxSchema = section("The poller: claims outbox rows and delivers them.", {
+const outboxSchema = section("The poller.", {
   pollIntervalMs: ms("Wait between claim cycles.", { exclusiveMinimum: 0, default: 100 }),
   batchSize: integer("Most rows per claim.", { minimum: 1, default: 100 }),
   concurrency: integer("Most deliveries in flight per process.", { minimum: 1, default: 8 }),
-  retryBaseDelayMs: ms("A retry waits `retryBaseDelayMs * 2^attempt`, plus up to 25 % at random, at most 60 s.", {
+  retryBaseDelayMs: ms("A retry waits `retryBaseDelayMs * 2^attempt` plus up to 25 %, at most 60 s.", {
     minimum: 0,
     default: 1000,
   }),
-  history: text("Attempts to store: none (`off`), the failed ones (`failures`), or `all`.", {
+  history: text("Attempts to store: `off` (none), `failures` or `all`.", {
     enum: ["off", "failures", "all"],
     default: "failures",
   }),
@@ -73,17 +73,17 @@ const outboxSchema = section("The poller: claims outbox rows and delivers them."
     default: 5,
   }),
   claimTimeoutMs: ms("Longest claim. Set it above the slowest delivery.", { minimum: 0, default: 300000 }),
-  pendingGaugeIntervalMs: ms("Shortest interval of the query for the pending gauge.", { minimum: 0, default: 5000 }),
+  pendingGaugeIntervalMs: ms("Shortest interval of the pending gauge's query.", { minimum: 0, default: 5000 }),
   shutdownTimeoutMs: ms("Longest wait for deliveries in flight at shutdown.", { minimum: 0, default: 30000 }),
   capture: captureSchema,
 });
 
 /** Section `inbox` (spec, "inbox"; design, "Pull rows"). */
-const inboxSchema = section("Receipt over HTTP, the relay into the outbox, and pull clients.", {
+const inboxSchema = section("Receipt, relay and pull clients.", {
   basePath: text("Prefix of every HTTP source path.", { syntax: "urlPath", default: "/inbox" }),
   maxBodyBytes: integer("Largest request body on the data port.", { minimum: 1, default: 1048576 }),
   credentialHeaders: list(
-    "Further credential headers of HTTP sources: never stored, forwarded or shown to transforms.",
+    "Further [credential headers](security.md#callers-inbound-credentials) of HTTP sources.",
     { type: "string", syntax: "headerName" },
     { default: [] },
   ),
@@ -91,7 +91,7 @@ const inboxSchema = section("Receipt over HTTP, the relay into the outbox, and p
     enabled: boolean("With `false`, push rows stay in the inbox.", { default: true }),
     pollIntervalMs: ms("Wait between relay passes.", { minimum: 0, default: 100 }),
     batchSize: integer("Most rows per pass.", { minimum: 1, default: 100 }),
-    claimTimeoutMs: ms("No effect: the relay makes no claims.", { minimum: 0, default: 300000 }),
+    claimTimeoutMs: ms("No effect.", { minimum: 0, default: 300000 }),
     pendingGaugeIntervalMs: ms("Interval of the query for the oldest pending row.", { minimum: 0, default: 5000 }),
     maxAttempts: integer("`max_attempts` of outbox rows the relay creates.", {
       minimum: 1,
@@ -100,9 +100,9 @@ const inboxSchema = section("Receipt over HTTP, the relay into the outbox, and p
     }),
   }),
   pull: section("Routes for clients of sources with `consumption: pull`.", {
-    enabled: boolean("With `false`, the pull routes do not exist (404).", { default: false }),
+    enabled: boolean("Serve the [pull routes](pull.md).", { default: false }),
     auth: { ...inboundAuthSchema, description: "Credentials of pull clients." },
-    basePath: text("Prefix of the [pull routes](pull.md).", {
+    basePath: text("Prefix of the pull routes.", {
       syntax: "urlPath",
       default: "/pull",
     }),

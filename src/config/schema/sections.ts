@@ -4,29 +4,29 @@ import { conditionSchema, transformSchema } from "./blocks.ts";
 
 /** The small sections (spec, "server", "http", "admin", "routes", "retention"). */
 
-export const serverSchema = section("Ports and limits of the HTTP servers (plain HTTP).", {
+export const serverSchema = section("The HTTP servers (without TLS).", {
   httpPort: integer("Data port.", { minimum: 1, maximum: 65535, default: 8080 }),
-  managementPort: integer("Port for health, metrics and admin instead of the data port; must differ from `httpPort`.", {
+  managementPort: integer("Separate port for health, metrics and admin.", {
     minimum: 1,
     maximum: 65535,
   }),
-  host: text("Address of the data port, such as `127.0.0.1`.", {
+  host: text("Address of the data port.", {
     syntax: "bindAddress",
     defaultText: "every address of the machine",
   }),
   managementHost: text("Address of the management port.", { syntax: "bindAddress", defaultText: "`server.host`" }),
-  requestTimeoutMs: ms("Longest time from a request's first byte to its last; then 408.", {
+  requestTimeoutMs: ms("Longest time to receive a request; then 408.", {
     minimum: 1000,
     default: 60000,
   }),
   maxConnections: integer("Most connections per port; others are closed.", { minimum: 1, default: 4096 }),
   maxBufferedBodyBytes: integer(
-    "Memory for all unfinished request bodies above 16 KiB; beyond it stalled bodies, then new ones, get 503.",
+    "Memory for unfinished request bodies above 16 KiB; beyond it [503](security.md#ports).",
     { minimum: 1, default: 67108864 },
   ),
 });
 
-export const httpSchema = section("Applies to every HTTP destination.", {
+export const httpSchema = section("All HTTP destinations.", {
   maxErrorBodyBytes: integer("Most bytes kept of a failed response's body.", { minimum: 0, default: 2048 }),
   blockPrivateAddresses: boolean(
     "Refuse a `baseUrl` or `tokenUrl` that resolves to a [private address](security.md#where-deliveries-may-go).",
@@ -35,7 +35,7 @@ export const httpSchema = section("Applies to every HTTP destination.", {
 });
 
 export const adminSchema = section("The admin routes.", {
-  enabled: boolean("With `false`, the admin routes do not exist (404).", { default: false }),
+  enabled: boolean("Serve the [admin routes](http-api.md#trying-a-transform).", { default: false }),
   auth: {
     ...inboundAuthSchema,
     description: "Credentials of callers; required if `enabled`, unless `insecure`.",
@@ -46,34 +46,31 @@ export const adminSchema = section("The admin routes.", {
   maxPayloadBytes: integer("Largest admin request body.", { minimum: 1, default: 65536 }),
   showPayloads: boolean("Show payloads and headers in `GET /admin/messages/{id}`.", { default: false }),
   redactPayloadPaths: list(
-    "JSONPaths of payload fields that no admin answer or command shows; an index means every item of the list.",
+    "JSONPaths of payload fields [hidden from operators](trace.md#what-operators-see).",
     { type: "string", syntax: "jsonPath" },
     { default: [] },
   ),
 });
 
-export const tracingSchema = section(
-  "OpenTelemetry traces. `OTEL_*` variables set [where they go and how many are kept](tracing.md).",
-  {
-    enabled: boolean("Make spans and send them over OTLP/HTTP.", { default: false }),
-    deliveries: text(
-      "A delivery is a child in the trace of its message (`parent`), has a trace with a `link` to it, or a `new` trace.",
-      { enum: ["parent", "link", "new"], default: "parent" },
-    ),
-    parentMaxAgeMs: ms("With `parent`, deliveries of older messages get a link.", { minimum: 0, default: 3600000 }),
-    propagate: list(
-      "Trace headers that receivers get.",
-      { type: "string", enum: ["traceparent", "tracestate", "baggage"] },
-      { default: ["traceparent", "tracestate", "baggage"] },
-    ),
-    urlTemplate: text("URL of a trace with `{{ traceId }}`, to which the console links.", {
-      syntax: "traceUrl",
-    }),
-  },
-);
+export const tracingSchema = section("[OpenTelemetry traces](tracing.md); `OTEL_*` variables set where they go.", {
+  enabled: boolean("Send spans over OTLP/HTTP.", { default: false }),
+  deliveries: text(
+    "A delivery is in the trace of its message (`parent`), has a trace with a `link` to it, or a `new` trace.",
+    { enum: ["parent", "link", "new"], default: "parent" },
+  ),
+  parentMaxAgeMs: ms("With `parent`, deliveries of older messages get a link.", { minimum: 0, default: 3600000 }),
+  propagate: list(
+    "Trace headers that receivers get.",
+    { type: "string", enum: ["traceparent", "tracestate", "baggage"] },
+    { default: ["traceparent", "tracestate", "baggage"] },
+  ),
+  urlTemplate: text("URL with `{{ traceId }}` for the console's links.", {
+    syntax: "traceUrl",
+  }),
+});
 
 export const metricsSchema = section("The metrics of `GET /metrics`.", {
-  openMetrics: boolean("Answer in OpenMetrics, with trace ids as exemplars, if the client asks for it.", {
+  openMetrics: boolean("Answer in OpenMetrics with exemplars if asked.", {
     default: false,
   }),
   deliveryBuckets: list(
@@ -81,11 +78,11 @@ export const metricsSchema = section("The metrics of `GET /metrics`.", {
     { type: "number", exclusiveMinimum: 0 },
     { default: [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600], minItems: 1 },
   ),
-  otlp: boolean("Push metrics over OTLP/HTTP in JSON too; `OTEL_EXPORTER_OTLP_*` variables set where.", {
+  otlp: boolean("Also push metrics over OTLP/HTTP in JSON; `OTEL_EXPORTER_OTLP_*` variables set where.", {
     default: false,
   }),
   otlpIntervalMs: ms("Time between two pushes.", { minimum: 1000, default: 60000 }),
-  textfile: text("File for the metrics of `svc retention --once`, for the node exporter's textfile collector.", {
+  textfile: text("File with the metrics of `svc retention --once`, for the node exporter.", {
     syntax: "notBlank",
   }),
 });
@@ -96,10 +93,10 @@ export const TARGET_DEFAULTS = { routingKeyMissingFieldDefault: "", onExhausted:
 const routingKeyTemplate = text("RabbitMQ routing key or Kafka record key; wins over the destination's template.", {
   syntax: "routingKey",
 });
-const MISSING_FIELD = "Value of a placeholder without one.";
+const MISSING_FIELD = "Replaces a placeholder's missing value.";
 const routeTransform = { ...transformSchema, description: "Runs before the destination's transform." } as const;
 const EXHAUSTED =
-  "A row out of attempts, or refused for good, is `dead`. With `park` it is parked: later rows of its key wait until it is retried or discarded (`svc parked`).";
+  "A row out of attempts, or refused for good, is `dead`, or with `park` [parked](operations.md#parked-rows).";
 const exhaustedValues = ["dead", "park"] as const;
 
 const listedDestination = {
@@ -110,17 +107,17 @@ const listedDestination = {
     routingKeyTemplate,
     routingKeyMissingFieldDefault: text(MISSING_FIELD, { default: TARGET_DEFAULTS.routingKeyMissingFieldDefault }),
     onExhausted: text(EXHAUSTED, { enum: exhaustedValues, default: TARGET_DEFAULTS.onExhausted }),
-    maxAttempts: integer("Replaces `maxAttempts` of the destination.", {
+    maxAttempts: integer("Replaces that of the destination.", {
       minimum: 1,
       maximum: 2147483647,
-      defaultText: "that of the destination",
+      defaultText: "the destination's",
     }),
   }),
   orKey: "name",
 } as const;
 
 export const routesSchema = list(
-  "Which topic goes to which destination. The first match wins; a row without a match is dead.",
+  "The first match wins; a row without a match is dead.",
   {
     ...block("A route.", ["topicPattern"], {
       topicPattern: text(
@@ -152,24 +149,24 @@ const retentionKeys = {
   batchSize: integer("Most rows per delete statement.", { minimum: 1, default: 1000 }),
 } as const;
 
-export const retentionSchema = section("Deletes old finished rows, never pending or processing ones.", {
-  enabled: boolean("Delete at all; the blocks below apply only with `true`.", { default: false }),
-  outbox: section("Retention of `sent` and `dead` outbox rows.", {
-    policy: text(
-      "`AGE`, counted from `updated_at`; `COUNT`, which keeps `maxCount` rows of each state; or `DISABLED`.",
-      {
+export const retentionSchema = section(
+  "[Deletes](operations.md#retention) finished rows, never pending or processing ones.",
+  {
+    enabled: boolean("Apply the blocks below.", { default: false }),
+    outbox: section("Retention of `sent` and `dead` outbox rows.", {
+      policy: text("`AGE` (since `updated_at`), `COUNT` or `DISABLED`.", {
         enum: ["AGE", "COUNT", "DISABLED"],
         default: "DISABLED",
-      },
-    ),
-    maxCount: integer("Rows of each state, `sent` and `dead`, to keep; required by `COUNT`.", { minimum: 1 }),
-    ...retentionKeys,
-  }),
-  inbox: section("Retention of `processed` and `dead` inbox rows.", {
-    policy: text("`AGE`, counted from `created_at`, or `DISABLED`.", {
-      enum: ["AGE", "DISABLED"],
-      default: "DISABLED",
+      }),
+      maxCount: integer("Rows of each state to keep; required by `COUNT`.", { minimum: 1 }),
+      ...retentionKeys,
     }),
-    ...retentionKeys,
-  }),
-});
+    inbox: section("Retention of `processed` and `dead` inbox rows.", {
+      policy: text("`AGE` (since `created_at`) or `DISABLED`.", {
+        enum: ["AGE", "DISABLED"],
+        default: "DISABLED",
+      }),
+      ...retentionKeys,
+    }),
+  },
+);

@@ -9,66 +9,60 @@ import { attributeHeadersSchema, filterSchema, transformSchema } from "./blocks.
 export const MAX_INITIAL_DELAY_MS = 365 * 24 * 3_600_000;
 export const MAX_TIME_TO_LIVE_MS = MAX_INITIAL_DELAY_MS;
 
-/** @param description what the expression gives */
-const attributeExpression = (description: string) =>
-  text(`JSONata that computes ${description}.`, {
-    syntax: "expression",
-  });
+const attributeExpression = text("JSONata that computes the value.", { syntax: "expression" });
 
 const TOPIC = "Outbox topic; may contain `{{ source }}` and `{{ eventType }}`.";
 
 /** Keys of every source (spec, "sources.<name> (common keys)"). */
 const commonKeys = {
-  consumption: text("`push`: the relay copies rows into the outbox; `pull`: they wait for a pull client.", {
+  consumption: text("`push`: rows go to the outbox; `pull`: they wait for a [pull client](pull.md).", {
     enum: CONSUMPTIONS,
     default: "push",
   }),
-  idempotencyKeyExpression: attributeExpression("the idempotency key"),
-  eventTypeExpression: attributeExpression("the event type"),
-  aggregateIdExpression: attributeExpression("the aggregate id"),
+  idempotencyKeyExpression: attributeExpression,
+  eventTypeExpression: attributeExpression,
+  aggregateIdExpression: attributeExpression,
   aggregateIdPath: textOrList("Aggregate id in the body, the outbox `key`.", "jsonPath"),
-  keyScope: text("Outbox key. `shared`: the aggregate id, in order across all sources; `source`: `source:aggregate`.", {
+  keyScope: text("Outbox key: the aggregate id (`shared`), or `source:aggregate` (`source`).", {
     enum: ["shared", "source"],
     default: "shared",
   }),
   eventTypePath: textOrList("Event type in the body.", "jsonPath"),
-  cloudEvents: boolean(
-    "Messages are [CloudEvents](webhooks/cloudevents.md) 1.0, structured or binary; others are refused. Idempotency key, event type and aggregate id are `id`, `type` and `subject` unless another key names a place.",
-  ),
-  initialDelay: duration("Wait from publication until a row is relayed or given to pull clients; at most `365d`."),
+  cloudEvents: boolean("Messages are [CloudEvents](webhooks/cloudevents.md); others are refused."),
+  initialDelay: duration("Wait from publication until relay or pull; at most `365d`."),
   scheduledAtPath: textOrList(
-    "[Time](#formats) of publication, from which `initialDelay` counts; else the event's `time` (`cloudEvents`), else the broker's. No effect without `initialDelay`.",
+    "[Time](#formats) of publication, from which `initialDelay` counts; else the event's `time` (`cloudEvents`), else the broker's.",
     "jsonPath",
   ),
-  deliverAtPath: textOrList(
-    "[Time](#formats) before which a row is neither relayed nor given to pull clients.",
-    "jsonPath",
-  ),
+  deliverAtPath: textOrList("[Time](#formats) before which a row is neither relayed nor pulled.", "jsonPath"),
   timeToLive: duration(
-    "Time from receipt after which a message is `dead` instead of delivered. Longer than `initialDelay`, at most `365d`.",
+    "Time from receipt after which a message is `dead`; longer than `initialDelay`, at most `365d`.",
   ),
-  expiresAtPath: textOrList("[Time](#formats) after which a message is `dead` instead of delivered.", "jsonPath"),
+  expiresAtPath: textOrList("[Time](#formats) after which a message is `dead`.", "jsonPath"),
   transform: { ...transformSchema, description: "Runs before the row is stored." },
   filter: filterSchema,
-  tracing: block("Traces of its senders.", [], {
-    trust: boolean("The sender's span is the parent of the receipt and decides its sampling; otherwise it is linked.", {
+  tracing: block("Traces of senders.", [], {
+    trust: boolean("The sender's span is the receipt's parent and decides sampling; else it is linked.", {
       default: false,
     }),
   }),
-  rateLimit: block("Rate limit; HTTP only.", [], {
+  rateLimit: block("HTTP only.", [], {
     requestsPerMinute: integer("Requests per minute of the whole source; then 429.", { minimum: 1 }),
   }),
 } as const;
 
 /** @param syntax of a header's name */
-const headerKeys = <const S extends "headerName" | "notBlank">(syntax: S) => ({
-  idempotencyKeyHeader: text("Header with the idempotency key.", { syntax }),
-  eventTypeHeader: text("Header with the event type.", { syntax }),
-  aggregateIdHeader: text("Header with the aggregate id.", { syntax }),
-  scheduledAtHeader: text("Header with the time of `scheduledAtPath`.", { syntax }),
-  deliverAtHeader: text("Header with the time of `deliverAtPath`.", { syntax }),
-  expiresAtHeader: text("Header with the time of `expiresAtPath`.", { syntax }),
-});
+const headerKeys = <const S extends "headerName" | "notBlank">(syntax: S) => {
+  const header = text("Header with the value.", { syntax });
+  return {
+    idempotencyKeyHeader: header,
+    eventTypeHeader: header,
+    aggregateIdHeader: header,
+    scheduledAtHeader: header,
+    deliverAtHeader: header,
+    expiresAtHeader: header,
+  };
+};
 
 const httpSourceKeys = {
   ...commonKeys,
@@ -96,7 +90,7 @@ export const sourcesSchema = {
   type: "object",
   default: {},
   description:
-    "Where messages come from. The name is stored in the column `source`. A value comes from the first of its `...Header`, [`...Expression`](transforms.md#attributes) and `...Path` that has it; of several paths, the first with a value.",
+    "The name is stored in the column `source`. A value comes from the first of its `...Header`, [`...Expression`](transforms.md#attributes) and `...Path` that has it; of several paths, the first with a value.",
   additionalProperties: {
     description: "A source.",
     kinds: {

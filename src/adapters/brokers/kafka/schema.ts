@@ -3,20 +3,22 @@ import type { When } from "../../../ports/kinds.ts";
 import { checkServers } from "../schema.ts";
 
 /** Connection keys of Kafka sources and destinations (spec, "Log-broker destination" and "Log-broker source"). */
-export const bootstrapServers = text("Brokers to ask first, comma-separated `host:port`.", {
+export const bootstrapServers = text("Brokers, comma-separated `host:port`.", {
   url: true,
   syntax: "notBlank",
 });
+const SASL = "Required by a `SASL_` protocol.";
+
 export const kafkaSecurityKeys = {
-  securityProtocol: text("Transport and whether to authenticate.", {
+  securityProtocol: text("Transport and authentication.", {
     enum: ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
     default: "PLAINTEXT",
   }),
-  saslMechanism: text("SASL mechanism; required by a `SASL_` protocol.", {
+  saslMechanism: text(SASL, {
     enum: ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
   }),
-  saslUsername: text("SASL user name; required by a `SASL_` protocol."),
-  saslPassword: text("SASL password; required by a `SASL_` protocol.", { secret: true }),
+  saslUsername: text(SASL),
+  saslPassword: text(SASL, { secret: true }),
 } as const;
 
 export type KafkaConnection = { readonly bootstrapServers: string } & Infer<{

@@ -7,7 +7,7 @@ export const servers = text("Server URLs, comma-separated.", { url: true, syntax
 export const natsLoginKeys = {
   username: text("User name; needs `password`."),
   password: text("Password; needs `username`.", { secret: true }),
-  token: text("Token. Set a token or a user name, not both.", { secret: true }),
+  token: text("Token instead of a user name.", { secret: true }),
 } as const;
 
 export type NatsConnectionConfig = { readonly servers: string } & Infer<{

@@ -5,7 +5,7 @@ import type { Report } from "../../../ports/kinds.ts";
 import { RabbitmqFault } from "./fault.ts";
 
 /** The key of sources and destinations for their connection. */
-export const amqpUri = textKey("AMQP URI such as `amqp://user:password@host:5672/vhost`. Takes no `file:`.", {
+export const amqpUri = textKey("AMQP URI such as `amqp://user:password@host:5672/vhost`.", {
   url: true,
 });
 

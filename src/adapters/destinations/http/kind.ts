@@ -12,15 +12,15 @@ const httpDestinationAuthSchema = {
       "Client credentials grant: fetches a token from `tokenUrl`, caches it, sends `Authorization: Bearer <token>`.",
       ["clientId", "clientSecret", "tokenUrl"],
       {
-        clientId: text("Client identifier.", { syntax: "notBlank" }),
+        clientId: text("Client id.", { syntax: "notBlank" }),
         clientSecret: text("Client secret.", { secret: true }),
-        tokenUrl: text("Token endpoint; same rules as `baseUrl`.", { url: true, syntax: "httpUrl" }),
-        scope: text("Scope asked for."),
+        tokenUrl: text("Token endpoint.", { url: true, syntax: "httpUrl" }),
+        scope: text("Requested scope."),
         extraParams: {
           type: "object",
           additionalProperties: { type: "string" },
           default: {},
-          description: "Extra form parameters of the token request.",
+          description: "Further form parameters.",
         },
       },
     ),
@@ -33,48 +33,42 @@ const httpDestinationAuthSchema = {
     }),
     "api-key": block("Sends the key in a header.", ["key"], {
       key: text("Key.", { secret: true }),
-      headerName: text("Name of the header.", { syntax: "headerName", default: "X-API-Key" }),
+      headerName: text("Header with the key.", { syntax: "headerName", default: "X-API-Key" }),
     }),
     header: block("Sends a fixed header.", ["headerValue"], {
       headerName: text("Name of the header.", { syntax: "headerName", default: "Authorization" }),
-      headerValue: text("Whole value of the header.", { secret: true }),
+      headerValue: text("Its whole value.", { secret: true }),
     }),
   },
 } as const;
 
 /** How an HTTP destination signs its requests. */
 const signingSchema = block("[Signs each request](webhooks/sending.md#signatures).", ["scheme", "secrets"], {
-  scheme: text(
-    "`standard-webhooks`: headers `webhook-id` (the row's id), `webhook-timestamp` and `webhook-signature`. `hmac`: one header, which a source with `auth` of kind [hmac](#hmac) verifies.",
-    { enum: ["standard-webhooks", "hmac"] },
-  ),
+  scheme: text("`standard-webhooks` or `hmac`.", { enum: ["standard-webhooks", "hmac"] }),
   secrets: list(
-    "Each signs; during a rotation list the new and the old one. For `standard-webhooks` in base64, with or without `whsec_`.",
+    "Each signs. For `standard-webhooks` in base64, with or without `whsec_`.",
     { type: "string", secret: true, minLength: 1 },
     { minItems: 1 },
   ),
-  headerName: text("`hmac`: name of the header; commas separate several signatures.", {
+  headerName: text("`hmac`: header of the signature.", {
     syntax: "headerName",
     default: "X-Signature",
   }),
   algorithm: text("`hmac`: digest.", { enum: ["HmacSHA256", "HmacSHA512"], default: "HmacSHA256" }),
-  signaturePrefix: text("`hmac`: text before each hexadecimal signature.", { default: "sha256=" }),
-  timestampHeader: text(
-    "`hmac`: header with the time in Unix milliseconds. With it time, dot and body are signed, else the body.",
-    { syntax: "headerName" },
-  ),
+  signaturePrefix: text("`hmac`: text before each signature.", { default: "sha256=" }),
+  timestampHeader: text("`hmac`: header with the time, which is then signed too.", { syntax: "headerName" }),
 });
 
 /** Several messages in one request. */
-const batchSchema = block("Sends simultaneous deliveries in one request. `{}` enables it.", [], {
-  maxMessages: integer("Most messages per request; at most `outbox.concurrency`.", {
+const batchSchema = block("[Several messages](webhooks/sending.md#batches) in one request; `{}` enables it.", [], {
+  maxMessages: integer("Most messages; at most `outbox.concurrency`.", {
     minimum: 1,
     maximum: 10000,
     default: 100,
   }),
-  maxBytes: integer("Most bytes per request; a larger message goes alone.", { minimum: 1, default: 1048576 }),
+  maxBytes: integer("Most bytes; a larger message goes alone.", { minimum: 1, default: 1048576 }),
   maxWaitMs: ms("Longest wait for further messages.", { minimum: 0, maximum: 10000, default: 10 }),
-  format: text("A JSON `array`, or `ndjson`: a line of JSON for each message (`application/x-ndjson`).", {
+  format: text("A JSON `array`, or lines of JSON (`ndjson`, `application/x-ndjson`).", {
     enum: ["array", "ndjson"],
     default: "array",
   }),
@@ -83,40 +77,37 @@ const batchSchema = block("Sends simultaneous deliveries in one request. `{}` en
 const STATUS = { type: "integer", minimum: 300, maximum: 599 } as const;
 
 /** What a PEM key holds; `file:` reads it from a file. */
-const tlsSchema = block("TLS of the receiver and the token endpoint. Each text is PEM, or `file:<path>`.", [], {
+const tlsSchema = block("[TLS](webhooks/sending.md#certificates). Each text is PEM, or `file:<path>`.", [], {
   ca: text("Authorities to trust, in place of the usual ones.", { secret: true }),
   certificate: text("Client certificate; needs `key`.", { secret: true }),
   key: text("Private key of `certificate`.", { secret: true }),
-  serverName: text("Name that the receiver's certificate must have.", { syntax: "notBlank" }),
+  serverName: text("Name in the receiver's certificate.", { syntax: "notBlank" }),
 });
 
 /** Keys of an HTTP destination (spec, "HTTP destination"; design, "Private addresses"). */
 const httpDestinationSchema = block(
-  "POST with the payload as JSON body. A 2xx status completes the delivery; redirects are not followed. `path` and values of `headers` take [placeholders](webhooks/sending.md#method-path-headers).",
+  "[Posts](webhooks/sending.md) the payload. `path` and values of `headers` take [placeholders](webhooks/sending.md#method-path-headers).",
   ["baseUrl"],
   {
     baseUrl: text("Absolute `http` or `https` URL without user name or password.", { url: true, syntax: "httpUrl" }),
-    path: text(
-      "Path behind `baseUrl`, such as `/orders/{{ key }}`, without `.` or `..` segments. Values are percent-encoded.",
-      { syntax: "pathTemplate", default: "/" },
-    ),
-    method: text("Method of the request.", { enum: ["POST", "PUT", "PATCH", "DELETE"], default: "POST" }),
+    path: text("Path behind `baseUrl`, such as `/orders/{{ key }}`, without `.` or `..` segments.", {
+      syntax: "pathTemplate",
+      default: "/",
+    }),
+    method: text("Method.", { enum: ["POST", "PUT", "PATCH", "DELETE"], default: "POST" }),
     timeoutMs: ms("Request timeout.", { minimum: 0, default: 30000 }),
-    successStatuses: list("Statuses besides 2xx that complete the delivery, such as 409.", STATUS, { default: [] }),
-    deadStatuses: list("Statuses after which the row is dead, or parked, at once, such as 410.", STATUS, {
+    successStatuses: list("Statuses besides 2xx that complete the delivery.", STATUS, { default: [] }),
+    deadStatuses: list("Statuses after which the row is dead or parked at once.", STATUS, {
       default: [],
     }),
     batch: batchSchema,
     signing: signingSchema,
     tls: tlsSchema,
-    proxy: text(
-      "Proxy such as `http://proxy.internal:3128`, or `none`. Through a proxy, address checks see the URL only.",
-      {
-        url: true,
-        syntax: "proxy",
-        defaultText: "`HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`",
-      },
-    ),
+    proxy: text("[Proxy](webhooks/sending.md#proxies) such as `http://proxy.internal:3128`, or `none`.", {
+      url: true,
+      syntax: "proxy",
+      defaultText: "`HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`",
+    }),
     auth: { ...httpDestinationAuthSchema, description: "Credentials to send." },
     allowMetadataAddress: boolean("Allow cloud metadata addresses such as `169.254.169.254`.", { default: false }),
   },

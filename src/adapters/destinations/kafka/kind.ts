@@ -12,10 +12,10 @@ const kafkaDestinationSchema = {
     bootstrapServers,
     topic: addressTemplate("Topic"),
     topicFrom: addressColumn("topic"),
-    keyTemplate: text(
-      "Record key; only `{{ key }}` and `{{ topic }}` render. Empty: no key. A route's `routingKeyTemplate` wins.",
-      { syntax: "routingKey", default: "{{ key }}" },
-    ),
+    keyTemplate: text("Record key; only `{{ key }}` and `{{ topic }}` render. Empty: no key.", {
+      syntax: "routingKey",
+      default: "{{ key }}",
+    }),
     timeoutMs: ms("Longest publish, acknowledgement included.", { minimum: 2000, default: 30000 }),
     ...kafkaSecurityKeys,
   },

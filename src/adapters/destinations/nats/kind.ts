@@ -6,13 +6,13 @@ import { addressColumn, addressTemplate } from "../../brokers/schema.ts";
 /** Keys of a NATS destination (spec, "Subject-broker destination"). */
 const natsDestinationSchema = {
   type: "object",
-  description: "Publishes to a subject, by default through JetStream with an acknowledgement.",
+  description: "Publishes to a subject.",
   required: ["servers", "subject"],
   properties: {
     servers,
     subject: addressTemplate("Subject"),
     subjectFrom: addressColumn("subject"),
-    jetStream: boolean("`true`: wait for the stream's acknowledgement; `false`: core publish, unacknowledged.", {
+    jetStream: boolean("Wait for the stream's acknowledgement; `false`: core publish, unacknowledged.", {
       default: true,
     }),
     timeoutMs: ms("Longest wait for a publish.", { exclusiveMinimum: 0, default: 30000 }),

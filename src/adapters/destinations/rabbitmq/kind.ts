@@ -6,20 +6,17 @@ import { addressColumn, addressTemplate } from "../../brokers/schema.ts";
 /** Keys of an AMQP destination (spec, "AMQP destination"). */
 const rabbitmqDestinationSchema = {
   type: "object",
-  description: "Declares or checks the exchange, publishes with the mandatory flag and waits for the confirm.",
+  description: "Publishes with the mandatory flag and waits for the confirm.",
   required: ["url", "exchange"],
   properties: {
     url: amqpUri,
     exchange: addressTemplate("Exchange"),
     exchangeFrom: addressColumn("exchange"),
-    exchangeType: text("Type with which the exchange is declared.", {
+    exchangeType: text("Type of a declared exchange.", {
       enum: ["topic", "direct", "fanout"],
       default: "topic",
     }),
-    declareExchange: boolean(
-      "Declare the exchange. `false`: only check that it exists, whatever its type; needs no right to configure it.",
-      { default: true },
-    ),
+    declareExchange: boolean("Declare the exchange; with `false` only check that it exists.", { default: true }),
     routingKeyTemplate: text("Routing key when the matched route sets none.", {
       syntax: "routingKey",
       default: "{{ topic }}",

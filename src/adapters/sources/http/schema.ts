@@ -6,7 +6,7 @@ const CREDENTIAL = { type: "string", secret: true, minLength: 1 } as const;
 
 /** A credential, or several, each of them enough: the new and the old one while callers change over. */
 function credential<const One extends string, const Many extends string>(one: One, many: Many, description: string) {
-  const instead = `Several instead of \`${one}\`; any one passes.`;
+  const instead = `Instead of \`${one}\`; any one passes.`;
   const several = { type: "array", minItems: 1, items: CREDENTIAL, description: instead } as const;
   return { [one]: { ...CREDENTIAL, description }, [many]: several } as {
     readonly [K in One]: typeof CREDENTIAL & { readonly description: string };
@@ -22,23 +22,26 @@ export const inboundAuthSchema = {
   kinds: {
     provider: {
       type: "object",
-      description:
-        "The sender is a known [provider](webhooks/README.md), which determines what is verified and where key and event type are. Sources only.",
+      description: "Signed by a known provider. Sources only.",
       required: ["provider"],
       properties: {
-        provider: { type: "string", enum: PROVIDER_NAMES, description: "Name of the provider." },
-        ...credential("secret", "secrets", "Key with which the provider signs, or its public key: see its page."),
+        provider: {
+          type: "string",
+          enum: PROVIDER_NAMES,
+          description: "One of the [providers](webhooks/README.md#providers).",
+        },
+        ...credential("secret", "secrets", "The provider's signing key or public key."),
         timestampTolerance: {
           type: "integer",
           unit: "ms",
           exclusiveMinimum: 0,
-          defaultText: "300000; more for providers that retry with the same time",
-          description: "Largest allowed difference from the clock, for providers that sign a time.",
+          defaultText: "300000; more for some providers",
+          description: "Largest difference from the clock, if a time is signed.",
         },
         url: {
           type: "string",
           syntax: "httpUrl",
-          description: "URL that the provider calls, without the query; for providers that sign the URL.",
+          description: "URL that the provider calls, without the query, if it is signed.",
         },
         webhookId: { type: "string", syntax: "notBlank", description: "Id of the webhook at PayPal." },
         ...credential("verifyToken", "verifyTokens", "Meta's verify token; without it, subscriptions are refused."),
@@ -47,28 +50,23 @@ export const inboundAuthSchema = {
     "client-certificate": {
       type: "object",
       description:
-        "A proxy that terminates mutual TLS sends the client's certificate [in a header](http-api.md#client-certificate), and replaces the header that a client sends. Sources only.",
+        "A proxy sends the client's certificate [in a header](http-api.md#client-certificate). Sources only.",
       required: ["certificateHeader", "trustedProxies"],
       properties: {
         certificateHeader: {
           type: "string",
           syntax: "headerName",
-          description:
-            "Header such as `X-Client-Cert`: percent-encoded PEM, base64, `:base64:` (RFC 9440), or Envoy's `X-Forwarded-Client-Cert`.",
+          description: "Header such as `X-Client-Cert`.",
         },
-        trustedProxies: texts(
-          "Addresses and networks of the proxies, such as `10.0.0.0/8`; the header is refused from all others.",
-        ),
-        fingerprints: texts("SHA-256 of the certificates that pass, in hexadecimal."),
+        trustedProxies: texts("Addresses and networks whose header is accepted, such as `10.0.0.0/8`."),
+        fingerprints: texts("Certificates that pass: SHA-256 in hexadecimal."),
         commonNames: texts("Common names that pass."),
-        subjectAltNames: texts(
-          "Alternative names that pass, such as `DNS:billing.example` or `URI:spiffe://example/billing`.",
-        ),
+        subjectAltNames: texts("Alternative names that pass, such as `DNS:billing.example`."),
       },
     },
     bearer: {
       type: "object",
-      description: "`Authorization: Bearer <token>`; the scheme in any letter case.",
+      description: "`Authorization: Bearer <token>`.",
       requiredAny: ["token", "tokens"],
       properties: credential("token", "tokens", "The token."),
     },
@@ -77,12 +75,12 @@ export const inboundAuthSchema = {
       description: "A header carries the key.",
       requiredAny: ["key", "keys"],
       properties: {
-        ...credential("key", "keys", "Value of the key header."),
+        ...credential("key", "keys", "The key."),
         headerName: {
           type: "string",
           syntax: "headerName",
           default: "X-API-Key",
-          description: "Name of the key header.",
+          description: "Header with the key.",
         },
       },
     },
@@ -96,19 +94,19 @@ export const inboundAuthSchema = {
           type: "string",
           syntax: "headerName",
           default: "X-Signature",
-          description: "Name of the signature header.",
+          description: "Header of the signature.",
         },
         algorithm: {
           type: "string",
           enum: ["HmacSHA256", "HmacSHA512", "HmacSHA384", "HmacSHA1"],
           default: "HmacSHA256",
-          description: "Digest. `HmacSHA1` is weak: only for senders that offer nothing else.",
+          description: "Digest. `HmacSHA1` is weak.",
         },
         encoding: {
           type: "string",
           enum: ["hex", "base64", "base64url"],
           default: "hex",
-          description: "How the signature is written.",
+          description: "Form of the signature.",
         },
         signaturePrefix: {
           type: "string",
@@ -118,18 +116,17 @@ export const inboundAuthSchema = {
         signatureField: {
           type: "string",
           syntax: "notBlank",
-          description:
-            "Field with the signature, such as `v1`, if the header is a list such as `t=…,v1=…`; `signaturePrefix` is not used.",
+          description: "Field with the signature, such as `v1` of `t=…,v1=…`, in place of `signaturePrefix`.",
         },
         timestampHeader: {
           type: "string",
           syntax: "headerName",
-          description: "Header with the time of the request.",
+          description: "Header with the time.",
         },
         timestampField: {
           type: "string",
           syntax: "notBlank",
-          description: "Field of the signature header with the time, such as `t`; needs `signatureField`.",
+          description: "Field with the time, such as `t`; needs `signatureField`.",
         },
         timestampUnit: {
           type: "string",
@@ -148,8 +145,7 @@ export const inboundAuthSchema = {
           type: "string",
           enum: ["body", "BODY", "timestamp-dot-body", "TIMESTAMP_DOT_BODY", "timestamp-dot-request"],
           defaultText: "`TIMESTAMP_DOT_BODY` with `timestampHeader` or `timestampField`, else `BODY`",
-          description:
-            "[What is signed](http-api.md#hmac). A format with a timestamp needs `timestampHeader` or `timestampField`; admin and pull routes need `timestamp-dot-request`.",
+          description: "[What is signed](http-api.md#hmac). Admin and pull routes need `timestamp-dot-request`.",
         },
         signedText: {
           type: "string",
@@ -160,7 +156,7 @@ export const inboundAuthSchema = {
         url: {
           type: "string",
           syntax: "httpUrl",
-          description: "URL that senders call, without the query, for `{{ url }}` in `signedText`.",
+          description: "URL that senders call, without the query, for `{{ url }}`.",
         },
       },
     },
@@ -193,12 +189,12 @@ export const httpSourceSchema = {
         path: {
           type: "string",
           syntax: "listPath",
-          description: "JSONPath of the list of messages in a JSON request, such as `$.events[*]` or `$[*]`.",
+          description: "[Messages](http-api.md#several-messages-in-one-request) in a JSON body, such as `$.events[*]`.",
         },
         atomic: {
           type: "boolean",
           default: false,
-          description: "`true`: all messages of a request are stored, or none.",
+          description: "Store all messages of a request, or none.",
         },
         maxItems: {
           type: "integer",
@@ -212,8 +208,7 @@ export const httpSourceSchema = {
       type: "array",
       minItems: 1,
       items: { type: "string" },
-      description:
-        "Senders of CloudEvents to confirm in answers to `OPTIONS`, such as `eventgrid.azure.net`, or `*`. Without it `OPTIONS` gets 405.",
+      description: "Senders of CloudEvents to confirm on `OPTIONS`, such as `eventgrid.azure.net`, or `*`.",
     },
   },
 } as const;

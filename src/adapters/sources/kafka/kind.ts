@@ -5,8 +5,7 @@ import { bootstrapServers, checkKafka, kafkaSecurityKeys } from "../../brokers/k
 /** Keys of a Kafka source (spec, "Log-broker source"). */
 const kafkaSourceSchema = {
   type: "object",
-  description:
-    "Consumes topics; commits offsets after the inbox commit. Replicas with the same `groupId` share partitions.",
+  description: "Consumes topics; commits offsets after the inbox commit.",
   required: ["bootstrapServers", "topics", "groupId"],
   properties: {
     bootstrapServers,
@@ -17,7 +16,7 @@ const kafkaSourceSchema = {
       description: "Topics to consume.",
     },
     groupId: text("Consumer group.", { syntax: "notBlank" }),
-    autoOffsetReset: text("First offset of a group that has committed none.", {
+    autoOffsetReset: text("First offset of a new group.", {
       enum: ["earliest", "latest"],
       default: "earliest",
     }),

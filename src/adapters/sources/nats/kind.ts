@@ -10,13 +10,13 @@ const natsSourceSchema = {
   properties: {
     servers,
     stream: text("Stream to read.", { syntax: "notBlank" }),
-    durable: text("Durable consumer; replicas with the same name share the work.", { syntax: "notBlank" }),
-    filterSubject: text("Subject to read; without it, every subject."),
+    durable: text("Durable consumer, shared by replicas.", { syntax: "notBlank" }),
+    filterSubject: text("Subject to read instead of all."),
     ackWaitMs: ms("Wait before an unacknowledged message is delivered again.", { minimum: 0, default: 30000 }),
     batchSize: integer("Most messages per fetch.", { minimum: 1, default: 100 }),
     eventTypeFromHeader: boolean("Every publisher sets the event type header.", { default: false }),
     idempotencyFrom: text(
-      "Idempotency key of a message that has none. `body`: a digest, so equal bodies are duplicates; `sequence`: its position in the stream.",
+      "Idempotency key of a message without one: a digest of the `body`, so equal bodies are duplicates, or its `sequence` in the stream.",
       { enum: ["body", "sequence"], default: "body" },
     ),
     ...natsLoginKeys,
