@@ -117,7 +117,7 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [
     http("signing: { scheme: standard-webhooks, secrets: ['no base64'] }"),
     "destinations.d.signing.secrets",
-    "not base64",
+    "has a secret that is not base64: standard-webhooks needs base64",
   ],
   [
     http("signing: { scheme: hmac, secrets: [a], timestampHeader: x-signature }"),

@@ -190,7 +190,7 @@ function checkSigning({ signing }: HttpDestinationConfig, report: Report): void 
   if (signing.scheme === "standard-webhooks" && !signing.secrets.every((secret) => isBase64Key(secret.reveal())))
     report.error(
       "signing.secrets",
-      "has a secret that is not base64, with or without whsec_ before it: standard-webhooks needs base64",
+      "has a secret that is not base64: standard-webhooks needs base64, with or without whsec_ before it",
     );
   if (signing.scheme === "standard-webhooks" && signing.timestampHeader !== undefined)
     report.warning("signing.timestampHeader", "has no effect: standard-webhooks sends webhook-timestamp");
