@@ -273,7 +273,7 @@ class Connection {
     setImmediate(() => this.#socket.pause());
     res.setHeader("Connection", "close");
     res.setHeader("Retry-After", 1);
-    sendError(res, 503, "Too many requests were sent ahead of their answers");
+    sendError(res, 503, "Too many pipelined requests");
     return false;
   }
 
@@ -307,7 +307,7 @@ const MALFORMED: Fault = { status: "400 Bad Request", error: "Malformed HTTP req
 const FAULTS: Readonly<Record<string, Fault>> = {
   HPE_HEADER_OVERFLOW: { status: "431 Request Header Fields Too Large", error: "The request headers are too large" },
   HPE_CHUNK_EXTENSIONS_OVERFLOW: { status: "413 Payload Too Large", error: "The chunk extensions are too large" },
-  ERR_HTTP_REQUEST_TIMEOUT: { status: "408 Request Timeout", error: "The request did not come in time" },
+  ERR_HTTP_REQUEST_TIMEOUT: { status: "408 Request Timeout", error: "The request was not received in time" },
 };
 
 /** Answers what is not a request, and ends the connection so that the answer arrives: see {@link send}. */

@@ -24,7 +24,7 @@ describe("requests that are sent ahead of their answers", () => {
     release();
     await client.closed;
     expect(answers(client, 202)).toBe(100);
-    expect(client.received).toMatch(/HTTP\/1\.1 503 .*Too many requests were sent ahead of their answers"}$/s);
+    expect(client.received).toMatch(/HTTP\/1\.1 503 .*Too many pipelined requests"}$/s);
     expect(http.store.rows.map(({ idempotencyKey }) => idempotencyKey)).toEqual(
       Array.from({ length: 100 }, (_, i) => String(i)),
     );
