@@ -34,6 +34,23 @@ describe.each(PAGES)("%s", (page) => {
   });
 });
 
+test("llms.txt leads to every document, and to nothing that is not there", () => {
+  const listed = links(read("llms.txt"));
+
+  expect(listed.flatMap((link) => fault("llms.txt", link) ?? [])).toEqual([]);
+  expect(pagesBelow("docs").filter((page) => !listed.includes(page))).toEqual([]);
+});
+
+test("every document begins with its title and its order, which no other of its folder has", () => {
+  const documents = pagesBelow("docs").map((page) => {
+    const [, title, order, heading] = /^---\ntitle: "?(.+?)"?\norder: (\d+)\n---\n\n# (.+)\n/.exec(read(page)) ?? [];
+    return { page, title, heading, place: `${path.dirname(page)} ${order}` };
+  });
+
+  expect(documents.filter(({ title, heading }) => title === undefined || title !== heading)).toEqual([]);
+  expect(new Set(documents.map(({ place }) => place)).size).toBe(documents.length);
+});
+
 test("docs/README.md leads to every document", () => {
   const listed = links(read("docs/README.md"));
   const documents = readdirSync(path.join(ROOT, "docs")).filter((name) => name.endsWith(".md") && name !== "README.md");

@@ -44,6 +44,6 @@ test("a short run has each fault that is selected once, within its time", () => 
 });
 
 test("each fault is described", () => {
-  const text = readFileSync(new URL("../../docs/faults.md", import.meta.url), "utf8");
+  const text = readFileSync(new URL("README.md", import.meta.url), "utf8");
   expect([...LASTING, ...MOMENTARY].filter((name) => !text.includes(`\`${name}\``))).toEqual([]);
 });
