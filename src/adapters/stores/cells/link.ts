@@ -56,22 +56,22 @@ export class CellLink {
    * @throws CellError `unavailable` when the cell does not answer; else the StoreError, with the name of the cell
    */
   async ask<T>(work: (store: Store) => Promise<T>): Promise<T> {
-    if (this.#cell.isReady?.() === false) throw this.#lost(new Error("its tables have not been checked yet"));
+    if (this.#cell.isReady?.() === false) throw this.#leaveOut(new Error("its tables have not been checked yet"));
     if (this.#restsUntil !== undefined) {
       if (this.#clock.monotonic() >= this.#restsUntil) this.#answersPing().catch(ignore);
-      throw this.#lost();
+      throw this.#leaveOut();
     }
     try {
       const working = work(this.store);
       while (!(await resolvesWithin(PATIENCE_MS, working)))
         await Promise.race([working.then(ignore, ignore), this.#answersPing()]);
       const value = await working;
-      this.#found();
+      this.#noteAnswer();
       return value;
     } catch (error) {
       if (!(error instanceof StoreError) || error instanceof CellError) throw error;
-      if (error.code === "unavailable") throw this.#lost(error);
-      this.#found();
+      if (error.code === "unavailable") throw this.#leaveOut(error);
+      this.#noteAnswer();
       throw new StoreError(error.code, `in the cell ${this.name} ${error.message}`, { cause: error.cause });
     }
   }
@@ -80,10 +80,10 @@ export class CellLink {
   async #answersPing(): Promise<void> {
     this.#ping ??= withTimeout(PING_MS, "the ping", () => this.store.schema.hasUnfinished())
       .then(
-        () => this.#found(),
+        () => this.#noteAnswer(),
         (error: unknown) => {
           this.#restsUntil = this.#clock.monotonic() + REST_MS;
-          throw this.#lost(error);
+          throw this.#leaveOut(error);
         },
       )
       .finally(() => {
@@ -92,14 +92,14 @@ export class CellLink {
     await this.#ping;
   }
 
-  #found(): void {
+  #noteAnswer(): void {
     if (this.#missing !== undefined) this.#log.info({}, "the cell answers again");
     this.#missing = undefined;
     this.#restsUntil = undefined;
   }
 
   /** Notes a call that the cell is left out of. @param cause undefined: that of the call before */
-  #lost(cause?: unknown): CellError {
+  #leaveOut(cause?: unknown): CellError {
     const before = this.#missing;
     const reason = cause === undefined ? (before?.reason ?? "") : errorText(cause);
     if (before === undefined) this.#log.warn({ reason }, "the cell does not answer");

@@ -40,7 +40,7 @@ export class PostgresConnections {
   #prepares = true;
   readonly #clients = new Map<pg.ClientBase, Endpoint>();
   readonly #connecting = new Set<pg.ClientBase>();
-  #lost = 0;
+  #losses = 0;
   /** Connections to a server that takes no writes. */
   readonly #readOnly = new WeakSet<pg.ClientBase>();
   readonly #refusesStandbys: boolean;
@@ -86,8 +86,8 @@ export class PostgresConnections {
   }
 
   /** Each lost or failed connection may hide another database, or an earlier state. */
-  get lost(): number {
-    return this.#lost;
+  get losses(): number {
+    return this.#losses;
   }
 
   /** False once a prepared statement was lost, or outlived a change of its table: a pooler may keep both so. */
@@ -150,7 +150,7 @@ export class PostgresConnections {
   }
 
   countLoss(): void {
-    this.#lost += 1;
+    this.#losses += 1;
   }
 
   leaveReadOnly(client: pg.ClientBase): void {

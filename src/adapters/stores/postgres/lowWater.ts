@@ -112,12 +112,12 @@ export class PostgresLowWater implements LowWater {
     return this.#marks.newest;
   }
 
-  saw(position: string): void {
+  notePosition(position: string): void {
     const after = String(BigInt(position) + 1n);
     this.#marks = { ...this.#marks, afterHighest: higher(after, this.#marks.afterHighest ?? after) };
   }
 
-  bound(): readonly string[] {
+  marks(): readonly string[] {
     this.#forgetAfterLoss();
     const { newest, stable, conditional } = this.#marks;
     return [stable, conditional.mark, newest, ...conditional.running.map(String)];
@@ -130,7 +130,7 @@ export class PostgresLowWater implements LowWater {
     const isFull = startedAt >= this.#fullReadDueAt;
     const { afterHighest, unstable, conditionalRead, nextConditional } = this.#marks;
     const [row = {}] = await this.#pool.run(this.#statement, {
-      lowWater: isFull ? NO_BOUND : this.bound(),
+      lowWater: isFull ? NO_BOUND : this.marks(),
       afterHighest,
       lastRead: (nextConditional ?? conditionalRead)?.mark ?? null,
       awaited: [...new Set([unstable, nextConditional].flatMap((read) => [...(read?.writers ?? [])]))],

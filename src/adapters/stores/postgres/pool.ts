@@ -22,7 +22,7 @@ export class PostgresPool implements StatementRunner<Statement> {
   }
 
   get lostConnections(): number {
-    return this.connections.lost;
+    return this.connections.losses;
   }
 
   async run(statement: Statement, values: Values = {}): Promise<readonly Row[]> {

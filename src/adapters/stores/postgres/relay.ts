@@ -33,7 +33,7 @@ export class PostgresRelay implements RelayCommands<Statement> {
    * relayed rows that an old transaction keeps. `unseen`: the same for rows that no look has seen. A lost connection
    * makes both invalid: another database may be behind the next one.
    */
-  #looked = { from: "0", unseen: "0", lostConnections: 0 };
+  #observedFloor = { from: "0", unseen: "0", lostConnections: 0 };
   /** When to look again, and when from the first row on: a clock may be set back, or a row by hand. Monotonic ms. */
   #lookDueAt = 0;
   #fullLookDueAt = 0;
@@ -52,7 +52,7 @@ export class PostgresRelay implements RelayCommands<Statement> {
   }
 
   get #from(): string {
-    return this.#looked.lostConnections === this.#pool.lostConnections ? this.#looked.from : "0";
+    return this.#observedFloor.lostConnections === this.#pool.lostConnections ? this.#observedFloor.from : "0";
   }
 
   async anyWaits(sources: readonly string[]): Promise<boolean> {
@@ -60,7 +60,7 @@ export class PostgresRelay implements RelayCommands<Statement> {
     const startedAt = this.#clock.monotonic();
     const isLook = startedAt >= this.#lookDueAt;
     const isFull = isLook && startedAt >= this.#fullLookDueAt;
-    const unseen = this.#looked.lostConnections === lostConnections ? this.#looked.unseen : "0";
+    const unseen = this.#observedFloor.lostConnections === lostConnections ? this.#observedFloor.unseen : "0";
     const [row] = await this.#pool.run(this.sql.waits, { from: isFull ? "0" : this.#from, sources, isLook });
     if (isLook) {
       const endedAt = this.#clock.monotonic();
@@ -68,7 +68,7 @@ export class PostgresRelay implements RelayCommands<Statement> {
       this.#lookDueAt = endedAt + LOOK_INTERVAL_MS;
       const nextUnseen = textOf(row?.unseen) ?? "0";
       const from = lower(textOf(row?.lowest) ?? unseen, lower(unseen, nextUnseen));
-      this.#looked = { from, unseen: nextUnseen, lostConnections };
+      this.#observedFloor = { from, unseen: nextUnseen, lostConnections };
     }
     return row?.waits === true;
   }
@@ -86,7 +86,7 @@ export class PostgresRelay implements RelayCommands<Statement> {
   ): ReturnType<InsertRelayed> {
     const inOrder = inKeyOrder(rows);
     // Discards what a lost connection has made invalid, before the answer is noted.
-    const lowWater = this.#outboxLowWater.bound();
+    const lowWater = this.#outboxLowWater.marks();
     const hasLists = rows.some((row) => listOfMessage(row, relay) !== undefined);
     const [row, ...claimed] = await this.#pool.run(hasLists ? receipt.ofLists : receipt.plain, {
       rules: rulesOf(relay),
@@ -99,7 +99,7 @@ export class PostgresRelay implements RelayCommands<Statement> {
       lowWater,
     });
     const [first, ...others] = claimed.map(({ sequence }) => String(sequence));
-    if (first !== undefined) this.#outboxLowWater.saw(others.reduce(higher, first));
+    if (first !== undefined) this.#outboxLowWater.notePosition(others.reduce(higher, first));
     const relayed = row?.relayed === null ? "all" : new Set(row?.relayed as readonly MessageId[]);
     return { areAllStored: row?.all_stored === true, relayed, claimed };
   }

@@ -142,7 +142,7 @@ export class PostgresWatch {
     this.#othersAt = Number.NEGATIVE_INFINITY;
   }
 
-  saw(isWatched: boolean): void {
+  noteGlance(isWatched: boolean): void {
     if (this.#client === undefined || this.#isMine) return;
     if (isWatched) this.#othersAt = this.#clock.monotonic();
     else void this.#ask(this.#client);

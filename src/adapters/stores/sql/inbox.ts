@@ -102,7 +102,7 @@ export class SqlInbox<S> implements InboxStore {
     try {
       const outcomes = await this.#receipt.insert(rows);
       const dropped = outcomes.filter(({ kind }) => kind === "refused").length;
-      this.#receiptVerdict.wrote(outcomes.length - dropped, dropped);
+      this.#receiptVerdict.noteBatch(outcomes.length - dropped, dropped);
       return outcomes;
     } catch (error) {
       if (!isRefused(error)) throw this.#failed(error);

@@ -54,13 +54,13 @@ export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implement
 
   async glance(overdueMs: number): Promise<OutboxGlance> {
     await this.lowWater.refreshIfDue(GLANCE_READ_INTERVAL_MS);
-    const [row] = await this.runner.run(this.sql.glance, { overdueMs, lowWater: this.lowWater.bound() });
+    const [row] = await this.runner.run(this.sql.glance, { overdueMs, lowWater: this.lowWater.marks() });
     return { isOverdue: Boolean(row?.is_overdue), isWatched: Boolean(row?.is_watched) };
   }
 
   async renew(tokens: readonly ClaimToken[], { leaseMs, claimTimeoutMs }: Lease): Promise<ReadonlySet<MessageId>> {
     const { results } = await changeInParts(tokens, async (part) => {
-      const values = { tokens: part, leaseMs, claimTimeoutMs, lowWater: this.lowWater.bound() };
+      const values = { tokens: part, leaseMs, claimTimeoutMs, lowWater: this.lowWater.marks() };
       return idsOf(await this.runner.run(this.sql.renew, values));
     });
     return new Set(results.flat());
@@ -69,7 +69,7 @@ export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implement
   async reclaim(limit: number, claimTimeoutMs: number): Promise<number> {
     // A row that refuses costs several statements: once in a while, not every second in every process.
     const resting = new Set(this.resting.ids());
-    const values = { limit: limit + resting.size, claimTimeoutMs, lowWater: this.lowWater.bound() };
+    const values = { limit: limit + resting.size, claimTimeoutMs, lowWater: this.lowWater.marks() };
     const expired = idsOf(await this.runner.run(this.sql.expired, values));
     const { results, refused } = await changeInParts(
       expired.filter((id) => !resting.has(id)),
@@ -91,7 +91,7 @@ export class SqlOutbox<S> extends OutboxClaims<S, OutboxStatements<S>> implement
   async backlog(request: { readonly totalsOnly: boolean } | undefined): Promise<OutboxBacklog> {
     const { backlog, backlogTotals } = this.sql;
     const statement = request?.totalsOnly ? backlogTotals : backlog;
-    return backlogOf(await this.runner.run(statement, { lowWater: this.lowWater.bound() }), this.#routing);
+    return backlogOf(await this.runner.run(statement, { lowWater: this.lowWater.marks() }), this.#routing);
   }
 
   async relabel(keep: readonly string[], after: string | null, limit: number): Promise<RelabelResult> {

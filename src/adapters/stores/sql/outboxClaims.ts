@@ -202,7 +202,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
   async #anyDue(): Promise<boolean> {
     const startedAt = this.#clock.monotonic();
     const rests = startedAt < this.#checksRestUntil;
-    const lowWater = this.lowWater.bound();
+    const lowWater = this.lowWater.marks();
     const [row] = await this.runner.run(this.sql.due, { from: rests ? this.#checkedTo : this.#mark, lowWater });
     const endedAt = this.#clock.monotonic();
     if (!rests) this.#checksRestUntil = endedAt + Math.min(REST_FACTOR * (endedAt - startedAt), LONGEST_CHECK_REST_MS);
@@ -305,7 +305,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
       token,
       leaseMs: Math.min(leaseMs, claimTimeoutMs),
       claimTimeoutMs,
-      lowWater: this.lowWater.bound(),
+      lowWater: this.lowWater.marks(),
       heldTokens,
     };
     let results: readonly (readonly Row[])[];
@@ -316,7 +316,7 @@ export class OutboxClaims<S, Statements extends ClaimStatements<S> = ClaimStatem
     }
     const scan = this.sql.dialect.scanOf(results);
     const [first, ...others] = scan.rows.map(({ sequence }) => String(sequence));
-    if (first !== undefined) this.lowWater.saw(others.reduce(higher, first));
+    if (first !== undefined) this.lowWater.notePosition(others.reduce(higher, first));
     return scan;
   }
 

@@ -37,7 +37,7 @@ export class Reserve {
     const side = RECEIPT.test(name) ? this.#receipts : this.#others;
     side.hasCome = true;
     if (side.waiting.length > 0 || !this.#isFree(side)) await this.#turn(name, side);
-    else side.used += 1;
+    else side.usedConnections += 1;
     try {
       return await work();
     } finally {
@@ -46,7 +46,7 @@ export class Reserve {
   }
 
   #end(side: Side): void {
-    side.used -= 1;
+    side.usedConnections -= 1;
     // The other side first: it may have waited for this one.
     for (const each of [this.#otherOf(side), side]) {
       while (each.waiting.length > 0 && this.#isFree(each)) each.waiting.shift()?.();
@@ -58,8 +58,8 @@ export class Reserve {
     const other = this.#otherOf(side);
     const most = share?.();
     const kept = other.hasCome && (most ?? poolSize) >= LEAST_POOL ? 1 : 0;
-    if (most === undefined) return kept === 0 || side.used < poolSize - kept;
-    return side.used < most - kept && side.used + other.used < most;
+    if (most === undefined) return kept === 0 || side.usedConnections < poolSize - kept;
+    return side.usedConnections < most - kept && side.usedConnections + other.usedConnections < most;
   }
 
   #otherOf(side: Side): Side {
@@ -72,7 +72,7 @@ export class Reserve {
     return new Promise((resolve, reject) => {
       const go = () => {
         clearTimeout(timer);
-        side.used += 1;
+        side.usedConnections += 1;
         resolve();
       };
       const giveUp = () => {
@@ -90,7 +90,7 @@ export class Reserve {
 class Side {
   /** Whether any has come: nothing is kept for statements that a process does not have. */
   hasCome = false;
-  used = 0;
+  usedConnections = 0;
   readonly waiting: (() => void)[] = [];
 }
 

@@ -251,19 +251,19 @@ export interface LowWater {
   /** The lowest unfinished `sequence` that is not parked, up to a second old. */
   readonly newest: string;
   /** A statement has found an unfinished row at this position. */
-  saw(position: string): void;
+  notePosition(position: string): void;
   /** Reads the next mark. @param intervalMs since the last one; about a second by default */
   refreshIfDue(intervalMs?: number): Promise<void>;
   /** The parameter `lowWater` of a statement: nothing is unfinished below it. */
-  bound(): readonly string[];
+  marks(): readonly string[];
 }
 
 /** For a database in which finished rows leave the indexes with their commit. */
 export const NO_LOW_WATER: LowWater = {
   newest: "0",
-  saw: () => {},
+  notePosition: () => {},
   refreshIfDue: async () => {},
-  bound: () => [],
+  marks: () => [],
 };
 
 /** Positions are decimal numbers of any length. */

@@ -37,7 +37,7 @@ interface Database<S> {
   /** Undefined if each poller polls for itself. */
   readonly watch?: {
     readonly isOthers: boolean;
-    saw(isWatched: boolean): void;
+    noteGlance(isWatched: boolean): void;
     leave(): Promise<void>;
   };
 }
@@ -88,7 +88,7 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
     isOutboxWatched: () => watch?.isOthers === true,
     async glanceAtOutbox(overdueMs) {
       const glance = await store.outbox.glance(overdueMs);
-      watch?.saw(glance.isWatched);
+      watch?.noteGlance(glance.isWatched);
       return glance;
     },
     leaveOutboxWatch: async () => await watch?.leave(),

@@ -58,14 +58,14 @@ interface Backlog {
  * find the rows of other destinations.
  */
 export class UnlabelledRows {
-  readonly #read: (at: LookedAt, queues: ClaimQueues) => Promise<readonly Row[]>;
+  readonly #readRows: (at: LookedAt, queues: ClaimQueues) => Promise<readonly Row[]>;
   readonly #clock: Clock;
   #backlog: Backlog | undefined;
   #looksFar = false;
 
   constructor(clock: Clock, read: (at: LookedAt, queues: ClaimQueues) => Promise<readonly Row[]>) {
     this.#clock = clock;
-    this.#read = read;
+    this.#readRows = read;
   }
 
   /** @param limit of the claim @param wanted rows at most, of those @param mark nothing is unfinished below it */
@@ -99,7 +99,7 @@ export class UnlabelledRows {
     const { queues, limit, mark } = look;
     const { room, busy = NONE } = queues;
     const atOnce = this.#looksFar ? Math.max(limit, LOOKED_AT_ONCE) : limit;
-    const rows = await this.#read({ from: mark, limit: atOnce, isFromMark: true }, queues);
+    const rows = await this.#readRows({ from: mark, limit: atOnce, isFromMark: true }, queues);
     const most = look.wanted;
     const unlabelled = new Set<string>();
     const taken = new Map<string, number>();
@@ -142,7 +142,7 @@ export class UnlabelledRows {
     const startedAt = this.#clock.monotonic();
     const atOnce = Math.max(look.limit, LOOKED_AT_ONCE);
     const from = higher(backlog.to, look.mark);
-    const rows = await this.#read({ from, limit: atOnce, isFromMark: false }, look.queues);
+    const rows = await this.#readRows({ from, limit: atOnce, isFromMark: false }, look.queues);
     const labels: Label[] = [];
     for (const row of rows) {
       const list = listOf(row, look.queues);

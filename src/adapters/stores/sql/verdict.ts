@@ -64,11 +64,11 @@ export class Verdict {
   }
 
   passed(): void {
-    this.wrote(1, 0);
+    this.noteBatch(1, 0);
   }
 
   /** @param dropped rows that a trigger of the owner has dropped without an error */
-  wrote(rows: number, dropped: number): void {
+  noteBatch(rows: number, dropped: number): void {
     this.#doubt = undefined;
     this.#droppedInTurn = rows === 0 && dropped > 0 ? this.#droppedInTurn + 1 : 0;
   }

@@ -41,7 +41,7 @@ function markReader(tookMs = 0) {
 async function marksAfter(...reads: readonly Read[]) {
   const { lowWater, read } = markReader();
   await read(...reads);
-  const [stable, conditional, newest, ...running] = lowWater.bound();
+  const [stable, conditional, newest, ...running] = lowWater.marks();
   return { newest, stable, conditional: { mark: conditional, running: running.map(BigInt) } };
 }
 
@@ -154,9 +154,9 @@ test("transactions further back than an ended one are another database: nothing 
   const { lowWater, asked, read } = markReader();
   const far = 3_000_000_000n;
   for (const end of [far, far + 10n, far + 20n]) await read(["500", [far - 1n], end, ["1/1"]]);
-  lowWater.saw("600");
+  lowWater.notePosition("600");
   await read(["7", [], 1000n, [], 1001n]);
-  expect(lowWater.bound()).toEqual(["0", "0", "7"]);
+  expect(lowWater.marks()).toEqual(["0", "0", "7"]);
   await read(["7", [], 1002n]);
   expect(asked.at(-1)).toMatchObject({ afterHighest: null, awaited: [] });
 });
@@ -164,23 +164,23 @@ test("transactions further back than an ended one are another database: nothing 
 test("nothing counts behind a lost connection", async () => {
   const { lowWater, pool, read } = markReader();
   await read(["10", [], 100n], ["20", [], 105n]);
-  expect(lowWater.bound()).toEqual(["10", "10", "20"]);
+  expect(lowWater.marks()).toEqual(["10", "10", "20"]);
   pool.lostConnections += 1;
-  expect(lowWater.bound()).toEqual(["0", "0", "0"]);
+  expect(lowWater.marks()).toEqual(["0", "0", "0"]);
 });
 
 test("the same mark again needs no new transaction, and becomes stable", async () => {
   const { lowWater, asked, read } = markReader();
   await read(["10", [90n], 100n], ["10", [90n], 101n, [], null]);
   expect(asked.at(-1)?.lastRead).toBe("10");
-  expect(lowWater.bound()).toEqual(["0", "10", "10", "90"]);
+  expect(lowWater.marks()).toEqual(["0", "10", "10", "90"]);
   await read(["10", [], 101n, [], null]);
-  expect(lowWater.bound()).toEqual(["10", "10", "10"]);
+  expect(lowWater.marks()).toEqual(["10", "10", "10"]);
 });
 
 test("the position behind the highest one seen takes the place of a mark", async () => {
   const { lowWater, asked, read } = markReader();
-  for (const position of ["9", "10", "2"]) lowWater.saw(position);
+  for (const position of ["9", "10", "2"]) lowWater.notePosition(position);
   await read(["10", [], 100n]);
   expect(asked.at(-1)?.afterHighest).toBe("11");
 });
