@@ -121,7 +121,7 @@ export class NatsLink {
   }
 
   /** Why the connection ended; undefined while it is open. */
-  get lost(): string | undefined {
+  get endReason(): string | undefined {
     if (this.#reason === undefined && this.connection.isClosed()) return lossText(this.server, undefined);
     return this.#reason;
   }
@@ -142,7 +142,7 @@ export class NatsLink {
       this.#flushes.add(reject);
       this.connection
         .flush()
-        .then(resolve, () => reject(new Error(this.lost ?? lossText(this.server, undefined))))
+        .then(resolve, () => reject(new Error(this.endReason ?? lossText(this.server, undefined))))
         .finally(() => this.#flushes.delete(reject));
     });
   }

@@ -242,7 +242,7 @@ class KafkaProducer {
   readonly #sockets: readonly Sockets[];
   readonly #producer: Producer;
   readonly #admin: Admin;
-  readonly #known = new Set<string>();
+  readonly #knownTopics = new Set<string>();
   #asked: Promise<unknown> = Promise.resolve();
 
   constructor(connection: KafkaConnection, { timeoutMs, firstServer, log }: KafkaProducerOptions) {
@@ -271,7 +271,7 @@ class KafkaProducer {
   }
 
   knows(topic: string): boolean {
-    return this.#known.has(topic);
+    return this.#knownTopics.has(topic);
   }
 
   /**
@@ -283,7 +283,7 @@ class KafkaProducer {
     const checked = this.#asked.then(async () => {
       await this.#admin.connect();
       await this.#admin.fetchTopicMetadata({ topics: [topic] });
-      this.#known.add(topic);
+      this.#knownTopics.add(topic);
     });
     this.#asked = checked.catch(() => {});
     return checked;

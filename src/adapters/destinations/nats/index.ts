@@ -84,7 +84,7 @@ function write(link: NatsLink, pending: PendingMessage, reply?: string): boolean
   }
 }
 
-function writeError({ connection, lost }: NatsLink, { subject, body, headers }: PendingMessage, error: unknown) {
+function writeError({ connection, endReason }: NatsLink, { subject, body, headers }: PendingMessage, error: unknown) {
   switch ((error as NatsError).code) {
     case ErrorCode.MaxPayloadExceeded: {
       // The client measures body and headers as the server does, which closes the connection of a client that sends
@@ -100,9 +100,9 @@ function writeError({ connection, lost }: NatsLink, { subject, body, headers }: 
     case ErrorCode.ServerOptionNotAvailable:
       return natsError("rejected", "the server does not support headers: upgrade it or enable them");
     default:
-      return lost === undefined
+      return endReason === undefined
         ? natsError("other", `the message for ${subject} could not be sent: ${errorText(error)}`)
-        : natsError("connection_lost", lost);
+        : natsError("connection_lost", endReason);
   }
 }
 
@@ -113,24 +113,24 @@ function writeError({ connection, lost }: NatsLink, { subject, body, headers }: 
 class CoreSession implements Session {
   readonly link: NatsLink;
   /** Written, not covered by a flush. */
-  #written = new Set<PendingMessage>();
+  #writtenMessages = new Set<PendingMessage>();
   /** Covered by the running flush. */
-  #flushed: ReadonlySet<PendingMessage> = new Set();
+  #flushedMessages: ReadonlySet<PendingMessage> = new Set();
   #flushing = false;
 
   constructor(link: NatsLink) {
     this.link = link;
     link.onViolation(({ operation, subject }) => {
       if (operation !== "publish") return;
-      for (const pending of [...this.#flushed, ...this.#written])
+      for (const pending of [...this.#flushedMessages, ...this.#writtenMessages])
         if (pending.subject === subject) pending.fail(notPermitted(subject));
     });
   }
 
   send(pending: PendingMessage): void {
     if (!write(this.link, pending)) return;
-    pending.sent("waiting for the server to read it");
-    this.#written.add(pending);
+    pending.markSent("waiting for the server to read it");
+    this.#writtenMessages.add(pending);
     if (this.#flushing) return;
     this.#flushing = true;
     void this.#flush();
@@ -138,20 +138,20 @@ class CoreSession implements Session {
 
   async #flush(): Promise<void> {
     await nextTurn();
-    while (this.#written.size > 0) {
-      this.#flushed = this.#written;
-      this.#written = new Set();
+    while (this.#writtenMessages.size > 0) {
+      this.#flushedMessages = this.#writtenMessages;
+      this.#writtenMessages = new Set();
       try {
         await this.link.flush();
         // The server reports violations before it answers the flush; the client passes them on a moment later.
         await nextTurn();
-        for (const pending of this.#flushed) pending.succeed();
+        for (const pending of this.#flushedMessages) pending.succeed();
       } catch (error) {
         const lost = lostBefore("the server had confirmed to have read it", errorText(error));
-        for (const pending of this.#flushed) pending.fail(lost);
+        for (const pending of this.#flushedMessages) pending.fail(lost);
       }
     }
-    this.#flushed = new Set();
+    this.#flushedMessages = new Set();
     this.#flushing = false;
   }
 }
@@ -169,7 +169,7 @@ class JetStreamSession implements Session {
   readonly link: NatsLink;
   readonly #waiting = new Map<string, PendingMessage>();
   readonly #inbox = `${createInbox()}.`;
-  #sent = 0;
+  #sentCount = 0;
 
   constructor(link: NatsLink) {
     this.link = link;
@@ -186,11 +186,11 @@ class JetStreamSession implements Session {
   }
 
   send(pending: PendingMessage): void {
-    this.#sent += 1;
-    const token = this.#sent.toString(36);
+    this.#sentCount += 1;
+    const token = this.#sentCount.toString(36);
     if (!write(this.link, pending, this.#inbox + token)) return;
     this.#waiting.set(token, pending);
-    pending.sent("waiting for the stream's acknowledgement", () => this.#waiting.delete(token));
+    pending.markSent("waiting for the stream's acknowledgement", () => this.#waiting.delete(token));
   }
 
   #answered(message: Msg): void {
@@ -281,7 +281,7 @@ class PendingMessage extends PendingPublish {
   }
 
   /** Marks it as sent. @param phase what it waits for, for the timeout error @param onEnd called when it ends */
-  sent(phase: string, onEnd?: () => void): void {
+  markSent(phase: string, onEnd?: () => void): void {
     this.#phase = phase;
     if (onEnd !== undefined) this.onEnd = onEnd;
   }

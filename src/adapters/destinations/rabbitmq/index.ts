@@ -111,7 +111,7 @@ function unusable(fault: RabbitmqFault): Destination {
   };
 }
 
-interface Sent {
+interface SentMessage {
   readonly id: string;
   readonly routingKey: string;
   /** Null when it has ended and nobody waits for it. */
@@ -150,7 +150,7 @@ class ExchangeChannel {
   readonly #tools: ExchangeChannelTools;
   readonly #waiting = new Set<PendingMessage>();
   /** In the order of sending. */
-  readonly #sent = new Set<Sent>();
+  readonly #sentMessages = new Set<SentMessage>();
   #phase: "connecting" | "declaring" | "open" | "ended" = "connecting";
   #connection: AmqpConnection | null = null;
   #channel: ConfirmChannel | null = null;
@@ -163,7 +163,7 @@ class ExchangeChannel {
   }
 
   get isIdle(): boolean {
-    return this.#phase === "open" && this.#waiting.size === 0 && this.#sent.size === 0;
+    return this.#phase === "open" && this.#waiting.size === 0 && this.#sentMessages.size === 0;
   }
 
   /** Sends a message as soon as possible; the pending ends with the broker's confirm. */
@@ -238,7 +238,7 @@ class ExchangeChannel {
 
   #write(channel: ConfirmChannel, connection: AmqpConnection, pending: PendingMessage): void {
     const { envelope, body, routingKey } = pending;
-    const sent: Sent = { id: pending.id, routingKey, pending, returned: null };
+    const sent: SentMessage = { id: pending.id, routingKey, pending, returned: null };
     pending.onEnd = () => {
       sent.pending = null;
     };
@@ -252,7 +252,7 @@ class ExchangeChannel {
         this.#confirmed(sent, error),
       );
       this.#full = !hasRoom;
-      this.#sent.add(sent);
+      this.#sentMessages.add(sent);
     } catch (error) {
       pending.fail(rabbitmqError("other", `publishing to ${this.#where()} failed: ${reasonOf(error)}`));
     }
@@ -264,17 +264,17 @@ class ExchangeChannel {
    */
   #returned(id: unknown, fields: object): void {
     const { replyText, routingKey } = fields as { readonly replyText?: unknown; readonly routingKey?: unknown };
-    for (const sent of this.#sent) {
+    for (const sent of this.#sentMessages) {
       if (sent.id !== id || sent.routingKey !== routingKey || sent.returned !== null) continue;
       sent.returned = String(replyText ?? "NO_ROUTE");
       return;
     }
   }
 
-  #confirmed(sent: Sent, error: unknown): void {
+  #confirmed(sent: SentMessage, error: unknown): void {
     // The library fails every confirm when the channel closes; `#end` has the reason.
     if (this.#channel === null) return;
-    this.#sent.delete(sent);
+    this.#sentMessages.delete(sent);
     const { pending } = sent;
     if (pending === null) return;
     if (sent.returned !== null) pending.fail(this.#unroutable(pending, sent.returned));
@@ -302,10 +302,10 @@ class ExchangeChannel {
     if (this.#hasEnded()) return;
     const reason = this.#reason(error);
     const limit = bodyLimit(error);
-    const left = [...[...this.#sent].flatMap(({ pending }) => pending ?? []), ...this.#waiting];
+    const left = [...[...this.#sentMessages].flatMap(({ pending }) => pending ?? []), ...this.#waiting];
     this.#phase = "ended";
     this.#channel = null;
-    this.#sent.clear();
+    this.#sentMessages.clear();
     this.#waiting.clear();
     const again = limit === null ? [] : left.filter(({ isRepeated }) => !isRepeated);
     // All but the oversized one are sent again. Once: a broker may count more than the body.

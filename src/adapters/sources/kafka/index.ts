@@ -28,13 +28,13 @@ export function createKafkaSource(
   const stopping = new AbortController();
   const backoff = new Backoff(tools.random);
   let session: GroupSession | undefined;
-  let begun = false;
+  let isLater = false;
   let fault = "the source has not been started";
   let running: Promise<void> | undefined;
 
   const run = async (): Promise<void> => {
     for (let attempt = 0; !stopping.signal.aborted; attempt++) {
-      const current = new GroupSession(config, tools, times, attempt, begun);
+      const current = new GroupSession(config, tools, times, attempt, isLater);
       session = current;
       try {
         await current.run();
@@ -42,7 +42,7 @@ export function createKafkaSource(
         const { code, text } = kafkaFault(error);
         const { joinedAt } = current;
         session = undefined;
-        begun ||= joinedAt !== undefined;
+        isLater ||= joinedAt !== undefined;
         if (stopping.signal.aborted) return;
         fault = text;
         if (joinedAt !== undefined && clock.monotonic() - joinedAt > STABLE_MS) backoff.reset();
@@ -119,7 +119,7 @@ class GroupSession {
   readonly #client: KafkaClient;
   readonly #consumer: Consumer;
   readonly #firstServer: number;
-  readonly #begun: boolean;
+  readonly #isLater: boolean;
   readonly #takes = new Set<Promise<unknown>>();
   readonly #abandon = new AbortController();
   /** Aborts with the end of the session. */
@@ -138,13 +138,13 @@ class GroupSession {
   #lastSign: number;
   #heartbeat: () => Promise<void> = async () => {};
 
-  /** @param begun whether an earlier session has resolved `latest` */
-  constructor(config: KafkaSourceConfig, tools: SourceTools, times: GroupTimes, firstServer: number, begun: boolean) {
+  /** @param isLater whether an earlier session has resolved `latest` */
+  constructor(config: KafkaSourceConfig, tools: SourceTools, times: GroupTimes, firstServer: number, isLater: boolean) {
     this.#config = config;
     this.#tools = tools;
     this.#times = times;
     this.#firstServer = firstServer;
-    this.#begun = begun;
+    this.#isLater = isLater;
     this.#client = this.#createClient();
     this.#consumer = this.#client.kafka.consumer({
       groupId: config.groupId,
@@ -288,7 +288,7 @@ class GroupSession {
     try {
       await admin.connect();
       for (const { topic, partitions } of await admin.fetchOffsets({ groupId, topics: [...topics] })) {
-        if (this.#begun || partitions.some(({ offset }) => offset !== NO_OFFSET)) continue;
+        if (this.#isLater || partitions.some(({ offset }) => offset !== NO_OFFSET)) continue;
         const found = await admin.fetchTopicOffsets(topic);
         ends.push(...found.map(({ partition, high }) => ({ topic, partition, offset: high })));
       }

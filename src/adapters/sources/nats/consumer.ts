@@ -59,7 +59,7 @@ export async function bindConsumer(link: NatsLink, options: NatsSourceConfig): P
     // Another replica may create it concurrently: with the same settings both succeed.
     return bound(await manager.consumers.add(stream, newConsumer(options)), options, true);
   } catch (error) {
-    throw new Error(link.lost ?? problemText(error, options));
+    throw new Error(link.endReason ?? problemText(error, options));
   }
 }
 

@@ -42,7 +42,7 @@ class NatsSource implements Source {
   readonly #buffer: FetchBuffer;
   readonly #backoff: Backoff;
   readonly #stopping = new AbortController();
-  readonly #cut = new AbortController();
+  readonly #cutoff = new AbortController();
   /** Taken without a connection to acknowledge them. */
   #unacknowledged: readonly Delivery[] = [];
   #session: Session | undefined;
@@ -75,7 +75,7 @@ class NatsSource implements Source {
 
   async stop(cutoff: AbortSignal): Promise<void> {
     this.#end ??= this.#stop();
-    const cut = () => this.#cut.abort(cutoff.reason);
+    const cut = () => this.#cutoff.abort(cutoff.reason);
     if (cutoff.aborted) cut();
     else cutoff.addEventListener("abort", cut, { once: true });
     await this.#end;
@@ -94,7 +94,7 @@ class NatsSource implements Source {
       await this.#taking;
       await atMost(STOP_STEP_MS, session?.giveBack());
     };
-    if (!this.#cut.signal.aborted) await untilAborted(steps(), this.#cut.signal);
+    if (!this.#cutoff.signal.aborted) await untilAborted(steps(), this.#cutoff.signal);
     await session?.close();
   }
 
@@ -144,7 +144,7 @@ class NatsSource implements Source {
     for (;;) {
       const batch = await this.#buffer.next();
       if (batch.length === 0) return;
-      const refused = await this.#taken(batch);
+      const refused = await this.#takeBatch(batch);
       if (refused === undefined) {
         this.#buffer.putBack();
         return;
@@ -159,14 +159,14 @@ class NatsSource implements Source {
   /**
    * @returns the refused messages of the batch; undefined if the source stopped before all were taken: acknowledge none
    */
-  async #taken(batch: readonly Delivery[]): Promise<readonly Delivery[] | undefined> {
+  async #takeBatch(batch: readonly Delivery[]): Promise<readonly Delivery[] | undefined> {
     const { intake, log } = this.#tools;
     const stopping = this.#stopping.signal;
     const messages = batch.map(({ message }) => message);
     for (;;) {
       try {
         const refused = await intake.take(messages, stopping);
-        if (this.#cut.signal.aborted) return undefined;
+        if (this.#cutoff.signal.aborted) return undefined;
         return refused.length === 0 ? [] : batch.filter(({ message }) => refused.includes(message));
       } catch (error) {
         if (stopping.aborted) return undefined;
@@ -287,7 +287,7 @@ class Session {
       this.#outstanding = this.#batch;
       this.#heardAt = performance.now();
     } catch (error) {
-      this.#fail(this.#link.lost ?? `messages could not be requested: ${errorText(error)}`);
+      this.#fail(this.#link.endReason ?? `messages could not be requested: ${errorText(error)}`);
     }
   }
 

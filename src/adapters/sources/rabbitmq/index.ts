@@ -136,7 +136,7 @@ class Consumption {
   #consumerTag: string | null = null;
   readonly #arrived: ConsumeMessage[] = [];
   /** How many messages wait, unacknowledged, to be taken again. */
-  #held = 0;
+  #refusedCount = 0;
   #taking: Promise<void> | null = null;
   #isFinishing = false;
   #hasAcknowledged = false;
@@ -250,7 +250,7 @@ class Consumption {
     const last = messages.at(-1);
     if (last === undefined || this.over.aborted) return;
     const { deliveryTag } = last.fields;
-    const isFirst = this.#held === 0 && this.#arrived.every(({ fields }) => fields.deliveryTag > deliveryTag);
+    const isFirst = this.#refusedCount === 0 && this.#arrived.every(({ fields }) => fields.deliveryTag > deliveryTag);
     if (isFirst) this.#channel?.ack(last, true);
     else for (const message of messages) this.#channel?.ack(message);
     this.#hasAcknowledged = true;
@@ -259,10 +259,10 @@ class Consumption {
   /** Keeps refused messages unacknowledged, and takes them again after a while. */
   #hold(refused: readonly ConsumeMessage[]): void {
     if (refused.length === 0) return;
-    this.#held += refused.length;
+    this.#refusedCount += refused.length;
     pause(this.#retryMs, this.over).then((isTime) => {
       if (!isTime || this.#isFinishing) return;
-      this.#held -= refused.length;
+      this.#refusedCount -= refused.length;
       this.#arrived.push(...refused);
       this.#takeSoon();
     });
