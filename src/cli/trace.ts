@@ -37,7 +37,7 @@ function traceMessages(text: string, json: boolean, io: CommandIo): DatabaseWork
   return {
     tables: ["outbox", "destinations"],
     async work({ trace }) {
-      const { ids, filtered } = await trace.meant(text);
+      const { ids, filtered } = await trace.meantMessages(text);
       const found = await Promise.all(ids.map((id) => trace.timeline(id)));
       const timelines = found.flatMap((each) => (each === undefined ? [] : [each.timeline]));
       const isFound = timelines.length + filtered.length > 0;

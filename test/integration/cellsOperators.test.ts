@@ -98,8 +98,8 @@ describe("messages of two cells", () => {
       const found = [...messages, ...rest.messages].map(({ id, cell }) => `${id} ${cell}`);
       expect(found.toSorted()).toEqual([`${first.id} a`, `${second.id} b`].toSorted());
       expect((await trace.timeline(second.id))?.timeline).toMatchObject({ id: second.id, cell: "b", state: "pending" });
-      expect((await trace.meant("c-1")).ids).toHaveLength(2);
-      expect((await trace.meant(second.idempotencyKey)).ids).toEqual([second.id]);
+      expect((await trace.meantMessages("c-1")).ids).toHaveLength(2);
+      expect((await trace.meantMessages(second.idempotencyKey)).ids).toEqual([second.id]);
       expect(await trace.timeline(randomUUID() as MessageId)).toBeUndefined();
     });
   });

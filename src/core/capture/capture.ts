@@ -36,7 +36,7 @@ export class Capture implements Service, HealthComponent {
   readonly decidesReadiness = false;
   readonly #options: CaptureOptions;
   readonly #stopping = new AbortController();
-  readonly #cut = new AbortController();
+  readonly #cutoff = new AbortController();
   readonly #repeats: readonly ReturnType<typeof repeated>[];
   /** The position at which the next follower begins, saved or not. */
   #position: LogPosition | null = null;
@@ -75,9 +75,9 @@ export class Capture implements Service, HealthComponent {
 
   /** Ends the connection, at most until `cutoff` aborts, and saves the position. */
   async stop(cutoff: AbortSignal): Promise<void> {
-    using _ = onAbort(cutoff, () => this.#cut.abort(cutoff.reason));
+    using _ = onAbort(cutoff, () => this.#cutoff.abort(cutoff.reason));
     this.#stopping.abort(new StoppingError());
-    await untilAborted(this.#running, this.#cut.signal);
+    await untilAborted(this.#running, this.#cutoff.signal);
     for (const repeat of this.#repeats) repeat.cancel();
     this.#fault = "change capture was stopped";
     this.#save();
@@ -111,7 +111,7 @@ export class Capture implements Service, HealthComponent {
       this.#position,
       {
         following: () => {
-          if (!stopping.aborted) this.#began();
+          if (!stopping.aborted) this.#followingBegan();
         },
         inserted: (committedAt) => {
           if (stopping.aborted) return;
@@ -124,7 +124,7 @@ export class Capture implements Service, HealthComponent {
     );
   }
 
-  #began(): void {
+  #followingBegan(): void {
     const { clock, log } = this.#options;
     this.#followingSince = clock.monotonic();
     this.#fault = undefined;

@@ -55,7 +55,7 @@ type Settlement = "closed" | "refused" | "abandoned";
 export class Claims {
   readonly #options: ClaimsOptions;
   readonly #lease: Lease;
-  readonly #held = new LinkedList<HeldClaim>();
+  readonly #heldClaims = new LinkedList<HeldClaim>();
   readonly #msSinceJump: ReturnType<typeof clockJumps>;
   #renewDueAt: number;
   #renewing: Promise<void> | undefined;
@@ -103,7 +103,7 @@ export class Claims {
 
   #request(limit: number): { readonly request: ClaimRequest; readonly claimedAt: number } {
     const { newToken, clock } = this.#options;
-    const heldTokens = [...this.#held].filter(({ isStuck }) => !isStuck).map((claim) => claim.token);
+    const heldTokens = [...this.#heldClaims].filter(({ isStuck }) => !isStuck).map((claim) => claim.token);
     const request = { limit, maxBytes: MAX_CLAIM_BYTES, token: newToken(), heldTokens, ...this.#lease };
     return { request, claimedAt: clock.monotonic() };
   }
@@ -131,13 +131,13 @@ export class Claims {
   /** Aborts every running delivery and retries no failed statement: another replica reclaims and delivers the rest. */
   giveUp(reason: Error): void {
     this.#givenUp = true;
-    for (const claim of [...this.#held]) claim.cutoff.abort(reason);
+    for (const claim of [...this.#heldClaims]) claim.cutoff.abort(reason);
   }
 
   /** Renews due leases. Call it about every second. Never rejects. */
   async renew(): Promise<void> {
     const isDue = this.#options.clock.monotonic() >= this.#renewDueAt;
-    if (this.#renewing === undefined && this.#held.size > 0 && isDue) {
+    if (this.#renewing === undefined && this.#heldClaims.size > 0 && isDue) {
       this.#renewing = this.#renewAll().finally(() => {
         this.#renewing = undefined;
       });
@@ -159,7 +159,7 @@ export class Claims {
   /** Cuts off deliveries of expired leases. Call it every second, even if a renewal hangs, until the poller stops. */
   cutOff(): void {
     const { clock, log } = this.#options;
-    for (const claim of [...this.#held]) {
+    for (const claim of [...this.#heldClaims]) {
       if (clock.monotonic() < claim.deadline || claim.cutoff.signal.aborted) continue;
       log.warn({ claimToken: claim.token, rows: claim.open.size }, "lease expired: cutting off its deliveries");
       claim.cutoff.abort(new ClaimLostError("the lease of this claim expired"));
@@ -178,13 +178,13 @@ export class Claims {
       isStuck: false,
       cutoff: sharedController(),
     };
-    if (rows.length > 0) this.#held.add(claim);
+    if (rows.length > 0) this.#heldClaims.add(claim);
     return claim;
   }
 
   async #renewAll(): Promise<void> {
     const { store, clock, log } = this.#options;
-    const claims = [...this.#held];
+    const claims = [...this.#heldClaims];
     const sentAt = clock.monotonic();
     try {
       const tokens = claims.map((claim) => claim.token);
@@ -257,7 +257,7 @@ export class Claims {
         else if (endedAt >= heldUntil) this.#logLost(outcome, WRITTEN_OR_EXPIRED);
       }
       claim.open.delete(outcome.id);
-      if (claim.open.size === 0) this.#held.delete(claim);
+      if (claim.open.size === 0) this.#heldClaims.delete(claim);
     }
     return refused;
   }

@@ -122,7 +122,7 @@ export class MessageExpansion {
     const ids = messages.map(({ id }) => id);
     const read = isConditional ? await store.messagesToExpand(ids) : [];
     const expansions = isConditional
-      ? await Promise.all(read.map((message) => this.#judged(message, list)))
+      ? await Promise.all(read.map((message) => this.#expansionOf(message, list)))
       : ids.map((id) => ({ id, deliveries: list.map(({ destination }) => deliveryTo(destination)), skipped: [] }));
     const { expanded, refused } = await store.expand(expansions);
     metrics.messagesExpanded(expanded);
@@ -137,7 +137,7 @@ export class MessageExpansion {
     return expanded + refused.length === expansions.length;
   }
 
-  async #judged(message: UnexpandedMessage, list: readonly ListEntry[]): Promise<Expansion> {
+  async #expansionOf(message: UnexpandedMessage, list: readonly ListEntry[]): Promise<Expansion> {
     const made = await Promise.all(list.map((entry) => this.#deliveryOf(message, entry)));
     const deliveries = made.filter((delivery) => delivery !== undefined);
     const going = new Set(deliveries.map(({ destination }) => destination));

@@ -21,11 +21,11 @@ interface RelabelOptions {
 export class Relabel {
   readonly #options: RelabelOptions;
   readonly #startedAt: number;
-  #known: ReadonlySet<string> = new Set();
+  #knownHashes: ReadonlySet<string> = new Set();
   #isDue = true;
   #dueAt = Number.NEGATIVE_INFINITY;
   #after: string | null = null;
-  #found = 0;
+  #foundRows = 0;
 
   constructor(options: RelabelOptions) {
     this.#options = options;
@@ -33,7 +33,7 @@ export class Relabel {
   }
 
   get isAlone(): boolean {
-    return this.#known.size === 1;
+    return this.#knownHashes.size === 1;
   }
 
   /** Takes a step of the walk if one is due. @throws StoreError */
@@ -43,17 +43,18 @@ export class Relabel {
     const others = this.#options.others() ?? (now - this.#startedAt < UNSEEN_MS ? undefined : []);
     if (others === undefined) return "idle";
     const keep = new Set([hash, ...others]);
-    if ([...this.#known].some((known) => !keep.has(known))) [this.#isDue, this.#after] = [true, null];
-    this.#known = keep;
+    if ([...this.#knownHashes].some((known) => !keep.has(known))) [this.#isDue, this.#after] = [true, null];
+    this.#knownHashes = keep;
     if (!this.#isDue || now < this.#dueAt) return "idle";
     const { next, found } = await store.relabel([...keep], this.#after, PAGE_ROWS);
     this.#after = next;
-    this.#found += found;
+    this.#foundRows += found;
     if (next !== null) return "again";
-    if (this.#found > 0) log.info({ rows: this.#found, routes: hash }, "rows of former routes go by the present ones");
-    this.#isDue = this.#found > 0;
+    if (this.#foundRows > 0)
+      log.info({ rows: this.#foundRows, routes: hash }, "rows of former routes go by the present ones");
+    this.#isDue = this.#foundRows > 0;
     this.#dueAt = now + REPEAT_MS;
-    this.#found = 0;
+    this.#foundRows = 0;
     return "idle";
   }
 }

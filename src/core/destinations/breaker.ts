@@ -92,7 +92,7 @@ export class SharedBreaker {
     const { store, name, newToken } = this.#options;
     const probe: Probe = { token: newToken(), report: undefined, isConcluding: false };
     this.#probe = probe;
-    const isTaken = await this.#tried("taking the probe failed", () =>
+    const isTaken = await this.#runStatement("taking the probe failed", () =>
       store.takeProbe(name, probe.token, this.#leaseMs),
     );
     if (isTaken === true) {
@@ -131,7 +131,7 @@ export class SharedBreaker {
     if (probe === undefined) return;
     if (probe.report !== undefined) return await this.#conclude(probe);
     const { store, name } = this.#options;
-    const isOurs = await this.#tried("renewing the lease of the probe failed, retrying", () =>
+    const isOurs = await this.#runStatement("renewing the lease of the probe failed, retrying", () =>
       store.renewProbe(name, probe.token, this.#leaseMs),
     );
     if (isOurs === false && this.#probe === probe && probe.report === undefined) this.#probe = undefined;
@@ -142,7 +142,7 @@ export class SharedBreaker {
     if (opening === undefined || opening.isRunning) return;
     opening.isRunning = true;
     const { store, name } = this.#options;
-    const opened = await this.#tried("opening the circuit breaker failed, retrying", async () => ({
+    const opened = await this.#runStatement("opening the circuit breaker failed, retrying", async () => ({
       forMs: await store.open(name, this.#openingOf(null, opening.reason, opening.atLeastMs)),
     }));
     opening.isRunning = false;
@@ -160,7 +160,7 @@ export class SharedBreaker {
     const { report } = probe;
     if (report === undefined || probe.isConcluding) return;
     probe.isConcluding = true;
-    const state = await this.#tried("storing the outcome of the probe failed, retrying", () =>
+    const state = await this.#runStatement("storing the outcome of the probe failed, retrying", () =>
       this.#stateAfter(report, probe.token),
     );
     probe.isConcluding = false;
@@ -170,7 +170,7 @@ export class SharedBreaker {
   }
 
   /** Runs a statement. @returns undefined when it failed, which is logged */
-  async #tried<T>(failure: string, statement: () => Promise<T>): Promise<T | undefined> {
+  async #runStatement<T>(failure: string, statement: () => Promise<T>): Promise<T | undefined> {
     try {
       return await statement();
     } catch (error) {

@@ -58,10 +58,10 @@ export class RateLimiter {
     const now = this.#options.clock.monotonic();
     let usable = 0;
     for (const grant of this.#grants) {
-      if (grant.expire(now)) this.#shrink(now, grant.used);
+      if (grant.expire(now)) this.#shrink(now, grant.usedTokens);
       usable += grant.usable(now);
     }
-    this.#grants = this.#grants.filter(({ left }) => left > 0);
+    this.#grants = this.#grants.filter(({ leftTokens }) => leftTokens > 0);
     return usable;
   }
 
@@ -69,7 +69,7 @@ export class RateLimiter {
     const now = this.#options.clock.monotonic();
     const grant = this.#grants.find((each) => each.usable(now) > 0);
     if (grant === undefined) return;
-    grant.used += 1;
+    grant.usedTokens += 1;
     this.#endWait(false);
     this.#usedAt = now;
     if (grant.isUsedUp) this.#isUsedUp = true;
@@ -82,7 +82,7 @@ export class RateLimiter {
       this.#waitingSince = now;
       this.#grow(now, rows);
     }
-    const taken = this.#grants.reduce((sum, { left }) => sum + left, 0);
+    const taken = this.#grants.reduce((sum, { leftTokens }) => sum + leftTokens, 0);
     // A window above 1 shows that more rows come than are ready now.
     const most = this.#window > 1 ? 2 * this.#window : Math.min(rows, 2);
     const mayAsk = !this.#isAsking && !this.#isStopped && now >= this.#asksAgainAt;
@@ -204,7 +204,7 @@ interface RateGrantOptions {
 /** Tokens taken from a rate together. Each is due one interval after the previous one, whatever the grants' sizes. */
 class RateGrant {
   readonly #options: RateGrantOptions;
-  used = 0;
+  usedTokens = 0;
   #expired = 0;
 
   constructor(options: RateGrantOptions) {
@@ -212,22 +212,22 @@ class RateGrant {
   }
 
   /** Tokens that can still be used, now or later. */
-  get left(): number {
-    return this.#options.tokens - this.used - this.#expired;
+  get leftTokens(): number {
+    return this.#options.tokens - this.usedTokens - this.#expired;
   }
 
   get isUsedUp(): boolean {
-    return this.used === this.#options.tokens;
+    return this.usedTokens === this.#options.tokens;
   }
 
   /** Tokens that may be used now. @param now monotonic ms, here and below */
   usable(now: number): number {
-    return Math.max(0, this.#due(now) - this.used - this.#expired);
+    return Math.max(0, this.#due(now) - this.usedTokens - this.#expired);
   }
 
   /** Drops the tokens whose time has passed. @returns whether there were any */
   expire(now: number): boolean {
-    const expired = this.#due(now - this.#options.usableMs) - this.used - this.#expired;
+    const expired = this.#due(now - this.#options.usableMs) - this.usedTokens - this.#expired;
     if (expired <= 0) return false;
     this.#expired += expired;
     return true;

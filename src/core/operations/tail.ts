@@ -45,7 +45,7 @@ function merged(ofEach: readonly (readonly HistoryEntry[])[]): readonly HistoryE
 class Followed {
   readonly #history: Pick<HistoryStore, "since">;
   readonly #onAway: (error: unknown) => void;
-  readonly #seen = new Set<string>();
+  readonly #seenSequences = new Set<string>();
   #highest = 0n;
   #hasBegun = false;
   #isAway = false;
@@ -71,8 +71,8 @@ class Followed {
       const read = await this.#history.since(String(from), MOST_ENTRIES);
       this.#isAway = false;
       const entries = this.#unseen(read);
-      for (const sequence of this.#seen) {
-        if (BigInt(sequence) < this.#highest - 2n * OVERLAP) this.#seen.delete(sequence);
+      for (const sequence of this.#seenSequences) {
+        if (BigInt(sequence) < this.#highest - 2n * OVERLAP) this.#seenSequences.delete(sequence);
       }
       return { entries, isFull: read.length === MOST_ENTRIES };
     } catch (error) {
@@ -85,9 +85,9 @@ class Followed {
 
   /** Notes entries. @returns the new entries */
   #unseen(entries: readonly HistoryEntry[]): readonly HistoryEntry[] {
-    const fresh = entries.filter(({ sequence }) => !this.#seen.has(sequence));
+    const fresh = entries.filter(({ sequence }) => !this.#seenSequences.has(sequence));
     for (const { sequence } of fresh) {
-      this.#seen.add(sequence);
+      this.#seenSequences.add(sequence);
       if (BigInt(sequence) > this.#highest) this.#highest = BigInt(sequence);
     }
     return fresh;

@@ -47,7 +47,7 @@ export const MOST_MESSAGES = 500;
 
 /** Which messages; the fields given are combined with AND. */
 interface MessageFilter {
-  /** What they have in hand, as of {@link Trace.meant}. */
+  /** What they have in hand, as of {@link Trace.meantMessages}. */
   readonly text?: string | undefined;
   readonly id?: MessageId | undefined;
   readonly idempotencyKey?: string | undefined;
@@ -71,7 +71,7 @@ interface MessageList {
   readonly cursor: string | null;
 }
 
-interface Meant {
+interface MeantMessages {
   /** Newest first, {@link MOST_MEANT} at most. */
   readonly ids: readonly MessageId[];
   readonly filtered: readonly FilteredMessage[];
@@ -147,16 +147,16 @@ export class Trace {
    *
    * @throws StoreError, also if nothing is found while some cell could not be asked
    */
-  async meant(text: string): Promise<Meant> {
+  async meantMessages(text: string): Promise<MeantMessages> {
     const leftOut = watchNames(this.#options.store.cells);
-    const meant = await this.#meant(text);
+    const meant = await this.#meantMessages(text);
     const missing = leftOut();
     if (missing.length === 0 || meant.ids.length + meant.filtered.length > 0) return meant;
     const message = `${cellNames(missing)} could not be asked; the others have no such message`;
     throw new CellError("unavailable", missing, message);
   }
 
-  async #meant(text: string): Promise<Meant> {
+  async #meantMessages(text: string): Promise<MeantMessages> {
     const [ofKey, ofCorrelation] = await Promise.all([
       this.#filtered({ idempotencyKey: text }),
       this.#filtered({ correlationId: text }),
@@ -165,7 +165,7 @@ export class Trace {
     const stored = await this.#storedAs(text);
     if (stored.length > 0) return { ids: stored, filtered };
     // Other messages may share a correlation id; a key that a filter dropped needs no search.
-    return { ids: ofKey.length > 0 ? [] : await this.#searched(text), filtered };
+    return { ids: ofKey.length > 0 ? [] : await this.#searchIds(text), filtered };
   }
 
   /** By an index. */
@@ -188,12 +188,12 @@ export class Trace {
     return [];
   }
 
-  async #searched(text: string): Promise<readonly MessageId[]> {
+  async #searchIds(text: string): Promise<readonly MessageId[]> {
     for (const filter of [{ correlationId: text }, { key: text }]) {
       const found = await this.#first(filter);
       if (found.length > 0) return found;
     }
-    const duplicates = await this.#noted({ outcome: "duplicate", correlationId: text });
+    const duplicates = await this.#entriesOf({ outcome: "duplicate", correlationId: text });
     return [...new Set(duplicates.flatMap(({ messageId }) => messageId ?? []))];
   }
 
@@ -205,15 +205,15 @@ export class Trace {
    */
   async list(filter: MessageFilter, cursor: string | undefined, limit: number): Promise<MessageList> {
     if (filter.text !== undefined) {
-      const { ids, filtered } = await this.meant(filter.text);
+      const { ids, filtered } = await this.meantMessages(filter.text);
       return { messages: await this.#ofIds(ids, filter), filtered, cursor: null };
     }
     const filtered = cursor === undefined ? await this.#filtered(filter) : [];
-    const found = await this.#found(filter, cursor, limit);
+    const found = await this.#readList(filter, cursor, limit);
     return isOfDropped(filter) ? { ...found, filtered } : found;
   }
 
-  async #found(filter: MessageFilter, cursor: string | undefined, limit: number): Promise<MessageList> {
+  async #readList(filter: MessageFilter, cursor: string | undefined, limit: number): Promise<MessageList> {
     const named = await this.#named(filter);
     if (named !== undefined) return { messages: named, cursor: null };
     const { clock } = this.#options;
@@ -251,7 +251,7 @@ export class Trace {
     const forms = idempotencyKey === undefined ? [] : storedForms(idempotencyKey);
     const ofKey = forms.map((form) => ({ idempotencyKey: form }));
     const searches = idempotencyKey === undefined ? [{ correlationId: correlationId ?? "" }] : ofKey;
-    const entries = await Promise.all(searches.map((search) => this.#noted({ outcome: "filtered", ...search })));
+    const entries = await Promise.all(searches.map((search) => this.#entriesOf({ outcome: "filtered", ...search })));
     const found = entries
       .flat()
       .toSorted((a, b) => b.at.getTime() - a.at.getTime())
@@ -275,7 +275,7 @@ export class Trace {
     }));
   }
 
-  async #noted(search: Parameters<JournalStore["find"]>[0]): Promise<readonly JournalEntry[]> {
+  async #entriesOf(search: Parameters<JournalStore["find"]>[0]): Promise<readonly JournalEntry[]> {
     return (await this.#options.store.journal.find(search, MOST_MEANT).catch(withoutExtras)) ?? [];
   }
 

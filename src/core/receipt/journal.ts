@@ -30,7 +30,7 @@ interface ReceiptJournalOptions {
   readonly log: Log;
 }
 
-interface Noted extends Omit<NewJournalEntry, "ageMs"> {
+interface NotedEntry extends Omit<NewJournalEntry, "ageMs"> {
   readonly notedAt: number;
 }
 
@@ -41,7 +41,7 @@ interface Noted extends Omit<NewJournalEntry, "ageMs"> {
 export class ReceiptJournal implements Journal, Service {
   readonly name = "journal";
   readonly #options: ReceiptJournalOptions;
-  #noted: Noted[] = [];
+  #entries: NotedEntry[] = [];
   /** Entries whose key is still to be read. */
   #reading = 0;
   #timer: NodeJS.Timeout | undefined;
@@ -96,14 +96,14 @@ export class ReceiptJournal implements Journal, Service {
 
   #hasRoom(): boolean {
     const { clock, metrics } = this.#options;
-    const isFull = this.#noted.length + this.#reading >= MOST_ENTRIES;
+    const isFull = this.#entries.length + this.#reading >= MOST_ENTRIES;
     if (!isFull && !this.#isStopped && clock.monotonic() >= this.#pausedUntil) return true;
     metrics.journalDropped(1);
     return false;
   }
 
-  #note(notedAt: number, entry: Omit<Noted, "notedAt" | "replica">): void {
-    this.#noted.push({ ...entry, replica: this.#options.replica, notedAt });
+  #note(notedAt: number, entry: Omit<NotedEntry, "notedAt" | "replica">): void {
+    this.#entries.push({ ...entry, replica: this.#options.replica, notedAt });
     if (this.#isWriting || this.#isStopped) return;
     this.#timer ??= setTimeout(() => this.#writeNow(), INTERVAL_MS);
   }
@@ -113,14 +113,14 @@ export class ReceiptJournal implements Journal, Service {
     this.#isWriting = true;
     this.#writing = this.#write().then(() => {
       this.#isWriting = false;
-      if (this.#noted.length > 0 && !this.#isStopped) this.#timer = setTimeout(() => this.#writeNow(), INTERVAL_MS);
+      if (this.#entries.length > 0 && !this.#isStopped) this.#timer = setTimeout(() => this.#writeNow(), INTERVAL_MS);
     });
   }
 
   /** Never rejects. */
   async #write(): Promise<void> {
     const { store, clock } = this.#options;
-    const noted = this.#noted.splice(0);
+    const noted = this.#entries.splice(0);
     if (noted.length === 0) return;
     const now = clock.monotonic();
     let lost = noted.length;

@@ -147,11 +147,11 @@ function toJson(result: unknown): string {
 /** Refuses what `JSON.stringify` would omit, turn into null, or write until memory is full. */
 class ResultCheck {
   /** Characters left for the result; every value takes at least one. */
-  #left = MAX_RESULT_LENGTH;
+  #leftCharacters = MAX_RESULT_LENGTH;
 
   visit(value: unknown): void {
-    this.#left -= typeof value === "string" ? value.length : 1;
-    if (this.#left < 0) throw resultTooLong();
+    this.#leftCharacters -= typeof value === "string" ? value.length : 1;
+    if (this.#leftCharacters < 0) throw resultTooLong();
     if (typeof value === "number" && !Number.isFinite(value)) throw noJson(`the number ${value}`);
     // JSONata's own functions are objects that hold functions, which no payload can.
     if (typeof value === "function") throw noJson("a function");
