@@ -212,7 +212,7 @@ class GatheredBody implements BodyHolder {
   #bytes: Buffer = NOTHING;
   /** Whether `#bytes` is a buffer with room at its end, and not the first chunk. */
   #isOurs = false;
-  #held = 0;
+  #heldBytes = 0;
   #length = 0;
 
   constructor(largest: number, budget: BodyBudget, giveUp: () => void) {
@@ -234,7 +234,7 @@ class GatheredBody implements BodyHolder {
     }
     this.#length = length;
     // It has progressed.
-    if (this.#held > 0) this.#budget.hold(this, this.#held);
+    if (this.#heldBytes > 0) this.#budget.hold(this, this.#heldBytes);
     return true;
   }
 
@@ -243,7 +243,7 @@ class GatheredBody implements BodyHolder {
   }
 
   release(): void {
-    if (this.#held > 0) this.#budget.release(this);
+    if (this.#heldBytes > 0) this.#budget.release(this);
   }
 
   #growTo(length: number): boolean {
@@ -259,7 +259,7 @@ class GatheredBody implements BodyHolder {
   #hold(bytes: number): boolean {
     if (bytes <= UNCOUNTED_BYTES) return true;
     if (!this.#budget.hold(this, bytes)) return false;
-    this.#held = bytes;
+    this.#heldBytes = bytes;
     return true;
   }
 }

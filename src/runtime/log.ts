@@ -89,19 +89,19 @@ export function createLog(options: LogOptions): RunningLog {
  */
 class Outages {
   /** Further lines since the last one, by cell, and the reason of the newest. */
-  readonly #begun = new Map<unknown, { more: number; reason: unknown }>();
+  readonly #openOutages = new Map<unknown, { more: number; reason: unknown }>();
 
   /** @param fields of an error's line. @returns whether it is to be written; otherwise it is counted */
   mayWrite(logger: pino.Logger, fields: unknown): boolean {
     const { code, err, reason = err } = Object(fields) as Partial<Record<"code" | "err" | "reason", unknown>>;
     if ((Object(err) as { code?: unknown }).code !== UNAVAILABLE && code !== UNAVAILABLE) return true;
     const { cell } = logger.bindings();
-    const begun = this.#begun.get(cell);
-    this.#begun.set(cell, { more: (begun?.more ?? -1) + 1, reason });
-    if (begun !== undefined) return false;
+    const outage = this.#openOutages.get(cell);
+    this.#openOutages.set(cell, { more: (outage?.more ?? -1) + 1, reason });
+    if (outage !== undefined) return false;
     setTimeout(() => {
-      const { more, reason: last } = this.#begun.get(cell) ?? { more: 0 };
-      this.#begun.delete(cell);
+      const { more, reason: last } = this.#openOutages.get(cell) ?? { more: 0 };
+      this.#openOutages.delete(cell);
       // The next minute begins with this line.
       if (more > 0) logger.error({ code: UNAVAILABLE, more, reason: errorText(last) }, STILL_AWAY);
     }, EVERY_MS).unref();
@@ -157,7 +157,7 @@ class GatheredLines implements LogOutput {
   #dropped = 0;
   #timer: NodeJS.Timeout | undefined;
   /** What the write under way has left. */
-  #left: Buffer = NOTHING;
+  #leftBytes: Buffer = NOTHING;
   /** More lines are due when that has ended. */
   #isBehind = false;
   #hasReader = true;
@@ -175,9 +175,9 @@ class GatheredLines implements LogOutput {
 
   /** Begins to write what waits, or does so when the write under way has ended. */
   send(): void {
-    this.#isBehind = this.#left.length > 0;
+    this.#isBehind = this.#leftBytes.length > 0;
     if (this.#isBehind) return;
-    this.#left = Buffer.from(this.#take());
+    this.#leftBytes = Buffer.from(this.#take());
     this.#writeLeft();
   }
 
@@ -195,15 +195,15 @@ class GatheredLines implements LogOutput {
   }
 
   #writeLeft(): void {
-    if (this.#left.length === 0) return;
-    write(STANDARD_OUTPUT, this.#left, (error, written) => {
+    if (this.#leftBytes.length === 0) return;
+    write(STANDARD_OUTPUT, this.#leftBytes, (error, written) => {
       if (isBusy(error)) {
         setTimeout(() => this.#writeLeft(), RETRY_MS);
         return;
       }
       this.#hasReader = error === null;
-      this.#left = error === null ? this.#left.subarray(written) : NOTHING;
-      if (this.#left.length > 0) this.#writeLeft();
+      this.#leftBytes = error === null ? this.#leftBytes.subarray(written) : NOTHING;
+      if (this.#leftBytes.length > 0) this.#writeLeft();
       else if (this.#isBehind) this.send();
     });
   }

@@ -22,7 +22,7 @@ const INTERVAL_MS = 2000;
  */
 export class SecretFiles {
   readonly #options: SecretFilesOptions;
-  readonly #seen = new Map<string, string>();
+  readonly #seenMarks = new Map<string, string>();
   /** Files with a fault that is logged. */
   readonly #faulty = new Set<string>();
   #timer: NodeJS.Timeout | undefined;
@@ -50,7 +50,7 @@ export class SecretFiles {
     const marks = await marksOf(files);
     const changed = files.flatMap((file, index) => {
       const mark = marks[index];
-      return mark !== undefined && this.#seen.get(file) === mark ? [] : [{ file, mark, value: this.#read(file) }];
+      return mark !== undefined && this.#seenMarks.get(file) === mark ? [] : [{ file, mark, value: this.#read(file) }];
     });
     if (changed.length === 0) return;
     // Some values may be of a newer version than others: the next look reads all of them.
@@ -61,7 +61,7 @@ export class SecretFiles {
         if (value instanceof Error) throw value;
         this.#renew(file, value);
         // A file that is being written is read again at the next look.
-        if (mark !== undefined) this.#seen.set(file, mark);
+        if (mark !== undefined) this.#seenMarks.set(file, mark);
         this.#faulty.delete(file);
       } catch (error) {
         if (this.#faulty.has(file)) continue;

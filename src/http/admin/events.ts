@@ -70,14 +70,14 @@ export class EventStream implements Service {
       return;
     }
     this.#clients.set(res, isAdmitted);
-    res.once("close", () => this.#left(res));
+    res.once("close", () => this.#removeClient(res));
     res.write(this.#last ?? ": connected\n\n");
     if (this.#clients.size > 1) return;
     this.#heartbeat = setInterval(() => this.#send(": \n\n"), this.#options.heartbeatMs);
     void this.#read();
   }
 
-  #left(res: ServerResponse): void {
+  #removeClient(res: ServerResponse): void {
     this.#clients.delete(res);
     if (this.#clients.size === 0) this.#pause();
   }

@@ -42,7 +42,7 @@ export class Sessions {
   readonly #signer: () => Signer;
   readonly #clock: Pick<Clock, "now">;
   /** Sessions that were signed out here and used codes, with the time at which they end by themselves. */
-  readonly #spent = new Map<string, number>();
+  readonly #spentIds = new Map<string, number>();
 
   constructor({ auth, clock }: { readonly auth: InboundAuth; readonly clock: Pick<Clock, "now"> }) {
     this.#signer = madeOf(credentialsOf(auth), () => signer(auth));
@@ -60,7 +60,7 @@ export class Sessions {
   /** The valid session of a request; undefined without one. */
   of(req: IncomingMessage): Session | undefined {
     const session = this.#signer().open<Session>("session", cookieOf(req, SESSION_COOKIE));
-    if (session === undefined || this.#spent.has(session.id)) return undefined;
+    if (session === undefined || this.#spentIds.has(session.id)) return undefined;
     return this.#clock.now() < this.endsAt(session) ? session : undefined;
   }
 
@@ -96,15 +96,15 @@ export class Sessions {
   /** Redeems a one-time code. @returns undefined for a code that is wrong, used or older than two minutes */
   redeem(text: string): { readonly by: string | null } | undefined {
     const code = this.#signer().open<Code>("code", text);
-    if (code === undefined || code.expires <= this.#clock.now() || this.#spent.has(code.nonce)) return undefined;
+    if (code === undefined || code.expires <= this.#clock.now() || this.#spentIds.has(code.nonce)) return undefined;
     this.#spend(code.nonce, code.expires);
     return { by: code.by };
   }
 
   #spend(id: string, until: number): void {
     const now = this.#clock.now();
-    for (const [each, end] of this.#spent) if (end <= now) this.#spent.delete(each);
-    this.#spent.set(id, until);
+    for (const [each, end] of this.#spentIds) if (end <= now) this.#spentIds.delete(each);
+    this.#spentIds.set(id, until);
   }
 
   #setCookie(req: IncomingMessage, res: ServerResponse, session: Session): void {

@@ -40,7 +40,7 @@ export class EvaluatorPool implements Evaluator {
   readonly #lanes: Lanes;
   readonly #workers = new Set<EvaluationWorker>();
   /** For the lanes that are served apart. */
-  #apart: EvaluationWorker | undefined;
+  #apartWorker: EvaluationWorker | undefined;
   readonly #startWaits = new Set<{ readonly resolve: () => void; readonly reject: (error: Error) => void }>();
   #startFailure: { readonly error: Error; readonly until: number } | undefined;
   #unsettled = 0;
@@ -100,7 +100,7 @@ export class EvaluatorPool implements Evaluator {
   }
 
   #everyWorker(): readonly EvaluationWorker[] {
-    return this.#apart === undefined ? [...this.#workers] : [...this.#workers, this.#apart];
+    return this.#apartWorker === undefined ? [...this.#workers] : [...this.#workers, this.#apartWorker];
   }
 
   #scheduleDispatch(): void {
@@ -128,16 +128,16 @@ export class EvaluatorPool implements Evaluator {
 
   #serveApart(now: number): void {
     const job = this.#lanes.next(true, now);
-    if (job !== undefined && this.#apart?.isReady === true && this.#apart.count === 0) {
+    if (job !== undefined && this.#apartWorker?.isReady === true && this.#apartWorker.count === 0) {
       this.#lanes.take(job, true, now);
-      this.#apart.give(job);
-      this.#apart.send();
+      this.#apartWorker.give(job);
+      this.#apartWorker.send();
     }
     clearTimeout(this.#timer);
     const apartUntil = this.#lanes.apartUntil(now);
-    if (apartUntil === undefined && this.#apart?.count === 0) {
-      this.#apart.retire();
-      this.#apart = undefined;
+    if (apartUntil === undefined && this.#apartWorker?.count === 0) {
+      this.#apartWorker.retire();
+      this.#apartWorker = undefined;
     }
     const wakeAt = this.#lanes.restsUntil(now) ?? apartUntil;
     if (wakeAt === undefined) return;
@@ -154,7 +154,7 @@ export class EvaluatorPool implements Evaluator {
     }
     try {
       while (this.#workers.size < this.#options.workers) this.#workers.add(this.#startWorker());
-      if (this.#lanes.apartUntil(performance.now()) !== undefined) this.#apart ??= this.#startWorker();
+      if (this.#lanes.apartUntil(performance.now()) !== undefined) this.#apartWorker ??= this.#startWorker();
     } catch (error) {
       this.#startFailed(errorText(error));
     }
@@ -184,7 +184,7 @@ export class EvaluatorPool implements Evaluator {
   #ended(worker: EvaluationWorker, end: WorkerEnd): void {
     const { unanswered, running, isOverdue, isRetired, runningMs } = worker;
     this.#workers.delete(worker);
-    if (this.#apart === worker) this.#apart = undefined;
+    if (this.#apartWorker === worker) this.#apartWorker = undefined;
     if (this.#closed !== undefined || isRetired) return;
     const lane = running?.lane.name;
     this.#options.log?.warn(
@@ -197,7 +197,7 @@ export class EvaluatorPool implements Evaluator {
     }
     this.#lanes.putBack(unanswered.filter((job) => job !== running));
     if (running !== undefined) {
-      this.#lost(running, end, isOverdue, runningMs);
+      this.#settleLostJob(running, end, isOverdue, runningMs);
       // Before the next evaluation has to wait for it.
       this.#fillUp();
     }
@@ -205,7 +205,7 @@ export class EvaluatorPool implements Evaluator {
   }
 
   /** What a worker was running when it ended. */
-  #lost(job: EvaluationJob, end: WorkerEnd, isOverdue: boolean, ms: number): void {
+  #settleLostJob(job: EvaluationJob, end: WorkerEnd, isOverdue: boolean, ms: number): void {
     this.#lanes.ended(job, ms);
     this.#lanes.offended(job.lane, ms, performance.now());
     const { timeoutMs } = job.evaluation;
@@ -238,7 +238,7 @@ export class EvaluatorPool implements Evaluator {
     const now = performance.now();
     const failed = [
       ...(this.#workers.size === 0 ? this.#lanes.drain(false, now) : []),
-      ...(this.#apart === undefined ? this.#lanes.drain(true, now) : []),
+      ...(this.#apartWorker === undefined ? this.#lanes.drain(true, now) : []),
     ];
     for (const job of failed) job.settle(error);
   }
