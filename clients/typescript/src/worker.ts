@@ -103,7 +103,7 @@ interface Own {
 /** What became of the later messages of an aggregate. */
 type Later = "held" | "released" | "left";
 
-interface Held {
+interface HeldClaim {
   readonly claim: Claim;
   readonly open: Map<string, Own>;
   /** At the end of the lease, the messages are lost. */
@@ -113,7 +113,7 @@ interface Held {
 class RunningWorker<T> implements Worker {
   readonly #options: WorkerOptions<T> & { readonly concurrency: number; readonly leaseMs: number };
   readonly #stopping = new AbortController();
-  readonly #held = new Set<Held>();
+  readonly #heldClaims = new Set<HeldClaim>();
   readonly #running = new Set<Promise<void>>();
   readonly #loop: Promise<void>;
   #busy = 0;
@@ -130,7 +130,7 @@ class RunningWorker<T> implements Worker {
     await this.#loop;
     const { stopTimeoutMs = 30_000 } = this.#options;
     const timer = setTimeout(() => {
-      for (const held of this.#held) for (const { controller } of held.open.values()) controller.abort(STOPPED);
+      for (const held of this.#heldClaims) for (const { controller } of held.open.values()) controller.abort(STOPPED);
     }, stopTimeoutMs);
     await Promise.all(this.#running);
     clearTimeout(timer);
@@ -168,21 +168,21 @@ class RunningWorker<T> implements Worker {
     const open = claim.messages.map(
       (message) => [message.id, { message, controller: new AbortController(), isLost: false }] as const,
     );
-    const held: Held = { claim, open: new Map(open) };
-    this.#held.add(held);
+    const held: HeldClaim = { claim, open: new Map(open) };
+    this.#heldClaims.add(held);
     // The lease began between the request and its answer. Over HTTP, the claim may have waited for messages before.
     this.#extend(held, Math.max(sentAt, performance.now() - this.#options.leaseMs / 3));
     this.#busy += claim.messages.length;
     const running = this.#handleAll(held).finally(() => {
       clearTimeout(held.leaseEnd);
-      this.#held.delete(held);
+      this.#heldClaims.delete(held);
       this.#running.delete(running);
     });
     this.#running.add(running);
   }
 
   /** Never rejects. */
-  async #handleAll(held: Held): Promise<void> {
+  async #handleAll(held: HeldClaim): Promise<void> {
     const { claim, open } = held;
     const timer = setInterval(() => void this.#renew(held), this.#options.leaseMs / 3);
     const chains = new Map<string, PulledMessage[]>();
@@ -202,7 +202,7 @@ class RunningWorker<T> implements Worker {
   }
 
   /** In order, up to a message that is not handled; what is left is given back with the claim. */
-  async #handleChain(held: Held, chain: readonly PulledMessage[]): Promise<void> {
+  async #handleChain(held: HeldClaim, chain: readonly PulledMessage[]): Promise<void> {
     let later: Later = "held";
     for (const message of chain) {
       const own = held.open.get(message.id);
@@ -212,7 +212,7 @@ class RunningWorker<T> implements Worker {
     }
   }
 
-  async #handle(held: Held, own: Own): Promise<Later> {
+  async #handle(held: HeldClaim, own: Own): Promise<Later> {
     const { source, handler } = this.#options;
     const { claim } = held;
     const { message, controller } = own;
@@ -253,7 +253,7 @@ class RunningWorker<T> implements Worker {
     return retryDelayMs(attempt);
   }
 
-  async #renew(held: Held): Promise<void> {
+  async #renew(held: HeldClaim): Promise<void> {
     const sentAt = performance.now();
     try {
       const kept = await this.#options.source.renew(held.claim, [...held.open.keys()], this.#options.leaseMs);
@@ -266,13 +266,13 @@ class RunningWorker<T> implements Worker {
   }
 
   /** A renewal that fails, or does not answer, does not move the end of the lease. */
-  #extend(held: Held, sentAt: number): void {
+  #extend(held: HeldClaim, sentAt: number): void {
     clearTimeout(held.leaseEnd);
-    if (!this.#held.has(held)) return;
+    if (!this.#heldClaims.has(held)) return;
     held.leaseEnd = setTimeout(() => this.#lose(held), sentAt + this.#options.leaseMs - performance.now());
   }
 
-  #lose(held: Held, kept?: ReadonlySet<string>): void {
+  #lose(held: HeldClaim, kept?: ReadonlySet<string>): void {
     for (const [id, own] of held.open) {
       if (kept?.has(id)) continue;
       own.isLost = true;
@@ -280,7 +280,7 @@ class RunningWorker<T> implements Worker {
     }
   }
 
-  #end(held: Held, message: PulledMessage, result: Result, durationMs: number): void {
+  #end(held: HeldClaim, message: PulledMessage, result: Result, durationMs: number): void {
     if (!held.open.delete(message.id)) return;
     this.#hook("ended", message, result, durationMs);
     this.#busy -= 1;
