@@ -1,5 +1,5 @@
 import { errorText, StoreError, type StoreErrorCode } from "../../../model/errors.ts";
-import { SKIPPED_REASON } from "../sql/verdict.ts";
+import { SKIPPED_REASON } from "../sql/refusalCheck.ts";
 
 /**
  * By SQLSTATE (PostgreSQL documentation, appendix A), none for a fault of the connection, and by whose code has failed:

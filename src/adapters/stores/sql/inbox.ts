@@ -19,6 +19,7 @@ import type {
   UnrelayedRows,
 } from "../../../ports/store.ts";
 import type { Clock } from "../../../time/clock.ts";
+import { RefusalCheck, Resting, type Tried } from "./refusalCheck.ts";
 import {
   claimedRow,
   idsOf,
@@ -29,7 +30,6 @@ import {
   tryInHalves,
   tryInParts,
 } from "./rows.ts";
-import { Resting, type Tried, Verdict } from "./verdict.ts";
 
 /** Stores received messages, in one transaction for each call. */
 export interface ReceiptCommands {
@@ -87,8 +87,8 @@ export class SqlInbox<S> implements InboxStore {
   readonly #receipt: ReceiptCommands;
   readonly #relay: RelayCommands<S>;
   readonly #resting: Resting;
-  readonly #receiptVerdict = new Verdict();
-  readonly #relayVerdict = new Verdict();
+  readonly #receiptRefusals = new RefusalCheck();
+  readonly #relayRefusals = new RefusalCheck();
   #isIdle = false;
 
   constructor(runner: StatementRunner<S>, receipt: ReceiptCommands, relay: RelayCommands<S>, clock: Clock) {
@@ -102,7 +102,7 @@ export class SqlInbox<S> implements InboxStore {
     try {
       const outcomes = await this.#receipt.insert(rows);
       const dropped = outcomes.filter(({ kind }) => kind === "refused").length;
-      this.#receiptVerdict.noteBatch(outcomes.length - dropped, dropped);
+      this.#receiptRefusals.noteBatch(outcomes.length - dropped, dropped);
       return outcomes;
     } catch (error) {
       if (!isRefused(error)) throw this.#failed(error);
@@ -114,10 +114,10 @@ export class SqlInbox<S> implements InboxStore {
   }
 
   readonly #failed = (failure: unknown): StoreError =>
-    this.#receiptVerdict.failed(failure as StoreError, () => this.#receipt.insertAccepted());
+    this.#receiptRefusals.failed(failure as StoreError, () => this.#receipt.insertAccepted());
 
   async check(): Promise<void> {
-    await this.#receiptVerdict.check();
+    await this.#receiptRefusals.check();
   }
 
   /** @throws StoreError when the table is the cause */
@@ -126,7 +126,7 @@ export class SqlInbox<S> implements InboxStore {
     parts: AsyncIterable<Tried<NewInboxRow, readonly InsertResult[]>>,
   ): Promise<readonly InsertResult[]> {
     const outcomes = new Map<NewInboxRow, InsertResult | undefined>();
-    const judged = this.#receiptVerdict.of(parts, {
+    const judged = this.#receiptRefusals.of(parts, {
       proves: (results) => results.some(({ kind }) => kind === "stored"),
       accepted: () => this.#receipt.insertAccepted(),
       again: (row) => this.#receipt.insertWhole([row], true),
@@ -163,7 +163,7 @@ export class SqlInbox<S> implements InboxStore {
       return await storeAlone();
     }
     const { areAllStored, relayed, claimed } = inserted;
-    this.#receiptVerdict.passed();
+    this.#receiptRefusals.passed();
     const claimedOf = groupBy(claimed, (row) => (row.message_id ?? row.id) as MessageId);
     const others = areAllStored ? undefined : await this.insert(rows);
     const outcomes = rows.map((row, n): InsertResult => {
@@ -227,7 +227,7 @@ export class SqlInbox<S> implements InboxStore {
     const dead: RelayResult["dead"][number][] = [];
     const waits: RelayResult["dead"][number][] = [];
     const parts = tryInParts(waiting, (part) => this.#relay.relay(request, idsOf(part)));
-    const judged = this.#relayVerdict.of(parts, {
+    const judged = this.#relayRefusals.of(parts, {
       proves: (result) => result.relayed > 0,
       accepted: async () => (await this.#relay.tryRelay(request)).relayed > 0,
       again: async ({ id }) => (await this.#relay.tryRelay(request, id as MessageId)).candidates > 0,

@@ -11,6 +11,7 @@ import type {
 import type { Clock } from "../../../time/clock.ts";
 import type { NewEntry, SqlHistory, WithHistory } from "./history.ts";
 import { ONE_QUEUE, QueueFronts, REST_FACTOR } from "./queueFronts.ts";
+import { type RefusedRow, Resting, requireSound } from "./refusalCheck.ts";
 import {
   changeInParts,
   claimedRow,
@@ -23,7 +24,6 @@ import {
 } from "./rows.ts";
 import { Settlements } from "./settlements.ts";
 import { type Labels, NO_LABELS, UnlabelledRows } from "./unlabelledRows.ts";
-import { type RefusedRow, Resting, requireSound } from "./verdict.ts";
 
 /** Both statements have the same parameters. */
 export interface ClaimStatement<S> {

@@ -1,7 +1,7 @@
 import { isRefused, type StoreError } from "../../../model/errors.ts";
 import type { ClaimedRow, ClaimToken, Headers, MessageId, RoutedRow, TooLarge } from "../../../model/rows.ts";
 import type { Changed } from "../../../ports/finishedRows.ts";
-import type { Tried } from "./verdict.ts";
+import type { Tried } from "./refusalCheck.ts";
 
 /** A row from a driver. All databases name their columns alike; identities are decimal text. */
 export type Row = Readonly<Record<string, unknown>>;

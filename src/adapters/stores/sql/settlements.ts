@@ -3,8 +3,8 @@ import type { ClaimToken, MessageId, Outcome } from "../../../model/rows.ts";
 import type { SettledRows } from "../../../ports/store.ts";
 import { entriesOf, type SqlHistory, type WithHistory } from "./history.ts";
 import type { ClaimStatements } from "./outboxClaims.ts";
+import { RefusalCheck } from "./refusalCheck.ts";
 import { idsOf, type StatementRunner, tryInParts } from "./rows.ts";
-import { Verdict } from "./verdict.ts";
 
 type Statements<S> = Pick<ClaimStatements<S>, "settle" | "settleUnlocked" | "setBack" | "trial" | "dialect">;
 
@@ -12,7 +12,7 @@ export class Settlements<S> {
   readonly #runner: StatementRunner<S>;
   readonly #sql: Statements<S>;
   readonly #history: SqlHistory<S>;
-  readonly #verdict = new Verdict();
+  readonly #refusals = new RefusalCheck();
 
   constructor(runner: StatementRunner<S>, sql: Statements<S>, history: SqlHistory<S>) {
     this.#runner = runner;
@@ -22,14 +22,14 @@ export class Settlements<S> {
 
   /** @throws StoreError while the table refuses every outcome */
   async check(): Promise<void> {
-    await this.#verdict.check();
+    await this.#refusals.check();
   }
 
-  /** If the database refuses a row, settles the others; see {@link Verdict}, and {@link insteadOf} for that one. */
+  /** If the database refuses a row, settles the others; see {@link RefusalCheck}, and {@link insteadOf} for that one. */
   async settle(settlements: readonly Outcome[]): Promise<SettledRows> {
     try {
       const closed = await this.#close(this.#sql.settle, settlements);
-      this.#verdict.passed();
+      this.#refusals.passed();
       return { closed, refused: new Map() };
     } catch (error) {
       if (!isRefused(error) && !this.#sql.dialect.hasGivenUp(error)) throw error;
@@ -72,7 +72,7 @@ export class Settlements<S> {
           return new Set<MessageId>();
         }
       });
-      const judged = this.#verdict.of(parts, {
+      const judged = this.#refusals.of(parts, {
         proves: (written) => written.size > 0,
         accepted: (outcome) => this.acceptsAgain(outcome),
         again: async (outcome) => {

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { Resting } from "../../../../../src/adapters/stores/sql/verdict.ts";
+import { Resting } from "../../../../../src/adapters/stores/sql/refusalCheck.ts";
 import type { MessageId } from "../../../../../src/model/rows.ts";
 import { manualTime } from "../../../../support/manualTime.ts";
 

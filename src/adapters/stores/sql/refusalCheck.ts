@@ -22,7 +22,7 @@ export interface Trial<T, R> {
  * behind it through the same statement, and then the refused row fails again. Otherwise the table is the cause, and all
  * rows wait.
  */
-export class Verdict {
+export class RefusalCheck {
   /** Batches in turn that were dropped whole. */
   #droppedInTurn = 0;
   /** The last failure of a batch without a row that passed. */

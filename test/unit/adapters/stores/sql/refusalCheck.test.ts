@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
+import { RefusalCheck, type Trial, type Tried } from "../../../../../src/adapters/stores/sql/refusalCheck.ts";
 import { tryInParts } from "../../../../../src/adapters/stores/sql/rows.ts";
-import { type Trial, type Tried, Verdict } from "../../../../../src/adapters/stores/sql/verdict.ts";
 import { StoreError, type StoreErrorCode } from "../../../../../src/model/errors.ts";
 
 /** Numbers as rows: a table takes those for which it has no refusal. */
@@ -36,10 +36,10 @@ class Table implements Trial<number, readonly number[]> {
 
 const range = (length: number) => Array.from({ length }, (_, n) => n);
 
-async function judge(table: Table, rows: readonly number[], verdict = new Verdict()) {
+async function judge(table: Table, rows: readonly number[], check = new RefusalCheck()) {
   const passed: number[] = [];
   const blamed: number[] = [];
-  const judged: AsyncGenerator<Tried<number, readonly number[]>> = verdict.of(tryInParts(rows, table.insert), table);
+  const judged: AsyncGenerator<Tried<number, readonly number[]>> = check.of(tryInParts(rows, table.insert), table);
   for await (const tried of judged) {
     if (tried.isRefused) blamed.push(tried.item);
     else passed.push(...tried.result);
@@ -106,21 +106,21 @@ describe("refused rows", () => {
 
 describe("the check of a table", () => {
   test("fails while the row that passed last is refused, until that or a batch passes", async () => {
-    const [table, verdict] = [refusing(0), new Verdict()];
+    const [table, check] = [refusing(0), new RefusalCheck()];
     table.last = "data";
-    for (const cure of [() => (table.last = "passes"), () => verdict.passed()]) {
+    for (const cure of [() => (table.last = "passes"), () => check.passed()]) {
       table.last = "data";
-      await expect(judge(table, [0], verdict)).rejects.toThrow("not 0");
-      await expect(verdict.check()).rejects.toThrow("not 0");
+      await expect(judge(table, [0], check)).rejects.toThrow("not 0");
+      await expect(check.check()).rejects.toThrow("not 0");
       cure();
-      await verdict.check();
+      await check.check();
     }
   });
 
   test("passes without a row that has passed: no other could show that the table takes rows again", async () => {
-    const [table, verdict] = [refusing(0), new Verdict()];
+    const [table, check] = [refusing(0), new RefusalCheck()];
     table.last = undefined;
-    await expect(judge(table, [0], verdict)).rejects.toThrow("not 0");
-    await verdict.check();
+    await expect(judge(table, [0], check)).rejects.toThrow("not 0");
+    await check.check();
   });
 });
