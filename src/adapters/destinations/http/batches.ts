@@ -3,7 +3,7 @@ import { PublishError } from "../../../model/errors.ts";
 import type { MessageId } from "../../../model/rows.ts";
 import { parsedJson } from "../../../model/text.ts";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
-import { type Channel, Delivery, isSuccess } from "./delivery.ts";
+import { type Channel, HttpPublish, isSuccess } from "./delivery.ts";
 import { httpError, statusCode } from "./errors.ts";
 import type { HttpBatch } from "./kind.ts";
 
@@ -72,7 +72,7 @@ export class Batches implements Pick<Destination, "publish"> {
         if (members.every(({ hasEnded }) => hasEnded)) controller.abort(member.signal.reason);
       };
     try {
-      const answer = await Delivery.publish(this.#channel, this.#requestOf(members, address), controller.signal);
+      const answer = await HttpPublish.run(this.#channel, this.#requestOf(members, address), controller.signal);
       const results = answer === undefined ? undefined : resultsOf(answer, members.length, this.#channel.name);
       for (const [index, member] of members.entries()) this.#settle(member, results?.[index]);
     } catch (error) {

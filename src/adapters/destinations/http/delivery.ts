@@ -65,7 +65,7 @@ export class HttpDestination implements Destination {
   async publish(message: OutboundMessage, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
     if (this.#closed !== undefined) throw httpError("closed", `${this.#channel.name}: the destination is closed`);
-    if (this.#batches === undefined) await Delivery.publish(this.#channel, message, signal);
+    if (this.#batches === undefined) await HttpPublish.run(this.#channel, message, signal);
     else await this.#batches.publish(message, signal);
   }
 
@@ -103,7 +103,7 @@ const CUT_OFF = new Error("the exchange was cut off");
  * The publish ends with its answer. When the time is over, or the body is larger than is read, the status decides if it
  * has arrived, and the connection is given up.
  */
-export class Delivery implements Dispatcher.DispatchHandler, InFlightMember {
+export class HttpPublish implements Dispatcher.DispatchHandler, InFlightMember {
   readonly deadline: number;
   readonly signal: AbortSignal;
   readonly #channel: Channel;
@@ -132,11 +132,11 @@ export class Delivery implements Dispatcher.DispatchHandler, InFlightMember {
   }
 
   /** See `Destination.publish`. @returns the body of a 207 answer if the channel reads them */
-  static publish(channel: Channel, message: OutboundMessage, signal: AbortSignal): Promise<string | undefined> {
+  static run(channel: Channel, message: OutboundMessage, signal: AbortSignal): Promise<string | undefined> {
     return new Promise((resolve, reject) => {
-      const delivery = new Delivery(channel, message, signal, resolve, reject);
-      channel.inFlight.add(delivery);
-      delivery.#start();
+      const publish = new HttpPublish(channel, message, signal, resolve, reject);
+      channel.inFlight.add(publish);
+      publish.#start();
     });
   }
 

@@ -134,7 +134,7 @@ function problemText(error: unknown, { stream, durable }: NatsSourceConfig): str
 }
 
 /** A message of the stream, with its acknowledgement subject. */
-export interface Delivery {
+export interface FetchedMessage {
   readonly acknowledgeTo: string;
   readonly message: BrokerMessage;
 }
@@ -142,8 +142,8 @@ export interface Delivery {
 /** The unacknowledged messages: the batch in progress, then the waiting ones. */
 export class FetchBuffer {
   readonly #batchSize: number;
-  #taking: readonly Delivery[] = [];
-  #waiting: Delivery[] = [];
+  #taking: readonly FetchedMessage[] = [];
+  #waiting: FetchedMessage[] = [];
   #wake: () => void = () => {};
   #closed = false;
 
@@ -156,17 +156,17 @@ export class FetchBuffer {
     return this.#taking.length + this.#waiting.length <= this.#batchSize;
   }
 
-  get all(): readonly Delivery[] {
+  get all(): readonly FetchedMessage[] {
     return [...this.#taking, ...this.#waiting];
   }
 
-  add(delivery: Delivery): void {
-    this.#waiting.push(delivery);
+  add(message: FetchedMessage): void {
+    this.#waiting.push(message);
     this.#wake();
   }
 
   /** The next batch, in the order of arrival, in progress until `done`; waits for messages. Empty after `close`. */
-  async next(): Promise<readonly Delivery[]> {
+  async next(): Promise<readonly FetchedMessage[]> {
     if (this.#waiting.length === 0 && !this.#closed) {
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
@@ -194,7 +194,7 @@ export class FetchBuffer {
   }
 
   /** Removes the waiting messages and returns them. */
-  release(): readonly Delivery[] {
+  release(): readonly FetchedMessage[] {
     return this.#waiting.splice(0);
   }
 }
@@ -222,7 +222,7 @@ export async function redeliverLost(
   { connection }: NatsLink,
   { stream, durable }: { readonly stream: string; readonly durable: string },
   info: ConsumerInfo,
-  held: readonly Delivery[],
+  held: readonly FetchedMessage[],
 ): Promise<number> {
   const { ack_floor, delivered, num_ack_pending, num_waiting } = info;
   const [acknowledgedTo, deliveredTo] = [ack_floor.stream_seq, delivered.stream_seq];

@@ -9,8 +9,8 @@ import {
   type BoundConsumer,
   bindConsumer,
   brokerMessageOf,
-  type Delivery,
   FetchBuffer,
+  type FetchedMessage,
   redeliverLost,
 } from "./consumer.ts";
 import type { NatsSourceConfig } from "./kind.ts";
@@ -44,7 +44,7 @@ class NatsSource implements Source {
   readonly #stopping = new AbortController();
   readonly #cutoff = new AbortController();
   /** Taken without a connection to acknowledge them. */
-  #unacknowledged: readonly Delivery[] = [];
+  #unacknowledged: readonly FetchedMessage[] = [];
   #session: Session | undefined;
   /** Why it does not consume; undefined while it does. */
   #fault: string | undefined = "the source has not been started";
@@ -151,7 +151,7 @@ class NatsSource implements Source {
       }
       this.#buffer.done();
       if (refused.length > 0) this.#session?.postpone(refused, this.#tools.refusedRetryMs ?? REFUSED_RETRY_MS);
-      this.#acknowledge(batch.filter((delivery) => !refused.includes(delivery)));
+      this.#acknowledge(batch.filter((fetched) => !refused.includes(fetched)));
       this.#session?.more();
     }
   }
@@ -159,7 +159,7 @@ class NatsSource implements Source {
   /**
    * @returns the refused messages of the batch; undefined if the source stopped before all were taken: acknowledge none
    */
-  async #takeBatch(batch: readonly Delivery[]): Promise<readonly Delivery[] | undefined> {
+  async #takeBatch(batch: readonly FetchedMessage[]): Promise<readonly FetchedMessage[] | undefined> {
     const { intake, log } = this.#tools;
     const stopping = this.#stopping.signal;
     const messages = batch.map(({ message }) => message);
@@ -177,7 +177,7 @@ class NatsSource implements Source {
   }
 
   /** Acknowledges these messages, and messages that waited for a connection. */
-  #acknowledge(taken: readonly Delivery[]): void {
+  #acknowledge(taken: readonly FetchedMessage[]): void {
     const all = [...this.#unacknowledged, ...taken];
     this.#unacknowledged = this.#session?.acknowledge(all) ?? all;
   }
@@ -292,13 +292,13 @@ class Session {
   }
 
   /** @returns the messages that could not be acknowledged because the connection has ended */
-  acknowledge(deliveries: readonly Delivery[]): readonly Delivery[] {
-    return this.#answer(deliveries, ACKNOWLEDGED);
+  acknowledge(messages: readonly FetchedMessage[]): readonly FetchedMessage[] {
+    return this.#answer(messages, ACKNOWLEDGED);
   }
 
   /** Makes the server redeliver messages after a delay; after the end of a connection it does so anyway. */
-  postpone(deliveries: readonly Delivery[], delayMs: number): void {
-    this.#answer(deliveries, `${NOT_TAKEN} ${JSON.stringify({ delay: delayMs * 1_000_000 })}`);
+  postpone(messages: readonly FetchedMessage[], delayMs: number): void {
+    this.#answer(messages, `${NOT_TAKEN} ${JSON.stringify({ delay: delayMs * 1_000_000 })}`);
   }
 
   /** Stops requesting at once. Messages already requested still arrive. */
@@ -339,8 +339,8 @@ class Session {
     await manager.consumers.info(stream, durable).catch(() => {});
   }
 
-  #answer(deliveries: readonly Delivery[], answer: string): readonly Delivery[] {
-    return deliveries.filter(({ acknowledgeTo }) => {
+  #answer(messages: readonly FetchedMessage[], answer: string): readonly FetchedMessage[] {
+    return messages.filter(({ acknowledgeTo }) => {
       try {
         this.#link.connection.publish(acknowledgeTo, answer);
         return false;
