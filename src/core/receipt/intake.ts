@@ -59,9 +59,9 @@ export function createIntake(options: IntakeOptions): Intake {
   };
 
   /** One row per message, in order. */
-  async function receiptsOf(part: readonly BrokerMessage[], signal: AbortSignal): Promise<readonly Receipt[]> {
+  async function decideAll(part: readonly BrokerMessage[], signal: AbortSignal): Promise<readonly DecidedArrival[]> {
     const arrivals = part.map(admit).filter((arrival) => arrival !== null);
-    const receipts = new Map<Arrival, Receipt>();
+    const decided = new Map<Arrival, DecidedArrival>();
     for (let left = arrivals; left.length > 0; ) {
       const prepared = await Promise.all(
         left.map(({ given, message, id }) => unreadable(given) ?? prepare(message, id, false)),
@@ -70,15 +70,15 @@ export function createIntake(options: IntakeOptions): Intake {
       left.forEach((arrival, i) => {
         const each = prepared[i];
         if (each === undefined || each.kind === "unavailable") unavailable = each?.reason;
-        else receipts.set(arrival, receiptOf(arrival, each));
+        else decided.set(arrival, decidedArrival(arrival, each));
       });
-      left = left.filter((arrival) => !receipts.has(arrival));
+      left = left.filter((arrival) => !decided.has(arrival));
       if (left.length > 0) await pause(signal, "received messages wait for their transform", unavailable);
     }
-    return arrivals.flatMap((arrival) => receipts.get(arrival) ?? []);
+    return arrivals.flatMap((arrival) => decided.get(arrival) ?? []);
   }
 
-  function receiptOf(arrival: Arrival, prepared: Decided): Receipt {
+  function decidedArrival(arrival: Arrival, prepared: Decided): DecidedArrival {
     // The spread last, as in `outcomeOf` of deliveries.
     if (prepared.kind === "row") return { row: prepared.row, refusal: null, isPlain: false, ...arrival };
     const { rejection, reason, attributes: known } = prepared;
@@ -91,8 +91,8 @@ export function createIntake(options: IntakeOptions): Intake {
   }
 
   /** @returns the messages that the table refuses in every form */
-  async function store(receipts: readonly Receipt[], signal: AbortSignal): Promise<readonly BrokerMessage[]> {
-    let left = receipts;
+  async function store(decided: readonly DecidedArrival[], signal: AbortSignal): Promise<readonly BrokerMessage[]> {
+    let left = decided;
     const refused: BrokerMessage[] = [];
     let reason = "";
     while (left.length > 0) {
@@ -100,15 +100,15 @@ export function createIntake(options: IntakeOptions): Intake {
         left.map(({ row }) => row),
         signal,
       );
-      left = left.flatMap((receipt, i) => {
+      left = left.flatMap((arrival, i) => {
         const outcome = outcomes[i];
         if (outcome?.kind !== "refused") {
-          count(receipt, outcome?.kind === "duplicate");
+          count(arrival, outcome?.kind === "duplicate");
           return [];
         }
-        if (!receipt.isPlain) return [refusedReceipt(receipt, outcome.reason)];
+        if (!arrival.isPlain) return [refusedArrival(arrival, outcome.reason)];
         // The table refused even the plain row, so it refuses every message.
-        refused.push(receipt.given);
+        refused.push(arrival.given);
         reason = outcome.reason;
         return [];
       });
@@ -153,18 +153,18 @@ export function createIntake(options: IntakeOptions): Intake {
   }
 
   /** A refused message becomes a dead row, and if that is refused too, a plain one under the same key. */
-  function refusedReceipt(receipt: Receipt, why: string): Receipt {
-    const { refusal, row } = receipt;
-    if (refusal !== null) return { ...receipt, row: plainEvidenceRow(options, receipt, refusal.reason), isPlain: true };
+  function refusedArrival(arrival: DecidedArrival, why: string): DecidedArrival {
+    const { refusal, row } = arrival;
+    if (refusal !== null) return { ...arrival, row: plainEvidenceRow(options, arrival, refusal.reason), isPlain: true };
     const reason = `the database cannot hold this message: ${why}`;
     return {
-      ...receipt,
-      row: evidenceRow(options, receipt, reason, row),
+      ...arrival,
+      row: evidenceRow(options, arrival, reason, row),
       refusal: { rejection: "unstorable", reason },
     };
   }
 
-  function count({ row, refusal }: Receipt, isDuplicate: boolean): void {
+  function count({ row, refusal }: DecidedArrival, isDuplicate: boolean): void {
     if (isDuplicate) {
       metrics.inboxMessages("duplicate", 1);
       journal?.duplicate(row);
@@ -183,7 +183,7 @@ export function createIntake(options: IntakeOptions): Intake {
       const refused: BrokerMessage[] = [];
       for (const part of inParts(messages)) {
         signal.throwIfAborted();
-        refused.push(...(await store(await receiptsOf(part, signal), signal)));
+        refused.push(...(await store(await decideAll(part, signal), signal)));
       }
       return refused;
     },
@@ -196,7 +196,7 @@ interface Arrival {
   readonly message: ReceivedMessage;
 }
 
-interface Receipt extends Arrival {
+interface DecidedArrival extends Arrival {
   readonly row: NewInboxRow;
   /** Why the row is dead; null when it was accepted. */
   readonly refusal: { readonly rejection: Rejection; readonly reason: string } | null;
@@ -311,13 +311,13 @@ function evidenceRow(options: IntakeOptions, arrival: Arrival, reason: string, k
 }
 
 /** A dead row that any inbox table can hold, also with a payload column of type json: the key, the body as base64. */
-function plainEvidenceRow(options: IntakeOptions, receipt: Receipt, reason: string): NewInboxRow {
+function plainEvidenceRow(options: IntakeOptions, arrival: DecidedArrival, reason: string): NewInboxRow {
   return {
-    ...deadFrame(options, receipt),
-    idempotencyKey: receipt.row.idempotencyKey,
+    ...deadFrame(options, arrival),
+    idempotencyKey: arrival.row.idempotencyKey,
     eventType: null,
     aggregateId: null,
-    payload: JSON.stringify(receipt.message.body.toString("base64")),
+    payload: JSON.stringify(arrival.message.body.toString("base64")),
     headers: {},
     lastError: options.redact(`${reason}; ${IN_BASE64}, the headers are left out`),
   };
