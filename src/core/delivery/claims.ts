@@ -42,7 +42,7 @@ interface ClaimsOptions {
  * database accepts no outcome of this row, whose claim stays until its lease ends. `abandoned`: it was not written before
  * the process had to end.
  */
-type Settlement = "closed" | "refused" | "abandoned";
+type SettleResult = "closed" | "refused" | "abandoned";
 
 /**
  * The claims of this process. One statement renews all of them every third of the lease. Deadlines use the monotonic
@@ -117,7 +117,7 @@ export class Claims {
   }
 
   /** Writes the outcome of a row. @param onSettled called when it is committed, or never will be; must not throw */
-  settle(claim: HeldClaim, outcome: Outcome, onSettled: (settlement: Settlement) => void): void {
+  settle(claim: HeldClaim, outcome: Outcome, onSettled: (result: SettleResult) => void): void {
     this.#unsettled.push({ claim, outcome, heldUntil: claim.deadline, onSettled, mayBeWritten: false });
     // Started from a microtask, so that the outcomes of one turn of the event loop share a statement.
     this.#settling ??= Promise.resolve().then(() => this.#settleAll());
@@ -291,7 +291,7 @@ interface Unsettled {
   readonly outcome: Outcome;
   /** No other replica may take the row before; monotonic ms. */
   readonly heldUntil: number;
-  readonly onSettled: (settlement: Settlement) => void;
+  readonly onSettled: (result: SettleResult) => void;
   /** A failed statement included it, and may have been committed. */
   mayBeWritten: boolean;
 }

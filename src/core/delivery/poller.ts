@@ -348,8 +348,8 @@ export class Poller {
     const { claim, destination, isRetry } = held;
     // What follows a retry may be behind the cursor of its queue.
     const located = outcome.kind === "retry" || isRetry ? { ...outcome, destination } : outcome;
-    this.claims.settle(claim, located, (settlement) => {
-      if (settlement === "abandoned") return;
+    this.claims.settle(claim, located, (result) => {
+      if (result === "abandoned") return;
       if (this.#hasHeldBack && held.key !== null && !goesBack(outcome)) this.#options.onMayClaim();
       if (this.#releases.settled(held, goesBack(outcome))) this.#options.onMayClaim();
     });

@@ -380,14 +380,14 @@ SELECT (${anyDue(fromNewest("$2"), isOverdue("$1"))}) AS is_overdue, ${isWatched
         };
       },
       entryValues,
-      settleValues: (settlements) => ({
-        ids: uuidArray(settlements.map(({ id }) => id)),
-        tokens: uuidArray(settlements.map(({ claimToken }) => claimToken)),
-        ...(settlements.every(({ kind }) => kind === "sent") ? ALL_SENT : outcomesOf(settlements)),
+      settleValues: (outcomes) => ({
+        ids: uuidArray(outcomes.map(({ id }) => id)),
+        tokens: uuidArray(outcomes.map(({ claimToken }) => claimToken)),
+        ...(outcomes.every(({ kind }) => kind === "sent") ? ALL_SENT : outcomesOf(outcomes)),
       }),
-      closedOf([row], settlements) {
+      closedOf([row], outcomes) {
         if (row?.closed) return row.closed as MessageId[];
-        return row?.count === "0" ? [] : settlements.map(({ id }) => id);
+        return row?.count === "0" ? [] : outcomes.map(({ id }) => id);
       },
       hasGivenUp,
     },
@@ -414,7 +414,7 @@ const MAX_INTEGER = 2 ** 31 - 1;
 
 const ALL_SENT = { states: [], attempts: [], delays: [], reasons: [] };
 
-function outcomesOf(settlements: readonly Outcome[]) {
-  const stored = settlements.map(storedOutcome);
+function outcomesOf(outcomes: readonly Outcome[]) {
+  const stored = outcomes.map(storedOutcome);
   return arraysOf(stored, { states: "state", attempts: "attempts", delays: "delay", reasons: "reason" });
 }

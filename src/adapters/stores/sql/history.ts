@@ -125,12 +125,12 @@ export interface NewEntry {
   readonly reason: string | null;
 }
 
-export function entriesOf(settlements: readonly Outcome[]): readonly NewEntry[] {
+export function entriesOf(outcomes: readonly Outcome[]): readonly NewEntry[] {
   const entries: NewEntry[] = [];
-  for (const settlement of settlements) {
-    const { id, kind, record } = settlement;
+  for (const outcome of outcomes) {
+    const { id, kind, record } = outcome;
     if (record === undefined || kind === "release") continue;
-    const reason = "reason" in settlement ? storable(settlement.reason) : null;
+    const reason = "reason" in outcome ? storable(outcome.reason) : null;
     entries.push({ id, event: kind, ...partsOf(record), reason });
   }
   return entries;

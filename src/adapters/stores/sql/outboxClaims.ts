@@ -75,11 +75,11 @@ export interface ListStatements<S> {
 
 interface ClaimDialect {
   scanOf(results: readonly (readonly Row[])[]): ClaimScan;
-  settleValues(settlements: readonly Outcome[]): Values;
+  settleValues(outcomes: readonly Outcome[]): Values;
   /** @param entries one at least */
   entryValues(entries: readonly NewEntry[]): Values;
   /** Reads the answer of a settlement: the rows whose claim was closed. */
-  closedOf(rows: readonly Row[], settlements: readonly Outcome[]): readonly MessageId[];
+  closedOf(rows: readonly Row[], outcomes: readonly Outcome[]): readonly MessageId[];
   /** Whether a statement has waited for as long as it may. */
   hasGivenUp(error: unknown): boolean;
 }

@@ -26,28 +26,28 @@ export class Settlements<S> {
   }
 
   /** If the database refuses a row, settles the others; see {@link RefusalCheck}, and {@link insteadOf} for that one. */
-  async settle(settlements: readonly Outcome[]): Promise<SettledRows> {
+  async settle(outcomes: readonly Outcome[]): Promise<SettledRows> {
     try {
-      const closed = await this.#close(this.#sql.settle, settlements);
+      const closed = await this.#close(this.#sql.settle, outcomes);
       this.#refusals.passed();
       return { closed, refused: new Map() };
     } catch (error) {
       if (!isRefused(error) && !this.#sql.dialect.hasGivenUp(error)) throw error;
-      return await this.#settleApart(settlements);
+      return await this.#settleApart(outcomes);
     }
   }
 
   /** Runs the plain statement if no outcome has an entry, as mostly. @returns the rows whose claims were closed */
-  async #close(statements: WithHistory<S>, settlements: readonly Outcome[]): Promise<ReadonlySet<MessageId>> {
+  async #close(statements: WithHistory<S>, outcomes: readonly Outcome[]): Promise<ReadonlySet<MessageId>> {
     const { dialect } = this.#sql;
-    const entries = entriesOf(settlements);
-    const values = dialect.settleValues(settlements);
+    const entries = entriesOf(outcomes);
+    const values = dialect.settleValues(outcomes);
     const noting = entries.length === 0 ? values : { ...values, ...dialect.entryValues(entries) };
     const run = (statement: S) => this.#runner.run(statement, noting);
-    if (entries.length === 0) return new Set(dialect.closedOf(await run(statements.plain), settlements));
+    if (entries.length === 0) return new Set(dialect.closedOf(await run(statements.plain), outcomes));
     // A statement that skips locked rows has waited for the history.
     const mayWaitForRow = statements !== this.#sql.settleUnlocked;
-    return new Set(dialect.closedOf(await this.#history.noting(statements, run, mayWaitForRow), settlements));
+    return new Set(dialect.closedOf(await this.#history.noting(statements, run, mayWaitForRow), outcomes));
   }
 
   /**
@@ -55,14 +55,14 @@ export class Settlements<S> {
    *
    * @throws StoreError if locks are all that it met: the table may be locked
    */
-  async #settleApart(settlements: readonly Outcome[]): Promise<SettledRows> {
+  async #settleApart(outcomes: readonly Outcome[]): Promise<SettledRows> {
     const { settle, settleUnlocked, dialect } = this.#sql;
     const closed = new Set<MessageId>();
     const refused = new Map<MessageId, string>();
     const held = new Map<MessageId, unknown>();
     for (const statements of [settleUnlocked, settle]) {
       held.clear();
-      const left = settlements.filter(({ id }) => !closed.has(id) && !refused.has(id));
+      const left = outcomes.filter(({ id }) => !closed.has(id) && !refused.has(id));
       const parts = tryInParts(left, async (part) => {
         try {
           return await this.#close(statements, part);
@@ -94,11 +94,11 @@ export class Settlements<S> {
   }
 
   /** @returns false for a row that refuses every outcome, or whose trigger is busy: it keeps its claim */
-  async #settleInstead(statements: WithHistory<S>, settlement: Outcome, refusal: StoreError): Promise<boolean> {
+  async #settleInstead(statements: WithHistory<S>, outcome: Outcome, refusal: StoreError): Promise<boolean> {
     if (refusal.code === "busy") return false;
-    for (const outcome of insteadOf(settlement, refusal.message)) {
+    for (const instead of insteadOf(outcome, refusal.message)) {
       try {
-        if ((await this.#close(statements, [outcome])).size > 0) return true;
+        if ((await this.#close(statements, [instead])).size > 0) return true;
       } catch (error) {
         if (!isRefused(error)) throw error;
       }
@@ -127,12 +127,12 @@ const HELD = "another transaction holds the row";
  * The outcome without its reason, which may have characters that the database lacks, then `dead`. Nothing for a
  * release: an unattempted row does not die of that.
  */
-function insteadOf(settlement: Outcome, refusal: string): readonly Outcome[] {
-  const { id, claimToken, kind, record } = settlement;
+function insteadOf(outcome: Outcome, refusal: string): readonly Outcome[] {
+  const { id, claimToken, kind, record } = outcome;
   if (kind === "release") return [];
   const reason = `${WHAT_HAPPENED[kind]}, but the database refuses to store that: ${refusal}`;
   const dead: Outcome = { id, claimToken, kind: "dead", attempted: false, reason, record };
-  return "reason" in settlement ? [{ ...settlement, reason: "the reason cannot be stored" }, dead] : [dead];
+  return "reason" in outcome ? [{ ...outcome, reason: "the reason cannot be stored" }, dead] : [dead];
 }
 
 const WHAT_HAPPENED = {
@@ -152,15 +152,15 @@ const STATE_AFTER = {
 
 const PARKED_DELAY = -1;
 
-export function storedOutcome(settlement: Outcome) {
-  const { kind } = settlement;
+export function storedOutcome(outcome: Outcome) {
+  const { kind } = outcome;
   const givenBackAfter = kind === "park" ? PARKED_DELAY : null;
   return {
     state: STATE_AFTER[kind],
     /** The failed attempts that it adds. */
-    attempts: kind === "retry" || kind === "park" || (kind === "dead" && settlement.attempted) ? 1 : 0,
+    attempts: kind === "retry" || kind === "park" || (kind === "dead" && outcome.attempted) ? 1 : 0,
     /** After how many ms the row is due again; below 0 to park it, null if its time stays. */
-    delay: kind === "retry" ? Math.round(settlement.delayMs) : givenBackAfter,
-    reason: "reason" in settlement ? settlement.reason : null,
+    delay: kind === "retry" ? Math.round(outcome.delayMs) : givenBackAfter,
+    reason: "reason" in outcome ? outcome.reason : null,
   };
 }

@@ -430,7 +430,7 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM ${table} o ${TO_READ} WHERE ${isDue}
         };
       },
       entryValues,
-      settleValues: (settlements) => ({ ...textBatch(settlements.map(outcomeOf), SETTLED_TEXTS) }),
+      settleValues: (outcomes) => ({ ...textBatch(outcomes.map(outcomeOf), SETTLED_TEXTS) }),
       closedOf: idsOf,
     },
   };
@@ -474,8 +474,8 @@ const SETTLED_TEXTS = ["reason"] as const;
 
 const MAX_INT = 2 ** 31 - 1;
 
-function outcomeOf(settlement: Outcome) {
-  const stored = storedOutcome(settlement);
+function outcomeOf(outcome: Outcome) {
+  const stored = storedOutcome(outcome);
   const delay = stored.delay === null ? null : Math.min(stored.delay, MAX_INT);
-  return { id: settlement.id, token: settlement.claimToken, ...stored, delay };
+  return { id: outcome.id, token: outcome.claimToken, ...stored, delay };
 }
