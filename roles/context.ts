@@ -3,7 +3,7 @@ import type { Tally } from "../src/core/operations/heartbeat.ts";
 import type { ReceiptWork } from "../src/core/receipt/receiptBatcher.ts";
 import type { Redact } from "../src/core/redaction/redact.ts";
 import type { BodyBudget } from "../src/http/exchange.ts";
-import type { Route } from "../src/http/routes.ts";
+import type { HttpRoute } from "../src/http/routes.ts";
 import type { Evaluator } from "../src/ports/evaluator.ts";
 import type { Metrics } from "../src/ports/metrics.ts";
 import type { OtherProcesses } from "../src/ports/operationsStore.ts";
@@ -72,7 +72,7 @@ export class Wakes {
 
 /** What a role adds to the process. The order of the shutdown is that of the spec ("Runtime behaviours", Shutdown). */
 export interface RoleParts {
-  readonly routes?: readonly Route[];
+  readonly routes?: readonly HttpRoute[];
   /** Requests that wait for messages: stopped together with the HTTP servers, which wait for them. */
   readonly waiters?: readonly Service[];
   /** Stopped after the HTTP servers: consumers, relay, poller. */

@@ -9,7 +9,7 @@ import { countRefusals } from "../src/core/receipt/refusals.ts";
 import { inboxRoutes } from "../src/http/inbox.ts";
 import { pullRoutes } from "../src/http/pull/routes.ts";
 import { PullWaiters } from "../src/http/pull/waiters.ts";
-import type { Route } from "../src/http/routes.ts";
+import type { HttpRoute } from "../src/http/routes.ts";
 import {
   type CellInsertResult,
   type ClaimToken,
@@ -114,7 +114,7 @@ function journalOf({ config, store, clock, metrics, log }: RoleContext): Receipt
 }
 
 interface PullParts {
-  readonly routes: readonly Route[];
+  readonly routes: readonly HttpRoute[];
   readonly waiters: readonly Service[];
   /** Wakes the clients that wait for these rows. */
   readonly onStored: (rows: readonly NewInboxRow[]) => void;

@@ -4,7 +4,7 @@ import { Health } from "../src/core/health.ts";
 import { createRedactor } from "../src/core/redaction/redact.ts";
 import { BodyBudget } from "../src/http/exchange.ts";
 import { processRoutes } from "../src/http/process/routes.ts";
-import type { Route } from "../src/http/routes.ts";
+import type { HttpRoute } from "../src/http/routes.ts";
 import { createApps, HttpServer } from "../src/http/server.ts";
 import { ConfigError } from "../src/model/errors.ts";
 import type { Role } from "../src/model/roles.ts";
@@ -111,7 +111,7 @@ async function refuseWhatCannotRun(config: Config, roles: ReadonlySet<Role>): Pr
   if (problems.length > 0) throw new ConfigError(problems);
 }
 
-function httpServers(config: Config, routes: readonly Route[], log: Log): readonly HttpServer[] {
+function httpServers(config: Config, routes: readonly HttpRoute[], log: Log): readonly HttpServer[] {
   const { httpPort, managementPort, host, managementHost = host, maxConnections, requestTimeoutMs } = config.server;
   const hasManagementPort = managementPort !== undefined;
   const apps = createApps({ routes, hasManagementPort, maxBodyBytes: config.inbox.maxBodyBytes, log });

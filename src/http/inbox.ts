@@ -36,7 +36,7 @@ import {
   tooManyMessage,
 } from "./exchange.ts";
 import { type DescribedSource, describeReceive, trustsContentType } from "./openapi/sources.ts";
-import { type Route, type RouteHandler, route, sourceIds } from "./routes.ts";
+import { type HttpRoute, httpRoute, type RouteHandler, sourceIds } from "./routes.ts";
 
 /** One HTTP source: its configuration, and what receives its messages. */
 export interface HttpSource {
@@ -46,7 +46,7 @@ export interface HttpSource {
     };
   readonly receiver: Receiver;
   /** Takes status and body of every answer to its senders; nothing by default. */
-  readonly onAnswer?: Route["onAnswer"] | undefined;
+  readonly onAnswer?: HttpRoute["onAnswer"] | undefined;
 }
 
 interface InboxOptions {
@@ -62,7 +62,7 @@ interface InboxOptions {
 }
 
 /** The inbox routes, one for each HTTP source (spec, "POST <inbox.basePath><path>"). */
-export function inboxRoutes(options: InboxOptions): readonly Route[] {
+export function inboxRoutes(options: InboxOptions): readonly HttpRoute[] {
   const { basePath, maxBodyBytes } = options.inbox;
   const ids = sourceIds(options.sources.map(({ receiver }) => receiver.source));
   return options.sources.map((source) => {
@@ -72,7 +72,7 @@ export function inboxRoutes(options: InboxOptions): readonly Route[] {
     const description = { access, ...describeReceive(receiver.source, settings, maxBodyBytes) };
     const { handle, handshakeMethods } = receiveHandler(source, options);
     const path = basePath + settings.path;
-    return route("receive", description, handle, { path, sourceId: id, handshakeMethods, onAnswer });
+    return httpRoute("receive", description, handle, { path, sourceId: id, handshakeMethods, onAnswer });
   });
 }
 

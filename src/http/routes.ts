@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { OPERATIONS, type OperationId, type OperationPath } from "../model/routes.ts";
+import { OPERATIONS, type OperationId, type OperationPath } from "../model/httpOperations.ts";
 import type { RouteDescription } from "./openapi/answers.ts";
 
 /** @param parameters the decoded values of `{name}` in the path */
@@ -9,7 +9,7 @@ export type RouteHandler = (
   parameters: Readonly<Record<string, string>>,
 ) => Promise<void>;
 
-export interface Route extends OperationPath {
+export interface HttpRoute extends OperationPath {
   readonly operationId: string;
   readonly description: RouteDescription;
   readonly handle: RouteHandler;
@@ -22,12 +22,12 @@ export interface Route extends OperationPath {
 type OnAnswer = (status: number, body: string) => void;
 
 /** The entry of {@link OPERATIONS} with what serves and describes it. @param of of an operation of each source */
-export function route(
+export function httpRoute(
   id: OperationId,
   description: RouteDescription,
   handle: RouteHandler,
-  of?: Pick<Route, "path" | "handshakeMethods" | "onAnswer"> & { readonly sourceId: string },
-): Route {
+  of?: Pick<HttpRoute, "path" | "handshakeMethods" | "onAnswer"> & { readonly sourceId: string },
+): HttpRoute {
   const entry = OPERATIONS[id];
   if (of === undefined) return { ...entry, operationId: id, description, handle };
   const { sourceId, ...own } = of;

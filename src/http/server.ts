@@ -2,11 +2,11 @@ import { createServer, type IncomingMessage, type RequestListener, type Server, 
 import type { AddressInfo, Socket } from "node:net";
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from "express";
 import { errorText } from "../model/errors.ts";
-import { pathPattern } from "../model/routes.ts";
+import { pathPattern } from "../model/httpOperations.ts";
 import type { Log, Service } from "../ports/runtime.ts";
 import { withTimeout } from "../time/wait.ts";
 import { ANSWERED, announcesTooMuch, ERRORS, JSON_TYPE, LINGER_MS, sendError, tooLargeMessage } from "./exchange.ts";
-import type { Route } from "./routes.ts";
+import type { HttpRoute } from "./routes.ts";
 
 export interface HttpServerOptions {
   /** Name in logs, such as `http` or `http-management`. */
@@ -322,7 +322,7 @@ function endWith(socket: Socket, { status, error }: Fault): void {
 
 interface AppOptions {
   /** All routes of the process. */
-  readonly routes: readonly Route[];
+  readonly routes: readonly HttpRoute[];
   /** With one, the operator's routes are on it and nowhere else. */
   readonly hasManagementPort: boolean;
   /** `inbox.maxBodyBytes`: the cap of every data-port route. */
@@ -348,7 +348,7 @@ export function createApps({ routes, hasManagementPort, maxBodyBytes, log }: App
   };
 }
 
-function listener(routes: readonly Route[], maxBodyBytes: number, log: Log): RequestListener {
+function listener(routes: readonly HttpRoute[], maxBodyBytes: number, log: Log): RequestListener {
   // The routes of sources bypass express, which tries every route in turn and swaps prototypes.
   const ofSources = new Map(routes.filter(isOfSource).map((route) => [route.path, route]));
   const app = expressApp(
@@ -372,7 +372,7 @@ function listener(routes: readonly Route[], maxBodyBytes: number, log: Log): Req
 }
 
 /** Its path is exact, whatever characters it has; its method is POST, besides those of a handshake. */
-function isOfSource({ group }: Route): boolean {
+function isOfSource({ group }: HttpRoute): boolean {
   return group === "inbox" || group === "pull";
 }
 
@@ -383,7 +383,7 @@ function pathOf({ url = "" }: IncomingMessage): string {
   return query < 0 ? target : target.slice(0, query);
 }
 
-function expressApp(routes: readonly Route[], log: Log): Express {
+function expressApp(routes: readonly HttpRoute[], log: Log): Express {
   const app = express();
   app.disable("x-powered-by");
   app.disable("etag");

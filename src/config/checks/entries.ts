@@ -3,7 +3,7 @@ import { checkInboundAuth, credentialHeadersOf, signsMembers } from "../../adapt
 import { hasUnknownPlaceholder, topicParts } from "../../core/delivery/template.ts";
 import { CORRELATION_HEADER } from "../../core/receipt/attributes.ts";
 import type { ConfigProblem } from "../../model/errors.ts";
-import { isOwnPath } from "../../model/routes.ts";
+import { isOwnPath } from "../../model/httpOperations.ts";
 import { isCredentialHeader } from "../../model/text.ts";
 import { mayMatch } from "../../model/topicPattern.ts";
 import type { Report, When } from "../../ports/kinds.ts";

@@ -6,7 +6,7 @@ import { InterruptedError, NoDestinationColumnError, NotInListError } from "../.
 import { BY, isUuid, MESSAGE_ID, numberUpTo } from "../../core/operations/syntax.ts";
 import { UUID } from "../../model/described.ts";
 import { CellError, StoppingError, StoreError, withoutTable } from "../../model/errors.ts";
-import type { OperationId } from "../../model/routes.ts";
+import type { OperationId } from "../../model/httpOperations.ts";
 import type { Evaluator } from "../../ports/evaluator.ts";
 import type { OperationsStore } from "../../ports/operationsStore.ts";
 import type { Cells } from "../../ports/operatorStore.ts";
@@ -19,7 +19,7 @@ import { accessOf, createVerifier, hasCredentials } from "../credentials.ts";
 import { type AnswerError, admit, type BodyLimits, ERRORS, sendError, sendJson } from "../exchange.ts";
 import * as field from "../fields.ts";
 import { type Answer, namingIgnored, type RouteDescription, TOO_MANY_READS } from "../openapi/answers.ts";
-import { type Route, type RouteHandler, route } from "../routes.ts";
+import { type HttpRoute, httpRoute, type RouteHandler } from "../routes.ts";
 import type { EventStream } from "./events.ts";
 
 /**
@@ -147,20 +147,20 @@ export function createAdmin(options: AdminOptions) {
       id: OperationId,
       declaration: Declaration<P, Q, B>,
       by: Guard = guard,
-    ): Route {
+    ): HttpRoute {
       const { work, isMasked } = declaration;
       const answer = answering(log, declaration, async (request) => {
         const done = await work(request);
         return isMasked || typeof done === "function" ? done : show(done);
       });
-      return route(id, describe(declaration), by(answer));
+      return httpRoute(id, describe(declaration), by(answer));
     },
 
     /** Makes the route of an operation that may read many rows: in turn with others; the answer names missing cells. */
     read<P extends field.Fields = None, Q extends field.Fields = None>(
       id: OperationId,
       declaration: Declaration<P, Q, None>,
-    ): Route {
+    ): HttpRoute {
       const { work, namesCells } = declaration;
       const named = namesCells ? undefined : cells;
       // Of a large answer that many share, the making of its text is the most work.
@@ -169,7 +169,7 @@ export function createAdmin(options: AdminOptions) {
       const answer = answering(log, declaration, (request, isGone) =>
         heavyReads(`${id} ${JSON.stringify(request)}`, () => textOf(request), isGone),
       );
-      return route(id, describe(declaration, [TOO_MANY_READS]), guard(answer));
+      return httpRoute(id, describe(declaration, [TOO_MANY_READS]), guard(answer));
     },
   };
 }

@@ -1,4 +1,4 @@
-import type { Route } from "../routes.ts";
+import type { HttpRoute } from "../routes.ts";
 import { type AdminOptions, createAdmin } from "./operation.ts";
 import { listDestinations, pauseDestination, resumeDestination } from "./operations/destinations.ts";
 import { discardMessage, findMessages, replayMessage, retryMessage, showMessage } from "./operations/messages.ts";
@@ -37,7 +37,7 @@ const OPERATIONS = [
   showAudit,
 ];
 
-export function adminRoutes(options: AdminOptions): readonly Route[] {
+export function adminRoutes(options: AdminOptions): readonly HttpRoute[] {
   const admin = createAdmin(options);
   return OPERATIONS.map((routeOf) => routeOf(admin));
 }

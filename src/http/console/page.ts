@@ -6,7 +6,7 @@ import { gzipSync } from "node:zlib";
 import { TEXT } from "../../model/described.ts";
 import { ERRORS, send, sendError } from "../exchange.ts";
 import * as answer from "../openapi/answers.ts";
-import { route } from "../routes.ts";
+import { httpRoute } from "../routes.ts";
 
 interface Asset {
   readonly type: string;
@@ -58,7 +58,7 @@ function readAsset(file: string): Asset {
 }
 
 export const showPage = (files: ConsoleFiles) =>
-  route(
+  httpRoute(
     "console",
     {
       summary: "The console",
@@ -71,7 +71,7 @@ export const showPage = (files: ConsoleFiles) =>
 
 /** The page's own addresses are relative to `/console`; so is this one, which keeps the path prefix of a proxy. */
 export const leadToPage = () =>
-  route(
+  httpRoute(
     "console_slash",
     {
       summary: "The console, with a slash",
@@ -114,7 +114,7 @@ function sendAsset(req: IncomingMessage, res: ServerResponse, asset: Asset, cach
 }
 
 export const showAsset = (files: ConsoleFiles) =>
-  route(
+  httpRoute(
     "console_asset",
     {
       summary: "A file of the console",

@@ -9,7 +9,7 @@ import { type Access, createVerifier, credentialHeaderNames, hasCredentials } fr
 import { admit, type BodyLimits, ERRORS, sendError, sendJson } from "../exchange.ts";
 import * as field from "../fields.ts";
 import * as answer from "../openapi/answers.ts";
-import { type Route, route } from "../routes.ts";
+import { type HttpRoute, httpRoute } from "../routes.ts";
 import { crossSiteRefusal, foreignHostRefusal } from "./origin.ts";
 import { type ConsoleFiles, leadToPage, showAsset, showPage } from "./page.ts";
 import type { Session, Sessions } from "./sessions.ts";
@@ -69,7 +69,7 @@ const CROSS_SITE = answer.error(
 );
 
 const showSession = ({ sessions, shown }: Console) =>
-  route(
+  httpRoute(
     "console_session",
     {
       summary: "Show the session of this browser",
@@ -100,7 +100,7 @@ function signIn({ auth, sessions, access, limits, clock, log, audit, headerName,
     if (verifier !== null) res.setHeader("WWW-Authenticate", verifier.challenge);
     sendError(res, 401, reason);
   };
-  return route(
+  return httpRoute(
     "console_sign_in",
     {
       summary: "Sign in to the console",
@@ -157,7 +157,7 @@ const SIGNED_OUT = {
 };
 
 const signOut = ({ sessions, limits, log, audit, shown }: Console) =>
-  route(
+  httpRoute(
     "console_sign_out",
     {
       summary: "Sign out of the console",
@@ -188,7 +188,7 @@ const signOut = ({ sessions, limits, log, audit, shown }: Console) =>
     },
   );
 
-export function consoleRoutes(options: ConsoleOptions): readonly Route[] {
+export function consoleRoutes(options: ConsoleOptions): readonly HttpRoute[] {
   const { files } = options;
   const sessions = createConsole(options);
   const page = [showPage(files), leadToPage(), showAsset(files)];

@@ -1,5 +1,5 @@
 import { definitionsIn } from "../../model/described.ts";
-import type { Route } from "../routes.ts";
+import type { HttpRoute } from "../routes.ts";
 import { type Answer, bodyAnswers, jsonContent, portAnswers, responses, unauthorized } from "./answers.ts";
 import type { OpenApiDocument, Operation, SecurityScheme, ServerEntry } from "./types.ts";
 
@@ -12,7 +12,7 @@ export interface DocumentOptions {
 }
 
 /** The OpenAPI 3.1 document of the routes that a process serves, as plain data without secrets. */
-export function openApiDocument(routes: readonly Route[], options: DocumentOptions): OpenApiDocument {
+export function openApiDocument(routes: readonly HttpRoute[], options: DocumentOptions): OpenApiDocument {
   const { version, server, maxBodyBytes } = options;
   const hasManagementPort = server.managementPort !== undefined;
   const data = portAnswers(maxBodyBytes);
@@ -54,7 +54,7 @@ const TAGS = [
 ] as const;
 
 function operationOf(
-  { operationId, group, description: route }: Route,
+  { operationId, group, description: route }: HttpRoute,
   ofPort: readonly Answer[],
   servers: readonly ServerEntry[] | undefined,
 ): Operation {

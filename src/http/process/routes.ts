@@ -3,11 +3,11 @@ import { named, object } from "../../model/described.ts";
 import { JSON_TYPE, send, sendJson, TEXT_TYPE } from "../exchange.ts";
 import { json, plain } from "../openapi/answers.ts";
 import { type DocumentOptions, openApiDocument } from "../openapi/document.ts";
-import { type Route, route } from "../routes.ts";
+import { type HttpRoute, httpRoute } from "../routes.ts";
 
 const RUNNING = "Service is running!";
 
-const root = route(
+const root = httpRoute(
   "root",
   {
     summary: "Show that the service runs",
@@ -25,7 +25,7 @@ const LIVENESS_SCHEMA = named(
   }),
 );
 
-const live = route(
+const live = httpRoute(
   "health_live",
   {
     summary: "Show that the process is alive",
@@ -51,7 +51,7 @@ const example = (status: string, database: string) => ({ status, components: { d
 
 /** `GET /health` and `GET /health/ready`, which are the same. */
 const ready = (id: "health" | "health_ready", health: Pick<Health, "readiness">) =>
-  route(
+  httpRoute(
     id,
     {
       summary: "Check the components of this process",
@@ -72,7 +72,7 @@ const ready = (id: "health" | "health_ready", health: Pick<Health, "readiness">)
 const PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8";
 
 const metrics = (health: Pick<Health, "readiness">, read: ProcessOptions["metrics"]) =>
-  route(
+  httpRoute(
     "metrics",
     {
       summary: "The metrics of this process",
@@ -88,8 +88,8 @@ const metrics = (health: Pick<Health, "readiness">, read: ProcessOptions["metric
   );
 
 /** `GET /openapi.json`, which describes itself too. @param others all other routes of the process */
-function document(others: readonly Route[], options: DocumentOptions): Route {
-  const own: Route = route(
+function document(others: readonly HttpRoute[], options: DocumentOptions): HttpRoute {
+  const own: HttpRoute = httpRoute(
     "openapi",
     {
       summary: "This document",
@@ -116,7 +116,7 @@ interface ProcessOptions {
 }
 
 /** All routes of a process: those of its roles, and `/`, health, metrics and the OpenAPI document of all of them. */
-export function processRoutes(roleRoutes: readonly Route[], options: ProcessOptions): readonly Route[] {
+export function processRoutes(roleRoutes: readonly HttpRoute[], options: ProcessOptions): readonly HttpRoute[] {
   const { health } = options;
   const own = [root, live, ready("health_ready", health), ready("health", health), metrics(health, options.metrics)];
   const routes = [...roleRoutes, ...own];

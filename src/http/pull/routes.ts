@@ -4,7 +4,7 @@ import type { ClaimedRows, Pull, PullResult } from "../../core/delivery/pull.ts"
 import { MESSAGE_ID, type Syntax } from "../../core/operations/syntax.ts";
 import * as schema from "../../model/described.ts";
 import { StoreError } from "../../model/errors.ts";
-import { OPERATIONS, type OperationId } from "../../model/routes.ts";
+import { OPERATIONS, type OperationId } from "../../model/httpOperations.ts";
 import type { ClaimToken, MessageId } from "../../model/rows.ts";
 import type { PulledRow } from "../../ports/pullStore.ts";
 import type { Log } from "../../ports/runtime.ts";
@@ -13,7 +13,7 @@ import { accessOf, createVerifier } from "../credentials.ts";
 import { admit, type BodyLimits, ERRORS, JSON_TYPE, send, sendError, sendJson } from "../exchange.ts";
 import * as field from "../fields.ts";
 import * as answer from "../openapi/answers.ts";
-import { type Route, route, sourceIds } from "../routes.ts";
+import { type HttpRoute, httpRoute, sourceIds } from "../routes.ts";
 import type { PullWaiters } from "./waiters.ts";
 
 export interface PullOptions {
@@ -49,7 +49,7 @@ interface Declaration<F extends field.Fields> {
 /**
  * The pull routes of each source (design, "Pull rows"; docs/pull.md). The source's name is percent-encoded in the path.
  */
-export function pullRoutes(options: PullOptions): readonly Route[] {
+export function pullRoutes(options: PullOptions): readonly HttpRoute[] {
   const tools = { ...options, operation: createOperation(options) };
   return options.sources.flatMap((source) => OPERATIONS_OF_SOURCE.map((routeOf) => routeOf(tools, source)));
 }
@@ -60,7 +60,7 @@ function createOperation({ settings, limits, sources, clock, log }: PullOptions)
   const access = accessOf(settings.auth, "pull", "the pull routes");
   const verifier = settings.auth === undefined ? null : createVerifier(settings.auth, clock, "request");
   const ids = sourceIds(sources);
-  return <F extends field.Fields>(id: OperationId, source: string, declaration: Declaration<F>): Route => {
+  return <F extends field.Fields>(id: OperationId, source: string, declaration: Declaration<F>): HttpRoute => {
     const { summary, fields, schemaName, example, answers, work } = declaration;
     const body = field.bodySchema({ fields });
     const description = {
@@ -80,7 +80,7 @@ function createOperation({ settings, limits, sources, clock, log }: PullOptions)
       path: path.replace("{source}", () => encodeURIComponent(source)),
       sourceId: ids.get(source) ?? source,
     };
-    const handle: Route["handle"] = async (req, res) => {
+    const handle: HttpRoute["handle"] = async (req, res) => {
       const bytes = await admit(req, res, { limits, verifier });
       if (bytes === null) return;
       const request = field.parsed(res, () => field.readFields(fields, field.readBody(bytes)));
@@ -93,7 +93,7 @@ function createOperation({ settings, limits, sources, clock, log }: PullOptions)
         sendError(res, 500, ERRORS.storageFailed);
       }
     };
-    return route(id, description, handle, of);
+    return httpRoute(id, description, handle, of);
   };
 }
 

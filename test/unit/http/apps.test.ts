@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { route } from "../../../src/http/routes.ts";
+import { httpRoute } from "../../../src/http/routes.ts";
 import { failOnLeaks } from "../../support/leaks.ts";
 import { seen, startHttp } from "./harness.ts";
 
@@ -51,7 +51,7 @@ describe("the data port", () => {
   });
 
   test("answers 500 to a fault of its own, and logs it", async () => {
-    const broken = route("admin_parked_list", { summary: "", description: "", answers: [] }, async () => {
+    const broken = httpRoute("admin_parked_list", { summary: "", description: "", answers: [] }, async () => {
       throw new Error("a bug");
     });
     await using http = await startHttp({ routes: [broken] });

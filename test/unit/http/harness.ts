@@ -6,7 +6,7 @@ import { createReceiver, type ReceiverOptions } from "../../../src/core/receipt/
 import { BodyBudget, type BodyLimits } from "../../../src/http/exchange.ts";
 import { type HttpSource, inboxRoutes } from "../../../src/http/inbox.ts";
 import { processRoutes } from "../../../src/http/process/routes.ts";
-import type { Route } from "../../../src/http/routes.ts";
+import type { HttpRoute } from "../../../src/http/routes.ts";
 import { createApps, HttpServer, type HttpServerOptions } from "../../../src/http/server.ts";
 import { MemoryInbox } from "../../support/memoryInbox.ts";
 import { ManualClock, recordingLog, recordingMetrics } from "../../support/recorders.ts";
@@ -23,7 +23,7 @@ export interface HarnessOptions {
   readonly attributes?: ReceiverOptions["attributes"];
   readonly stage?: ReceiverOptions["stage"];
   /** Of further roles. */
-  readonly routes?: readonly Route[];
+  readonly routes?: readonly HttpRoute[];
   readonly onAnswer?: HttpSource["onAnswer"];
   readonly isReady?: boolean;
   readonly management?: boolean;

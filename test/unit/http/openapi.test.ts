@@ -1,8 +1,8 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "@jest/globals";
+import { OPERATIONS } from "../../../src/model/httpOperations.ts";
 import type { Role } from "../../../src/model/roles.ts";
-import { OPERATIONS } from "../../../src/model/routes.ts";
 import { describedApi } from "../../support/describedApi.ts";
 import { failOnLeaks } from "../../support/leaks.ts";
 import { loadWith } from "../config/support.ts";

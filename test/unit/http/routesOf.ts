@@ -7,7 +7,7 @@ import type { ConsoleFiles } from "../../../src/http/console/page.ts";
 import { openApiDocument } from "../../../src/http/openapi/document.ts";
 import type { OpenApiDocument } from "../../../src/http/openapi/types.ts";
 import { processRoutes } from "../../../src/http/process/routes.ts";
-import type { Route } from "../../../src/http/routes.ts";
+import type { HttpRoute } from "../../../src/http/routes.ts";
 import type { Role } from "../../../src/model/roles.ts";
 import type { Store } from "../../../src/ports/store.ts";
 import { NO_TRACING } from "../../../src/setup/tracing.ts";
@@ -53,7 +53,7 @@ const NO_FILES: ConsoleFiles = {
 };
 
 /** The routes of a process with these roles; none of them may be asked for anything. */
-export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLES): Promise<readonly Route[]> {
+export async function routesOf(config: Config, roles: readonly Role[] = ALL_ROLES): Promise<readonly HttpRoute[]> {
   const context: RoleContext = {
     config,
     configText: "",

@@ -4,7 +4,7 @@ import * as schema from "../../../model/described.ts";
 import { ERRORS } from "../../exchange.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
-import { route } from "../../routes.ts";
+import { httpRoute } from "../../routes.ts";
 import { type Admin, LIMIT, LISTED_BY_DEFAULT, onTable } from "../operation.ts";
 
 const MINUTES_BY_DEFAULT = 60;
@@ -23,7 +23,7 @@ export const showOverview = ({ read, overview }: Admin) =>
   });
 
 export const followEvents = ({ access, guard, events }: Admin) =>
-  route(
+  httpRoute(
     "admin_events",
     {
       summary: "Follow the overview",

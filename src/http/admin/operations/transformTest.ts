@@ -7,7 +7,7 @@ import { DEFAULT_LIMITS } from "../../../ports/evaluator.ts";
 import { ERRORS, JSON_TYPE, send, sendJson } from "../../exchange.ts";
 import * as field from "../../fields.ts";
 import * as answer from "../../openapi/answers.ts";
-import { route } from "../../routes.ts";
+import { httpRoute } from "../../routes.ts";
 import type { Admin } from "../operation.ts";
 
 /**
@@ -55,7 +55,7 @@ export function testTransform({ access, guardBody, limits, evaluator, admin, clo
     }
   }, answerFailure);
 
-  return route(
+  return httpRoute(
     "admin_transform_test",
     {
       summary: "Try a transform expression on a sample payload",
