@@ -1,5 +1,5 @@
 import { errorText } from "../../../model/errors.ts";
-import { NETWORK_FAULT_CODES, networkFaultCode } from "../networkFaults.ts";
+import { NETWORK_FAULT_CODES, networkFaultCode } from "../../../model/networkFaults.ts";
 
 /** Faults between the service and Kafka. */
 export const KAFKA_FAULT_CODES = [

@@ -1,6 +1,6 @@
 import { ErrorCode } from "nats";
 import { errorText } from "../../../model/errors.ts";
-import { NETWORK_FAULT_CODES, networkFaultCode } from "../networkFaults.ts";
+import { NETWORK_FAULT_CODES, networkFaultCode } from "../../../model/networkFaults.ts";
 
 /** Why the connection failed or ended. */
 export const NATS_FAULT_CODES = [

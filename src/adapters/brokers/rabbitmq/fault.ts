@@ -1,5 +1,5 @@
 import { errorText } from "../../../model/errors.ts";
-import { NETWORK_FAULT_CODES, networkFaultCode } from "../networkFaults.ts";
+import { NETWORK_FAULT_CODES, networkFaultCode } from "../../../model/networkFaults.ts";
 
 /** Why RabbitMQ could not be reached or refused a request. */
 export const RABBITMQ_FAULT_CODES = [

@@ -1,5 +1,5 @@
 import { PublishError } from "../../../model/errors.ts";
-import { NETWORK_FAULT_CODES, networkFaultCode } from "../../brokers/networkFaults.ts";
+import { NETWORK_FAULT_CODES, networkFaultCode } from "../../../model/networkFaults.ts";
 
 /** Why a publish over HTTP failed: the codes of its `PublishError`. */
 export const HTTP_ERROR_CODES = [

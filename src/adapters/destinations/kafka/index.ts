@@ -1,6 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import kafkajs, { type Admin, type PartitionerArgs, type Producer } from "kafkajs";
 import { PublishError } from "../../../model/errors.ts";
+import { NETWORK_FAULT_CODES } from "../../../model/networkFaults.ts";
 import type { Destination } from "../../../ports/destination.ts";
 import type { AdapterTools } from "../../../ports/kinds.ts";
 import type { Log } from "../../../ports/runtime.ts";
@@ -9,7 +10,6 @@ import { brokerDestination } from "../../brokers/destination.ts";
 import { createKafkaClient, METADATA_MAX_AGE_MS, retryOptions, type Sockets } from "../../brokers/kafka/client.ts";
 import { kafkaFault } from "../../brokers/kafka/faults.ts";
 import type { KafkaConnection } from "../../brokers/kafka/schema.ts";
-import { NETWORK_FAULT_CODES } from "../../brokers/networkFaults.ts";
 import { checkedTopic, kafkaError, publishErrorOf } from "./errors.ts";
 import type { KafkaDestinationConfig } from "./kind.ts";
 import { type Group, groupByTopic, PendingRecord, PublishQueue } from "./queue.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { networkFaultCode } from "../../../../src/adapters/brokers/networkFaults.ts";
+import { networkFaultCode } from "../../../src/model/networkFaults.ts";
 
 describe("what the code of a network error means", () => {
   test.each([
