@@ -6,7 +6,7 @@ import type { Destination, OutboundMessage } from "../../../ports/destination.ts
 import type { Metrics } from "../../../ports/metrics.ts";
 import type { SecretMasker } from "../../../ports/runtime.ts";
 import type { Clock } from "../../../time/clock.ts";
-import type { InFlight, InFlightMember } from "../../brokers/pendingPublish.ts";
+import type { InFlight, InFlightMember } from "../pendingPublish.ts";
 import { httpError, publishErrorOf, retryAfterMs, statusCode } from "./errors.ts";
 import { type HttpDestinationConfig, requestUrl } from "./kind.ts";
 import type { RequestHeader, Signer } from "./signing.ts";

@@ -1,7 +1,7 @@
 import { percentDecoded } from "../../../model/secret.ts";
 import type { Destination } from "../../../ports/destination.ts";
 import type { DestinationTools } from "../../../ports/kinds.ts";
-import { InFlight } from "../../brokers/pendingPublish.ts";
+import { InFlight } from "../pendingPublish.ts";
 import { createCredentials } from "./auth.ts";
 import { Batches } from "./batches.ts";
 import { type Channel, HttpDestination, targetOf } from "./delivery.ts";

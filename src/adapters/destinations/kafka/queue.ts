@@ -1,7 +1,7 @@
 import type { Message } from "kafkajs";
 import type { PublishError } from "../../../model/errors.ts";
 import type { OutboundMessage } from "../../../ports/destination.ts";
-import { PendingPublish, type PublishBounds } from "../../brokers/pendingPublish.ts";
+import { PendingPublish, type PublishBounds } from "../pendingPublish.ts";
 import { kafkaError } from "./errors.ts";
 
 /** Most records per request: beyond it, the client's work per record grows. */

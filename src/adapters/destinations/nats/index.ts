@@ -4,11 +4,11 @@ import { errorText, PublishError } from "../../../model/errors.ts";
 import { encodedHeaderName, encodedHeaderValue } from "../../../model/text.ts";
 import type { Destination, OutboundMessage } from "../../../ports/destination.ts";
 import type { AdapterTools } from "../../../ports/kinds.ts";
-import { brokerDestination } from "../../brokers/destination.ts";
 import { NATS_FAULT_CODES, NatsFault } from "../../brokers/nats/faults.ts";
 import { NatsDialer, type NatsLink, statusOf } from "../../brokers/nats/link.ts";
-import { PendingPublish, type PublishBounds } from "../../brokers/pendingPublish.ts";
 import { SharedConnection } from "../../brokers/sharedConnection.ts";
+import { brokerDestination } from "../brokerDestination.ts";
+import { PendingPublish, type PublishBounds } from "../pendingPublish.ts";
 import type { NatsDestinationConfig } from "./kind.ts";
 
 /** Timeout of connecting to one server; then the next one is tried. */

@@ -2,11 +2,11 @@ import type { ConfirmChannel } from "amqplib";
 import { PublishError } from "../../../model/errors.ts";
 import type { Destination } from "../../../ports/destination.ts";
 import type { AdapterTools } from "../../../ports/kinds.ts";
-import { brokerDestination } from "../../brokers/destination.ts";
 import { type AmqpConnection, openConnection } from "../../brokers/rabbitmq/connection.ts";
 import { faultCode, faultOf, RabbitmqFault, reasonOf } from "../../brokers/rabbitmq/fault.ts";
 import { type AmqpTarget, parseAmqpUri } from "../../brokers/rabbitmq/uri.ts";
 import { SharedConnection } from "../../brokers/sharedConnection.ts";
+import { brokerDestination } from "../brokerDestination.ts";
 import type { RabbitmqDestinationConfig } from "./kind.ts";
 import { checkShortString, envelopeOf, PendingMessage, publishErrorOf, rabbitmqError } from "./message.ts";
 

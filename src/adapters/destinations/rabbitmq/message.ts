@@ -2,8 +2,8 @@ import type { Options } from "amqplib";
 import { PublishError } from "../../../model/errors.ts";
 import type { Headers } from "../../../model/rows.ts";
 import type { OutboundMessage } from "../../../ports/destination.ts";
-import { PendingPublish, type PublishBounds } from "../../brokers/pendingPublish.ts";
 import { RABBITMQ_FAULT_CODES, type RabbitmqFault } from "../../brokers/rabbitmq/fault.ts";
+import { PendingPublish, type PublishBounds } from "../pendingPublish.ts";
 
 /** One publish and its AMQP form. */
 export class PendingMessage extends PendingPublish {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "@jest/globals";
-import { InFlight } from "../../../../../src/adapters/brokers/pendingPublish.ts";
 import { PendingRecord, PublishQueue } from "../../../../../src/adapters/destinations/kafka/queue.ts";
+import { InFlight } from "../../../../../src/adapters/destinations/pendingPublish.ts";
 import { message } from "../../../../conformance/destination.ts";
 
 const bounds = { inFlight: new InFlight(), signal: new AbortController().signal, timeoutMs: 60_000 };

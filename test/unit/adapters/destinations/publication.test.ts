@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { InFlight, PendingPublish } from "../../../../src/adapters/brokers/pendingPublish.ts";
+import { InFlight, PendingPublish } from "../../../../src/adapters/destinations/pendingPublish.ts";
 import { PublishError } from "../../../../src/model/errors.ts";
 
 class Example extends PendingPublish {

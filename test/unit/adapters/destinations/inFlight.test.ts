@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { InFlight } from "../../../../src/adapters/brokers/pendingPublish.ts";
+import { InFlight } from "../../../../src/adapters/destinations/pendingPublish.ts";
 import { eventually } from "../../../support/eventually.ts";
 
 /** Members that write down how they end. */
