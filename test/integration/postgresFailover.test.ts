@@ -197,7 +197,7 @@ describe("one name that leads to another server after a failover", () => {
 
     target.port = database.port;
     await pool.run(insert, { n: 1 });
-    await pool.transaction("insert", (client) => client.query("INSERT INTO things VALUES (2)"));
+    await pool.transaction({ name: "insert" }, (client) => client.query("INSERT INTO things VALUES (2)"));
 
     expect(await database.query("SELECT n FROM things ORDER BY n")).toEqual([{ n: 1 }, { n: 2 }]);
     await pool.close();

@@ -167,7 +167,7 @@ describe("a transaction", () => {
     await using database = await createDatabase();
     await using proxy = await startTcpProxy(database);
     const pool = open(database, { endpoints: [{ host: "127.0.0.1", port: proxy.port, tls: false }] });
-    const hanging = pool.transaction("hang", async (client) => {
+    const hanging = pool.transaction({ name: "hang" }, async (client) => {
       proxy.setMode("held");
       await client.query({ text: "SELECT 1", query_timeout: 500 } as pg.QueryConfig);
     });

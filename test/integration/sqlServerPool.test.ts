@@ -29,7 +29,7 @@ describeWithSqlServer("the connection pool of SQL Server", () => {
     });
     /** Changes one row, then, once the other transaction has done the same, the other's. */
     const crossing = (name: string, first: number, second: number) =>
-      pool.transaction(name, async (transaction) => {
+      pool.transaction({ name }, async (transaction) => {
         begun += 1;
         await transaction.run(raise, { id: first });
         held += 1;

@@ -74,7 +74,7 @@ export function createPostgresStore(
   const database = {
     pool,
     connections: pool.connections,
-    ping: statement("ping", { timeoutMs: 3000, takesTurns: true })("SELECT 1"),
+    ping: statement("ping", { timeoutMs: 3000, takesTurns: true, use: "readiness" })("SELECT 1"),
     ...fixed,
     history,
     facets: facets(BUNDLED_TYPES, true),

@@ -1,6 +1,5 @@
 import type { Clock } from "../../../time/clock.ts";
-import type { Row } from "../sql/rows.ts";
-import { higher, type LowWater, lower } from "../sql/rows.ts";
+import { higher, type LowWater, lower, type Row } from "../sql/rows.ts";
 import { IS_CITUS } from "./fragments.ts";
 import type { PostgresPool } from "./pool.ts";
 import type { Statement } from "./statement.ts";

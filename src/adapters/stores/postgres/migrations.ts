@@ -47,7 +47,7 @@ export async function migrate(pool: PostgresPool, schema: string | undefined, lo
 async function migrateAtOnce(pool: PostgresPool, named: string | undefined) {
   // Replicas that start together wait for the lock, and then find nothing to do. It belongs to the transaction, so it
   // also works behind a transaction pooler.
-  return await pool.transaction("migrate", async (client) => {
+  return await pool.transaction({ name: "migrate" }, async (client) => {
     await liftTimeLimits(client, true);
     await client.query("SELECT pg_advisory_xact_lock(hashtextextended('svc migrations', 0))");
     if (named !== undefined) await makeSchema(client, named);

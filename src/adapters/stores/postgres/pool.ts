@@ -1,8 +1,7 @@
 import type pg from "pg";
 import { StoreError } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
-import type { Reserve } from "../sql/reserve.ts";
-import { isVictim, retried } from "../sql/reserve.ts";
+import { isVictim, type Reserve, type Reserved, retried } from "../sql/reserve.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type PoolOptions, PostgresConnections } from "./connections.ts";
 import { hasGivenUp, isPreparationLost, isReadOnly, toStoreError } from "./errors.ts";
@@ -39,7 +38,7 @@ export class PostgresPool implements StatementRunner<Statement> {
   }
 
   async #reserved(statement: Statement, values: Values): Promise<pg.QueryResult> {
-    return await this.#reserve.run(statement.name, () => this.#run(statement, values));
+    return await this.#reserve.run(statement, () => this.#run(statement, values));
   }
 
   async #run(statement: Statement, values: Values): Promise<pg.QueryResult> {
@@ -79,8 +78,8 @@ export class PostgresPool implements StatementRunner<Statement> {
   }
 
   /** Runs `work` in one transaction on one connection; rolls back when it throws. */
-  async transaction<T>(name: string, work: (client: pg.ClientBase) => Promise<T>): Promise<T> {
-    return await this.#reserve.run(name, () => this.#transaction(name, work));
+  async transaction<T>(of: Reserved, work: (client: pg.ClientBase) => Promise<T>): Promise<T> {
+    return await this.#reserve.run(of, () => this.#transaction(of.name, work));
   }
 
   async #transaction<T>(name: string, work: (client: pg.ClientBase) => Promise<T>): Promise<T> {
@@ -108,11 +107,11 @@ export class PostgresPool implements StatementRunner<Statement> {
   }
 
   /** As {@link transaction}, rolled back at its end; includes whatever the owner checks at the commit. */
-  async trial<T>(name: string, work: (client: pg.ClientBase) => Promise<T>): Promise<T> {
-    const rolledBack = new StoreError("other", `${name}: rolled back`);
+  async trial<T>(of: Reserved, work: (client: pg.ClientBase) => Promise<T>): Promise<T> {
+    const rolledBack = new StoreError("other", `${of.name}: rolled back`);
     let result: Promise<T> | undefined;
     try {
-      return await this.transaction(name, async (client) => {
+      return await this.transaction(of, async (client) => {
         await client.query(`SET LOCAL lock_timeout = ${TRIAL_LOCK_MS}`);
         result = work(client);
         await result;
@@ -126,7 +125,7 @@ export class PostgresPool implements StatementRunner<Statement> {
   }
 
   async runAndRollBack<T>(work: (run: StatementRunner<Statement>["run"]) => Promise<T>): Promise<T> {
-    return await this.trial("a change to be rolled back", (client) =>
+    return await this.trial({ name: "a change to be rolled back" }, (client) =>
       work(async (statement, values = {}) => {
         try {
           return (await runIn(client, statement, values)).rows as Row[];

@@ -5,8 +5,7 @@ import { StoreError } from "../../../model/errors.ts";
 import type { InsertResult, NewInboxRow } from "../../../model/rows.ts";
 import { listOfMessage, renderTopic } from "../../../model/topics.ts";
 import type { RelayRules } from "../../../ports/store.ts";
-import type { ReceiptCommands } from "../sql/inbox.ts";
-import { renderHeaders } from "../sql/inbox.ts";
+import { type ReceiptCommands, renderHeaders } from "../sql/inbox.ts";
 import type { TableNames } from "../sql/names.ts";
 import { inKeyOrder, type Row, type Values } from "../sql/rows.ts";
 import type { ColumnTypes } from "./columns.ts";
@@ -40,8 +39,7 @@ export class PostgresReceipt implements ReceiptCommands {
       if (outcomes.includes(SKIPPED)) throw new StoreError("skipped", SKIPPED.reason);
       return outcomes;
     };
-    const { name } = statement;
-    return await (isTrial ? this.#pool.trial(name, insert) : this.#pool.transaction(name, insert));
+    return await (isTrial ? this.#pool.trial(statement, insert) : this.#pool.transaction(statement, insert));
   }
 
   async insertAccepted(): Promise<boolean> {
@@ -198,11 +196,13 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
 ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING${mayBeCitus ? " RETURNING NULL" : ""}`;
   };
   return {
-    insert: statement(`inbox.insert(${INSERT_PARAMETERS})`)(insert(true)),
+    insert: statement(`inbox.insert(${INSERT_PARAMETERS})`, { use: "receipt" })(insert(true)),
     /**
      * Of several kinds, or with a schedule or an expiry for some; an expiry counts if the table has a column for it.
      */
-    insertMixed: statement(`inbox.insert of several kinds(${INSERT_PARAMETERS}, ${TIME_PARAMETERS})`)(insert(false)),
+    insertMixed: statement(`inbox.insert of several kinds(${INSERT_PARAMETERS}, ${TIME_PARAMETERS})`, {
+      use: "receipt",
+    })(insert(false)),
     present: presentStatement(names, types),
     copyLast: copyLastStatement(names),
   } as const satisfies Record<string, Statement>;
@@ -214,7 +214,7 @@ ON CONFLICT (${c.source}, ${c.idempotencyKey}) DO NOTHING${mayBeCitus ? " RETURN
  * makes this transaction wait for everything before it, which reading does not.
  */
 function presentStatement({ inboxTable: inbox, inbox: c }: TableNames, types: ColumnTypes): Statement {
-  return byIndex("inbox.present(ids, sources, idempotencyKeys)")`
+  return byIndex("inbox.present(ids, sources, idempotencyKeys)", { use: "receipt" })`
 SELECT r.id::text AS id, r.is_stored, (SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
   THEN pg_logical_emit_message(true, 'svc', '')::text END) AS logged_at FROM (
   SELECT r.id, (SELECT true FROM ${inbox} i WHERE i.${c.id} = r.id LIMIT 1) AS is_stored,

@@ -110,7 +110,7 @@ FROM delivered d JOIN made m ON m.place = d.place WHERE d."made as" = 'processin
    * An outbox row is born `processing` if its key waits for nothing in the outbox (`blocked`): this snapshot holds all
    * rows in front of it but those of open transactions, which are unacknowledged. `all_made` as in the relay.
    */
-  return byIndex(name, { lockTimeoutMs: LOCK_TIMEOUT_MS })`
+  return byIndex(name, { lockTimeoutMs: LOCK_TIMEOUT_MS, use: "receipt" })`
 WITH received AS MATERIALIZED (SELECT clock_timestamp() AS at),
 waiting AS MATERIALIZED (SELECT w.key FROM (${waitingKeys(ORDINARY)} UNION ALL ${waitingKeys(PUT_OFF)}) w),
 given AS MATERIALIZED (

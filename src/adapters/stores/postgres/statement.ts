@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
 import type { Socket } from "node:net";
 import type pg from "pg";
+import type { Reserved } from "../sql/reserve.ts";
 import { joined, signature, type Values } from "../sql/rows.ts";
 
-export interface Statement {
-  readonly name: string;
+export interface Statement extends Reserved {
   readonly text: string;
   readonly parameters?: readonly string[];
   /** Longest run in ms, after which the connection is closed. Default 60 s. */
@@ -23,7 +23,7 @@ export interface Statement {
   readonly takesTurns?: boolean;
 }
 
-type Options = Pick<Statement, "timeoutMs" | "lockTimeoutMs" | "serverTimeoutMs" | "onePlan" | "takesTurns">;
+type Options = Pick<Statement, "timeoutMs" | "lockTimeoutMs" | "serverTimeoutMs" | "onePlan" | "takesTurns" | "use">;
 type Template = (text: string | TemplateStringsArray, ...parts: readonly string[]) => Statement;
 
 /** A statement by its {@link signature}, with the names of `$1`, `$2` and so on; its SQL follows as a template. */

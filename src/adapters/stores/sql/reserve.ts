@@ -10,6 +10,12 @@ interface ReserveOptions {
   readonly share?: () => number | undefined;
 }
 
+/** A statement, or a transaction. `readiness` needs no place; without a use it is of the other statements. */
+export interface Reserved {
+  readonly name: string;
+  readonly use?: "receipt" | "readiness" | undefined;
+}
+
 /**
  * A store's share of a pool. It keeps a connection for receipts, and one for all other statements: a locked or slow
  * outbox never stops receipts, nor a locked inbox deliveries. A store that shares the pool leaves the others half of
@@ -28,13 +34,10 @@ export class Reserve {
     return this.#receipts.waiting.length + this.#others.waiting.length;
   }
 
-  /**
-   * @param name of the statement, which distinguishes receipts
-   * @throws StoreError `unavailable` when it has waited too long; what `work` throws
-   */
-  async run<T>(name: string, work: () => Promise<T>): Promise<T> {
-    if (name === READINESS) return await work();
-    const side = RECEIPT.test(name) ? this.#receipts : this.#others;
+  /** @throws StoreError `unavailable` when it has waited too long; what `work` throws */
+  async run<T>({ name, use }: Reserved, work: () => Promise<T>): Promise<T> {
+    if (use === "readiness") return await work();
+    const side = use === "receipt" ? this.#receipts : this.#others;
     side.hasCome = true;
     if (side.waiting.length > 0 || !this.#isFree(side)) await this.#turn(name, side);
     else side.usedConnections += 1;
@@ -94,8 +97,6 @@ class Side {
   readonly waiting: (() => void)[] = [];
 }
 
-const RECEIPT = /^inbox\.(insert|present)\b/;
-const READINESS = "ping";
 const LEAST_POOL = 3;
 
 /**

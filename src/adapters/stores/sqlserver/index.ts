@@ -58,7 +58,7 @@ export function createSqlServerStore(options: SqlServerStoreOptions, clock: Cloc
   const database = {
     pool,
     connections: pool,
-    ping: statement("ping", { timeoutMs: 3000 })("SELECT 1 AS answer;"),
+    ping: statement("ping", { timeoutMs: 3000, use: "readiness" })("SELECT 1 AS answer;"),
     cell: cellStatements(all),
     destinations: destinationStatements(all),
     history,

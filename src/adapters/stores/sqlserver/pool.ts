@@ -1,7 +1,7 @@
 import sql from "mssql";
 import { errorText, StoreError, type StoreErrorCode } from "../../../model/errors.ts";
 import type { Log } from "../../../ports/runtime.ts";
-import { isVictim, Reserve, retried } from "../sql/reserve.ts";
+import { isVictim, Reserve, type Reserved, retried } from "../sql/reserve.ts";
 import type { Row, StatementRunner, Values } from "../sql/rows.ts";
 import { type PoolOptions, poolConfig } from "./endpoints.ts";
 import { execute, type Statement } from "./statement.ts";
@@ -28,18 +28,18 @@ export class SqlServerPool implements StatementRunner<Statement> {
   }
 
   async runAll(statement: Statement, values: Values = {}): Promise<readonly (readonly Row[])[]> {
-    return await this.#retried(statement.name, async (pool) => await execute(pool, statement, values));
+    return await this.#retried(statement, async (pool) => await execute(pool, statement, values));
   }
 
   async runAndRollBack<T>(work: (run: Executor["run"]) => Promise<T>): Promise<T> {
-    return await this.trial("a change to be rolled back", ({ run }) => work(run));
+    return await this.trial({ name: "a change to be rolled back" }, ({ run }) => work(run));
   }
 
   /** As {@link transaction}, rolled back at its end. */
-  async trial<T>(name: string, work: (transaction: Executor) => Promise<T>): Promise<T> {
-    const rolledBack = new StoreError("other", `${name}: rolled back`);
+  async trial<T>(of: Reserved, work: (transaction: Executor) => Promise<T>): Promise<T> {
+    const rolledBack = new StoreError("other", `${of.name}: rolled back`);
     let result: Promise<T> | undefined;
-    const failure: unknown = await this.transaction(name, async (transaction) => {
+    const failure: unknown = await this.transaction(of, async (transaction) => {
       result = work(transaction);
       await result;
       throw rolledBack;
@@ -52,8 +52,8 @@ export class SqlServerPool implements StatementRunner<Statement> {
    * Runs `work` in one transaction on one connection; rolls back when it throws, and runs it again for a deadlock
    * victim.
    */
-  async transaction<T>(name: string, work: (transaction: Executor) => Promise<T>): Promise<T> {
-    return await this.#retried(name, async (pool) => {
+  async transaction<T>(of: Reserved, work: (transaction: Executor) => Promise<T>): Promise<T> {
+    return await this.#retried(of, async (pool) => {
       const transaction = new sql.Transaction(pool);
       await transaction.begin(sql.ISOLATION_LEVEL.READ_COMMITTED);
       let ended = false;
@@ -85,14 +85,14 @@ export class SqlServerPool implements StatementRunner<Statement> {
     await this.#pool.close();
   }
 
-  async #retried<T>(name: string, work: (pool: sql.ConnectionPool) => Promise<T>): Promise<T> {
+  async #retried<T>(of: Reserved, work: (pool: sql.ConnectionPool) => Promise<T>): Promise<T> {
     const attempt = async () => {
-      if (this.#closed) throw new StoreError("unavailable", `${name}: the connection pool is closed`);
+      if (this.#closed) throw new StoreError("unavailable", `${of.name}: the connection pool is closed`);
       try {
         await this.#connected();
-        return await this.#reserve.run(name, () => work(this.#pool));
+        return await this.#reserve.run(of, () => work(this.#pool));
       } catch (error) {
-        throw error instanceof Error && error.name === "ConfigError" ? error : toStoreError(name, error);
+        throw error instanceof Error && error.name === "ConfigError" ? error : toStoreError(of.name, error);
       }
     };
     return await retried(this.#log, attempt, (error) => isVictim(error) && !hasGivenUp(error) && !this.#closed);

@@ -32,7 +32,7 @@ export class SqlServerReceipt implements ReceiptCommands {
 
   async insertWhole(rows: readonly NewInboxRow[], isTrial: boolean): Promise<readonly InsertResult[]> {
     if (!isTrial) return await this.insert(rows);
-    const trial = () => this.#pool.trial(this.#insert.name, (transaction) => this.#tryInsert(rows, transaction));
+    const trial = () => this.#pool.trial(this.#insert, (transaction) => this.#tryInsert(rows, transaction));
     return await retried(this.#log, trial, isDuplicateKey);
   }
 
@@ -133,7 +133,7 @@ const INSERTED_TEXTS = [
  */
 export function insertStatement(names: TableNames): Statement {
   const { inboxTable: inbox, inbox: c } = names;
-  return statement("inbox.insert(rows longText, texts bytes, latest bigint)")`
+  return statement("inbox.insert(rows longText, texts bytes, latest bigint)", { use: "receipt" })`
 ${BATCH}
 ${NOW}
 DECLARE @ahead bigint = @latest - ${microsecondsOf("@now")};

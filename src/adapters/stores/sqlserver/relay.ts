@@ -41,12 +41,12 @@ export class SqlServerRelay implements RelayCommands<Statement> {
   }
 
   async relay(request: RelayRequest, named?: readonly MessageId[]): Promise<Relayed> {
-    return await this.#pool.transaction(this.sql.relay.name, (within) => this.#relayIn(within, request, named));
+    return await this.#pool.transaction(this.sql.relay, (within) => this.#relayIn(within, request, named));
   }
 
   async tryRelay(request: RelayRequest, id?: MessageId): Promise<Relayed> {
     const newId = uuidv7() as MessageId;
-    return await this.#pool.trial(this.sql.relay.name, async (within) => {
+    return await this.#pool.trial(this.sql.relay, async (within) => {
       const sources = sourcesOf(request);
       if (id === undefined) await within.run(this.sql.setBack(sources.length), { ...sourceValues(sources), id: newId });
       return await this.#relayIn(within, request, [id ?? newId]);

@@ -1,4 +1,5 @@
 import sql from "mssql";
+import type { Reserved } from "../sql/reserve.ts";
 import { joined, type Row, signature, type Values } from "../sql/rows.ts";
 
 /** Text is `nvarchar`: a `varchar` is converted at each comparison, and a `max` type prevents an index seek. */
@@ -22,8 +23,7 @@ const TYPES = {
 export type ParameterType = keyof typeof TYPES;
 
 /** A statement with its name for errors and logs. Its text is always the same: every value is a typed parameter. */
-export interface Statement {
-  readonly name: string;
+export interface Statement extends Reserved {
   readonly text: string;
   /** `@name` in the text to its type. */
   readonly parameters: Readonly<Record<string, ParameterType>>;
@@ -40,7 +40,7 @@ export interface Statement {
  */
 export function statement(
   declaration: string,
-  options: Pick<Statement, "timeoutMs" | "lockTimeoutMs"> = {},
+  options: Pick<Statement, "timeoutMs" | "lockTimeoutMs" | "use"> = {},
 ): (text: string | TemplateStringsArray, ...parts: readonly (string | number)[]) => Statement {
   const { name, parameters } = signature(declaration);
   const types = Object.fromEntries(parameters.map((parameter) => typed(name, parameter)));

@@ -1,6 +1,13 @@
 import { describe, expect, test } from "@jest/globals";
-import { Reserve } from "../../../../src/adapters/stores/sql/reserve.ts";
+import { Reserve, type Reserved } from "../../../../src/adapters/stores/sql/reserve.ts";
 import { settle } from "../../../support/manualTime.ts";
+
+const USES: Readonly<Record<string, Reserved["use"]>> = {
+  "inbox.insert": "receipt",
+  "inbox.insert and relay": "receipt",
+  "inbox.present": "receipt",
+  ping: "readiness",
+};
 
 /** Statements that a test ends, by the order in which they began. */
 function setUp(poolSize: number, longestWaitMs = 0, share?: () => number | undefined) {
@@ -8,7 +15,7 @@ function setUp(poolSize: number, longestWaitMs = 0, share?: () => number | undef
   const begun: string[] = [];
   const ends: ((outcome: Promise<void>) => void)[] = [];
   const run = (name: string) =>
-    reserve.run(name, () => {
+    reserve.run({ name, use: USES[name] }, () => {
       begun.push(name);
       return new Promise<void>((resolve) => ends.push(resolve));
     });
