@@ -8,8 +8,7 @@ export interface Finding {
 
 export function findingsIn(text: string, ext: string): Promise<readonly Finding[]>;
 
-type Counts = Readonly<Record<string, number>>;
+/** What stays against the style, by file. */
+export type Exceptions = Readonly<Record<string, { readonly phrases: number; readonly why: string }>>;
 
-export function differences(found: ReadonlyMap<string, readonly Finding[]>, baseline: Counts): readonly string[];
-
-export function shrunk(found: ReadonlyMap<string, readonly Finding[]>, baseline: Counts): Counts;
+export function differences(found: ReadonlyMap<string, readonly Finding[]>, exceptions: Exceptions): readonly string[];

@@ -1,0 +1,3 @@
+import type { Finding } from "./check.js";
+
+export function bareMembersIn(text: string): readonly Finding[];
