@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -101,8 +103,23 @@ class Enqueue(unittest.TestCase):
         self.assertEqual((code, text), ("key", "the key has 802 characters (UTF-16), at most 800 fit"))
         with self.assertRaisesRegex(svc.EnqueueError, "columns has 'body', expected fields among id, topic"):
             svc.Outbox(columns={"body": "b"})
-        with self.assertRaisesRegex(TypeError, "a message and also key given"):
+        with self.assertRaisesRegex(TypeError, "^Message and key given, expected"):
             svc.enqueue(recording()[0], svc.Message("t", 1), key="k")
+
+    def test_types_that_are_wrong(self) -> None:
+        with self.assertRaisesRegex(TypeError, "^str given, expected a Message, or its fields by keyword"):
+            svc.enqueue(recording()[0], "orders.paid")  # type: ignore[arg-type]
+        connection: Any = object()
+        of_async: Any = svc.AsyncTransaction("postgresql", lambda parts, values: self.fail())
+        expected = "expected Transaction, such as from_psycopg"
+        with self.assertRaisesRegex(TypeError, f"tx is of type object, {expected}"):
+            svc.enqueue(connection, topic="t", payload=1)
+        with self.assertRaisesRegex(TypeError, f"tx is of type AsyncTransaction, {expected}"):
+            svc.once(of_async, "i")
+        with self.assertRaisesRegex(
+            TypeError, "tx is of type object, expected AsyncTransaction, such as from_psycopg_async"
+        ):
+            asyncio.run(svc.aonce(connection, "i"))
 
     def test_payloads(self) -> None:
         self.assertEqual(message.json_of(["\ud83d", "é", None]), '["\\ud83d","é",null]')
@@ -134,6 +151,13 @@ class Sources(unittest.TestCase):
         self.assertEqual(names, ["claim", "complete", "dead", "release", "renew", "retry"])
         for name in names:
             self.assertEqual(sql_source.statement(name).encode(), (EXAMPLES / f"{name}.sql").read_bytes())
+
+    def test_the_database_decides_when_a_message_is_dead(self) -> None:
+        source = svc.SqlSource(lambda: self.fail(), "orders")
+        for state in ("pending", "dead"):
+            rows = [{"id": "i", "state": state, "released": False}, {"id": "j", "state": "pending", "released": True}]
+            with mock.patch.object(source, "_run", return_value=rows):
+                self.assertEqual(source.retry(svc.Claim("c", []), "i", 1, "no stock"), state == "dead")
 
     def test_payloads_are_texts(self) -> None:
         deep = "[" * 100_000 + "]" * 100_000
@@ -167,7 +191,8 @@ class Pull(ThreadingHTTPServer):
                 one += '"attempt":1,"headers":{},"payload":1}'
                 answer = f'{{"claimToken":"c","leaseMs":1,"messages":[{one if is_first else ""}]}}'
                 if operation != "claim":
-                    answer = '{"acknowledged":["i"],"extended":["i"]}'
+                    dead = '"i"' if "maxed" in self.path else ""
+                    answer = f'{{"acknowledged":["i"],"extended":["i"],"dead":[{dead}]}}'
                 elif not is_first:
                     time.sleep(0.1)
                 status = 404 if "gone/web%20shop" in self.path else 200
@@ -191,6 +216,10 @@ class Pull(ThreadingHTTPServer):
 class Ended(svc.Hooks):
     def __init__(self) -> None:
         self.results: list[str] = []
+        self.errors: list[Exception] = []
+
+    def failed(self, error: Exception) -> None:
+        self.errors.append(error)
 
     def ended(self, message: svc.PulledMessage, result: svc.Result, seconds: float) -> None:
         self.results.append(result)
@@ -209,9 +238,9 @@ class Workers(unittest.TestCase):
         logs.__enter__().records.clear()
         self.addCleanup(lambda: logs.__exit__(KeyboardInterrupt, None, None))
 
-    def run_worker(self, handle: Any, until: str, **options: Any) -> Ended:
+    def run_worker(self, handle: Any, until: str, source: str = "s", **options: Any) -> Ended:
         hooks = Ended()
-        with svc.Worker(svc.HttpSource(self.pull.url, "s"), handle, hooks=hooks, poll=0.01, **options):
+        with svc.Worker(svc.HttpSource(self.pull.url, source), handle, hooks=hooks, poll=0.01, **options):
             self.until(lambda: self.pull.of(until) != [])
             self.until(lambda: len(self.pull.of("claim")) >= 2)
         return hooks
@@ -252,6 +281,16 @@ class Workers(unittest.TestCase):
             self.pull.of("nack")[0], {"claimToken": "c", "ids": ["i"], "delayMs": 60_000, "error": "no stock\ufffd?"}
         )
 
+    def test_the_service_decides_when_a_message_is_dead(self) -> None:
+        def handle(message: svc.PulledMessage, context: svc.Context[None]) -> None:
+            raise svc.DeadMessage("never") if source == "s" else LookupError("no stock")
+
+        for source, reason, result in (("s", "never", "retry"), ("maxed", "no stock", "dead")):
+            self.pull.requests.clear()
+            hooks = self.run_worker(handle, "nack", source, retry_delay=lambda attempt: 7.0)
+            expected = {"claimToken": "c", "ids": ["i"], "delayMs": 7000, "error": reason}
+            self.assertEqual((self.pull.of("nack"), hooks.results), ([expected], [result]))
+
     def test_a_stop_while_all_are_busy_gives_back(self) -> None:
         worker: list[svc.Worker[None]] = []
 
@@ -277,8 +316,42 @@ class Workers(unittest.TestCase):
         with mock.patch.object(source, "renew", side_effect=OSError("no route")) as renew:
             with svc.Worker(source, handle, hooks=hooks, lease=0.3):
                 self.until(lambda: hooks.results == ["lost"])
-        self.assertGreaterEqual(renew.call_count, 3)
+        self.assertGreaterEqual(renew.call_count, 2)
         self.assertEqual(self.pull.of("ack") + self.pull.of("nack"), [])
+
+    def test_a_lease_ends_while_a_renewal_hangs(self) -> None:
+        took: list[float] = []
+
+        def handle(message: svc.PulledMessage, context: svc.Context[None]) -> None:
+            begun_at = time.monotonic()
+            self.assertTrue(context.cancelled.wait(10))
+            took.append(time.monotonic() - begun_at)
+
+        hooks = Ended()
+        source = svc.HttpSource(self.pull.url, "s")
+        answered = threading.Event()
+        self.addCleanup(answered.set)
+        with mock.patch.object(source, "renew", side_effect=lambda *_: answered.wait(20)):
+            with svc.Worker(source, handle, hooks=hooks, lease=0.3):
+                self.until(lambda: hooks.results == ["lost"])
+        self.assertLess(took[0], 2)
+        self.assertEqual([str(error) for error in hooks.errors], ["the lease ended before the answer to its renewal"])
+        self.assertEqual(self.pull.of("ack") + self.pull.of("nack"), [])
+
+    def test_a_claim_that_waits_longer_than_its_lease(self) -> None:
+        source = svc.HttpSource(self.pull.url, "s")
+        claim = source.claim
+
+        def late(most: int, lease: float) -> svc.Claim:
+            time.sleep(1)
+            return claim(most, lease)
+
+        def handle(message: svc.PulledMessage, context: svc.Context[None]) -> None:
+            self.assertFalse(context.cancelled.wait(1.5))
+
+        hooks = Ended()
+        with mock.patch.object(source, "claim", late), svc.Worker(source, handle, hooks=hooks, lease=0.9):
+            self.until(lambda: hooks.results == ["done"])
 
 
 class Memory:
@@ -300,8 +373,9 @@ class Memory:
         self.reports.append(("done", id))
         return True
 
-    def retry(self, claim: svc.Claim, id: str, delay: float, reason: str) -> None:
+    def retry(self, claim: svc.Claim, id: str, delay: float, reason: str) -> bool:
         self.reports.append(("retry", id, delay, reason))
+        return False
 
     def dead(self, claim: svc.Claim, id: str, reason: str) -> bool:
         self.reports.append(("dead", id, reason))
@@ -414,6 +488,21 @@ class Helpers(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "dev ended with code 3:\nno such folder"):
             with testing.run_svc_dev(binary=program):
                 self.fail()
+
+    def test_a_program_that_does_not_exist(self) -> None:
+        expected = r"^/no/svc.js does not exist: set SVC_BIN to the program, such as …/dist/roles/svc\.js$"
+        with mock.patch.dict(os.environ, {"SVC_BIN": "/no/svc.js"}), self.assertRaisesRegex(FileNotFoundError, expected):
+            with testing.run_svc_dev():
+                self.fail()
+
+    @unittest.skipUnless(shutil.which("node"), "node is not installed")
+    def test_a_script(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder, "svc.js")
+            script.write_text("console.log(process.argv[2]); process.exitCode = 3;")
+            with self.assertRaisesRegex(RuntimeError, "ended with code 3:\ndev"):
+                with testing.run_svc_dev(binary=os.path.relpath(script)):
+                    self.fail()
 
     @unittest.skipUnless("SVC_BIN" in os.environ, "SVC_BIN is not set")
     def test_run_svc_dev(self) -> None:

@@ -22,8 +22,8 @@ class HttpSource:
     `headers` has the credentials of `inbox.pull.auth`, such as `{"authorization": "Bearer …"}`. `wait` is the longest wait of
     the server for a message, and so of a stop, in seconds, at most 60; `context` the settings of TLS.
 
-    The service decides when a message is dead (`inbox.pull.maxAttempts`): a `DeadMessage` is an attempt with its reason, and
-    so is a message that is given back.
+    The service decides when a message is dead (`inbox.pull.maxAttempts`): a `DeadMessage` is an attempt with its reason,
+    which comes again after the ordinary delay. A message that is given back is an attempt too.
     """
 
     def __init__(
@@ -50,11 +50,10 @@ class HttpSource:
         handle(None)
         return id in loads(self._settle("ack", claim, [id]))["acknowledged"]
 
-    def retry(self, claim: Claim, id: str, delay: float, reason: str) -> None:
-        self._settle("nack", claim, [id], delayMs=milliseconds(delay), error=reason)
+    def retry(self, claim: Claim, id: str, delay: float, reason: str) -> bool:
+        return id in loads(self._settle("nack", claim, [id], delayMs=milliseconds(delay), error=reason))["dead"]
 
     def dead(self, claim: Claim, id: str, reason: str) -> bool:
-        self._settle("nack", claim, [id], error=reason)
         return False
 
     def release(self, claim: Claim, ids: Sequence[str]) -> None:

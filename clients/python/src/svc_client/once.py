@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Awaitable, Callable, Optional
 
-from .outbox import AsyncTransaction, Transaction
+from .outbox import AsyncTransaction, Transaction, checked
 
 AsyncWork = Callable[[], Awaitable[object]]
 
-ONCE_TABLE = """CREATE TABLE handled_messages (
+ONCE_TABLE = """CREATE TABLE IF NOT EXISTS handled_messages (
   message_id text NOT NULL PRIMARY KEY, handled_at timestamptz NOT NULL DEFAULT now()
 )"""
 """The table of `once`, for PostgreSQL; see `forget` for its clean-up."""
-ONCE_TABLE_SQL_SERVER = """CREATE TABLE handled_messages (
+ONCE_TABLE_SQL_SERVER = """IF OBJECT_ID(N'handled_messages') IS NULL CREATE TABLE handled_messages (
   message_id nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY,
   handled_at datetimeoffset NOT NULL DEFAULT sysdatetimeoffset()
 )"""
@@ -26,9 +26,9 @@ def once(tx: Transaction, message_id: str, handle: Optional[Callable[[], object]
     Returns whether this is the first time, so that `if once(tx, message_id):` does without `handle`. Commit the note with
     the work, or roll both back. A second receiver of the message waits for the end of the first one's transaction.
 
-    `message_id` is `x-message-id` of a delivery, `webhook-id`, or the id of a pulled message.
+    `message_id` is `webhook-id` of a signed delivery, else `x-message-id`; or the id of a pulled message.
     """
-    is_first = len(tx.query(_NOTE[tx.dialect], [message_id])) > 0
+    is_first = len(checked(tx, Transaction).query(_NOTE[tx.dialect], [message_id])) > 0
     if is_first and handle is not None:
         handle()
     return is_first
@@ -36,23 +36,23 @@ def once(tx: Transaction, message_id: str, handle: Optional[Callable[[], object]
 
 async def aonce(tx: AsyncTransaction, message_id: str, handle: Optional[AsyncWork] = None) -> bool:
     """`once` for an asynchronous driver."""
-    is_first = len(await tx.query(_NOTE[tx.dialect], [message_id])) > 0
+    is_first = len(await checked(tx, AsyncTransaction).query(_NOTE[tx.dialect], [message_id])) > 0
     if is_first and handle is not None:
         await handle()
     return is_first
 
 
 def forget(tx: Transaction, older_than: timedelta) -> None:
-    """Forgets messages that were handled longer ago.
+    """Deletes the rows of messages that were handled longer ago; run it daily.
 
     Choose a time longer than any message is repeated, such as the retention of the outbox.
     """
-    tx.query(_FORGET[tx.dialect], [str(older_than // _MILLISECOND)])
+    checked(tx, Transaction).query(_FORGET[tx.dialect], [str(older_than // _MILLISECOND)])
 
 
 async def aforget(tx: AsyncTransaction, older_than: timedelta) -> None:
     """`forget` for an asynchronous driver."""
-    await tx.query(_FORGET[tx.dialect], [str(older_than // _MILLISECOND)])
+    await checked(tx, AsyncTransaction).query(_FORGET[tx.dialect], [str(older_than // _MILLISECOND)])
 
 
 _MILLISECOND = timedelta(milliseconds=1)

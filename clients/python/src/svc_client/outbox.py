@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, Iterable, Literal, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Iterable, Literal, Mapping, Optional, Sequence, TypeVar, Union
 
 from .message import EnqueueError, Instant, Message, Row, cell_of, row_of
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         "id": Union[str, UUID, None],
     }, total=False)  # fmt: skip
 
+T = TypeVar("T")
 Dialect = Literal["postgresql", "sqlserver"]
 Rows = Sequence[Mapping[str, Any]]
 Statement = tuple[list[str], list[Optional[str]]]
@@ -39,6 +40,14 @@ class AsyncTransaction:
 
     dialect: Dialect
     query: Callable[[Sequence[str], Sequence[Optional[str]]], Awaitable[Rows]]
+
+
+def checked(tx: object, kind: type[T]) -> T:
+    """The transaction, unless it is a connection, or of the other kind."""
+    if not isinstance(tx, kind):
+        example = "from_psycopg(connection)" if kind is Transaction else "from_psycopg_async(connection)"
+        raise TypeError(f"tx is of type {type(tx).__name__}, expected {kind.__name__}, such as {example}")
+    return tx
 
 
 _FIELDS = ("id", "topic", "payload", "key", "headers", "destination", "deliver_at", "expires_at")
@@ -77,7 +86,7 @@ class Outbox:
 
     def enqueue_many(self, tx: Transaction, messages: Iterable[Message]) -> list[str]:
         """Several messages in one statement (with cells: one for each), in this order. Returns their ids."""
-        ids, statements = self._statements(tx.dialect, messages)
+        ids, statements = self._statements(checked(tx, Transaction).dialect, messages)
         for parts, values in statements:
             tx.query(parts, values)
         return ids
@@ -88,7 +97,7 @@ class Outbox:
 
     async def aenqueue_many(self, tx: AsyncTransaction, messages: Iterable[Message]) -> list[str]:
         """`enqueue_many` for an asynchronous driver."""
-        ids, statements = self._statements(tx.dialect, messages)
+        ids, statements = self._statements(checked(tx, AsyncTransaction).dialect, messages)
         for parts, values in statements:
             await tx.query(parts, values)
         return ids
@@ -131,8 +140,9 @@ class Outbox:
 
 
 def _message(message: Optional[Message], fields: Mapping[str, Any]) -> Message:
-    if message is not None and fields:
-        raise TypeError(f"a message and also {', '.join(fields)} given, expected a message or its fields")
+    if message is not None and (fields or not isinstance(message, Message)):
+        given = " and ".join([type(message).__name__, *fields])
+        raise TypeError(f"{given} given, expected a Message, or its fields by keyword")
     return message or Message(**fields)
 
 

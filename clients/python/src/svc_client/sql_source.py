@@ -45,8 +45,9 @@ class SqlSource:
                 raise Rollback(transaction)
         return is_held
 
-    def retry(self, claim: Claim, id: str, delay: float, reason: str) -> None:
-        self._run("retry", self._source, claim.token, id, milliseconds(delay), reason, self._max_attempts)
+    def retry(self, claim: Claim, id: str, delay: float, reason: str) -> bool:
+        rows = self._run("retry", self._source, claim.token, id, milliseconds(delay), reason, self._max_attempts)
+        return any(row["state"] == "dead" for row in rows)
 
     def dead(self, claim: Claim, id: str, reason: str) -> bool:
         return len(self._run("dead", self._source, claim.token, id, reason)) > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -13,10 +14,9 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from json import loads
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Type, Union
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
-from .outbox import AsyncTransaction, Dialect, Outbox, Rows, Transaction, quoted
+from .outbox import AsyncTransaction, Dialect, Outbox, Rows, Transaction, checked, quoted
 
 _NEWEST = 100
 
@@ -27,15 +27,15 @@ def assert_enqueued(tx: Transaction, *, outbox: Optional[Outbox] = None, **match
     `payload` is compared as a value and `json` as text, `headers` must be among those of the message; every other field of
     `Message` must be equal. Returns the newest such message, by the names of the fields.
     """
-    outbox = outbox or Outbox()
-    rows = [row for schema in outbox.schemas for row in tx.query([_select(outbox, tx.dialect, schema)], [])]
+    outbox, dialect = outbox or Outbox(), checked(tx, Transaction).dialect
+    rows = [row for schema in outbox.schemas for row in tx.query([_select(outbox, dialect, schema)], [])]
     return _found(rows, match)
 
 
 async def aassert_enqueued(tx: AsyncTransaction, *, outbox: Optional[Outbox] = None, **match: Any) -> dict[str, Any]:
     """`assert_enqueued` for an asynchronous driver."""
-    outbox = outbox or Outbox()
-    rows = [row for schema in outbox.schemas for row in await tx.query([_select(outbox, tx.dialect, schema)], [])]
+    outbox, dialect = outbox or Outbox(), checked(tx, AsyncTransaction).dialect
+    rows = [row for schema in outbox.schemas for row in await tx.query([_select(outbox, dialect, schema)], [])]
     return _found(rows, match)
 
 
@@ -154,9 +154,7 @@ class Receiver:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
 
@@ -211,19 +209,22 @@ class SvcDev:
 
 @contextmanager
 def run_svc_dev(
-    config: Optional[str] = None,
-    *,
-    binary: Union[str, Sequence[str], None] = None,
-    env: Optional[Mapping[str, str]] = None,
+    config: Optional[str] = None, *, binary: Union[str, Sequence[str], None] = None, env: Optional[Mapping[str, str]] = None,
     timeout: float = 90.0,
-) -> Iterator[SvcDev]:
+) -> Iterator[SvcDev]:  # fmt: skip
     """Runs `svc dev` with its own PostgreSQL in a folder of its own, until the end of the `with` statement.
 
     `config` is the text of `svc.yml`, by default the sample. `binary` is the program, or the program with its first
-    arguments; by default the variable `SVC_BIN`, else `svc`. The variables of `env` are added to those of this process.
+    arguments; a `.js` runs in Node.js. By default it is the variable `SVC_BIN`, else `svc`. The variables of `env` are added
+    to those of this process.
     """
     program = binary or os.environ.get("SVC_BIN") or "svc"
     command = [program] if isinstance(program, str) else list(program)
+    path = shutil.which(command[0], os.F_OK)
+    if path is None:
+        raise FileNotFoundError(f"{command[0]} does not exist: set SVC_BIN to the program, such as …/dist/roles/svc.js")
+    # The service starts in another folder, and its `.js` may not be executable.
+    command[:1] = [*(["node"] if path.endswith(".js") else []), os.path.abspath(path)]
     with tempfile.TemporaryDirectory(prefix="svc-dev-") as folder:
         # The service starts PostgreSQL as another user if this user is root, who must reach the folder.
         os.chmod(folder, 0o755)
@@ -232,15 +233,9 @@ def run_svc_dev(
         port = _free_port()
         variables = {**os.environ, "SVC_SERVER_HTTPPORT": str(port), **(env or {})}
         process = subprocess.Popen(
-            [*command, "dev"],
-            cwd=folder,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-        )
+            [*command, "dev"], cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, encoding="utf-8", errors="replace",
+        )  # fmt: skip
         output: list[str] = []
         ready = threading.Event()
         reader = threading.Thread(target=_read, args=(process, output, ready), daemon=True)

@@ -61,11 +61,11 @@ class PullSource(Protocol[T_co]):
     def handled(self, claim: Claim, id: str, handle: Callable[[T_co], None]) -> bool:
         """Calls `handle`, and acknowledges in its transaction. False if the claim was lost: nothing is written."""
 
-    def retry(self, claim: Claim, id: str, delay: float, reason: str) -> None:
-        """The message comes again after `delay`; later messages of its aggregate are given back."""
+    def retry(self, claim: Claim, id: str, delay: float, reason: str) -> bool:
+        """The message comes again after `delay`; later ones of its aggregate are given back. Returns whether it is dead."""
 
     def dead(self, claim: Claim, id: str, reason: str) -> bool:
-        """Returns whether the later messages of its aggregate are still held."""
+        """Ends the message. False if only the service can: the worker calls `retry`."""
 
     def release(self, claim: Claim, ids: Sequence[str]) -> None:
         """Gives back what is left of the claim."""
@@ -108,7 +108,7 @@ class Context(Generic[T]):
     tx: T
     """Over SQL the connection whose transaction acknowledges the message."""
     cancelled: threading.Event
-    """Set when the lease is lost, or when a stop does not wait any longer: nothing of the handler is committed then."""
+    """Set when the lease is lost or over, or a stop does not wait any longer: nothing of the handler is committed then."""
 
 
 @dataclass
@@ -193,7 +193,9 @@ class Worker(Generic[T]):
                 wait = 0.0 if claim.messages else self._poll
                 if claim.messages:
                     self._hook(self._hooks.claimed, claim.messages)
-                    self._begin(_Held(claim, {message.id: _Own(message) for message in claim.messages}, asked_at))
+                    # If the claim waited longer than a lease for its messages, their first renewal has a third of the lease.
+                    claimed_at = max(asked_at, time.monotonic() - self._lease * 2 / 3)
+                    self._begin(_Held(claim, {message.id: _Own(message) for message in claim.messages}, claimed_at))
             except Exception as error:
                 self._hook(self._hooks.failed, error)
                 wait = min(max(wait, self._poll) * 2, 10.0)
@@ -276,37 +278,47 @@ class Worker(Generic[T]):
         # A text that every database stores, as long as the service stores it.
         reason = (str(error) or type(error).__name__).replace("\0", "\ufffd").encode("utf-8", "replace").decode()[:2000]
         try:
-            if isinstance(error, DeadMessage):
-                return "dead", "held" if self._source.dead(claim, message.id, reason) else "released"
-            if not isinstance(error, RetryMessage):
+            if isinstance(error, DeadMessage) and self._source.dead(claim, message.id, reason):
+                return "dead", "held"
+            if not isinstance(error, (DeadMessage, RetryMessage)):
                 _logger.warning("the handler of message %s failed: %s", message.id, error, exc_info=error)
             delay = error.delay if isinstance(error, RetryMessage) else self._retry_delay(message.attempt)
-            self._source.retry(claim, message.id, delay, reason)
-            return "retry", "released"
+            return "dead" if self._source.retry(claim, message.id, delay, reason) else "retry", "released"
         except Exception as failure:
             # Its lease ends, and it comes again.
             self._hook(self._hooks.failed, failure)
             return "lost", "left"
 
     def _renew(self, held: _Held) -> None:
-        ids = list(held.open)
+        ids = [id for id, own in list(held.open.items()) if not own.is_lost]
         if not ids:
             return
-        sent_at = time.monotonic()
-        kept: AbstractSet[str] = frozenset()
+        sent_at, kept = time.monotonic(), set[str]()
+        over_at = held.renewed_at + self._lease
+
+        def renew() -> None:
+            try:
+                kept.update(self._source.renew(held.claim, ids, self._lease))
+                held.renewed_at = sent_at
+            except Exception as error:
+                self._hook(self._hooks.failed, error)
+
+        # In a thread, because the source may answer after the end of the lease, or never.
+        renewal = threading.Thread(target=renew, daemon=True)
         try:
-            kept = self._source.renew(held.claim, ids, self._lease)
-            held.renewed_at = sent_at
+            renewal.start()
+            renewal.join(max(0.0, over_at - sent_at))
+            if renewal.is_alive():
+                raise TimeoutError("the lease ended before the answer to its renewal")
         except Exception as error:
             self._hook(self._hooks.failed, error)
-            # Until the lease is over, the next renewal may succeed.
-            if time.monotonic() - held.renewed_at < self._lease:
-                return
-        with self._changed:
-            for id, own in held.open.items():
-                if id not in kept:
-                    own.is_lost = True
-                    own.cancelled.set()
+        # Until the lease is over, the next renewal may succeed.
+        if held.renewed_at == sent_at or time.monotonic() >= over_at:
+            with self._changed:
+                for id, own in held.open.items():
+                    if id not in kept:
+                        own.is_lost = True
+                        own.cancelled.set()
 
     def _end(self, held: _Held, message: PulledMessage, result: Result, seconds: float) -> None:
         with self._changed:
