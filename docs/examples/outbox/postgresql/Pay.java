@@ -1,4 +1,5 @@
-// JDBC_URL='jdbc:postgresql://localhost/shop?user=shop&password=secret' java -cp 'svc-client.jar:postgresql.jar' Pay.java o-1
+// JDBC_URL='jdbc:postgresql://localhost/shop?user=shop&password=secret' java -cp 'lib/*' Pay.java o-1, with svc-client,
+// jackson-databind, -core, -annotations and postgresql in lib/
 import io.github.svcrelay.client.*;
 import java.sql.*;
 import java.util.Map;

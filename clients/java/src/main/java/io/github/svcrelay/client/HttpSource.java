@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.DeserializationContext;
 import com.fasterxml.jackson.databind.JsonDeserializer;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.annotation.JsonDeserialize;
+import io.github.svcrelay.client.Worker.Result;
 import java.io.IOException;
 import java.net.URI;
 import java.net.URLEncoder;
@@ -25,7 +26,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * Messages over HTTP, for every database. The service decides when a message is dead ({@code inbox.pull.maxAttempts}):
- * a {@link DeadMessageException} is an attempt with its reason, and so is a message that is given back. A request fails if its
+ * a {@link DeadMessageException} is an attempt like others, and so is a message that is given back. A request fails if its
  * answer takes 10 s longer than {@link #waitFor}.
  */
 public final class HttpSource implements PullSource<Void> {
@@ -75,14 +76,14 @@ public final class HttpSource implements PullSource<Void> {
   }
 
   @Override
-  public void retry(Claim claim, String id, Duration delay, String reason) throws Exception {
-    post("nack", Map.of(
+  public Result retry(Claim claim, String id, Duration delay, String reason) throws Exception {
+    Answer answer = post("nack", Map.of(
         "claimToken", claim.token(), "ids", List.of(id), "delayMs", delay.toMillis(), "error", reason));
+    return answer.dead.contains(id) ? Result.DEAD : answer.lost.contains(id) ? Result.LOST : Result.RETRY;
   }
 
   @Override
-  public boolean dead(Claim claim, String id, String reason) throws Exception {
-    post("nack", Map.of("claimToken", claim.token(), "ids", List.of(id), "error", reason));
+  public boolean dead(Claim claim, String id, String reason) {
     return false;
   }
 
@@ -111,7 +112,8 @@ public final class HttpSource implements PullSource<Void> {
     }
   }
 
-  private record Answer(String claimToken, List<Received> messages, Set<String> extended, Set<String> acknowledged) {}
+  private record Answer(String claimToken, List<Received> messages, Set<String> extended, Set<String> acknowledged,
+      Set<String> dead, Set<String> lost) {}
 
   private record Received(String id, String aggregateId, String eventType, String idempotencyKey, String correlationId,
       int attempt, JsonNode headers, @JsonDeserialize(using = RawText.class) String payload) {

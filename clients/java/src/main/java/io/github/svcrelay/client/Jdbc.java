@@ -11,28 +11,19 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** A connection of JDBC, with the transaction that is under way on it. */
-public final class Jdbc implements Transaction<SQLException> {
-  private final Connection connection;
-  private final Dialect dialect;
-
-  private Jdbc(Connection connection, Dialect dialect) {
-    this.connection = connection;
-    this.dialect = dialect;
-  }
-
+/**
+ * A connection of JDBC, with the transaction that is under way on it.
+ *
+ * @param dialect the SQL of its database, whatever name its driver gives
+ */
+public record Jdbc(Connection connection, Dialect dialect) implements Transaction<SQLException> {
   /**
    * A connection whose driver names its database.
    *
    * @throws IllegalArgumentException for a database other than PostgreSQL and SQL Server
    */
   public static Jdbc of(Connection connection) throws SQLException {
-    return of(connection, dialectOf(connection));
-  }
-
-  /** A connection to a database that its driver calls by another name. */
-  public static Jdbc of(Connection connection, Dialect dialect) {
-    return new Jdbc(connection, dialect);
+    return new Jdbc(connection, dialectOf(connection));
   }
 
   static Dialect dialectOf(Connection connection) throws SQLException {
@@ -46,8 +37,8 @@ public final class Jdbc implements Transaction<SQLException> {
   }
 
   @Override
-  public Dialect dialect() {
-    return dialect;
+  public boolean isAutoCommit() throws SQLException {
+    return connection.getAutoCommit();
   }
 
   @Override
@@ -57,20 +48,16 @@ public final class Jdbc implements Transaction<SQLException> {
         // PostgreSQL gives a text of type OTHER the type of its column or cast; SQL Server converts an nvarchar.
         statement.setObject(n + 1, values.get(n), dialect == Dialect.POSTGRESQL ? Types.OTHER : Types.NVARCHAR);
       }
-      return statement.execute() ? rowsOf(statement) : List.of();
-    }
-  }
-
-  private static List<Map<String, String>> rowsOf(PreparedStatement statement) throws SQLException {
-    List<Map<String, String>> rows = new ArrayList<>();
-    try (ResultSet results = statement.getResultSet()) {
+      List<Map<String, String>> rows = new ArrayList<>();
+      if (!statement.execute()) return rows;
+      ResultSet results = statement.getResultSet();
       ResultSetMetaData columns = results.getMetaData();
       while (results.next()) {
         Map<String, String> row = new LinkedHashMap<>();
         for (int n = 1; n <= columns.getColumnCount(); n++) row.put(columns.getColumnLabel(n), results.getString(n));
         rows.add(row);
       }
+      return rows;
     }
-    return rows;
   }
 }

@@ -42,20 +42,26 @@ public final class Message {
   /** Any value that an {@code ObjectMapper} of Jackson writes, with the modules of the class path; null is the JSON null. */
   public Message payload(Object value) {
     try {
-      return body(Json.write(value));
+      return json(Json.write(value));
     } catch (JsonProcessingException error) {
-      throw new EnqueueException(Code.PAYLOAD, error.getMessage());
+      throw notJson(error);
     }
   }
 
   /** JSON text, which is sent byte for byte. */
   public Message json(String text) {
     try {
-      Json.parse(checked(Code.PAYLOAD, text, Integer.MAX_VALUE));
-      return body(text);
+      Json.check(checked(Code.PAYLOAD, text, Integer.MAX_VALUE));
     } catch (JsonProcessingException error) {
-      throw new EnqueueException(Code.PAYLOAD, error.getMessage());
+      throw notJson(error);
     }
+    if (row.put(Column.PAYLOAD, text) == null) return this;
+    throw new EnqueueException(Code.PAYLOAD, "found two payloads, expected exactly one of payload and json");
+  }
+
+  private static RuntimeException notJson(JsonProcessingException error) {
+    String reason = "the payload is not JSON: " + error.getOriginalMessage();
+    return (RuntimeException) new EnqueueException(Code.PAYLOAD, reason).initCause(error);
   }
 
   /** Messages of one key are delivered in order; at most 800 characters. Without one a message has no order. */
@@ -93,11 +99,6 @@ public final class Message {
     if (uuid != null && !UUID_TEXT.matcher(uuid).matches())
       throw new EnqueueException(Code.ID, "the id is \"" + uuid + "\", expected a UUID");
     return text(Column.ID, Code.ID, uuid, 36);
-  }
-
-  private Message body(String text) {
-    if (row.put(Column.PAYLOAD, text) == null) return this;
-    throw new EnqueueException(Code.PAYLOAD, "found two payloads, expected exactly one of payload and json");
   }
 
   private Message text(Column column, Code code, String text, int most) {

@@ -7,15 +7,15 @@ import java.util.Objects;
 
 /** Does the work of a message once, which the table {@code handled_messages} remembers. */
 public final class Once {
-  /** The table, for PostgreSQL; see {@link #forget} for its clean-up. */
+  /** The table, for a migration of PostgreSQL, which may run again; see {@link #forget} for its clean-up. */
   public static final String TABLE = """
-      CREATE TABLE handled_messages (
+      CREATE TABLE IF NOT EXISTS handled_messages (
         message_id text        NOT NULL PRIMARY KEY,
         handled_at timestamptz NOT NULL DEFAULT now()
       )""";
   /** The same for SQL Server. */
   public static final String TABLE_SQLSERVER = """
-      CREATE TABLE handled_messages (
+      IF OBJECT_ID(N'handled_messages') IS NULL CREATE TABLE handled_messages (
         message_id nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY,
         handled_at datetimeoffset NOT NULL DEFAULT sysdatetimeoffset()
       )""";
@@ -42,12 +42,16 @@ public final class Once {
    * Runs {@code work} unless the message has been handled before. It notes the message in the caller's transaction: commit
    * both, or roll both back. A second receiver of the message waits for the end of the first one's transaction.
    *
-   * @param messageId {@code x-message-id} of a delivery, {@code webhook-id}, or the id of a pulled message
+   * @param messageId {@code webhook-id} of a delivery with a signature, else {@code x-message-id}; of a pulled message its id
    * @return whether it ran
+   * @throws IllegalStateException in auto-commit, which would remember the message although its work failed
    */
   public static <E extends Exception, X extends Exception> boolean run(
       Transaction<E> tx, String messageId, Work<X> work) throws E, X {
-    Objects.requireNonNull(messageId, "the id of the message is null, expected its x-message-id");
+    Objects.requireNonNull(messageId, "the id of the message is null, expected its webhook-id or x-message-id");
+    if (tx.isAutoCommit())
+      throw new IllegalStateException("the connection is in auto-commit, expected a transaction: call setAutoCommit(false)"
+          + " and commit(), or use @Transactional");
     String note = tx.dialect() == Dialect.POSTGRESQL ? NOTE : NOTE_SQLSERVER;
     if (tx.query(note, List.of(messageId)).isEmpty()) return false;
     work.run();
@@ -55,8 +59,8 @@ public final class Once {
   }
 
   /**
-   * Forgets messages that were handled longer ago: choose a time longer than any message is repeated, such as the retention
-   * of the outbox.
+   * Deletes the rows of messages that were handled longer ago: choose a time longer than any message is repeated, such as
+   * the retention of the outbox. Call it daily.
    */
   public static <E extends Exception> void forget(Transaction<E> tx, Duration olderThan) throws E {
     String forget = tx.dialect() == Dialect.POSTGRESQL ? FORGET : FORGET_SQLSERVER;

@@ -37,10 +37,19 @@ public interface PullSource<T> {
    */
   boolean handled(Claim claim, String id, Work<T> work) throws Exception;
 
-  /** The message comes again after {@code delay}; later ones of its aggregate are given back. */
-  void retry(Claim claim, String id, Duration delay, String reason) throws Exception;
+  /**
+   * The message comes again after {@code delay}, or is dead if this was its last attempt; later ones of its aggregate are
+   * given back.
+   *
+   * @return {@code RETRY}, {@code DEAD} or {@code LOST}
+   */
+  Worker.Result retry(Claim claim, String id, Duration delay, String reason) throws Exception;
 
-  /** @return whether the later ones of its aggregate are still held */
+  /**
+   * The message is dead; later ones of its aggregate are still held.
+   *
+   * @return false, and nothing is written, if the claim was lost or the source has only {@link #retry}
+   */
   boolean dead(Claim claim, String id, String reason) throws Exception;
 
   /** Gives back what is left of the claim. */

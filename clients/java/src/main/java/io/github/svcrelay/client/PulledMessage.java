@@ -19,11 +19,14 @@ import java.util.Map;
  */
 public record PulledMessage(String id, String aggregateId, String eventType, String idempotencyKey,
     String correlationId, int attempt, Map<String, String> headers, String json) {
-  /** {@code json}, parsed at each call, with all digits of its numbers; the text itself if it is no JSON. */
+  /**
+   * {@code json}, parsed at each call, with all digits of its numbers; the text itself if it is no JSON, or an exponent is
+   * beyond an int.
+   */
   public JsonNode payload() {
     try {
       return Json.parse(json);
-    } catch (JsonProcessingException error) {
+    } catch (JsonProcessingException | NumberFormatException error) {
       return TextNode.valueOf(json);
     }
   }

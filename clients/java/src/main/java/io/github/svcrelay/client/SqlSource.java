@@ -2,6 +2,7 @@ package io.github.svcrelay.client;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
 import io.github.svcrelay.client.Transaction.Dialect;
+import io.github.svcrelay.client.Worker.Result;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
@@ -75,8 +76,11 @@ public record SqlSource(DataSource connections, String source, int maxAttempts) 
   }
 
   @Override
-  public void retry(Claim claim, String id, Duration delay, String reason) throws SQLException {
-    run(Statement.RETRY, source, claim.token(), id, delay.toMillis(), reason, maxAttempts);
+  public Result retry(Claim claim, String id, Duration delay, String reason) throws SQLException {
+    return run(Statement.RETRY, source, claim.token(), id, delay.toMillis(), reason, maxAttempts).stream()
+        .filter(row -> row.get("id").equals(id))
+        .map(row -> row.get("state").equals("dead") ? Result.DEAD : Result.RETRY)
+        .findFirst().orElse(Result.LOST);
   }
 
   @Override
@@ -127,7 +131,7 @@ public record SqlSource(DataSource connections, String source, int maxAttempts) 
 
     List<Map<String, String>> run(Connection connection, Object... values) throws SQLException {
       List<String> bound = numbers.stream().map(number -> String.valueOf(values[number - 1])).toList();
-      return Jdbc.of(connection, Dialect.POSTGRESQL).query(sql, bound);
+      return new Jdbc(connection, Dialect.POSTGRESQL).query(sql, bound);
     }
   }
 }

@@ -14,6 +14,9 @@ public interface Transaction<E extends Exception> {
 
   Dialect dialect();
 
+  /** Whether each statement is a transaction of its own. */
+  boolean isAutoCommit() throws E;
+
   /**
    * Runs one statement.
    *

@@ -1,5 +1,6 @@
 package io.github.svcrelay.client;
 
+import java.lang.System.Logger.Level;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
@@ -62,8 +63,10 @@ public final class Worker<T> implements AutoCloseable {
     /** @param duration of its handler, with the acknowledgement; zero if it did not run */
     default void ended(PulledMessage message, Result result, Duration duration) {}
 
-    /** A claim, renewal or result that failed; the worker tries again. */
-    default void failed(Throwable error) {}
+    /** A claim, renewal or result that failed; the worker tries again. By default it is logged. */
+    default void failed(Throwable error) {
+      System.getLogger(Worker.class.getName()).log(Level.WARNING, "a request of the worker failed, it tries again", error);
+    }
   }
 
   /**
@@ -280,22 +283,22 @@ public final class Worker<T> implements AutoCloseable {
     }
 
     private boolean fail(Own own, List<Own> later, Throwable error) {
-      boolean isDead = error instanceof DeadMessageException;
-      boolean isHeld = false;
+      String id = own.message.id();
       try {
         String text = error.getMessage() == null ? error.toString() : error.getMessage();
         // No database stores a NUL, or half of a surrogate pair.
         String reason = text.substring(0, Math.min(text.length(), MOST_REASON)).replaceAll("[\\x00\\p{Cs}]", "\uFFFD");
-        if (isDead) isHeld = source.dead(claim, own.message.id(), reason);
-        else source.retry(claim, own.message.id(), delayOf(own, error), reason);
-        end(own, isDead ? Result.DEAD : Result.RETRY);
-        if (!isHeld) later.forEach(each -> end(each, Result.RELEASED));
+        boolean isHeld = error instanceof DeadMessageException && source.dead(claim, id, reason);
+        Result result = isHeld ? Result.DEAD : source.retry(claim, id, delayOf(own, error), reason);
+        end(own, result);
+        if (!isHeld && result != Result.LOST) later.forEach(each -> end(each, Result.RELEASED));
+        return isHeld;
       } catch (Throwable failure) {
         // Its lease ends, and it comes again.
         failed(failure);
         end(own, Result.LOST);
+        return false;
       }
-      return isHeld;
     }
 
     private Duration delayOf(Own own, Throwable error) {

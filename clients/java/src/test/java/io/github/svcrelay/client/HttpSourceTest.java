@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import com.sun.net.httpserver.HttpServer;
+import io.github.svcrelay.client.Worker.Result;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -83,5 +84,17 @@ class HttpSourceTest {
     PullSource.Claim claim = new PullSource.Claim("token", List.of());
     assertEquals(false, source.handled(claim, "i", transaction -> {}));
     assertEquals(0, source.renew(claim, List.of("i"), Duration.ofSeconds(1)).size());
+  }
+
+  @Test
+  void takesTheEndOfAnAttemptFromTheAnswer() throws Exception {
+    PullSource.Claim claim = new PullSource.Claim("token", List.of());
+    assertEquals(false, source.dead(claim, "i", "never"));
+    assertEquals(0, requests.size());
+    answer = "{\"retried\":[\"i\"],\"dead\":[\"j\"],\"released\":[],\"lost\":[\"k\"]}";
+    assertEquals(Result.RETRY, source.retry(claim, "i", Duration.ofSeconds(2), "why"));
+    assertEquals("2000", requests.remove().replaceFirst(".*\"delayMs\":(\\d+).*", "$1"));
+    assertEquals(Result.DEAD, source.retry(claim, "j", Duration.ZERO, "why"));
+    assertEquals(Result.LOST, source.retry(claim, "k", Duration.ZERO, "why"));
   }
 }

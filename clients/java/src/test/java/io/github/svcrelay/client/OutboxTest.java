@@ -44,6 +44,11 @@ class OutboxTest {
     }
 
     @Override
+    public boolean isAutoCommit() {
+      return true;
+    }
+
+    @Override
     public List<Map<String, String>> query(String sql, List<String> given) {
       statements.add(sql);
       values.add(given);
@@ -139,6 +144,14 @@ class OutboxTest {
     var error = assertThrows(EnqueueException.class, () -> new Outbox().enqueue(tx, message.get()));
     assertFalse(error.getMessage().isBlank());
     return error.code();
+  }
+
+  @ParameterizedTest
+  @EnumSource(Dialect.class)
+  void onceNeedsATransaction(Dialect dialect) {
+    Written tx = new Written(dialect);
+    assertThrows(IllegalStateException.class, () -> Once.run(tx, "m1", () -> {}));
+    assertTrue(tx.statements.isEmpty());
   }
 
   @Test

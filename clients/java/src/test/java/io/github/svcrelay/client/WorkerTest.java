@@ -33,6 +33,8 @@ class WorkerTest {
     volatile boolean failsToRenew;
     volatile boolean hangsToRenew;
     volatile boolean losesAll;
+    volatile boolean hasNoDead;
+    volatile Result ofRetry = Result.RETRY;
 
     void add(String aggregate, String... ids) {
       List<PulledMessage> messages = new ArrayList<>();
@@ -63,12 +65,14 @@ class WorkerTest {
     }
 
     @Override
-    public void retry(Claim claim, String id, Duration delay, String reason) {
+    public Result retry(Claim claim, String id, Duration delay, String reason) {
       done.add("retry " + id + " " + delay.toMillis() + " " + reason);
+      return ofRetry;
     }
 
     @Override
     public boolean dead(Claim claim, String id, String reason) {
+      if (hasNoDead) return false;
       done.add("dead " + id + " " + reason);
       return true;
     }
@@ -133,6 +137,23 @@ class WorkerTest {
       assertEquals("retry c1 1000 not by the worker", next(memory.done));
     }
     assertEquals(0, hooks.failures.get());
+  }
+
+  @Test
+  void saysHowAFailedAttemptEnded() throws Exception {
+    memory.hasNoDead = true;
+    memory.ofRetry = Result.DEAD;
+    memory.add("a", "a1", "a2");
+    try (Worker<String> worker = start((message, tx) -> {
+      throw new DeadMessageException("never");
+    })) {
+      assertEquals("retry a1 1000 never", next(memory.done));
+      for (String end : List.of("a1 DEAD", "a2 RELEASED")) assertEquals(end, next(hooks.ends));
+      memory.ofRetry = Result.LOST;
+      memory.add("b", "b1", "b2");
+      for (String done : List.of("retry b1 1000 never", "release [b2]")) assertEquals(done, next(memory.done));
+      for (String end : List.of("b1 LOST", "b2 RELEASED")) assertEquals(end, next(hooks.ends));
+    }
   }
 
   @Test

@@ -6,12 +6,13 @@ import java.util.List;
 import java.util.function.Predicate;
 import java.util.stream.Collectors;
 
-/** What a transaction has written into the table {@code outbox}. */
+/** The messages that a transaction sees in the table {@code outbox}, those of others included. */
 public final class Outboxes {
   private Outboxes() {}
 
   /**
-   * Finds a message: {@code assertEnqueued(tx, message -> message.topic().equals("orders.paid"))}.
+   * Finds a message among those that the transaction sees. Match a key of this test:
+   * {@code assertEnqueued(tx, message -> "o-1".equals(message.key()))}.
    *
    * @return the first that matches
    * @throws AssertionError with all messages if none matches

@@ -14,6 +14,8 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 
@@ -25,10 +27,9 @@ public final class SvcDev implements AutoCloseable {
   private final Path folder;
   private final Process process;
   private final int port;
-  /** Guarded by this. */
-  private final List<String> lines = new ArrayList<>();
-  /** Guarded by this. */
-  private boolean hasEnded;
+  private final List<String> lines = new CopyOnWriteArrayList<>();
+  /** Above 0 until it is ready, or has ended. */
+  private final CountDownLatch starting = new CountDownLatch(1);
 
   private SvcDev(Path folder, Process process, int port) {
     this.folder = folder;
@@ -42,7 +43,8 @@ public final class SvcDev implements AutoCloseable {
   /**
    * Starts it, and waits until it is ready.
    *
-   * @param config {@code svc.yml}: sources, destinations and routes; without {@code server.httpPort} and {@code database}
+   * @param config the text of a {@code svc.yml}; the port of HTTP and the database are always its own
+   * @throws IOException if {@code SVC_BIN} names no program
    * @throws IllegalStateException with its last lines if it ends, or is not ready within {@code timeout}
    */
   public static SvcDev start(String config, Duration timeout) throws IOException, InterruptedException {
@@ -58,7 +60,13 @@ public final class SvcDev implements AutoCloseable {
     int port = freePort();
     ProcessBuilder builder = new ProcessBuilder(command).directory(folder.toFile()).redirectErrorStream(true);
     builder.environment().put("SVC_SERVER_HTTPPORT", String.valueOf(port));
-    SvcDev svc = new SvcDev(folder, builder.start(), port);
+    SvcDev svc;
+    try {
+      svc = new SvcDev(folder, builder.start(), port);
+    } catch (IOException error) {
+      delete(folder);
+      throw new IOException("svc does not start, expected its program in the variable SVC_BIN: " + error.getMessage(), error);
+    }
     try {
       svc.awaitReady(timeout);
       return svc;
@@ -87,7 +95,7 @@ public final class SvcDev implements AutoCloseable {
   }
 
   /** What it has printed so far. */
-  public synchronized List<String> lines() {
+  public List<String> lines() {
     return List.copyOf(lines);
   }
 
@@ -101,36 +109,38 @@ public final class SvcDev implements AutoCloseable {
       process.destroyForcibly();
       Thread.currentThread().interrupt();
     }
+    delete(folder);
+  }
+
+  private static void delete(Path folder) throws IOException {
     try (Stream<Path> files = Files.walk(folder)) {
       for (Path file : files.sorted(Comparator.reverseOrder()).toList()) Files.deleteIfExists(file);
     }
   }
 
-  private synchronized void awaitReady(Duration timeout) throws InterruptedException {
-    long deadline = System.nanoTime() + timeout.toNanos();
-    while (lines.stream().noneMatch(line -> line.startsWith("svc is running."))) {
-      long left = deadline - System.nanoTime();
-      if (hasEnded || left <= 0)
-        throw new IllegalStateException("svc dev " + (hasEnded ? "ended" : "is not ready within " + timeout)
-            + ", expected \"svc is running.\"; its last lines:\n"
-            + String.join("\n", lines.subList(Math.max(0, lines.size() - 20), lines.size())));
-      TimeUnit.NANOSECONDS.timedWait(this, left);
-    }
+  private void awaitReady(Duration timeout) throws InterruptedException {
+    boolean isInTime = starting.await(timeout.toMillis(), TimeUnit.MILLISECONDS);
+    List<String> all = lines();
+    if (all.stream().noneMatch(SvcDev::saysReady))
+      throw new IllegalStateException("svc dev " + (isInTime ? "ended" : "is not ready within " + timeout)
+          + ", expected \"svc is running.\"; its last lines:\n"
+          + String.join("\n", all.subList(Math.max(0, all.size() - 20), all.size())));
+  }
+
+  private static boolean saysReady(String line) {
+    return line.startsWith("svc is running.");
   }
 
   private void read() {
     try (BufferedReader output = process.inputReader(StandardCharsets.UTF_8)) {
-      for (String line = output.readLine(); line != null; line = output.readLine()) add(line, false);
+      for (String line = output.readLine(); line != null; line = output.readLine()) {
+        lines.add(line);
+        if (saysReady(line)) starting.countDown();
+      }
     } catch (IOException error) {
-      add("its output cannot be read: " + error.getMessage(), false);
+      lines.add("its output cannot be read: " + error.getMessage());
     }
-    add("", true);
-  }
-
-  private synchronized void add(String line, boolean isLast) {
-    lines.add(line);
-    hasEnded = isLast;
-    notifyAll();
+    starting.countDown();
   }
 
   private static int freePort() throws IOException {
