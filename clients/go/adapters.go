@@ -17,17 +17,12 @@ func SQLServer(tx Transaction) Transaction { return sqlServer{tx} }
 
 type sqlServer struct{ Transaction }
 
-func isSQLServer(tx Transaction) bool {
-	_, is := tx.(sqlServer)
-	return is
-}
-
-// either returns the statement of the transaction's dialect.
-func either(tx Transaction, postgres, sqlServer string) string {
-	if isSQLServer(tx) {
-		return sqlServer
+// either returns the text for the transaction's dialect.
+func either(tx Transaction, onPostgres, onSQLServer string) string {
+	if _, is := tx.(sqlServer); is {
+		return onSQLServer
 	}
-	return postgres
+	return onPostgres
 }
 
 // FromPgx returns a pgx.Tx, *pgx.Conn, *pgxpool.Conn or *pgxpool.Pool as a [Transaction].

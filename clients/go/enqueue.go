@@ -43,7 +43,13 @@ type Message struct {
 func Key(text string) *string { return &text }
 
 // Traceparent returns the traceparent of the active span, or "" without one. It becomes a header of each message that
-// does not set this header. The README shows the function for OpenTelemetry. Set it before the first message.
+// does not set this header. Set it before the first message, for OpenTelemetry to:
+//
+//	func(ctx context.Context) string {
+//		carrier := propagation.MapCarrier{}
+//		propagation.TraceContext{}.Inject(ctx, carrier)
+//		return carrier["traceparent"]
+//	}
 var Traceparent = func(context.Context) string { return "" }
 
 // EnqueueError refuses a message before its statement. The caller's transaction can continue.
@@ -126,7 +132,7 @@ func (o Outbox) EnqueueMany(ctx context.Context, tx Transaction, messages []Mess
 	}
 	for cell, rows := range bySchema {
 		for ; len(rows) > 0; rows = rows[min(mostRows, len(rows)):] {
-			statement, values := o.insert(isSQLServer(tx), schemas[cell], rows[:min(mostRows, len(rows))])
+			statement, values := o.insert(tx, schemas[cell], rows[:min(mostRows, len(rows))])
 			if _, err := tx.ExecContext(ctx, statement, values...); err != nil {
 				return nil, err
 			}
@@ -139,20 +145,17 @@ func (o Outbox) EnqueueMany(ctx context.Context, tx Transaction, messages []Mess
 const mostRows = 250
 
 // insert names only the columns that a row needs: an application may have no right to the others.
-func (o Outbox) insert(isSQLServer bool, schema string, rows []row) (statement string, values []any) {
-	quote, parameter := quoted, "$%d%s"
-	if isSQLServer {
-		quote, parameter = bracketed, "@p%[1]d" // Without the cast.
-	}
-	table := quote(cmp.Or(o.Table, "outbox"))
+func (o Outbox) insert(tx Transaction, schema string, rows []row) (statement string, values []any) {
+	parameter := either(tx, "$%d%s", "@p%[1]d") // SQL Server needs no cast.
+	table := quoted(cmp.Or(o.Table, "outbox"))
 	if schema != "" {
-		table = quote(schema) + "." + table
+		table = quoted(schema) + "." + table
 	}
 	var used []int
 	var names, lists []string
 	for n, name := range o.Columns.names() {
 		if slices.ContainsFunc(rows, func(r row) bool { return r[n] != nil }) {
-			used, names = append(used, n), append(names, quote(name))
+			used, names = append(used, n), append(names, quoted(name))
 		}
 	}
 	for _, r := range rows {
@@ -170,8 +173,8 @@ func (o Outbox) insert(isSQLServer bool, schema string, rows []row) (statement s
 	return "INSERT INTO " + table + " (" + strings.Join(names, ", ") + ") VALUES " + strings.Join(lists, ", "), values
 }
 
-func quoted(name string) string    { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
-func bracketed(name string) string { return "[" + strings.ReplaceAll(name, "]", "]]") + "]" }
+// quoted is for SQL Server, too: its drivers set QUOTED_IDENTIFIER, which the indexes of the outbox require.
+func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 // row has a value for each column; nil is the default of the column.
 type row [len(casts)]any

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// OnceTable is the table of [Once] for PostgreSQL. See [Forget] for its clean-up.
-const OnceTable = `CREATE TABLE handled_messages (
+// OnceTable creates the table of [Once] on PostgreSQL unless it exists. See [Forget] for its clean-up.
+const OnceTable = `CREATE TABLE IF NOT EXISTS handled_messages (
   message_id text        NOT NULL PRIMARY KEY,
   handled_at timestamptz NOT NULL DEFAULT now()
 )`
 
-// OnceTableSQLServer is the table of [Once] for SQL Server.
-const OnceTableSQLServer = `CREATE TABLE handled_messages (
+// OnceTableSQLServer creates the table of [Once] on SQL Server unless it exists.
+const OnceTableSQLServer = `IF OBJECT_ID(N'handled_messages') IS NULL CREATE TABLE handled_messages (
   message_id nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY,
   handled_at datetimeoffset NOT NULL DEFAULT sysdatetimeoffset()
 )`
 
 // Once calls handle unless the message has been handled before, and reports whether it did. It notes the message in the
-// caller's transaction: commit both, or roll both back; roll back if there is an error. A second receiver of the
-// message waits for the end of the first one's transaction.
+// caller's transaction: commit if there is no error, also if handle was not called; else roll back. A second receiver of
+// the message waits for the end of the first one's transaction.
 //
-// messageID is x-message-id of a delivery, webhook-id, or the id of a pulled message.
+// messageID is the header webhook-id of a delivery with a signature, else x-message-id, or the id of a pulled message.
 func Once(ctx context.Context, tx Transaction, messageID string, handle func() error) (bool, error) {
 	result, err := tx.ExecContext(ctx, either(tx, notePostgres, noteSQLServer), messageID)
 	if err != nil {

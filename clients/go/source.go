@@ -25,8 +25,6 @@ var (
 	claimSQL string
 	//go:embed sql/complete.sql
 	completeSQL string
-	//go:embed sql/dead.sql
-	deadSQL string
 	//go:embed sql/release.sql
 	releaseSQL string
 	//go:embed sql/renew.sql
@@ -53,39 +51,40 @@ func (s SQLSource) Claim(ctx context.Context, max int, lease time.Duration) (Cla
 	if most := s.DB.Stats().MaxOpenConnections; most > 0 && most <= max {
 		return Claim{}, fmt.Errorf("svcclient: the pool has at most %d connections, expected at least %d", most, max+1)
 	}
-	claim := Claim{Token: newID()}
-	rows, err := s.DB.QueryContext(ctx, claimSQL, s.Source, max, claim.Token, lease.Milliseconds(), s.maxAttempts())
-	if err != nil {
-		return claim, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var m PulledMessage
+	token := newID()
+	messages, err := query(ctx, s.DB, func(rows *sql.Rows, m *PulledMessage) error {
 		var eventType, correlationID sql.NullString
-		var createdAt any
 		var headers []byte
-		err = errors.Join(err, rows.Scan(&m.ID, &m.AggregateID, &eventType, &m.IdempotencyKey, &correlationID, &m.Attempt,
-			&createdAt, &headers, (*[]byte)(&m.Payload)))
+		err := rows.Scan(&m.ID, &m.AggregateID, &eventType, &m.IdempotencyKey, &correlationID, &m.Attempt,
+			new(any), &headers, (*[]byte)(&m.Payload))
 		m.EventType, m.CorrelationID = eventType.String, correlationID.String
 		_ = json.Unmarshal(headers, &m.Headers) // What is not a text is no header.
-		claim.Messages = append(claim.Messages, m)
-	}
-	return claim, errors.Join(err, rows.Err())
+		return err
+	}, claimSQL, s.Source, max, token, lease.Milliseconds(), s.maxAttempts())
+	return Claim{token, messages}, err
 }
 
-// Renew implements [Source].
-func (s SQLSource) Renew(ctx context.Context, claim Claim, lease time.Duration) (ids []string, err error) {
-	rows, err := s.DB.QueryContext(ctx, renewSQL, s.Source, claim.Token, lease.Milliseconds())
+// query returns what read has read from each row of a statement.
+func query[T any](
+	ctx context.Context, db *sql.DB, read func(*sql.Rows, *T) error, statement string, args ...any,
+) (all []T, err error) {
+	rows, err := db.QueryContext(ctx, statement, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	for rows.Next() {
-		var id string
-		err = errors.Join(err, rows.Scan(&id))
-		ids = append(ids, id)
+	for err == nil && rows.Next() {
+		var one T
+		err = read(rows, &one)
+		all = append(all, one)
 	}
-	return ids, errors.Join(err, rows.Err())
+	return all, errors.Join(err, rows.Err())
+}
+
+// Renew implements [Source].
+func (s SQLSource) Renew(ctx context.Context, claim Claim, lease time.Duration) ([]string, error) {
+	read := func(rows *sql.Rows, id *string) error { return rows.Scan(id) }
+	return query(ctx, s.DB, read, renewSQL, s.Source, claim.Token, lease.Milliseconds())
 }
 
 // Handled implements [Source].
@@ -110,15 +109,14 @@ func (s SQLSource) Handled(ctx context.Context, claim Claim, id string, handle f
 }
 
 // Fail implements [Source].
-func (s SQLSource) Fail(ctx context.Context, claim Claim, id string, failure Failure) (Result, error) {
-	reason := storable(failure.Reason)
+func (s SQLSource) Fail(ctx context.Context, claim Claim, id string, failure Failure) (isDead bool, err error) {
+	reason, delay, most := storable(failure.Reason), failure.Delay.Milliseconds(), s.maxAttempts()
 	if failure.IsDead {
-		_, err := s.DB.ExecContext(ctx, deadSQL, s.Source, claim.Token, id, reason)
-		return ResultDead, err
+		most = 0 // The message has been claimed more often, so the statement ends it.
 	}
-	delay := failure.Delay.Milliseconds()
-	_, err := s.DB.ExecContext(ctx, retrySQL, s.Source, claim.Token, id, delay, reason, s.maxAttempts())
-	return ResultRetry, err
+	read := func(rows *sql.Rows, state *string) error { return rows.Scan(new(any), state, new(any)) }
+	states, err := query(ctx, s.DB, read, retrySQL, s.Source, claim.Token, id, delay, reason, most)
+	return slices.Contains(states, "dead"), err
 }
 
 // Release implements [Source].
@@ -134,15 +132,16 @@ func storable(reason string) string {
 }
 
 // HTTPSource takes messages over HTTP, for every database. The service decides when a message is dead
-// (inbox.pull.maxAttempts): a [Dead] is a failed attempt with its reason, and so is a message that is given back.
+// (inbox.pull.maxAttempts): [Dead] counts as an attempt, and so does a message that is given back.
 type HTTPSource struct {
 	// URL is that of the pull routes, such as http://svc:8080/pull.
 	URL string
 	// Source has consumption: pull.
 	Source string
-	// Header has the credentials of inbox.pull.auth, such as Authorization: Bearer.
+	// Header has the credentials of inbox.pull.auth, such as {"Authorization": {"Bearer " + token}}.
 	Header http.Header
-	// Wait is the longest wait of the service for a message, and so of a stop, at most a minute; default 5 s.
+	// Wait is the longest wait of the service for a message, and so of a stop, at most a minute, and half of the
+	// lease; default 5 s.
 	Wait time.Duration
 	// Client is [http.DefaultClient] by default.
 	Client *http.Client
@@ -150,7 +149,8 @@ type HTTPSource struct {
 
 // Claim implements [Source]: it waits until a message comes, for at most Wait.
 func (s HTTPSource) Claim(ctx context.Context, max int, lease time.Duration) (Claim, error) {
-	fields := map[string]any{"max": max, "leaseMs": lease.Milliseconds(), "waitMs": s.wait().Milliseconds()}
+	wait := min(s.wait(), lease/2) // The worker counts the lease from before the wait.
+	fields := map[string]any{"max": max, "leaseMs": lease.Milliseconds(), "waitMs": wait.Milliseconds()}
 	got, err := s.post(ctx, "claim", fields)
 	return got.Claim, err
 }
@@ -170,12 +170,12 @@ func (s HTTPSource) Handled(ctx context.Context, claim Claim, id string, handle 
 	return slices.Contains(got.Acknowledged, id), err
 }
 
-// Fail implements [Source]. Even if the message is dead now, the service has released the later ones of its aggregate.
-func (s HTTPSource) Fail(ctx context.Context, claim Claim, id string, failure Failure) (Result, error) {
+// Fail implements [Source].
+func (s HTTPSource) Fail(ctx context.Context, claim Claim, id string, failure Failure) (isDead bool, err error) {
 	fields := map[string]any{"claimToken": claim.Token, "ids": []string{id}, "error": failure.Reason}
 	fields["delayMs"] = failure.Delay.Milliseconds()
-	_, err := s.post(ctx, "nack", fields)
-	return ResultRetry, err
+	got, err := s.post(ctx, "nack", fields)
+	return slices.Contains(got.Dead, id), err
 }
 
 // Release implements [Source].
@@ -189,7 +189,7 @@ func (s HTTPSource) wait() time.Duration { return cmp.Or(s.Wait, 5*time.Second) 
 // answer has the fields of all operations.
 type answer struct {
 	Claim
-	Acknowledged, Extended []string
+	Acknowledged, Dead, Extended []string
 }
 
 // answerTime is how long an answer may take beyond the wait.
@@ -212,9 +212,7 @@ func (s HTTPSource) post(ctx context.Context, operation string, fields map[strin
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err == nil {
-		err = json.Unmarshal(text, &got)
-	}
+	err = errors.Join(err, json.Unmarshal(text, &got))
 	var field *json.UnmarshalTypeError // What is not a text is no header.
 	status := response.StatusCode
 	// 409: none of the messages is held any more, and the lists say so.

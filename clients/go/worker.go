@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -44,9 +45,9 @@ type Source interface {
 	// Handled calls handle, acknowledges the message in its transaction, and reports whether the message was still held.
 	// If it was not, or if there is an error, nothing is written. Over HTTP the transaction is nil.
 	Handled(ctx context.Context, claim Claim, id string, handle func(tx *sql.Tx) error) (bool, error)
-	// Fail returns ResultDead if it has ended the message, else ResultRetry: the message comes again after the delay, and
-	// the source has given back later messages of its aggregate.
-	Fail(ctx context.Context, claim Claim, id string, failure Failure) (Result, error)
+	// Fail reports whether it has ended the message: if not, the message comes again after the delay. In either case it
+	// gives back later messages of the aggregate.
+	Fail(ctx context.Context, claim Claim, id string, failure Failure) (isDead bool, err error)
 	// Release gives back what is left of the claim.
 	Release(ctx context.Context, claim Claim) error
 }
@@ -62,8 +63,8 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Reason }
 
-// Dead is the error of a handler that says that the message can never be handled. Later messages of its aggregate are
-// handled as usual. Over HTTP the service decides when a message is dead, and this is a failed attempt.
+// Dead is the error of a handler that says that the message can never be handled; the reason is in last_error. Later
+// messages of its aggregate follow. Over HTTP it counts as an attempt, and inbox.pull.maxAttempts ends the message.
 func Dead(reason string) error { return &Failure{Reason: reason, IsDead: true} }
 
 // Retry is the error of a handler that says after which delay the message comes again.
@@ -87,9 +88,9 @@ const ResultDone, ResultRetry, ResultDead, ResultLost, ResultReleased Result = "
 // required.
 type Worker struct {
 	Source Source
-	// Handler handles a message. An error returns the message after a delay; see also [Dead] and [Retry]. Over SQL tx is
-	// the transaction in which the message is acknowledged; over HTTP it is nil. The context ends when the lease is lost,
-	// or when a stop waits no longer.
+	// Handler handles a message. An error returns the message after a delay, with the error in last_error; see also [Dead]
+	// and [Retry]. Over SQL tx is the transaction in which the message is acknowledged; over HTTP it is nil. The context
+	// ends when the lease is lost, or when a stop waits no longer.
 	Handler func(ctx context.Context, message PulledMessage, tx *sql.Tx) error
 	// Concurrency is the highest number of messages at a time; default 1.
 	Concurrency int
@@ -104,7 +105,7 @@ type Worker struct {
 	StopTimeout time.Duration
 
 	// Claimed, Ended and Failed are hooks for metrics and logs. Several goroutines may call them at a time. They must not
-	// panic. Failed gets the error of a claim, a renewal or a result; the worker tries again.
+	// panic. Failed gets the error of a claim, a renewal or a result; the worker tries again. By default it is logged.
 	Claimed func(messages []PulledMessage)
 	Ended   func(message PulledMessage, result Result, duration time.Duration)
 	Failed  func(err error)
@@ -119,6 +120,9 @@ func (w Worker) Run(ctx context.Context) error {
 	w.StopTimeout = cmp.Or(w.StopTimeout, 30*time.Second)
 	if w.RetryDelay == nil {
 		w.RetryDelay = retryDelay
+	}
+	if w.Failed == nil {
+		w.Failed = func(err error) { slog.Error("svcclient: a request of the worker failed", "error", err) }
 	}
 	if w.Source == nil || w.Handler == nil || w.Lease < time.Millisecond {
 		return errors.New("svcclient: the Worker lacks Source, Handler or a positive Lease, expected all of them")
@@ -186,7 +190,7 @@ func try[T any](r *run, timeout time.Duration, request func(ctx context.Context)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.stop), timeout)
 	defer cancel()
 	answer, err := request(ctx)
-	if err != nil && r.Failed != nil {
+	if err != nil {
 		r.Failed(err)
 	}
 	return answer, err
@@ -253,21 +257,21 @@ func (r *run) work(claim Claim, claimedAt time.Time) {
 	}
 }
 
-// handleChain handles messages in order until a message is neither done nor dead. It reports whether it leaves messages
-// that must be given back.
+// handleChain handles messages in order until a message is not done. It reports whether it leaves messages that must be
+// given back.
 func (r *run) handleChain(lease context.Context, claim Claim, chain []*task) (isLeft bool) {
 	last := ResultDone
 	for _, t := range chain {
 		startedAt := time.Now()
 		result := ResultReleased
-		if last == ResultDone || last == ResultDead {
+		if last == ResultDone {
 			result = r.handle(lease, claim, t)
 			last = result
 		}
-		if result == ResultReleased && context.Cause(t.ctx) == ErrLeaseLost {
+		if result == ResultReleased && (context.Cause(lease) == ErrLeaseLost || context.Cause(t.ctx) == ErrLeaseLost) {
 			result = ResultLost
 		}
-		isLeft = isLeft || result == ResultReleased && last != ResultRetry
+		isLeft = isLeft || result == ResultReleased && last != ResultRetry && last != ResultDead
 		t.cancel(nil)
 		if r.Ended != nil {
 			r.Ended(t.message, result, time.Since(startedAt))
@@ -303,11 +307,17 @@ func (r *run) handle(lease context.Context, claim Claim, t *task) Result {
 	failure := &Failure{Delay: r.RetryDelay(t.message.Attempt)}
 	errors.As(err, &failure)
 	failed := Failure{err.Error(), max(failure.Delay, 0), failure.IsDead}
-	result, err := try(r, r.Lease/3, func(ctx context.Context) (Result, error) {
+	if failed.IsDead {
+		failed.Delay = r.RetryDelay(t.message.Attempt) // Over HTTP it comes again.
+	}
+	isDead, err := try(r, r.Lease/3, func(ctx context.Context) (bool, error) {
 		return r.Source.Fail(ctx, claim, t.message.ID, failed)
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return ResultLost // Its lease ends, and it comes again.
+	case isDead:
+		return ResultDead
 	}
-	return result
+	return ResultRetry
 }

@@ -1,11 +1,13 @@
 package svcclient
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,13 +19,14 @@ import (
 
 // memory is a source with messages in memory.
 type memory struct {
-	mu       sync.Mutex
-	waiting  []PulledMessage
-	log      []string
-	renewal  error  // What renewals return.
-	noResult error  // What Fail returns.
-	hangs    bool   // A renewal ends with its context only.
-	taken    string // The id of a message that another worker has taken.
+	mu         sync.Mutex
+	waiting    []PulledMessage
+	log        []string
+	renewal    error  // What renewals return.
+	noResult   error  // What Fail returns.
+	hangs      bool   // A renewal ends with its context only.
+	countsDead bool   // A dead message is an attempt like others.
+	taken      string // The id of a message that another worker has taken.
 }
 
 func (m *memory) note(format string, args ...any) {
@@ -68,13 +71,10 @@ func (m *memory) Handled(_ context.Context, _ Claim, id string, handle func(*sql
 	return err == nil, err
 }
 
-func (m *memory) Fail(_ context.Context, _ Claim, id string, failure Failure) (Result, error) {
-	if failure.IsDead {
-		m.note("dead %s %s", id, failure.Reason)
-		return ResultDead, m.noResult
-	}
-	m.note("retry %s %v %s", id, failure.Delay, failure.Reason)
-	return ResultRetry, m.noResult
+func (m *memory) Fail(_ context.Context, _ Claim, id string, failure Failure) (isDead bool, err error) {
+	isDead = failure.IsDead && !m.countsDead
+	m.note("fail %s %v %s, dead: %v", id, failure.Delay, failure.Reason, isDead)
+	return isDead, m.noResult
 }
 
 func (m *memory) Release(context.Context, Claim) error {
@@ -115,7 +115,13 @@ func runUntil(t *testing.T, worker Worker, results int) []string {
 }
 
 func TestResults(t *testing.T) {
-	source := &memory{waiting: messagesOf("a0", "a1", "b0", "b1", "c0", "c1", "d0")}
+	for _, countsDead := range []bool{false, true} {
+		testResults(t, countsDead)
+	}
+}
+
+func testResults(t *testing.T, countsDead bool) {
+	source := &memory{countsDead: countsDead, waiting: messagesOf("a0", "a1", "b0", "b1", "c0", "c1", "d0")}
 	handler := func(_ context.Context, m PulledMessage, _ *sql.Tx) error {
 		switch m.ID {
 		case "a0":
@@ -130,14 +136,18 @@ func TestResults(t *testing.T) {
 		return nil
 	}
 	ended := runUntil(t, Worker{Source: source, Concurrency: 7, Handler: handler}, 7)
-	want := []string{"a0 retry", "a1 released", "b0 dead", "b1 done", "c0 retry", "c1 released", "d0 retry"}
+	result := map[bool]string{false: "dead", true: "retry"}[countsDead]
+	want := []string{"a0 retry", "a1 released", "b0 " + result, "b1 released", "c0 retry", "c1 released", "d0 retry"}
 	if !slices.Equal(ended, want) {
 		t.Errorf("found %v, expected %v", ended, want)
 	}
 	got := source.notes()
 	slices.Sort(got)
 	want = []string{
-		"dead b0 never: bad", "done b1", "retry a0 4s no a0", "retry c0 5s later", "retry d0 4s the handler panicked: oh",
+		"fail a0 4s no a0, dead: false",
+		fmt.Sprintf("fail b0 4s never: bad, dead: %v", !countsDead),
+		"fail c0 5s later, dead: false",
+		"fail d0 4s the handler panicked: oh, dead: false",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("found %v, expected %v", got, want)
@@ -161,12 +171,16 @@ func TestResultThatCannotBeWritten(t *testing.T) {
 }
 
 func TestLeaseIsLost(t *testing.T) {
+	var log bytes.Buffer
+	usual := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(usual)
 	for name, c := range map[string]struct {
 		source *memory
 		want   []string
 		notes  []string
 	}{
-		"no renewal succeeds": {&memory{renewal: errors.New("no")}, []string{"a0 lost", "a1 lost", "b0 lost"}, nil},
+		"no renewal succeeds": {&memory{renewal: errors.New("no renewal")}, []string{"a0 lost", "a1 lost", "b0 lost"}, nil},
 		"renewals hang":       {&memory{hangs: true}, []string{"a0 lost", "a1 lost", "b0 lost"}, nil},
 		"one message is taken": {
 			&memory{taken: "a0"}, []string{"a0 lost", "a1 released", "b0 done"}, []string{"done b0", "release"},
@@ -195,6 +209,11 @@ func TestLeaseIsLost(t *testing.T) {
 				t.Errorf("found %v and %v, expected %v and %v", ended, source.notes(), c.want, c.notes)
 			}
 		})
+	}
+	for _, want := range []string{"error=\"no renewal\"", "error=\"context deadline exceeded\""} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log is %s, expected %s", &log, want)
+		}
 	}
 }
 
@@ -245,6 +264,7 @@ func TestHTTPSource(t *testing.T) {
 			"correlationId":null,"attempt":2,"headers":{"n":1,"H":"v"},"payload": {"n": 1.0}}]}`,
 		"extend": `{"extended":["m"],"lost":[]}`,
 		"ack":    `{"error":"nothing held","acknowledged":[],"lost":["m"]}`,
+		"nack":   `{"retried":["n"],"dead":["m"],"released":[],"lost":[]}`,
 	}
 	requests := []string{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -280,14 +300,23 @@ func TestHTTPSource(t *testing.T) {
 	if held, err := source.Handled(ctx, claim, "m", func(*sql.Tx) error { return nil }); held || err != nil {
 		t.Errorf("found %v, %v, expected that the message is lost", held, err)
 	}
-	if _, err := source.Fail(ctx, claim, "m", Failure{Reason: "no", Delay: time.Second}); err == nil {
+	if isDead, err := source.Fail(ctx, claim, "m", Failure{Reason: "no", Delay: time.Second}); !isDead || err != nil {
+		t.Errorf("found %v, %v, expected that the message is dead", isDead, err)
+	}
+	if isDead, err := source.Fail(ctx, claim, "n", Failure{}); isDead || err != nil {
+		t.Errorf("found %v, %v, expected that the message comes again", isDead, err)
+	}
+	answers["nack"] = ""
+	if _, err := source.Fail(ctx, claim, "m", Failure{}); err == nil {
 		t.Error("found no error, expected one for the status 500")
 	}
 	want := []string{
-		`/pull/web%20shop/claim Bearer b {"leaseMs":1000,"max":2,"waitMs":5000}`,
+		`/pull/web%20shop/claim Bearer b {"leaseMs":1000,"max":2,"waitMs":500}`,
 		`/pull/web%20shop/extend Bearer b {"claimToken":"t","leaseMs":1000}`,
 		`/pull/web%20shop/ack Bearer b {"claimToken":"t","ids":["m"]}`,
 		`/pull/web%20shop/nack Bearer b {"claimToken":"t","delayMs":1000,"error":"no","ids":["m"]}`,
+		`/pull/web%20shop/nack Bearer b {"claimToken":"t","delayMs":0,"error":"","ids":["n"]}`,
+		`/pull/web%20shop/nack Bearer b {"claimToken":"t","delayMs":0,"error":"","ids":["m"]}`,
 	}
 	if !slices.Equal(requests, want) {
 		t.Errorf("found\n%s\nexpected\n%s", strings.Join(requests, "\n"), strings.Join(want, "\n"))
