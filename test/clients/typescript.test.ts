@@ -22,7 +22,7 @@ import { eventually } from "../support/eventually.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { pathOf, read } from "../support/repository.ts";
 import { ordersTo, type Service, useServices } from "../support/service.ts";
-import { CASES, type EnqueueCase, type OnceCase, shown, type WorkerCase, written } from "./contract.ts";
+import { CASES, type EnqueueCase, type OnceCase, shown, written } from "./contract.ts";
 
 /** The client for TypeScript passes clients/contract/cases.json. */
 
@@ -160,7 +160,7 @@ describe.each(["sql", "http"] as const)("worker over %s", (transport) => {
     const running = new Set<string>();
     const errors: unknown[] = [];
     const { workers = 1, worker: settings = {} } = each;
-    const { retryDelayMs = 50, maxAttempts: _maxAttempts, ...others } = settings;
+    const { retryDelayMs = 50, maxAttempts, ...others } = settings;
     const { now } = Date;
     if (each.clockOffsetMs !== undefined) Date.now = () => now() + (each.clockOffsetMs ?? 0);
     const stops: Promise<void>[] = [];
@@ -170,7 +170,7 @@ describe.each(["sql", "http"] as const)("worker over %s", (transport) => {
         started.push(
           worker({
             ...others,
-            source: sourceOf(each),
+            source: sourceOver(transport, maxAttempts),
             handler,
             retryDelayMs: () => retryDelayMs,
             pollMs: 20,
@@ -250,13 +250,45 @@ describe.each(["sql", "http"] as const)("worker over %s", (transport) => {
       if (action === "dead") throw new DeadMessage("never again");
     }
   });
+});
 
-  function sourceOf({ worker: { maxAttempts = 5 } = {} }: WorkerCase): PullSource<SqlClient | undefined> {
-    if (transport === "sql")
-      return sqlSource({ pool, source: "pulled", maxAttempts }) as PullSource<SqlClient | undefined>;
-    const headers = { authorization: `Bearer ${TOKEN}` };
-    return httpSource({ url: `http://127.0.0.1:${service.port}/pull`, source: "pulled", headers, waitMs: 100 });
+function sourceOver(transport: "sql" | "http", maxAttempts = 5): PullSource<SqlClient | undefined> {
+  if (transport === "sql")
+    return sqlSource({ pool, source: "pulled", maxAttempts }) as PullSource<SqlClient | undefined>;
+  const headers = { authorization: `Bearer ${TOKEN}` };
+  return httpSource({ url: `http://127.0.0.1:${service.port}/pull`, source: "pulled", headers, waitMs: 100 });
+}
+
+test.each(["sql", "http"] as const)("a failed last attempt is dead for the hooks, over %s", async (transport) => {
+  await database.query("TRUNCATE inbox");
+  await database.query(
+    "INSERT INTO inbox (source, idempotency_key, payload, consumption) VALUES ('pulled', 'a', '{}', 'pull')",
+  );
+  const results: string[] = [];
+  const startedAt: number[] = [];
+  const retryDelayMs = 150;
+  const running = worker({
+    source: sourceOver(transport, 3),
+    async handler() {
+      startedAt.push(performance.now());
+      // Over HTTP it is an attempt, with the usual delay.
+      throw transport === "http" ? new DeadMessage("never") : new Error("no");
+    },
+    retryDelayMs: () => retryDelayMs,
+    pollMs: 20,
+    hooks: { ended: (_, result) => results.push(result) },
+  });
+  try {
+    await eventually(() => expect(results).toEqual(["retry", "retry", "dead"]));
+  } finally {
+    await running.stop();
   }
+  const waits = startedAt.slice(1).map((at, n) => at - (startedAt[n] ?? 0));
+  expect(Math.min(...waits)).toBeGreaterThanOrEqual(retryDelayMs);
+});
+
+test("onceTable is repeatable", async () => {
+  await database.query(onceTable);
 });
 
 describe("once", () => {

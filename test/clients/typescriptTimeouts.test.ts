@@ -57,12 +57,9 @@ class OneMessage implements PullSource<undefined> {
     this.given.push(`done ${id}`);
     return true;
   }
-  async retry(_: Claim, id: string): Promise<void> {
+  async retry(_: Claim, id: string): Promise<"retry"> {
     this.given.push(`retry ${id}`);
-  }
-  async dead(_: Claim, id: string): Promise<boolean> {
-    this.given.push(`dead ${id}`);
-    return true;
+    return "retry";
   }
   async release(_: Claim, ids: readonly string[]): Promise<void> {
     this.given.push(`release ${ids.join()}`);
@@ -109,10 +106,13 @@ describe("a renewal", () => {
     expect(source.renewals).toBeGreaterThan(0);
   });
 
-  test("that always fails cancels the handler at the end of the lease", async () => {
-    const source = new OneMessage(() => Promise.reject(new Error("no connection")));
+  test("that always fails cancels the handler at the end of the lease, and is logged", async () => {
+    const log = jest.spyOn(console, "error").mockImplementation(() => {});
+    const failure = new Error("no connection");
+    const source = new OneMessage(() => Promise.reject(failure));
     expect(await run(source, aborted)).toBe("lost");
     expect(source.given).toEqual([]);
+    expect(log).toHaveBeenCalledWith("a request of the worker failed:", failure);
   });
 
   test("that never answers does not matter if the next one succeeds", async () => {
@@ -166,12 +166,11 @@ describe("a server that never answers", () => {
       source.renew(claim, ["m-1"], LEASE_MS),
       source.handled(claim, "m-1", async () => {}),
       source.retry(claim, "m-1", 0, "no"),
-      source.dead(claim, "m-1", "never"),
       source.release(claim, ["m-1"]),
     ].map((operation) => expect(operation).rejects.toMatchObject({ name: "TimeoutError" }));
     await within(20_000, "the operations", Promise.all(operations));
     // `handled` sends nothing before its handler has ended.
-    expect(timeouts.toSorted((a, b) => a - b)).toEqual([...Array(5).fill(10_000), 12_000]);
+    expect(timeouts.toSorted((a, b) => a - b)).toEqual([...Array(4).fill(10_000), 12_000]);
   });
 
   test("does not keep a worker from its end", async () => {

@@ -16,7 +16,7 @@ export interface HttpSourceOptions {
 
 /**
  * Messages over HTTP, for every database. The service decides when a message is dead (`inbox.pull.maxAttempts`): a
- * `DeadMessage` is an attempt with its reason, and so is a message that is given back.
+ * `DeadMessage` counts as an attempt and has the usual delay. A message that is given back counts as an attempt too.
  */
 export function httpSource({ url, source, headers = {}, waitMs = 5000 }: HttpSourceOptions): PullSource<undefined> {
   const base = `${url.replace(/\/$/, "")}/${encodeURIComponent(source)}`;
@@ -48,11 +48,9 @@ export function httpSource({ url, source, headers = {}, waitMs = 5000 }: HttpSou
       return acknowledged.includes(id);
     },
     async retry({ token }, id, delayMs, error) {
-      await post("nack", { claimToken: token, ids: [id], delayMs: Math.round(delayMs), error });
-    },
-    async dead({ token }, id, error) {
-      await post("nack", { claimToken: token, ids: [id], error });
-      return false;
+      const body = { claimToken: token, ids: [id], delayMs: Math.round(delayMs), error };
+      const { dead, lost } = await post<{ dead: string[]; lost: string[] }>("nack", body);
+      return dead.includes(id) ? "dead" : lost.includes(id) ? "lost" : "retry";
     },
     async release({ token }, ids) {
       await post("nack", { claimToken: token, ids });

@@ -1,12 +1,12 @@
 import type { Transaction } from "./enqueue.ts";
 
-/** The table of `once`, for PostgreSQL; see {@link forget} for its clean-up. */
-export const onceTable = `CREATE TABLE handled_messages (
+/** The table of `once`, for PostgreSQL: run it in a migration, as often as you like. See {@link forget} for its clean-up. */
+export const onceTable = `CREATE TABLE IF NOT EXISTS handled_messages (
   message_id text        NOT NULL PRIMARY KEY,
   handled_at timestamptz NOT NULL DEFAULT now()
 )`;
 /** The same for SQL Server. */
-export const onceTableSqlServer = `CREATE TABLE handled_messages (
+export const onceTableSqlServer = `IF OBJECT_ID(N'handled_messages') IS NULL CREATE TABLE handled_messages (
   message_id nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY,
   handled_at datetimeoffset NOT NULL DEFAULT sysdatetimeoffset()
 )`;
@@ -15,10 +15,10 @@ export const onceTableSqlServer = `CREATE TABLE handled_messages (
  * Runs `handle` unless the message has been handled before. It notes the message in the caller's transaction: commit both, or
  * roll both back. A second receiver of the message waits for the end of the first one's transaction.
  *
- * @param messageId `x-message-id` of a delivery, `webhook-id`, or the id of a pulled message
+ * @param messageId `webhook-id` of a delivery if you check its signature, else `x-message-id`; or the id of a pulled message
  * @returns whether it ran
  */
-export async function once(tx: Transaction, messageId: string, handle: () => Promise<void>): Promise<boolean> {
+export async function once(tx: Transaction, messageId: string, handle: () => Promise<unknown>): Promise<boolean> {
   const noted = await tx.query(NOTE[tx.dialect], [messageId]);
   if (noted.length === 0) return false;
   await handle();
@@ -37,7 +37,7 @@ const NOTE = {
 } as const;
 
 /**
- * Forgets messages that were handled longer ago: choose a time longer than any message is repeated, such as the retention of the
+ * Forgets messages that were handled longer ago; call it daily. Choose a time longer than any message is repeated, such as the retention of the
  * outbox.
  */
 export async function forget(tx: Transaction, olderThanMs: number): Promise<void> {

@@ -53,10 +53,13 @@ export function sqlSource<C extends SqlClient>({ pool, source, maxAttempts = 5 }
     },
 
     async retry({ token }, id, delayMs, reason) {
-      await run(RETRY, [source, token, id, Math.round(delayMs), reason.slice(0, MOST_REASON), maxAttempts]);
+      const values = [source, token, id, Math.round(delayMs), reason.slice(0, MOST_REASON), maxAttempts];
+      const own = (await run(RETRY, values)).find((row) => row.id === id);
+      return own === undefined ? "lost" : own.state === "dead" ? "dead" : "retry";
     },
     async dead({ token }, id, reason) {
-      return (await run(DEAD, [source, token, id, reason.slice(0, MOST_REASON)])).length > 0;
+      const rows = await run(DEAD, [source, token, id, reason.slice(0, MOST_REASON)]);
+      return rows.length > 0 ? "dead" : "lost";
     },
     async release({ token }: Claim) {
       await run(RELEASE, [source, token]);

@@ -68,8 +68,12 @@ export interface MemoryReceiver extends AsyncDisposable {
   readonly url: string;
   /** In the order of their arrival. */
   readonly deliveries: readonly ReceivedDelivery[];
-  /** Resolves when there are as many different messages. */
-  received(count: number): Promise<readonly ReceivedDelivery[]>;
+  /**
+   * Resolves with the first deliveries of all messages when there are as many different messages.
+   *
+   * @param timeoutMs default 10,000; then it rejects with how many came
+   */
+  received(count: number, timeoutMs?: number): Promise<readonly ReceivedDelivery[]>;
   /** The answer to deliveries from now on; 200 by default. */
   status: number;
 }
@@ -93,11 +97,16 @@ export async function memoryReceiver(): Promise<MemoryReceiver> {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     deliveries,
     status: 200,
-    received: (count) =>
-      new Promise((resolve) => {
+    received: (count, timeoutMs = 10_000) =>
+      new Promise((resolve, reject) => {
+        const first = () => deliveries.filter(({ isRepeated }) => !isRepeated);
+        const timer = setTimeout(() => {
+          reject(new Error(`${first().length} of ${count} messages came within ${timeoutMs} ms`));
+        }, timeoutMs);
         const look = () => {
-          const first = deliveries.filter(({ isRepeated }) => !isRepeated);
-          if (first.length >= count) resolve(first);
+          if (first().length < count) return;
+          clearTimeout(timer);
+          resolve(first());
         };
         waiting.push(look);
         look();
@@ -113,36 +122,72 @@ export async function memoryReceiver(): Promise<MemoryReceiver> {
 export interface RunningDev extends AsyncDisposable {
   /** Of the embedded PostgreSQL. */
   readonly databaseUrl: string;
+  /** What svc has printed, its errors too. */
   readonly lines: readonly string[];
 }
 
-/**
- * Runs a real `svc dev` in a folder, with its embedded PostgreSQL, until it is disposed of.
- *
- * @param options `command`: how svc starts, such as `["npx", "svc-relay"]`; `cwd`: an empty folder, or one with an `svc.yml`
- */
-export async function svcDev(options: {
+export interface SvcDevOptions {
+  /** The program of svc and its first arguments, such as `[process.execPath, "/path/to/svc-relay/dist/roles/svc.js"]`. */
   readonly command: readonly string[];
+  /**
+   * A folder that exists, with the `svc.yml` or without one: svc writes a sample then. The database of svc stays in its
+   * `.svc/`: for a test without the messages of the last one, take an empty folder.
+   */
   readonly cwd: string;
-}): Promise<RunningDev> {
-  const [file = "", ...args] = options.command;
-  const child = spawn(file, [...args, "dev"], { cwd: options.cwd, stdio: ["ignore", "pipe", "inherit"] });
+  /** Besides the variables of this process; `undefined` removes a variable. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
+}
+
+/** Runs a real `svc dev` in a folder, with its embedded PostgreSQL, until it is disposed of. */
+export async function svcDev({ command, cwd, env }: SvcDevOptions): Promise<RunningDev> {
+  const [file = "", ...args] = command;
+  // npx and shells do not pass a signal to svc: it goes to their process group, which Windows does not have.
+  const detached = process.platform !== "win32";
+  const child = spawn(file, [...args, "dev"], {
+    cwd,
+    env: { ...process.env, ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+    detached,
+  });
+  const stop = () => {
+    try {
+      if (child.pid !== undefined) process.kill(detached ? -child.pid : child.pid, "SIGTERM");
+    } catch {
+      // It has ended.
+    }
+  };
+  // The terminal's Ctrl-C does not reach another group.
+  const onSignal = (signal: NodeJS.Signals) => {
+    stop();
+    if (process.listenerCount(signal) === 0) process.kill(process.pid, signal);
+  };
+  process.once("exit", stop);
+  for (const signal of SIGNALS) process.once(signal, onSignal);
   const lines: string[] = [];
+  const closed = new Promise<number | null>((resolve) => child.once("close", resolve)).finally(() => {
+    process.off("exit", stop);
+    for (const signal of SIGNALS) process.off(signal, onSignal);
+  });
   await new Promise<void>((resolve, reject) => {
     child.once("error", reject);
-    child.once("exit", () => reject(new Error(`svc dev ended; its last lines:\n${lines.slice(-10).join("\n")}`)));
-    createInterface({ input: child.stdout }).on("line", (line) => {
-      lines.push(line);
-      if (line.startsWith("svc is running")) resolve();
+    for (const input of [child.stdout, child.stderr]) {
+      createInterface({ input }).on("line", (line) => {
+        lines.push(line);
+        if (line.startsWith("svc is running")) resolve();
+      });
+    }
+    void closed.then((code) => {
+      reject(new Error(`svc dev ended with code ${code}; its last lines:\n${lines.slice(-20).join("\n")}`));
     });
   });
   return {
-    databaseUrl: (await readFile(path.join(options.cwd, ".svc", "database-url"), "utf8")).trim(),
+    databaseUrl: (await readFile(path.join(cwd, ".svc", "database-url"), "utf8")).trim(),
     lines,
     async [Symbol.asyncDispose]() {
-      const ended = new Promise((resolve) => child.once("exit", resolve));
-      child.kill("SIGTERM");
-      await ended;
+      stop();
+      await closed;
     },
   };
 }
+
+const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;

@@ -28,15 +28,18 @@ export interface PullSource<T> {
   renew(claim: Claim, ids: readonly string[], leaseMs: number): Promise<ReadonlySet<string>>;
   /** Calls `handle`, and acknowledges in its transaction. @returns false if the claim was lost: nothing is written */
   handled(claim: Claim, id: string, handle: (tx: T) => Promise<void>): Promise<boolean>;
-  /** The message comes again after `delayMs`; later ones of its aggregate are given back. */
-  retry(claim: Claim, id: string, delayMs: number, reason: string): Promise<void>;
-  /** @returns whether the later ones of its aggregate are still held */
-  dead(claim: Claim, id: string, reason: string): Promise<boolean>;
+  /** The message comes again after `delayMs`, or is dead after its last attempt; later ones of its aggregate are given back. */
+  retry(claim: Claim, id: string, delayMs: number, reason: string): Promise<"retry" | "dead" | "lost">;
+  /** Ends the message at once; later ones of its aggregate stay held. Without it, a `DeadMessage` is an attempt. */
+  dead?(claim: Claim, id: string, reason: string): Promise<"dead" | "lost">;
   /** Gives back what is left of the claim. */
   release(claim: Claim, ids: readonly string[]): Promise<void>;
 }
 
-/** Thrown by a handler: the message can never be handled. Later messages of its aggregate follow. */
+/**
+ * Thrown by a handler: the message can never be handled. Over SQL it is dead at once, and later messages of its aggregate
+ * follow. Over HTTP it counts as an attempt.
+ */
 export class DeadMessage extends Error {
   override readonly name = "DeadMessage";
 }
@@ -57,8 +60,9 @@ export type Result = "done" | "retry" | "dead" | "lost" | "released";
 /** For metrics and logs; a hook must not throw. */
 export interface WorkerHooks {
   claimed?(messages: readonly PulledMessage[]): void;
+  /** `dead` also if the last attempt failed. */
   ended?(message: PulledMessage, result: Result, durationMs: number): void;
-  /** A claim, renewal or result that failed; the worker tries again. */
+  /** A claim, renewal or result that failed; the worker tries again. Default: `console.error`. */
   failed?(error: unknown): void;
 }
 
@@ -232,18 +236,17 @@ class RunningWorker<T> implements Worker {
       if (own.isLost || controller.signal.aborted) return "left";
       // No database stores a NUL.
       const reason = (error instanceof Error ? error.message : String(error)).replaceAll("\0", "\ufffd");
-      let isHeld = false;
       try {
-        if (error instanceof DeadMessage) isHeld = await source.dead(claim, message.id, reason);
-        else await source.retry(claim, message.id, this.#delayOf(error, message.attempt), reason);
+        const dead = error instanceof DeadMessage ? await source.dead?.(claim, message.id, reason) : undefined;
+        const result = dead ?? (await source.retry(claim, message.id, this.#delayOf(error, message.attempt), reason));
+        end(result);
+        return result === "lost" ? "left" : dead === undefined ? "released" : "held";
       } catch (failure) {
         // Its lease ends, and it comes again.
         this.#hook("failed", failure);
         end("lost");
         return "left";
       }
-      end(error instanceof DeadMessage ? "dead" : "retry");
-      return isHeld ? "held" : "released";
     }
   }
 
@@ -288,8 +291,9 @@ class RunningWorker<T> implements Worker {
   }
 
   #hook<H extends keyof WorkerHooks>(name: H, ...given: Parameters<Required<WorkerHooks>[H]>): void {
-    const { hooks } = this.#options;
-    (hooks?.[name] as ((...all: unknown[]) => void) | undefined)?.(...given);
+    const { hooks = {} } = this.#options;
+    if (name === "failed" && hooks.failed === undefined) console.error("a request of the worker failed:", ...given);
+    (hooks[name] as ((...all: unknown[]) => void) | undefined)?.(...given);
   }
 }
 
