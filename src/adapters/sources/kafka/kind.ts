@@ -16,7 +16,7 @@ const kafkaSourceSchema = {
       description: "Topics to consume.",
     },
     groupId: text("Consumer group.", { syntax: "notBlank" }),
-    autoOffsetReset: text("First offset of a new group.", {
+    autoOffsetReset: text("Where topics new to the group begin.", {
       enum: ["earliest", "latest"],
       default: "earliest",
     }),
