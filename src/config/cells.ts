@@ -69,7 +69,7 @@ export function requireIdentity(stored: CellIdentity | undefined, own: CellIdent
     position === NO_CELL ? `the schema that ${cells} cells share` : `cell ${position} of ${cells} (${name})`;
   const message =
     own === undefined
-      ? `this database is ${inWords(stored)}, but the configuration makes it none: list the cells as before`
+      ? `this database is ${inWords(stored)}, but the configuration has no cells: restore database.cells`
       : `this database is ${inWords(stored)}, but the configuration makes it ${inWords(own)}: restore the number, the order and the databases of the cells`;
   throw new ConfigError([{ path: "database.cells", message }]);
 }

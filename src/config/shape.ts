@@ -143,7 +143,7 @@ export function shape(root: RawMap, schema: SchemaNode, options: ShapeOptions): 
     const isRival = (name: string) => name === kind || !sharesKeys(kinds[name], chosen);
     const rivals = fitting.filter(isRival);
     if (rivals.length > 1) {
-      warnings.push({ path, message: `has the keys of the kinds ${rivals.join(" and ")}; it is taken as ${kind}` });
+      warnings.push({ path, message: `has keys of ${rivals.join(" and ")} and is read as ${kind}: remove the others` });
     }
     if (typeName !== undefined && typeName !== kind) {
       const message = `has no effect: the keys that are set make this entry ${kind}, not ${JSON.stringify(typeName)}`;

@@ -108,7 +108,7 @@ function explain(error: ErrorObject, root: object, unknownKeys: readonly KeyPath
   if (error.keyword === "minItems") return { path, message: "must not be an empty list" };
   if (error.keyword === "maxItems") return { path, message: `must not have more than ${schema.maxItems} items` };
   if (error.keyword === "minLength")
-    return { path, message: "must not be empty: anyone could show an empty credential" };
+    return { path, message: "must not be empty: any caller could send an empty credential" };
   // Not error.data: for an error inside a kind it is the whole entry.
   const data = valueAt(root, path);
   const what = found(schema, path.at(-1), data);

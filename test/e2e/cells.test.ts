@@ -205,7 +205,7 @@ test("a number of cells makes their schemas, and another number ends the start",
   expect(await database.query("SELECT FROM pg_namespace WHERE nspname = 'public_2'")).toEqual([]);
   const without = (await services.launch({ database, config: config([]) })).process;
   expect((await without.exited).code).toBe(2);
-  expect(without.stderr.join("\n")).toContain("2 cells share, but the configuration makes it none");
+  expect(without.stderr.join("\n")).toContain("2 cells share, but the configuration has no cells");
 }, 60_000);
 
 test("svc retention --once sweeps a cell beside a cell with unfit tables, and exits with code 2", async () => {

@@ -53,7 +53,7 @@ function checkRoute(base: KeyPath, route: DeclaredConfig["routes"][number], name
   const { destination, destinations } = route;
   rules.when(base, ["destination", "destinations"], (report) => {
     if (destination !== undefined && destinations !== undefined)
-      report.error("destinations", "does not go with destination: remove one of the two");
+      report.error("destinations", "cannot be combined with destination: remove one of the two");
     else if (destination === undefined && destinations === undefined)
       report.error("destination", "is required: name a destination, or list several under destinations");
   });
@@ -61,7 +61,7 @@ function checkRoute(base: KeyPath, route: DeclaredConfig["routes"][number], name
   if (!Array.isArray(destinations)) return;
   for (const key of TARGET_KEYS) {
     if (route[key] === undefined) continue;
-    rules.when(base, [key], (report) => report.error(key, "does not go with destinations: move it into their entries"));
+    rules.when(base, [key], (report) => report.error(key, "belongs in the entries of destinations: move it there"));
   }
   const seen = new Set<string>();
   for (const [n, entry] of destinations.entries()) {
@@ -99,7 +99,7 @@ function checkLimits(base: KeyPath, destination: DestinationConfig, config: Decl
       rules.when(["outbox"], ["concurrency"], () => {
         const most = config.outbox.concurrency;
         if (concurrency <= most) return;
-        report.warning("concurrency", `is ${concurrency} and has no effect above outbox.concurrency, which is ${most}`);
+        report.warning("concurrency", `is ${concurrency} and limited by outbox.concurrency (${most}): lower it`);
       }),
     );
   }
@@ -109,7 +109,7 @@ function checkLimits(base: KeyPath, destination: DestinationConfig, config: Decl
   rules.when(base, ["circuitBreaker"], (report) => {
     const { openMs, maxOpenMs } = circuitBreaker;
     if (maxOpenMs >= openMs) return;
-    const message = `is ${maxOpenMs} and must not be less than openMs, which is ${openMs}: it is what openMs grows to`;
+    const message = `is ${maxOpenMs} and must be at least openMs (${openMs}): the wait between probes grows from openMs to maxOpenMs`;
     report.error("circuitBreaker.maxOpenMs", message);
   });
 }
@@ -118,14 +118,14 @@ function checkRate(rateLimit: NonNullable<DestinationConfig["rateLimit"]>, repor
   const { perSecond, burst } = rateLimit;
   const least = Math.ceil(perSecond);
   if (burst === undefined || burst >= least) return;
-  const message = `is ${burst} and must be at least ${least}, which is perSecond (${perSecond}) rounded up: remove it for just that`;
+  const message = `is ${burst} and must be at least ${least}, which is perSecond (${perSecond}) rounded up: raise it, or remove it for the default of ${least}`;
   report.error("rateLimit.burst", message);
 }
 
 function checkRetry(retry: NonNullable<DestinationConfig["retry"]>, report: Report): void {
   for (const key of ["baseDelayMs", "factor", "maxDelayMs"] as const) {
     if (retry.schedule === undefined || retry[key] === undefined) continue;
-    report.error(`retry.${key}`, "does not go with schedule, which gives every wait itself: remove one of the two");
+    report.error(`retry.${key}`, "cannot be combined with schedule, which sets every wait: remove one of the two");
   }
   for (const [index, ms] of (retry.schedule ?? []).entries()) {
     if (ms <= MAX_RETRY_WAIT_MS) continue;
@@ -153,7 +153,7 @@ export function checkSources(config: DeclaredConfig, rules: Rules): void {
       checkInboundAuth("auth.", source.auth, when);
       when([...KEY_PLACES, "cloudEvents", "auth", "batch"], (report) => {
         if (source.batch.path !== undefined && signsMembers(source.auth))
-          report.error("batch.path", "does not go with this provider, which signs no item of a list: remove it");
+          report.error("batch.path", "cannot be set with this provider, which signs no items of a list: remove it");
         if (KEY_PLACES.some((key) => source[key] !== undefined)) return;
         if (source.cloudEvents === true || source.auth?.kind === "provider") return;
         report.error(

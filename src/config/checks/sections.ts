@@ -44,9 +44,9 @@ function checkCells({ database, outbox }: DeclaredConfig, rules: Rules): void {
       const parsed = own === undefined ? whole : readJdbcUrl({ type, url: own });
       if (own !== undefined && typeof parsed === "string") report.error(`${key}.url`, parsed);
       if (own !== undefined && schema !== undefined)
-        report.error(`${key}.schema`, "is not possible beside url: name the schema there, with currentSchema");
+        report.error(`${key}.schema`, "cannot be combined with url: name the schema in the URL, with currentSchema");
       if (schema !== undefined && type !== "postgresql")
-        report.error(`${key}.schema`, `is not possible on ${type}: give the cell a url`);
+        report.error(`${key}.schema`, `works on postgresql only: give the cell a url`);
       checkLength(report, `${key}.schema`, schema ?? "", type);
       if (cells.findIndex((each) => each.name === name) < n)
         report.error(`${key}.name`, `names a second cell ${name}: each needs a name of its own`);
@@ -105,7 +105,7 @@ function checkNames(database: DeclaredConfig["database"], report: Report): void 
       const other = keyOf.get(name);
       keyOf.set(name, key);
       if (other === undefined) continue;
-      report.error(`columnMapping.${table}.${key}`, `names the column "${name}", which is the one of ${other} already`);
+      report.error(`columnMapping.${table}.${key}`, `names the column "${name}", as ${other} does: each needs its own`);
     }
   }
   for (const [key, name] of names) checkLength(report, key, name, database.type);
@@ -118,7 +118,7 @@ function checkNames(database: DeclaredConfig["database"], report: Report): void 
 
 function checkLength(report: Report, key: string, name: string, type: DeclaredConfig["database"]["type"]): void {
   const longest = DATABASES[type].longestName;
-  if (name.length > longest) report.error(key, `is ${name.length} characters long; ${type} takes ${longest}`);
+  if (name.length > longest) report.error(key, `has ${name.length} characters, at most ${longest} on ${type}`);
 }
 
 /** The keys below `database` that rename a table or column of the bundled migrations. */

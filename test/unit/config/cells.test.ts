@@ -102,11 +102,11 @@ describe("a number of cells", () => {
 
 test("a database is refused as another cell than it was, and taken as the same one", () => {
   const b = { position: 2, name: "b", cells: 2 };
-  const is = "this database is cell 2 of 2 (b), but the configuration makes it";
+  const is = "this database is cell 2 of 2 (b), but the configuration";
   for (const [own, refusal] of [
-    [{ ...b, name: "c" }, `${is} cell 2 of 2 (c)`],
-    [{ ...b, cells: 3 }, `${is} cell 2 of 3 (b)`],
-    [undefined, `${is} none: list the cells as before`],
+    [{ ...b, name: "c" }, `${is} makes it cell 2 of 2 (c)`],
+    [{ ...b, cells: 3 }, `${is} makes it cell 2 of 3 (b)`],
+    [undefined, `${is} has no cells: restore database.cells`],
   ] as const)
     expect(() => requireIdentity(b, own)).toThrow(refusal);
   requireIdentity(b, { ...b });
@@ -139,7 +139,11 @@ describe("what stops the start in the cells", () => {
     ["[{ name: a, schema: x }, { name: a, schema: y }]", "database.cells[1].name", "names a second cell a"],
     ["[{ name: a, schema: x }, { name: b, schema: x }]", "database.cells[1]", "same database and schema as the cell a"],
     ["[{ name: a }, { name: b, url: 'jdbc:postgresql://db.internal:5432/svc' }]", "database.cells[1]", "as the cell a"],
-    ["[{ name: a, schema: x, url: 'jdbc:postgresql://h/d' }]", "database.cells[0].schema", "not possible beside url"],
+    [
+      "[{ name: a, schema: x, url: 'jdbc:postgresql://h/d' }]",
+      "database.cells[0].schema",
+      "cannot be combined with url",
+    ],
     ["[{ name: a, url: 'jdbc:sqlserver://h;databaseName=d' }]", "database.cells[0].url", "is a URL of sqlserver"],
     ["[{ name: A, schema: x }]", "database.cells[0].name", "lower-case letters"],
     ["[{ schema: x }]", "database.cells[0].name", "is required"],
@@ -155,7 +159,7 @@ describe("what stops the start in the cells", () => {
       "jdbc:sqlserver://h;databaseName=d",
     );
     expect(inspect(yaml.replace("database:\n", "database:\n  type: sqlserver\n")).problems).toEqual([
-      expect.stringContaining("database.cells[0].schema: is not possible on sqlserver: give the cell a url"),
+      expect.stringContaining("database.cells[0].schema: works on postgresql only: give the cell a url"),
     ]);
   });
 

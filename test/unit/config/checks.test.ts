@@ -76,12 +76,12 @@ const REFUSED: readonly (readonly [string, string, string])[] = [
   [
     http("retry: { schedule: [5s], factor: 2 }"),
     "destinations.d.retry.factor",
-    "does not go with schedule, which gives every wait itself",
+    "cannot be combined with schedule, which sets every wait",
   ],
   [
     http("circuitBreaker: { openMs: 70000 }"),
     "destinations.d.circuitBreaker.maxOpenMs",
-    "is 60000 and must not be less than openMs, which is 70000",
+    "is 60000 and must be at least openMs (70000)",
   ],
   [http("path: /a/../b"), "destinations.d.path", 'must hold no "." or ".." segment; found "/a/../b"'],
   [http("path: ./b"), "destinations.d.path", 'must hold no "." or ".." segment'],

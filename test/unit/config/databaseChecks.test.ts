@@ -28,7 +28,7 @@ const REFUSED_DATABASES: readonly (readonly [string, string, string])[] = [
   [
     `${database("migrate: false")}\n  inboxTableName: ${"a".repeat(64)}`,
     "database.inboxTableName",
-    "is 64 characters long; postgresql takes 63",
+    "has 64 characters, at most 63 on postgresql",
   ],
   [
     `${database("migrate: false")}\n  inboxTableName: outbox`,
@@ -38,7 +38,7 @@ const REFUSED_DATABASES: readonly (readonly [string, string, string])[] = [
   [
     `${database("migrate: false")}\n  columnMapping: { outbox: { key: topic } }`,
     "database.columnMapping.outbox.key",
-    'names the column "topic", which is the one of topic already',
+    'names the column "topic", as topic does: each needs its own',
   ],
   [
     database("type: sqlserver"),

@@ -28,7 +28,7 @@ describe("limits of a destination", () => {
 
   test("a concurrency above that of the process is a warning", () => {
     expect(warningsOf(`${http("concurrency: 9")}\n`)).toEqual([
-      "destinations.d.concurrency: is 9 and has no effect above outbox.concurrency, which is 8 (svc.yml, line 5)",
+      "destinations.d.concurrency: is 9 and limited by outbox.concurrency (8): lower it (svc.yml, line 5)",
     ]);
   });
 });

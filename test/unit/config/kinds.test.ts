@@ -59,7 +59,7 @@ describe("the kind of an entry", () => {
     const yaml = "admin: { auth: { token: t, key: k } }\n";
     expect(loadWith(yaml).admin.auth).toMatchObject({ kind: "bearer" });
     expect(warningsOf(yaml)).toEqual([
-      "admin.auth: has the keys of the kinds bearer and api-key; it is taken as bearer (svc.yml, line 5)",
+      "admin.auth: has keys of bearer and api-key and is read as bearer: remove the others (svc.yml, line 5)",
       "admin.auth.key: is ignored here: it is a key of the kind api-key (svc.yml, line 5)",
     ]);
   });

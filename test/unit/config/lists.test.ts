@@ -104,7 +104,7 @@ describe("the destinations of a route", () => {
 
 describe("the start ends", () => {
   test.each([
-    ["destination: billing, destinations: [audit]", "destinations: does not go with destination: remove one"],
+    ["destination: billing, destinations: [audit]", "destinations: cannot be combined with destination: remove one"],
     ["onExhausted: dead", "destination: is required: name a destination, or list several under destinations"],
     ["destinations: []", "destinations: must not be an empty list"],
     [`destinations: [${"billing, ".repeat(1001)}]`, "destinations: must not have more than 1000 items"],
@@ -135,7 +135,7 @@ describe("the start ends", () => {
       "onExhausted: dead",
     ].map((keys) => [
       `destinations: [audit], ${keys}`,
-      `${keys.split(":")[0]}: does not go with destinations: move it into their entries`,
+      `${keys.split(":")[0]}: belongs in the entries of destinations: move it there`,
     ]),
   ])("with %j", (keys, problem) => {
     const [found, ...others] = problemsOf(routed(keys));

@@ -70,8 +70,11 @@ describe("a source with a provider", () => {
     ["provider: svix, secret: whsk_xyzzy", "sources.s.auth.secret: is a private key (whsk_)"],
     ["provider: svix, secrets: [whsec_eHl6enk=, 'whsec_xyzzy!']", "sources.s.auth.secrets[1]: expected whsec_"],
     ["provider: svix, secret: whsec_x", "sources.s.auth.secret: expected whsec_"],
-    ["provider: github, secret: a, secrets: [b]", "sources.s.auth.secret: does not go with secrets"],
-    ["provider: meta, secret: s, verifyToken: a, verifyTokens: [b]", "sources.s.auth.verifyToken: does not go with"],
+    ["provider: github, secret: a, secrets: [b]", "sources.s.auth.secret: cannot be combined with secrets"],
+    [
+      "provider: meta, secret: s, verifyToken: a, verifyTokens: [b]",
+      "sources.s.auth.verifyToken: cannot be combined with verifyTokens",
+    ],
     ["provider: meta, secret: s, verifyTokens: []", "sources.s.auth.verifyTokens: must not be an empty list"],
     ["provider: github, secrets: []", "sources.s.auth.secrets: must not be an empty list"],
   ])("%s stops the start", (auth, expected) => {
@@ -81,7 +84,7 @@ describe("a source with a provider", () => {
   });
 
   test("is not split if its signature covers members of the whole body", () => {
-    const problem = "sources.s.batch.path: does not go with this provider, which signs no item of a list: remove it";
+    const problem = "sources.s.batch.path: cannot be set with this provider, which signs no items of a list: remove it";
     const split = (auth: string) => problemsOf(source(auth, "batch: { path: '$.items[*]' },"));
     for (const provider of ["adyen", "mailgun"])
       expect(split(`provider: ${provider}, secret: ab`)).toEqual([expect.stringContaining(problem)]);
@@ -171,7 +174,7 @@ describe("several credentials", () => {
   });
 
   test.each([
-    ["auth: { token: a, tokens: [b] }", "admin.auth.token: does not go with tokens"],
+    ["auth: { token: a, tokens: [b] }", "admin.auth.token: cannot be combined with tokens"],
     ["auth: { tokens: [] }", "admin.auth.tokens: must not be an empty list"],
     ["auth: { tokens: [a, ''] }", "admin.auth.tokens[1]: must not be empty"],
     ["auth: { tokens: [a, 'file:/gone'] }", "cannot read the secret file"],
@@ -186,14 +189,20 @@ describe("hmac", () => {
 
   test.each([
     ["timestampField: t", "timestampField: needs signatureField"],
-    ["timestampField: t, signatureField: v1, timestampHeader: T", "timestampField: does not go with timestampHeader"],
+    [
+      "timestampField: t, signatureField: v1, timestampHeader: T",
+      "timestampField: cannot be combined with timestampHeader",
+    ],
     ["signedText: 'x'", "signedText: must have {{ body }}"],
     ["signedText: '{{ timestamp }}{{ body }}'", "signedText: has {{ timestamp }}, which needs timestampHeader"],
     ["signedText: '{{ url }}{{ body }}'", "signedText: has {{ url }}, which needs url"],
     ["signedText: '{{ bdy }}{{ body }}'", "signedText: has the unknown placeholder {{ bdy }}; there are method, url"],
     ["signedText: '{{ $.id }}{{ body }}'", "signedText: has the unknown placeholder {{ $.id }}"],
     ["signedText: '{{ form }}{{ body }}'", "signedText: has the unknown placeholder {{ form }}"],
-    ["signedText: '{{ body }}', signaturePayloadFormat: BODY", "signaturePayloadFormat: does not go with signedText"],
+    [
+      "signedText: '{{ body }}', signaturePayloadFormat: BODY",
+      "signaturePayloadFormat: cannot be combined with signedText",
+    ],
     ["encoding: HEX", 'encoding: expected one of hex, base64, base64url (in this letter case), found "HEX"'],
     ["timestampUnit: m", "timestampUnit: expected one of ms, s"],
   ])("%s stops the start", (keys, expected) => {

@@ -62,7 +62,7 @@ const PROTOCOL_CODES: Readonly<Record<string, KafkaFaultCode>> = {
 };
 
 const ADVICE: Partial<Readonly<Record<KafkaFaultCode, string>>> = {
-  connection_lost: "when that is always so, check that securityProtocol is the one of this port",
+  connection_lost: "if it always is, check that securityProtocol fits the port",
   tls: "check securityProtocol and the broker's certificate; NODE_EXTRA_CA_CERTS names a file of further authorities",
   authentication: "check saslMechanism, saslUsername and saslPassword",
   authorization: "the user needs an ACL for it",

@@ -185,7 +185,7 @@ export function certificateProblems(settings: ClientCertificateSettings): readon
   }
   for (const fingerprint of fingerprints) {
     if (FINGERPRINT.test(normalFingerprint(fingerprint))) continue;
-    problems.push(["fingerprints", "holds a text that is no SHA-256 in hexadecimal: 64 digits are expected"]);
+    problems.push(["fingerprints", "holds a text that is not a SHA-256 in hexadecimal: 64 digits are expected"]);
   }
   for (const name of subjectAltNames) {
     if (/^(?:DNS|URI|email|IP Address):./.test(name)) continue;
@@ -194,7 +194,7 @@ export function certificateProblems(settings: ClientCertificateSettings): readon
   }
   if (fingerprints.length + commonNames.length + subjectAltNames.length === 0) {
     const message =
-      "needs one of fingerprints, commonNames and subjectAltNames: else every certificate of the authority passes";
+      "needs one of fingerprints, commonNames and subjectAltNames: without them every certificate of the authority passes";
     problems.push(["certificateHeader", message]);
   }
   return problems;

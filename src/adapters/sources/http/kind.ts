@@ -63,7 +63,7 @@ export function checkInboundAuth(prefix: string, auth: DeclaredAuth | undefined,
     const [one, many] = keys;
     when([`${prefix}${one}`, `${prefix}${many}`], (report) => {
       const both = Object.hasOwn(auth, one) && Object.hasOwn(auth, many);
-      if (both) report.error(`${prefix}${one}`, `does not go with ${many}: move it into that list`);
+      if (both) report.error(`${prefix}${one}`, `cannot be combined with ${many}: move it into that list`);
     });
   }
   kindOf(auth).check?.(prefix, auth, when);
@@ -119,7 +119,7 @@ function checkProvider(prefix: string, auth: DeclaredAuthOf<"provider">, when: W
     }
     const used: readonly string[] = [...(provider.needs ?? []), ...(provider.takes ?? [])];
     if (auth.verifyToken !== undefined && auth.verifyTokens !== undefined) {
-      report.error(`${prefix}verifyToken`, "does not go with verifyTokens: move it into that list");
+      report.error(`${prefix}verifyToken`, "cannot be combined with verifyTokens: move it into that list");
     }
     for (const key of NOT_OF_ALL) {
       const isUnused = auth[key] !== undefined && !used.includes(key);
@@ -156,7 +156,7 @@ function checkHmac(prefix: string, auth: DeclaredAuthOf<"hmac">, when: When): vo
   });
   when(keys(...TIME_KEYS, "signatureField", "signaturePrefix"), (report) => {
     if (timestampHeader !== undefined && timestampField !== undefined) {
-      report.error(`${prefix}timestampField`, "does not go with timestampHeader: the time is in one place");
+      report.error(`${prefix}timestampField`, "cannot be combined with timestampHeader: remove one of the two");
     }
     if (timestampField !== undefined && signatureField === undefined) {
       report.error(
@@ -174,7 +174,7 @@ function checkHmac(prefix: string, auth: DeclaredAuthOf<"hmac">, when: When): vo
     } else {
       checkSignedText(`${prefix}signedText`, signedText, { hasTime, hasUrl: url !== undefined }, report);
       if (signaturePayloadFormat !== undefined) {
-        report.error(`${prefix}signaturePayloadFormat`, "does not go with signedText: remove one of the two");
+        report.error(`${prefix}signaturePayloadFormat`, "cannot be combined with signedText: remove one of the two");
       }
     }
     checkUrl(`${prefix}url`, url, report);
