@@ -47,7 +47,7 @@ describeWithTools(["prometheus"], "Prometheus over kube-state-metrics", () => {
     cluster.set(HEALTHY);
     await alerts.ends("SvcPodsNotStarting");
     const doesNotStart = (component: string) =>
-      `1 pods of shop-svc-${component} do not start, and some did not all the time for 10 minutes.`;
+      `1 pods of shop-svc-${component} do not start; some have not started for 10 minutes.`;
     expect(unplaced.annotations.description).toBe(doesNotStart("ingest"));
     expect(unpulled.annotations.description).toBe(`${doesNotStart("poller")} Reason: ImagePullBackOff.`);
   });
@@ -76,7 +76,7 @@ describeWithTools(["prometheus"], "Prometheus over kube-state-metrics", () => {
     cluster.set({ ...HEALTHY, jobs: [...HEALTHY.jobs, failed, { ...running, completedAt: 3060 }] });
     await alerts.ends("SvcRetentionJobFailed");
     expect(annotations.description).toBe(
-      "1 Jobs of shop-svc-retention are kept as failed, and none has succeeded since the last of them.",
+      "1 Jobs of shop-svc-retention have failed, and none has succeeded since the last of them.",
     );
   });
 
