@@ -195,7 +195,7 @@ export interface NewInboxRow {
   readonly lastError: string | null;
   /** When it is due; at its receipt by default. */
   readonly schedule?: Schedule | undefined;
-  /** When it is no longer to be delivered; undefined for never. */
+  /** The time from which it is not delivered; undefined for never. */
   readonly expiry?: Expiry | undefined;
 }
 

@@ -98,7 +98,7 @@ export function destinationOverview(
     const known = byName.get(name);
     const waiting = backlog?.get(name);
     const none = backlog === undefined ? null : 0;
-    // A breaker that is no longer configured has no effect.
+    // Without the configuration of a breaker, its state in the table has no effect.
     const isClosed = circuitBreaker === undefined || known?.breaker.state === "closed";
     const breaker = (isClosed ? undefined : known?.breaker) ?? null;
     const pause = known?.pause ?? null;

@@ -51,7 +51,7 @@ export interface ToldViolation extends Violation {
  *     a key at most, and to no more messages than the process delivers at a time. Without a suspension it may be late by a sixth of the lease: with so much
  *     left a delivery may begin, and it takes a machine that stands still for twice as long. If a step of the database's clock has ended the claim, its process
  *     may deliver for as long as the lease would have lasted;
- *   4. the claim was lost with everything that the database has forgotten when it was put back to a copy. An acknowledged message that is in no row any more
+ *   4. the claim was lost with everything that the database has forgotten when it was put back to a copy. An acknowledged message without a row
  *     may be lost then; the messages with a row still come, in order.
  *
  * A repetition may come after later messages of its key; {@link History} says why. It is no reorder when it is allowed as a repetition.

@@ -9,7 +9,7 @@ export interface Claim {
   until: number;
   /**
    * How it ended: `sent` and `dead` finish the row; `failed` is a counted attempt; `released` was given back; `expired` was taken back after its lease.
-   * A `lost` one is not known to the database any more, which was put back to a time before it.
+   * The database does not know a `lost` one: it was put back to a time before it.
    */
   end: "open" | "sent" | "dead" | "failed" | "released" | "expired" | "lost";
   /** The earlier message of its key for which it has to be given back; see {@link replayKey}. */

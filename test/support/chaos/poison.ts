@@ -145,7 +145,7 @@ function insertion(kind: string, row: PoisonedRow, fate: "ends" | "any"): Deed {
   };
 }
 
-/** What a source has received that is not configured any more, about the very things that the senders' messages are about. */
+/** An inbox row of a source that is not configured, about the very things that the senders' messages are about. */
 const insertForeign: Deed = async ({ database }, n, random) => {
   await inTransaction(database, [
     `INSERT INTO inbox (source, idempotency_key, aggregate_id, event_type, payload)
