@@ -241,7 +241,7 @@ export class RunningCell {
         await this.open();
       } catch (error) {
         if (stopping.aborted) return;
-        context.log.error({ reason: errorText(error) }, "the cell cannot be used; it is tried again");
+        context.log.error({ reason: errorText(error) }, "the cell cannot be opened, retrying");
         await pause(TRY_AGAIN_MS, stopping);
       }
     }

@@ -167,7 +167,7 @@ export async function pollerRole(
   });
   let namesAt = Number.NEGATIVE_INFINITY;
   /** The poller that watches does it; another one is still due if it watches later. */
-  const labels = every("outbox-labels", LABELS_MS, "taking the labels of former routes failed", async () => {
+  const labels = every("outbox-labels", LABELS_MS, "relabelling rows of former routes failed", async () => {
     if (watch.mayRest) return "idle";
     const result = await relabel.pass();
     if (result === "again" || !relabel.isAlone || clock.monotonic() < namesAt) return result;

@@ -95,7 +95,7 @@ export class SecretFiles {
     if (changed.some((secret) => !secret.isFollowed)) {
       log.info(
         { file },
-        "a secret file has changed: what was made of it when the process started keeps the former value until a restart",
+        "a secret file has changed: what reads it at startup keeps the former value until you restart the process",
       );
     }
   }

@@ -52,7 +52,7 @@ export async function startInOrder(
       await stopPhases(phases, tools);
     } catch (stopError) {
       const stopErrors = stopError instanceof AggregateError ? stopError.errors : [stopError];
-      throw new AggregateError([error, ...stopErrors], "the start failed, and so did undoing it");
+      throw new AggregateError([error, ...stopErrors], "the start failed, and stopping what had started failed too");
     }
     throw error;
   }
@@ -63,7 +63,7 @@ export async function stopPhases(phases: readonly Phase[], tools: PhaseTools): P
   const errors: Error[] = [];
   for (const phase of phases) errors.push(...(await stopPhase(phase, tools)));
   if (errors.length > 0) {
-    throw new AggregateError(errors, `the shutdown met ${errors.length === 1 ? "1 error" : `${errors.length} errors`}`);
+    throw new AggregateError(errors, `the shutdown had ${errors.length === 1 ? "1 error" : `${errors.length} errors`}`);
   }
 }
 

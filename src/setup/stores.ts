@@ -198,7 +198,7 @@ function warnOfHistory({ database }: Config, log: Log): void {
     {
       remedy: `svc migrate, or the statements of migrations/${type}/008.do.history.sql with the name ${historyTableName}`,
     },
-    `the table ${historyTableName} cannot be used: attempts are not kept. Make it, or grant SELECT, INSERT and DELETE on it, and start again; outbox.history: off does without`,
+    `the table ${historyTableName} cannot be used: attempts are not kept. Make it, or grant SELECT, INSERT and DELETE on it, and restart; or set outbox.history: off`,
   );
 }
 

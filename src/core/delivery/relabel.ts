@@ -51,7 +51,7 @@ export class Relabel {
     this.#foundRows += found;
     if (next !== null) return "again";
     if (this.#foundRows > 0)
-      log.info({ rows: this.#foundRows, routes: hash }, "rows of former routes go by the present ones");
+      log.info({ rows: this.#foundRows, routes: hash }, "rows of former routes follow the present routes");
     this.#isDue = this.#foundRows > 0;
     this.#dueAt = now + REPEAT_MS;
     this.#foundRows = 0;

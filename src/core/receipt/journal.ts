@@ -143,7 +143,7 @@ export class ReceiptJournal implements Journal, Service {
       this.#pausedUntil = Number.POSITIVE_INFINITY;
       log.warn(
         { reason, remedy },
-        "the journal cannot be used: filtered messages and duplicates are not kept until this process starts again; outbox.history: off does without",
+        "the journal cannot be used: filtered messages and duplicates are not kept until you apply the remedy and restart, or set outbox.history: off",
       );
       return;
     }

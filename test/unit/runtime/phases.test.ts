@@ -98,7 +98,7 @@ describe("stopping in phases", () => {
     ).catch((error: unknown) => error);
     await time.advance(3000);
     expect(errorText(await stopping)).toBe(
-      "the shutdown met 1 error: stopping stuck failed (it did not stop within 2000 ms after the cutoff)",
+      "the shutdown had 1 error: stopping stuck failed (it did not stop within 2000 ms after the cutoff)",
     );
     expect(events).toEqual(["stop pool"]);
     expect(time.pending()).toEqual([]);
@@ -122,7 +122,7 @@ describe("stopping in phases", () => {
     ).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(AggregateError);
     expect(errorText(error)).toBe(
-      "the shutdown met 2 errors: stopping first failed (one); stopping second failed (two)",
+      "the shutdown had 2 errors: stopping first failed (one); stopping second failed (two)",
     );
     expect(events).toEqual(["stop beside", "stop last"]);
     expect(lines.map((line) => line.level)).toEqual(["error", "error", "info"]);
@@ -153,7 +153,7 @@ describe("starting in order", () => {
       (thrown: unknown) => thrown,
     );
     expect(errorText(error)).toBe(
-      "the start failed, and so did undoing it: port taken; stopping store failed (still busy)",
+      "the start failed, and stopping what had started failed too: port taken; stopping store failed (still busy)",
     );
   });
 

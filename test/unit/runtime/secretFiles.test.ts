@@ -101,7 +101,7 @@ test("the log says of each file whether its new value is in use", async () => {
   await files.look();
   const inUse = "a secret file has changed: its new value is in use";
   const kept =
-    "a secret file has changed: what was made of it when the process started keeps the former value until a restart";
+    "a secret file has changed: what reads it at startup keeps the former value until you restart the process";
   expect(lines.map(({ fields, message }) => [path.basename(String(fields.file)), message])).toEqual([
     ["token", inUse],
     ["both", inUse],

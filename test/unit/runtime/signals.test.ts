@@ -47,10 +47,10 @@ describe("a termination signal", () => {
   test("ends with code 1 when the orderly stop fails", async () => {
     const { fake, stop, events, lines } = setup();
     fake.emit("SIGTERM", "SIGTERM");
-    stop.fail(new AggregateError([new Error("pool")], "the shutdown met 1 error"));
+    stop.fail(new AggregateError([new Error("pool")], "the shutdown had 1 error"));
     await settle();
     expect(events).toEqual(["flush", "exit 1"]);
-    expect(lines.at(-1)).toMatchObject({ level: "error", fields: { error: "the shutdown met 1 error: pool" } });
+    expect(lines.at(-1)).toMatchObject({ level: "error", fields: { error: "the shutdown had 1 error: pool" } });
   });
 
   test("the second time ends the process at once", async () => {

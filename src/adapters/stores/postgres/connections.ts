@@ -165,7 +165,7 @@ export class PostgresConnections {
     this.#prepares = false;
     this.#log.info(
       { reason },
-      "a prepared statement is lost or outdated, as behind a pooler or after a change of a table: statements go unprepared, which costs the database more, until the next start",
+      "a prepared statement is lost or outdated (a pooler, or a changed table): until a restart statements run unprepared, which costs the database more",
     );
   }
 

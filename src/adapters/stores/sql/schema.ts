@@ -262,7 +262,7 @@ export class TableCheck {
 }
 
 const ONE_QUEUE =
-  "the outbox table has no columns for the destination of a row and for the routes that chose it: all rows are one queue, in which one destination that is held up can delay the others, and no row can be sent to a destination of its own";
+  "the outbox table has no columns for the destination of a row and for the routes that chose it: all rows are one queue, in which a slow destination can delay the others, and no row can be replayed to another destination";
 
 /** Keys of the outbox's columns that the service does not write. */
 const NEVER_WRITTEN = ["sequence", "aggregateType"] as const satisfies readonly (keyof TableNames["outbox"])[];

@@ -169,7 +169,7 @@ SELECT d.is_read_committed_snapshot_on AS has_versions,
 FROM sys.databases d WHERE d.name = DB_NAME();`;
 
 const WITHOUT_VERSIONS =
-  "the database has READ_COMMITTED_SNAPSHOT off: while a transaction of an application has written a row of a key and has not ended, claims wait for it up to 2 s and then fail, those of all keys";
+  "the database has READ_COMMITTED_SNAPSHOT off: while a transaction of an application has written a row of a key and has not ended, claims of all keys wait for it up to 2 s and then fail";
 
 function remedies({ which, name }: CheckedTable): Remedies {
   return {
