@@ -69,7 +69,7 @@ export async function onDatabase(io: CommandIo, file: string | undefined, comman
       const operations = createOperations({ config, store, secrets, redact: createRedactor(secrets), log, sources });
       print(await work({ ...operations, config, store, signal }));
       for (const { name, reason } of leftOut?.() ?? [])
-        io.stderr.write(`svc: the cell ${name} was left out, it does not answer: ${plainText(reason, MOST_SHOWN)}\n`);
+        io.stderr.write(`svc: the cell ${name} does not answer and was left out: ${plainText(reason, MOST_SHOWN)}\n`);
     } finally {
       await evaluator.stop(signal);
       await store.close();

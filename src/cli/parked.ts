@@ -118,8 +118,7 @@ const selectionOf = ({ id: ids, topic, key, destination, lastError }: ParkedComm
 function requireSelection(command: Command, options: ParkedCommandOptions): ParkedSelection {
   const selection = selectionOf(options);
   if (saysWhichRows(selection, options.all)) return selection;
-  const which =
-    "--id, --topic, --key, --destination or --last-error, or --all for every parked row, which goes with none of them";
+  const which = "--id, --topic, --key, --destination or --last-error, or --all alone for every parked row";
   return usageError(command, `say which rows: ${which}`);
 }
 

@@ -51,7 +51,7 @@ export const addReplayCommand: AddCommands = (program, io) => {
     .command("replay")
     .description("deliver finished rows again: moves sent and dead outbox rows that match every filter back to pending")
     .option(...FILE_OPTION)
-    .option("--inbox", "receive dead inbox rows again, instead; goes with --state, --id, --source and the two instants")
+    .option("--inbox", "receive dead inbox rows again instead; takes --state, --id, --source and the two instants")
     .option("--source <name>", "only inbox rows of this source", optionParser(STORABLE.parse))
     .option("--state <state>", "only rows in this state: sent or dead", optionParser(FINISHED_STATE.parse))
     .option("--id <uuid>", "only this row; may be repeated", repeatedOption(MESSAGE_ID.parse))

@@ -149,7 +149,7 @@ async function receivedBySource(
   const given = (option: string, where: string) => new TrialError(`${option}: sources.${name} takes it from ${where}`);
   if (input.topic !== undefined) throw given("--topic", "the event type in the payload or a header");
   if (input.source !== undefined) throw given("--source", "its own name");
-  if (input.attempt !== undefined) throw given("--attempt", "nowhere: it is always 0 at receipt");
+  if (input.attempt !== undefined) throw given("--attempt", "the receipt: it is always 0 there");
   const omits = settings.kind === "http" ? headersNotStored(settings.auth, credentialHeaders) : () => false;
   const message = {
     body: Buffer.from(input.payload, "utf8"),

@@ -83,7 +83,7 @@ function errorOf(text: string): string {
 
 function advice(status: number, error: string): string {
   if (status === 404 && error === "Not found")
-    return "This process does not serve that route: is it of the same version?";
+    return "This process does not serve that route: run one version everywhere.";
   if (status === 500 && error === "Storage failed") {
     return "The database does not answer or refused the statement. Try again; the log of the service has the details.";
   }

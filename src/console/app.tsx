@@ -144,7 +144,7 @@ function MissingCells() {
     <>
       {missing.map(({ name, awaySince, reason }) => (
         <p key={name} class="note warn">
-          <strong>The cell {name} does not answer</strong> since <Time at={awaySince} />: what it has is not shown.{" "}
+          <strong>The cell {name} does not answer</strong> since <Time at={awaySince} />: its rows are not shown.{" "}
           {reason}
         </p>
       ))}

@@ -392,7 +392,7 @@ export const ERRORS = {
   shuttingDown: "Service is shutting down",
   storageFailed: "Storage failed",
   transformUnavailable: "The transform cannot be run now",
-  undecodable: "The body is not what its Content-Encoding says",
+  undecodable: "The body does not match its Content-Encoding",
   unsupportedEncoding:
     "The Content-Encoding of the body is not supported; send it plain, or, if the request is not signed, as one of gzip, deflate, br",
   noDestinationTable:
@@ -402,9 +402,9 @@ export const ERRORS = {
   noAuditTable: "The table of the audit log is missing, or the service has no right to read it: see docs/status.md",
   noDestinationColumn:
     "The outbox has no column for another destination: run svc migrate, or add it by docs/tables.md, and restart the processes",
-  noCursor: "There is no such page: the cursor of the page before is expected, as it came",
+  noCursor: "There is no such page: send the cursor of the page before, unchanged",
   noMessage: "There is no such message: it was never received, a filter dropped it, or retention deleted it",
-  tooManyReads: "Too many questions of operators wait: repeat this one",
+  tooManyReads: "Too many requests of operators wait: send this one again",
   tooManyFollowers: "Too many clients follow the events: close a page of the console",
   overloaded: "Too many unfinished request bodies are held; send the request again",
 } as const;

@@ -119,7 +119,7 @@ describe.each([
       expect([answer.status, answer.headers["set-cookie"], answer.text]).toEqual([
         401,
         undefined,
-        expect.stringContaining("a signature does not sign in"),
+        expect.stringContaining("a signature opens no session"),
       ]);
     }
     const warnings = service.process.stdout.filter((line) => line.includes("configuration warning"));

@@ -153,7 +153,10 @@ describe("with a poller, the overview", () => {
     expect(shown.unrouted).toMatchObject({ dead: 1, parked: 0, topics: ["ordres.created"] });
 
     const { stdout, code } = await command("status");
-    expect([code, stdout]).toEqual([0, expect.stringContaining("! no poller is alive: nothing is delivered")]);
+    expect([code, stdout]).toEqual([
+      0,
+      expect.stringContaining("! no poller is alive, and nothing is delivered: start one (svc poller)"),
+    ]);
     expect(await command("status", "--check")).toMatchObject({ code: 3, stdout: expect.stringMatching(/^!/) });
     expect((await command("status", "--check", "--watch")).code).toBe(2);
     expect(stdout).toMatch(
@@ -162,7 +165,9 @@ describe("with a poller, the overview", () => {
     );
     expect(stdout).toMatch(/^receiver +degraded.*\nno destination +0 parked, 1 dead; topics: ordres.created$/m);
     expect(stdout).toContain("! 1 row has no destination (svc explain topic); topics: ordres.created");
-    expect(shown.problems.map(({ text }) => text)).toContain("no poller is alive: nothing is delivered");
+    expect(shown.problems.map(({ text }) => text)).toContain(
+      "no poller is alive, and nothing is delivered: start one (svc poller)",
+    );
     expect((await service.stop()).code).toBe(0);
     const json = await command("status", "--json");
     const [received] = (JSON.parse(json.stdout) as Overview).sources;

@@ -91,8 +91,8 @@ describe("a service that delivers", () => {
     );
     const waits = await Promise.all(rows.map(async ({ id }) => (await shownBy(String(id))).waits));
     expect(waits).toEqual([
-      [{ code: "scheduled", text: expect.stringMatching(/^held by its source: the relay copies it from \S+Z on$/) }],
-      [{ code: "scheduled", text: expect.stringMatching(/^held by its source: pull clients get it from \S+Z on$/) }],
+      [{ code: "scheduled", text: expect.stringMatching(/^delayed by its source: a relay copies it at \S+Z$/) }],
+      [{ code: "scheduled", text: expect.stringMatching(/^delayed by its source: pull clients get it at \S+Z$/) }],
     ]);
     // Settled, or it would be delivered again.
     await eventually(async () => {

@@ -132,7 +132,7 @@ export const SITUATIONS: readonly (readonly [string, string, (database: TestData
   ],
   [
     "rate_limited",
-    "receiver takes 1 deliveries a second",
+    "the rate limit of receiver (1 per second) is reached",
     async (database) => {
       // In whichever of the next seconds the answer is made, the second before it was full.
       await database.query(

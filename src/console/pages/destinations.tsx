@@ -162,7 +162,7 @@ function PauseDialog({ of: { name, pause }, onDone, onClose }: PauseProps) {
             value={time}
             onValue={setTime}
             placeholder="2h"
-            hint="30s, 15m, 2h or 1d. Empty: until somebody resumes it."
+            hint="30s, 15m, 2h or 1d. Empty: until you resume it."
           />
         </>
       )}

@@ -184,7 +184,7 @@ const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFraction
 
 /** The 60 minutes up to an instant; a minute without figures counts as 0. */
 function Chart<C extends string>({ name, minutes, at, lines, words, last }: ChartProps<C>) {
-  if (minutes === null) return <p class="quiet">No figures: the table of the figures is missing.</p>;
+  if (minutes === null) return <p class="quiet">No figures: their table is missing. See the log at startup.</p>;
   const counted = new Map(minutes.map((each) => [Date.parse(each.at), each]));
   const end = Math.floor(Date.parse(at) / MINUTE_MS) * MINUTE_MS;
   const times = Array.from({ length: 60 }, (_, n) => end - (59 - n) * MINUTE_MS);

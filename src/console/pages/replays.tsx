@@ -29,7 +29,7 @@ export function ReplaysPage({ place }: { readonly place: Place }) {
       <NewReplay key={place.query.toString()} query={place.query} isFree={started === undefined} onStart={setStarted} />
       {started === undefined ? null : <Progress key={started} started={started} onNext={setStarted} />}
       <p>
-        What has run is in the <a href={link(["audit"])}>audit log</a>.
+        Replays that ran are in the <a href={link(["audit"])}>audit log</a>.
       </p>
     </>
   );
@@ -237,7 +237,7 @@ function StartDialog({ found: { filter, run }, onClose, onStart }: StartDialogPr
         type="number"
         value={perSecond}
         onValue={setPerSecond}
-        hint="1 to 100000. Empty: no cap."
+        hint="1 to 100000. Empty: no limit."
       />
     </Dialog>
   );

@@ -97,7 +97,7 @@ export class InboxReplay {
     if (inbox?.state !== "dead") return { reason: NOT_DEAD };
     this.#sources ??= this.#options.sources();
     const source = this.#sources.find(({ source }) => source === inbox.source);
-    if (source === undefined) return { reason: `this configuration has no source ${JSON.stringify(inbox.source)}` };
+    if (source === undefined) return { reason: `the configuration lacks its source ${JSON.stringify(inbox.source)}` };
     if (filterOf(source)?.(inbox.headers) === false) return { reason: "the filter of its source excludes it" };
     const row = await this.#again(source, inbox);
     if ("reason" in row) return { reason: row.reason, isHeld: true };
@@ -142,9 +142,9 @@ const byReceipt = (a: DeadRow, b: DeadRow): number =>
   Number(a.createdAt) - Number(b.createdAt) || (a.id < b.id ? -1 : 1);
 
 /** Without the reason, which may quote the body: what is left is logged. */
-const REFUSED_AGAIN = "its source refuses it again: its last_error says why";
+const REFUSED_AGAIN = "its source refuses it again: see its last_error";
 const NOT_DEAD = "it is no longer dead, or a trigger drops the change";
-const BEHIND = "a row before it in its key could not be replayed now: repeat this";
+const BEHIND = "an earlier row of its key could not be replayed: repeat the replay";
 const PAGE_ROWS = 1000;
 /** Of one replay: a repetition moves the next ones. */
 const MOST_ROWS = 50_000;

@@ -77,7 +77,7 @@ export function parseCursor(cursor: string): Place {
   } catch {
     // The same as a wrong form.
   }
-  throw new CursorError("the cursor of an answer is expected, as it came");
+  throw new CursorError("the cursor of an answer, unchanged, is expected");
 }
 
 function isSequence(text: string): boolean {

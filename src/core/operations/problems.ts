@@ -20,13 +20,13 @@ export function problemsOf(shown: Omit<OverviewShown, "problems">, minutes: numb
     ),
     ...(replicas ?? []).flatMap(({ name, clockAheadMs }) =>
       about(
-        `the clock of ${name} is ${durationText(Math.abs(clockAheadMs))} ${clockAheadMs > 0 ? "ahead of" : "behind"} the database's: signatures with a time may be refused`,
+        `the clock of ${name} is ${durationText(Math.abs(clockAheadMs))} ${clockAheadMs > 0 ? "ahead of" : "behind"} the database's: synchronize them, or signatures with a time may be refused`,
         clockAheadMs !== 0,
       ),
     ),
-    ...about(`several versions run at once: ${versions.join(", ")}`, versions.length > 1),
-    ...about("no poller is alive: nothing is delivered", !runs("poller")),
-    ...about("no relay is alive: messages wait in the inbox", isReceiving && !runs("relay")),
+    ...about(`several versions run at once, finish the upgrade: ${versions.join(", ")}`, versions.length > 1),
+    ...about("no poller is alive, and nothing is delivered: start one (svc poller)", !runs("poller")),
+    ...about("no relay is alive, and messages wait in the inbox: start one (svc relay)", isReceiving && !runs("relay")),
     ...about("inbox.relay.enabled is false: messages wait in the inbox", isReceiving && !relayEnabled),
     ...remarksOf(shown, minutes).flatMap((remark) => about(remark, true)),
     ...destinations.flatMap((destination) => problemOf(destination, shown.at)),
@@ -78,7 +78,9 @@ function remarksOf(
     ...sources.flatMap(({ name, withoutAggregateId, minutes: counted }) => {
       const all = (counted ?? []).reduce((sum, { received, duplicate }) => sum + received + duplicate, 0);
       if (withoutAggregateId === null || withoutAggregateId === 0 || withoutAggregateId < all) return [];
-      return [`no message of ${name} had its configured aggregate id ${period}: nothing keeps their order`];
+      return [
+        `no message of ${name} had its configured aggregate id ${period}: they have no order; correct the source`,
+      ];
     }),
     ...(diedWithinDay(lastDiedAt, at) || parked > 0
       ? [`${rowsHave(dead + parked)} no destination (svc explain topic); topics: ${topics.join(", ")}`]

@@ -80,7 +80,7 @@ interface Replayed {
 }
 
 interface ReplayPace {
-  /** Most rows in a second; by default no cap. */
+  /** Most rows in a second; by default no limit. */
   readonly perSecond?: number | undefined;
   /** Called at the start and after each batch with the rows moved so far, and what `InterruptedError` has. */
   readonly onProgress?: ((moved: number, finishedBefore: string | undefined) => void) | undefined;

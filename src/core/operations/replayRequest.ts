@@ -70,8 +70,8 @@ export function misfit(request: ReplayRequest): string | undefined {
   const given = (fields: object) =>
     Object.entries(fields).find(([, value]) => value !== undefined && value !== null)?.[0];
   const wrong = given(inbox ? ofOutbox : { source });
-  if (wrong !== undefined) return `"${wrong}" ${inbox ? "does not go with" : "needs"} "inbox"`;
+  if (wrong !== undefined) return `"${wrong}" ${inbox ? "cannot be combined with" : "needs"} "inbox"`;
   const { add, destination, reason, toDestination } = ofOutbox;
   const ofRows = given({ add }) && given({ state, destination, reason, toDestination });
-  return ofRows && `"${ofRows}" does not go with "add", which is about messages`;
+  return ofRows && `"${ofRows}" cannot be combined with "add", which is about messages`;
 }

@@ -16,7 +16,7 @@ export interface Syntax<T> {
 export const STORABLE: Syntax<string> = {
   parse(text) {
     if (!/\0|\p{Surrogate}/u.test(text)) return text;
-    throw new Error("text without NUL and lone surrogates is expected, for no database stores those");
+    throw new Error("text without NUL and lone surrogates is expected: databases store neither");
   },
   schema: { type: "string", pattern: "^[^\\u0000]*$" },
 };

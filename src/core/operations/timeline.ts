@@ -289,7 +289,7 @@ function inboxWaits(
   if (inbox === undefined || inbox.state !== "pending") return [];
   if (inbox.consumption === "pull") return [pullWait(inbox, now)];
   if (!Object.hasOwn(settings.sources, inbox.source)) {
-    const text = `the source ${inbox.source} is not configured: no relay copies its rows`;
+    const text = `the source ${inbox.source} is not configured: configure it, and a relay copies its rows`;
     return [{ code: "unknown_source", text }];
   }
   if (!settings.isRelayEnabled) {
@@ -297,7 +297,7 @@ function inboxWaits(
   }
   if (rolesAlive?.has("relay") === false) return [{ code: "no_relay", text: notAlive("relay") }];
   const due = heldUntil(inbox, now);
-  if (due !== undefined) return [{ code: "scheduled", text: `held by its source: the relay copies it from ${due} on` }];
+  if (due !== undefined) return [{ code: "scheduled", text: `delayed by its source: a relay copies it at ${due}` }];
   const text = "waits in the inbox for a process with the role relay, behind earlier rows";
   return [{ code: "relay", text }];
 }
@@ -334,7 +334,7 @@ function pullWait(inbox: InboxMessage, now: Date): WaitReason {
     return { code: "retry", text: `a pull client rejected it: due again at ${scheduledAt.toISOString()}` };
   }
   const due = heldUntil(inbox, now);
-  if (due !== undefined) return { code: "scheduled", text: `held by its source: pull clients get it from ${due} on` };
+  if (due !== undefined) return { code: "scheduled", text: `delayed by its source: pull clients get it at ${due}` };
   return { code: "pull_client", text: `waits for a client to pull the source ${source}` };
 }
 
@@ -397,7 +397,7 @@ function behind({ id, state, isParked, attempt, scheduledAt }: RowBefore, { key 
     : state === "processing"
       ? "is in delivery"
       : attempt > 0
-        ? `has failed ${attempt} times and is tried again at ${scheduledAt?.toISOString() ?? "once"}`
+        ? `has failed ${attempt} times and is retried at ${scheduledAt?.toISOString() ?? "once"}`
         : "is pending";
   return { code: "behind_row", text: `waits behind row ${id} of the key ${key}, which ${what}` };
 }
@@ -427,7 +427,7 @@ function destinationWaits(
   }
   const perSecond = settings.destinations[destination]?.rateLimit?.perSecond;
   if (perSecond !== undefined && shared !== undefined && shared.takenPerSecond >= perSecond * ALMOST_ALL) {
-    const text = `${destination} takes ${perSecond} deliveries a second: it waits its turn`;
+    const text = `the rate limit of ${destination} (${perSecond} per second) is reached: the row waits its turn`;
     waits.push({ code: "rate_limited", text });
   }
   return waits;

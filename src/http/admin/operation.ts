@@ -83,7 +83,7 @@ export const CALLER: field.Field<string, string> = {
 
 export const AS_ALICE = { example: { summary: "An example", value: { by: "alice" } } };
 
-export const LIMIT = field.inQuery(numberUpTo(500), `Most of them; ${LISTED_BY_DEFAULT} by default.`);
+export const LIMIT = field.inQuery(numberUpTo(500), `How many at most; ${LISTED_BY_DEFAULT} by default.`);
 
 /** The id in a path; undefined for a text that is no id. */
 export const idInPath = (description: string) => ({

@@ -135,8 +135,8 @@ function signIn({ auth, sessions, access, limits, clock, log, audit, headerName,
       let { by = null } = request.value;
       if (!byHeaders) {
         const { code } = request.value;
-        const missing = auth?.kind === "hmac" ? "a signature does not sign in" : `missing ${headerName} header`;
-        if (code === undefined) return refuse(res, address, `${missing}, and there is no one-time code`);
+        const missing = auth?.kind === "hmac" ? "a signature opens no session" : `missing ${headerName} header`;
+        if (code === undefined) return refuse(res, address, `${missing}, and no code of svc console sign-in`);
         const redeemed = sessions.redeem(code);
         if (redeemed === undefined) {
           return refuse(res, address, "the one-time code is wrong, used or older than two minutes: make another one");

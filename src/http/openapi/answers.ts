@@ -54,7 +54,7 @@ const SCHEMAS = {
   BodyTooLarge: object({ error: { type: "string", pattern: "^Request body exceeds [0-9]+ bytes$" } }),
   InternalError: fixedError(ERRORS.internal),
   InvalidRequest: object({
-    error: { type: "string", pattern: "^(Invalid request: |A replay needs at least one filter|The body is not what)" },
+    error: { type: "string", pattern: "^(Invalid request: |A replay needs at least one filter|The body does not)" },
   }),
   ShuttingDown: fixedError(ERRORS.shuttingDown),
   StorageFailed: object({ error: STORAGE_FAILURE }),
@@ -128,7 +128,7 @@ export const header = (name: string, description: string, schema: Schema): Respo
 export const RETRY_AFTER = header("Retry-After", "Seconds until a retry.", { type: "integer", minimum: 1 });
 const ENCODINGS = header("Accept-Encoding", "The supported encodings.", { enum: [ACCEPTED_ENCODINGS, "identity"] });
 
-export const TOO_MANY_READS = error(503, "Too many questions of operators wait.", ERRORS.tooManyReads);
+export const TOO_MANY_READS = error(503, "Too many requests of operators wait.", ERRORS.tooManyReads);
 
 export const STORAGE_FAILED = error(500, "The database failed: try again.", ERRORS.storageFailed, "StorageFailed");
 

@@ -47,7 +47,7 @@ export function expectedOf({ source, headers, body, isChunked }: Message): Expec
   const isTooLarge = body.length > MAX_BODY_BYTES;
   if (isTooLarge && !isChunked) return { kind: "refused", status: 413, error: TOO_LARGE };
   const encoding = headers["content-encoding"]?.trim().toLowerCase() ?? "";
-  if (ENCODINGS.has(encoding)) return { kind: "refused", status: 400, error: /^The body is not what/ };
+  if (ENCODINGS.has(encoding)) return { kind: "refused", status: 400, error: /^The body does not match/ };
   if (encoding !== "" && encoding !== "identity")
     return { kind: "refused", status: 415, error: /^The Content-Encoding/ };
   if (isTooLarge) return { kind: "refused", status: 413, error: TOO_LARGE };

@@ -49,10 +49,12 @@ test("problems come first, and rows without a destination have a line behind the
   const lost = { dead: 2, parked: 1, lastDiedAt: AT, topics: ["orders.craeted", "x\n! forged"] };
   const problems = [
     { text: "billing is paused", reason: "they migrate\n! forged", destination: "billing" },
-    { text: "no poller is alive: nothing is delivered", reason: null, destination: null },
+    { text: "no poller is alive, and nothing is delivered: start one (svc poller)", reason: null, destination: null },
   ];
   const text = shown([ORDERS], { unrouted: lost, problems });
-  expect(text).toMatch(/^! billing is paused: they migrate ! forged\n! no poller is alive: nothing is delivered\n\n/);
+  expect(text).toMatch(
+    /^! billing is paused: they migrate ! forged\n! no poller is alive, and nothing is delivered: start one \(svc poller\)\n\n/,
+  );
   expect(text).toContain("\nno destination  1 parked, 2 dead; topics: orders.craeted, x ! forged\n");
   expect(shown([ORDERS])).not.toContain("no destination");
 });

@@ -137,7 +137,7 @@ describe("an encoded body", () => {
     await using http = await startHttp();
     expect(await seen(await http.post('{"id":1}', { "Content-Encoding": encoding }))).toEqual({
       status: 400,
-      body: '{"error":"The body is not what its Content-Encoding says"}',
+      body: '{"error":"The body does not match its Content-Encoding"}',
     });
     const cut = (encoding === "br" ? brotliCompressSync : gzipSync)(text).subarray(0, -5);
     expect((await http.post(cut, { "Content-Encoding": encoding })).status).toBe(400);
@@ -154,7 +154,7 @@ describe("an encoded body", () => {
       const response = await http.post(Buffer.concat([body, Buffer.from(rest)]), { "Content-Encoding": encoding });
       expect([response.status, await response.json()]).toEqual([
         400,
-        { error: "The body is not what its Content-Encoding says" },
+        { error: "The body does not match its Content-Encoding" },
       ]);
     }
     expect(http.store.rows).toEqual([]);

@@ -79,10 +79,10 @@ describe("a replay request", () => {
     [{ inbox: "yes" }, '"inbox" is not valid; true or false is expected'],
     [{ source: "events" }, '"source" needs "inbox"'],
     [{ inbox: true, state: "sent" }, '"state" is "sent"; of the inbox only dead rows are replayed'],
-    [{ inbox: true, topic: "a" }, '"topic" does not go with "inbox"'],
-    [{ inbox: true, ids: [ID], toDestination: "billing" }, '"toDestination" does not go with "inbox"'],
-    [{ inbox: true, ids: [ID], add: "billing" }, '"add" does not go with "inbox"'],
-    [{ ids: [ID], state: "dead", add: "billing" }, '"state" does not go with "add", which is about messages'],
+    [{ inbox: true, topic: "a" }, '"topic" cannot be combined with "inbox"'],
+    [{ inbox: true, ids: [ID], toDestination: "billing" }, '"toDestination" cannot be combined with "inbox"'],
+    [{ inbox: true, ids: [ID], add: "billing" }, '"add" cannot be combined with "inbox"'],
+    [{ ids: [ID], state: "dead", add: "billing" }, '"state" cannot be combined with "add", which is about messages'],
     [{ ids: [ID], add: "audit" }, '"add" is "audit"; the name of a destination is expected (there are billing)'],
     [{ state: "pending" }, '"state" is "pending"; "sent" or "dead" is expected'],
     [{ state: ["dead"] }, '"state" is an array; a string is expected'],
@@ -92,11 +92,11 @@ describe("a replay request", () => {
     [{ destination: false }, '"destination" is a boolean; a string is expected'],
     [
       { topics: ["a\0"] },
-      '"topics[0]" is "a\\u0000"; text without NUL and lone surrogates is expected, for no database stores those',
+      '"topics[0]" is "a\\u0000"; text without NUL and lone surrogates is expected: databases store neither',
     ],
     [
       { topic: "\ud800" },
-      '"topic" is "\\ud800"; text without NUL and lone surrogates is expected, for no database stores those',
+      '"topic" is "\\ud800"; text without NUL and lone surrogates is expected: databases store neither',
     ],
     [{ createdAfter: 1767601800000 }, '"createdAfter" is a number; a string is expected'],
     [

@@ -81,7 +81,7 @@ const CURSOR_FORM = /^[0-9]{1,18}$/;
 const CURSOR: Syntax<string> = {
   parse(text) {
     if (CURSOR_FORM.test(text)) return text;
-    throw new Error("the cursor of an answer is expected, as it came");
+    throw new Error("the cursor of an answer, unchanged, is expected");
   },
   schema: { type: "string", pattern: CURSOR_FORM.source },
 };

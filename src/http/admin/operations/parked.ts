@@ -85,8 +85,7 @@ function selectionOf({
 }: field.ValuesOf<ReturnType<typeof whichRows>>): ParkedSelection {
   const selection = { ...rest, reason };
   if (saysWhichRows(selection, all)) return selection;
-  const which =
-    '"ids", "topic", "key", "destination" or "lastError", or "all": true for every parked row, which goes with none of them';
+  const which = '"ids", "topic", "key", "destination" or "lastError", or "all": true alone for every parked row';
   throw new InvalidRequest(`say which rows: ${which}`);
 }
 

@@ -206,9 +206,7 @@ export const OF_GROUP =
 /** @param names of the configured destinations */
 export function replayFields(names: readonly string[]) {
   return {
-    inbox: field.flag(
-      "Dead inbox rows, not finished outbox rows; goes with `ids`, `source`, `state` and the instants.",
-    ),
+    inbox: field.flag("Dead inbox rows, not finished outbox rows; takes `ids`, `source`, `state` and the instants."),
     source: field.text(STORABLE, "Only inbox rows of this source."),
     state: field.text(FINISHED_STATE, "Only delivered rows, or only dead ones."),
     ids: field.list(MESSAGE_ID, "Only these rows."),

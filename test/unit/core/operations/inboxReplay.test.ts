@@ -98,7 +98,7 @@ function setup(rows: readonly InboxMessage[], source: Partial<SourceOptions> = {
 
 const transform: SourceOptions["stage"] = async (text) => ({ kind: "replaced", payload: `[${text}]` });
 
-const REFUSED = "its source refuses it again: its last_error says why";
+const REFUSED = "its source refuses it again: see its last_error";
 
 describe("a dead inbox row is received again", () => {
   test("under its stored key, with what its source reads and makes of it now", async () => {
@@ -178,7 +178,10 @@ describe("a dead inbox row is left, and named", () => {
     const { run, written } = setup(rows, { settings: { consumption: "push", filter } });
     expect(await run({ state: "dead" })).toEqual({
       moved: 1,
-      left: [`${idOf(1)}: the filter of its source excludes it`, `${idOf(2)}: this configuration has no source "gone"`],
+      left: [
+        `${idOf(1)}: the filter of its source excludes it`,
+        `${idOf(2)}: the configuration lacks its source "gone"`,
+      ],
     });
     expect(written.map(({ id }) => id)).toEqual([idOf(3)]);
   });
@@ -189,7 +192,7 @@ describe("a dead inbox row is left, and named", () => {
     failures.set(idOf(1), new StoreError("contention", "locked"));
     expect(await run()).toEqual({
       moved: 1,
-      left: [`${idOf(1)}: locked`, `${idOf(3)}: a row before it in its key could not be replayed now: repeat this`],
+      left: [`${idOf(1)}: locked`, `${idOf(3)}: an earlier row of its key could not be replayed: repeat the replay`],
     });
     expect(written.map(({ id }) => id)).toEqual([idOf(2)]);
   });

@@ -90,8 +90,8 @@ test("of the roles, the relay, the cells and messages come before those of desti
   expect(problems.map(({ text }) => text)).toEqual([
     "the cell eu does not answer, and its figures are missing",
     "the replicas are not known: the table of the processes cannot be read (docs/status.md)",
-    "no poller is alive: nothing is delivered",
-    "no relay is alive: messages wait in the inbox",
+    "no poller is alive, and nothing is delivered: start one (svc poller)",
+    "no relay is alive, and messages wait in the inbox: start one (svc relay)",
     "inbox.relay.enabled is false: messages wait in the inbox",
     "1 row has no destination (svc explain topic); topics: ordres",
     "billing is slow: deliveries take over a second, or their answers do not end, 2 rows are parked (svc parked list)",
@@ -106,9 +106,9 @@ test("of clocks that are off, and of several versions", () => {
   });
   const replicas = [replica("a", "1.4.0", 312_000), replica("b", "1.5.0"), replica("c", "1.4.0", -45_000)];
   expect(problemsOf({ ...SHOWN, replicas }, 5).map(({ text }) => text)).toEqual([
-    "the clock of a is 5 min ahead of the database's: signatures with a time may be refused",
-    "the clock of c is 45 s behind the database's: signatures with a time may be refused",
-    "several versions run at once: 1.4.0, 1.5.0",
+    "the clock of a is 5 min ahead of the database's: synchronize them, or signatures with a time may be refused",
+    "the clock of c is 45 s behind the database's: synchronize them, or signatures with a time may be refused",
+    "several versions run at once, finish the upgrade: 1.4.0, 1.5.0",
   ]);
   expect(problemsOf({ ...SHOWN, replicas: [replica("a", "1.4.0"), replica("b", "1.4.0")] }, 5)).toEqual([]);
 });
@@ -131,7 +131,12 @@ describe("a remark", () => {
   });
 
   test.each([
-    [3, ["no message of orders had its configured aggregate id in the last 5 minutes: nothing keeps their order"]],
+    [
+      3,
+      [
+        "no message of orders had its configured aggregate id in the last 5 minutes: they have no order; correct the source",
+      ],
+    ],
     [2, []],
     [0, []],
     [null, []],
