@@ -186,7 +186,7 @@ async function untilReady(place: Place, child: ChildProcess): Promise<Error | un
 function startFailure(place: Place, output: string, code: unknown): Error {
   const isForeign = /files are incompatible|not a valid data directory|wrong ownership/.test(output);
   const advice = isForeign
-    ? `\nDelete ${place.home} to start anew (its data is lost), or choose another directory.`
+    ? `\nDelete ${place.home} to start over (its data is lost), or choose another directory.`
     : "";
   return explainFailure(place.binaries.postgres, output + advice, code, place.account, place.data);
 }
@@ -444,7 +444,7 @@ function readPassword(data: string): Secret {
   } catch (error) {
     throw new Error(
       `the password of the embedded PostgreSQL cannot be read (${errorText(error)}); the directory was probably not made by this service. ` +
-        `Choose another directory or delete ${path.dirname(data)} to start anew (its data is lost).`,
+        `Choose another directory or delete ${path.dirname(data)} to start over (its data is lost).`,
     );
   }
 }

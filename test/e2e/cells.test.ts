@@ -66,7 +66,7 @@ test("a request whose messages are stored together or not at all is refused when
     });
   const apart = await send(KEYS);
   expect(apart.status).toBe(400);
-  expect(apart.text).toContain("messages of several cells cannot be stored together or not at all");
+  expect(apart.text).toContain("with batch.atomic a request cannot hold messages of several cells");
   for (const cell of cells.cells) expect(await keysIn(cell)).toEqual([]);
   expect((await send(OF_B)).status).toBe(202);
   expect((await keysIn(cells.b)).toSorted()).toEqual(OF_B.toSorted());

@@ -220,7 +220,9 @@ describe("a delivery that cannot be", () => {
     receiver.answer = { status: 307, headers: { location: `${receiver.url}/elsewhere` } };
     await service.post({ id: "m-1", type: "created" });
     await eventually(async () => expect(await outboxRow()).toMatchObject({ state: "dead", attempt: MAX_ATTEMPTS }));
-    expect((await outboxRow()).last_error).toMatch(/307, a redirect, and none is followed/);
+    expect((await outboxRow()).last_error).toMatch(
+      /307, a redirect, which is not followed: set baseUrl to its Location/,
+    );
     expect(new Set(receiver.requests.map(({ url }) => url))).toEqual(new Set(["/hook"]));
   });
 

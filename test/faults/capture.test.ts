@@ -261,7 +261,7 @@ test("a slot whose log the server has thrown away is lost: the error says how to
   const second = await start();
   capturing = second;
   const [, statement] = await second.process.waitForLine(
-    /the replication slot svc_outbox is lost.*To start anew run: (SELECT [^.]*)\./,
+    /the replication slot svc_outbox is lost.*To start over run: (SELECT [^.]*)\./,
     30_000,
   );
   const isLost = async () => (await second.get("/metrics")).text.includes('wal_status{status="lost"} 1');

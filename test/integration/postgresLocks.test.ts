@@ -70,7 +70,7 @@ describe("a row that a transaction of somebody else holds", () => {
     const { closed, refused } = await store.outbox.settle(outcomes);
 
     expect(closed).toEqual(new Set(rows.slice(1).map(({ id }) => id)));
-    expect([...refused]).toEqual([[rows[0]?.id, "another transaction holds the row"]]);
+    expect([...refused]).toEqual([[rows[0]?.id, "another transaction locks the row"]]);
     await expect(store.outbox.settle(outcomes.slice(0, 1))).rejects.toMatchObject({ code: "contention" });
     await other.query("COMMIT");
     expect((await store.outbox.settle(outcomes.slice(0, 1))).closed).toEqual(new Set([rows[0]?.id]));
@@ -78,7 +78,7 @@ describe("a row that a transaction of somebody else holds", () => {
   });
 
   test.each([
-    ["while the lock lasts", false, "another transaction holds the row"],
+    ["while the lock lasts", false, "another transaction locks the row"],
     ["and is refused too once the lock has ended", true, expect.stringContaining("not this one")],
   ])(
     "and a row that a trigger refuses together do not block the outcomes of the others: %s",

@@ -123,7 +123,7 @@ async function connect(server: Server, limits: object, signal: AbortSignal): Pro
   throw fault(`cannot connect to ${endpoint?.host}:${endpoint?.port} for capture`, failure, {
     [NO_RIGHT]: grantReplication(server),
     [TOO_MANY_CONNECTIONS]: "Raise max_wal_senders (or max_connections) of the server",
-    "": "Capture needs a direct connection to the server, no pooler",
+    "": "Capture needs a direct connection to the server, not through a pooler",
   });
 }
 
@@ -396,13 +396,13 @@ function slotFault(error: unknown, { slot }: Names, server: Server): Error {
       "One process at a time captures: set outbox.capture.enabled to false in the others, or name another outbox.capture.slot. A connection that was cut off ends after wal_sender_timeout of the server",
     [LIMIT_REACHED]: "Raise max_replication_slots of the server, or drop an unused slot",
     // A decoder sees the catalogue of the moment at which the log was written.
-    [UNDEFINED_OBJECT]: `When this stays, the slot still has to read log from before the publication was made. ${dropSlot(slot)}`,
+    [UNDEFINED_OBJECT]: `If this lasts, the slot still has to read log from before the publication was made. ${dropSlot(slot)}`,
     [WRONG_STATE]: `If the server no longer has the log that the slot needs: ${dropSlot(slot)}`,
   });
 }
 
 function dropSlot(slot: string): string {
-  return `To start anew run: SELECT pg_drop_replication_slot(${pg.escapeLiteral(slot)}). The service then makes a new slot by itself`;
+  return `To start over run: SELECT pg_drop_replication_slot(${pg.escapeLiteral(slot)}). The service then makes a new slot by itself`;
 }
 
 function grantReplication({ username }: Server): string {

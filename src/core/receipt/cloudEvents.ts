@@ -46,9 +46,9 @@ function fromEnvelope(body: Buffer, others: Headers): ReadEvent {
   for (const [name, value] of Object.entries(members)) {
     if (name === "data" || value === null) continue;
     if (!/^[a-z0-9]+$/.test(name))
-      return failed(`its attribute ${JSON.stringify(name.slice(0, LONGEST_NAME))} is no lower case word`);
+      return failed(`its attribute ${JSON.stringify(name.slice(0, LONGEST_NAME))} is not a lower-case word`);
     if (!["string", "number", "boolean"].includes(typeof value))
-      return failed(`its attribute ${name.slice(0, LONGEST_NAME)} is no scalar`);
+      return failed(`its attribute ${name.slice(0, LONGEST_NAME)} is not a string, a number or a boolean`);
     // It would become U+FFFD, and different ids the same.
     if (typeof value === "string" && LONE_SURROGATE.test(value))
       return failed(`its attribute ${name.slice(0, LONGEST_NAME)} holds half of a surrogate pair`);
@@ -70,7 +70,7 @@ function fromEnvelope(body: Buffer, others: Headers): ReadEvent {
     return { kind: "event", headers, body: Buffer.from(memberText(document.text, "data") ?? "null") };
   }
   if ("data" in members) return failed("it has both data and data_base64");
-  if (typeof base64 !== "string" || !BASE64.test(base64)) return failed("its data_base64 is no base64");
+  if (typeof base64 !== "string" || !BASE64.test(base64)) return failed("its data_base64 is not base64");
   return { kind: "event", headers, body: Buffer.from(base64, "base64") };
 }
 
@@ -86,7 +86,7 @@ function missingAttribute(attributes: Readonly<Record<string, string>>): string 
   return attributes.specversion === "1.0" ? undefined : "specversion 1.0";
 }
 
-const NO_TIME = "its time is no timestamp of RFC 3339 such as 2026-01-05T08:30:00Z";
+const NO_TIME = "its time is not a timestamp of RFC 3339 such as 2026-01-05T08:30:00Z";
 
 /** Whether `time` is a timestamp, or absent; a header without text is none. */
 const hasTime = ({ time = "" }: Readonly<Record<string, string>>): boolean => time === "" || isTimestamp(time);

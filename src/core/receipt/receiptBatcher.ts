@@ -129,7 +129,7 @@ export class ReceiptBatcher {
     }
     // Only what waits alone is accepted at any size: it would be refused for ever otherwise.
     if (this.#waitingBytes === 0 || this.#waitingBytes + bytes <= MAX_WAITING_BYTES) return undefined;
-    return new StoreError("unavailable", `${this.#waitingBytes} bytes of receipts wait for the database already`);
+    return new StoreError("unavailable", `the database stores receipts too slowly: ${this.#waitingBytes} bytes wait`);
   }
 
   /** Accepts no more rows; resolves when every accepted row has its answer. Safe to call twice. */
@@ -304,5 +304,5 @@ function opened(cell: CellEntrance): CellEntrance {
 const APART: CellInsertResult = {
   kind: "refused",
   reason:
-    "messages of several cells cannot be stored together or not at all: send those of one key, or without that condition",
+    "with batch.atomic a request cannot hold messages of several cells: send messages of one key, or set it to false",
 };

@@ -230,7 +230,7 @@ function refuseReserved(value: unknown): void {
     if (typeof next !== "object" || next === null) continue;
     const name = RESERVED.find((each) => Object.hasOwn(next, each));
     if (name !== undefined)
-      throw new TransformError("invalid_input", `the input has a member ${name}, which JSONata takes for its own`);
+      throw new TransformError("invalid_input", `the input has a member ${name}, which JSONata reserves`);
     for (const child of Object.values(next)) pending.push(child);
   }
 }

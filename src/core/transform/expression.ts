@@ -296,11 +296,11 @@ function correctTimeZones(expression: jsonata.Expression): void {
 function zoneNumber(zone: string): string {
   const [found, sign, hours, minutes = "00"] = /^(?:Z|([+-]?)(\d{1,2})(?::?([0-5]\d))?)$/i.exec(zone) ?? [];
   if (found === undefined)
-    throw new Error(`the time zone ${JSON.stringify(zone)} is no offset from UTC such as "+05:30" or "Z"`);
+    throw new Error(`the time zone ${JSON.stringify(zone)} is not an offset from UTC such as "+05:30" or "Z"`);
   if (hours === undefined) return "0";
   // JSONata rounds the hours down, but not the minutes: -0430 is what it takes for -05:30.
   const isSplit = sign === "-" && minutes !== "00";
-  if (isSplit && Number(hours) === 0) throw new Error(`the time zone ${JSON.stringify(zone)} is none that exists`);
+  if (isSplit && Number(hours) === 0) throw new Error(`the time zone ${JSON.stringify(zone)} does not exist`);
   return `${sign ?? ""}${Number(hours) - (isSplit ? 1 : 0)}${minutes}`;
 }
 

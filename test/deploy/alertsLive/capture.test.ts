@@ -155,7 +155,7 @@ describeWithTools(["prometheus"], "Prometheus over a process that captures", () 
     }
     const { annotations } = await alerts.fires("SvcReplicationSlotLost", { ...LABELS, status: "lost" });
     const [, statement = ""] = await service.process.waitForLine(
-      /the replication slot svc_outbox is lost.*To start anew run: (SELECT [^.]*)\./,
+      /the replication slot svc_outbox is lost.*To start over run: (SELECT [^.]*)\./,
     );
     await client.query("ROLLBACK");
     await query(JSON.parse(`"${statement}"`));

@@ -297,7 +297,7 @@ export class HttpPublish implements Dispatcher.DispatchHandler, InFlightMember {
     const { name, deadStatuses, clock } = this.#channel;
     const status = this.#status;
     const body = this.#errorBody();
-    const answer = `${name} was answered ${status}${status < 400 ? ", a redirect, and none is followed" : ""}`;
+    const answer = `${name} was answered ${status}${status < 400 ? ", a redirect, which is not followed: set baseUrl to its Location" : ""}`;
     return httpError(statusCode(status), body === "" ? answer : `${answer}: ${body}`, {
       status: String(status),
       isPermanent: deadStatuses.has(status),

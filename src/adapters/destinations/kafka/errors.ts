@@ -36,7 +36,7 @@ export function checkedTopic(address: string | null): string {
     const shown = address.length > 60 ? `${address.slice(0, 60)}…` : address;
     throw new PublishError(
       "topic_invalid",
-      `${JSON.stringify(shown)} is not a topic name: 1 to 249 letters of a to z, A to Z, 0 to 9, ".", "_" and "-" are expected; correct the destination's topic or topicFrom`,
+      `${JSON.stringify(shown)} is not a topic name: 1 to 249 characters of a to z, A to Z, 0 to 9, ".", "_" and "-" are expected; correct the destination's topic or topicFrom`,
       { isPermanent: true },
     );
   }

@@ -390,5 +390,5 @@ function natsError(code: NatsErrorCode, message: string): PublishError {
 function noConnection(error: unknown): PublishError {
   if (error instanceof PublishError) return error;
   if (error instanceof NatsFault) return natsError(error.code, `no connection: ${error.message}`);
-  return natsError("other", "no connection: the attempt to connect failed in an unforeseen way");
+  return natsError("other", "no connection: the attempt to connect failed for an unknown reason");
 }

@@ -177,7 +177,7 @@ class GroupSession {
   get problem(): string | undefined {
     const silentMs = this.#tools.clock.monotonic() - this.#lastSign;
     if (silentMs > SILENT_MS) return `the broker has not answered for ${Math.round(silentMs / 1000)} s`;
-    return this.#joinedAt === undefined ? "it is about to connect and to join the group" : undefined;
+    return this.#joinedAt === undefined ? "the source is connecting and joining the group" : undefined;
   }
 
   /** Consumes until `stop`. @throws Error for an operator when it cannot start or continue */

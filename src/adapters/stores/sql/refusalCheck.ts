@@ -95,7 +95,7 @@ export class RefusalCheck {
  */
 export async function requireSound(refusal: StoreError, accepted: () => Promise<boolean>): Promise<void> {
   if (await isAccepted(refusal, accepted)) return;
-  throw troubleOf(refusal, "there is no row that has passed, to compare it with");
+  throw troubleOf(refusal, "no row has passed yet to compare it with");
 }
 
 /** @returns false without a row that has passed @throws StoreError `schema` when that is refused */
@@ -111,7 +111,7 @@ async function isAccepted(refusal: StoreError, accepted: () => Promise<boolean>)
 }
 
 function troubleOf({ message }: StoreError, why: string): StoreError {
-  return new StoreError("schema", `${message}; ${why}: the row is not to blame, and all wait until you ${REMEDY}`);
+  return new StoreError("schema", `${message}; ${why}: the row is not to blame, and all rows wait until you ${REMEDY}`);
 }
 
 const REMEDY = "correct the table (partitions, sequence, triggers, policies, constraints)";

@@ -80,7 +80,7 @@ export class Reserve {
       };
       const giveUp = () => {
         side.waiting.splice(side.waiting.indexOf(go), 1);
-        const reason = `no connection was free for ${longestWaitMs} ms, but for those kept for others`;
+        const reason = `no connection was free for ${longestWaitMs} ms beside those reserved for other work: raise database.poolSize`;
         reject(new StoreError("unavailable", `${name}: ${reason}`));
       };
       const timer = longestWaitMs > 0 ? setTimeout(giveUp, longestWaitMs) : undefined;

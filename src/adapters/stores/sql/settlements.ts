@@ -121,7 +121,7 @@ export class Settlements<S> {
   }
 }
 
-const HELD = "another transaction holds the row";
+const HELD = "another transaction locks the row";
 
 /**
  * The outcome without its reason, which may have characters that the database lacks, then `dead`. Nothing for a
@@ -130,15 +130,15 @@ const HELD = "another transaction holds the row";
 function insteadOf(outcome: Outcome, refusal: string): readonly Outcome[] {
   const { id, claimToken, kind, record } = outcome;
   if (kind === "release") return [];
-  const reason = `${WHAT_HAPPENED[kind]}, but the database refuses to store that: ${refusal}`;
+  const reason = `${WHAT_HAPPENED[kind]}, but the database refuses this outcome: ${refusal}`;
   const dead: Outcome = { id, claimToken, kind: "dead", attempted: false, reason, record };
   return "reason" in outcome ? [{ ...outcome, reason: "the reason cannot be stored" }, dead] : [dead];
 }
 
 const WHAT_HAPPENED = {
   sent: "delivered",
-  retry: "failed, to be tried again",
-  park: "failed for good, to be parked",
+  retry: "failed with attempts left",
+  park: "failed for good (onExhausted: park)",
   dead: "failed for good",
 } as const;
 

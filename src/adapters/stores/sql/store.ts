@@ -61,7 +61,7 @@ export function sqlStore<S>(database: Database<S>, clock: Clock, log: Log): Stor
     }
     log.warn(
       { reason: fault.message, remedy: DESTINATIONS_REMEDY },
-      `the table of ${path} cannot be used: destinations cannot be paused, and have no rate limit or circuit breaker, until that is fixed and the process restarted`,
+      `the table of ${path} cannot be used: destinations cannot be paused, and have no rate limit or circuit breaker, until you apply the remedy and restart`,
     );
   };
   const store: Store = {
@@ -116,7 +116,7 @@ export async function untilAnswered(
   log: Log,
 ): Promise<void> {
   using limit = timeout(timeoutMs, "waiting for the database", signal);
-  let last: unknown = "it never answered a connection attempt";
+  let last: unknown = "no connection attempt was answered; check database.url";
   let warnAt = clock.monotonic();
   for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 2, LAST_WAIT_MS)) {
     try {

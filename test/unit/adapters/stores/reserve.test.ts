@@ -90,7 +90,8 @@ test("a statement that waits too long fails, and its place goes to nobody", asyn
 
   await expect(late).rejects.toMatchObject({
     code: "unavailable",
-    message: "outbox.settle: no connection was free for 20 ms, but for those kept for others",
+    message:
+      "outbox.settle: no connection was free for 20 ms beside those reserved for other work: raise database.poolSize",
   });
 
   expect(reserve.waiting).toBe(0);

@@ -61,7 +61,7 @@ describe("a received event", () => {
     ["1767601800", false],
     ["yesterday", false],
   ])("has a time of RFC 3339, or is refused: %p", (time, isTaken) => {
-    const refused = expect.stringContaining("its time is no timestamp of RFC 3339");
+    const refused = expect.stringContaining("its time is not a timestamp of RFC 3339");
     const taken = isTaken ? expect.objectContaining({ body: "null" }) : refused;
     expect(read(envelope({ time }), STRUCTURED)).toEqual(taken);
     const { specversion, id, source, type } = ATTRIBUTES;
@@ -130,15 +130,15 @@ describe("a received event", () => {
     ["its envelope is not a JSON object", Buffer.from([0xff]), STRUCTURED],
     ["it has no attribute source", '{"specversion":"1.0","id":"1","type":"t"}', STRUCTURED],
     ["it has no attribute id", envelope({ id: "" }), STRUCTURED],
-    ['its attribute "Bad-Name" is no lower case word', envelope({ "Bad-Name": "1" }), STRUCTURED],
-    ["its attribute list is no scalar", envelope({ list: [] }), STRUCTURED],
+    ['its attribute "Bad-Name" is not a lower-case word', envelope({ "Bad-Name": "1" }), STRUCTURED],
+    ["its attribute list is not a string, a number or a boolean", envelope({ list: [] }), STRUCTURED],
     ["its attribute id holds half of a surrogate pair", envelope({ id: "a\ud800" }), STRUCTURED],
     ["its attribute id holds half of a surrogate pair", envelope({ id: "\udc00\ud800" }), STRUCTURED],
     ["its datacontenttype holds what no header can", envelope({ datacontenttype: "a\u0000" }), STRUCTURED],
     ["its datacontenttype holds what no header can", envelope({ datacontenttype: "a\ud800" }), STRUCTURED],
     ["its datacontenttype holds what no header can", envelope({ datacontenttype: "a\r\nX-B: c" }), STRUCTURED],
     ["it has both data and data_base64", envelope({ data: 1, data_base64: "QQ==" }), STRUCTURED],
-    ["its data_base64 is no base64", envelope({ data_base64: "?" }), STRUCTURED],
+    ["its data_base64 is not base64", envelope({ data_base64: "?" }), STRUCTURED],
     ["it is a batch", "[]", { "content-type": "application/cloudevents-batch+json" }],
     ["its format is not JSON", "x", { "content-type": "application/cloudevents+avro" }],
   ])("is refused: %s", (reason, body, headers) => {

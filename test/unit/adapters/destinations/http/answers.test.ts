@@ -44,7 +44,9 @@ describe("an answer", () => {
     const error = await failure();
     expect(error).toBeInstanceOf(PublishError);
     expect(error).toMatchObject({ code: "status_3xx" });
-    expect(error.message).toContain(`was answered ${status}, a redirect, and none is followed`);
+    expect(error.message).toContain(
+      `was answered ${status}, a redirect, which is not followed: set baseUrl to its Location`,
+    );
     expect(receiver.requests).toHaveLength(1);
     expect(calls).toEqual(["httpPublishResponse(3xx)"]);
   });
