@@ -33,7 +33,7 @@ interface DataParts {
   /** Of the roles `ingest` and `admin`. */
   readonly context: OperatorContext;
   /** The store of `ingest` for messages. */
-  readonly entrances: RoleContext | Cells;
+  readonly ingestInto: RoleContext | Cells;
   /** The roles that are made already. */
   readonly parts: readonly RoleParts[];
   readonly health: () => readonly HealthComponent[];
@@ -66,7 +66,7 @@ export async function openDatabase(
   };
   return {
     context,
-    entrances: context,
+    ingestInto: context,
     parts: await workerRoles(context, roles),
     health: () => [{ name: "database", decidesReadiness: true, check }],
     pools: [closer("database", () => store.close())],
@@ -117,7 +117,7 @@ export async function openInstallation(
   const isCell = stores.some(({ store }) => store === control);
   return {
     context,
-    entrances: cells,
+    ingestInto: cells,
     parts: [],
     health: () => healthOf(cells, isCell ? undefined : control),
     pools: [

@@ -27,32 +27,32 @@ import { sleep } from "../src/time/wait.ts";
 import { type Cells, closer, type OperatorContext, type RoleContext, type RoleParts } from "./context.ts";
 
 /** Role `ingest`: receives messages over HTTP and from brokers and stores them; serves pull clients. */
-export async function ingestRole(context: OperatorContext, entrances: RoleContext | Cells): Promise<RoleParts> {
+export async function ingestRole(context: OperatorContext, into: RoleContext | Cells): Promise<RoleParts> {
   const { config, clock, metrics, bodies } = context;
   const pull = pullParts(context);
-  const way = "store" in entrances ? wayInto(entrances, pull.onStored) : waysInto(entrances, pull.onStored);
+  const path = "store" in into ? ingestPath(into, pull.onStored) : ingestPaths(into, pull.onStored);
   const sources = Object.entries(config.sources).flatMap(([source, settings]) => {
     if (settings.kind !== "http") return [];
-    const options = sourceOptions(context, source, settings, way.journal);
-    const { receipts: batcher } = way;
+    const options = sourceOptions(context, source, settings, path.journal);
+    const { receipts: batcher } = path;
     const receiver = context.tracing.receiver(
       createReceiver({ ...options, batcher, requestTimeoutMs: config.server.requestTimeoutMs }),
       tracedSource(source, settings),
     );
     return [{ settings, receiver, onAnswer: countRefusals(options) }];
   });
-  const { workers, health } = await brokerSources(context, way.insert, way.journal);
+  const { workers, health } = await brokerSources(context, path.insert, path.journal);
   return {
     routes: [...inboxRoutes({ inbox: config.inbox, sources, budget: bodies, clock, metrics }), ...pull.routes],
     waiters: pull.waiters,
     workers,
     health,
-    closers: way.closers,
+    closers: path.closers,
   };
 }
 
 /** The store of received messages. */
-interface Way {
+interface IngestPath {
   /** Several receipts in one commit. */
   readonly receipts: Receipts;
   /** The messages of a broker, in one commit in each cell. */
@@ -63,7 +63,7 @@ interface Way {
 
 type OnStored = (rows: readonly NewInboxRow[]) => void;
 
-function wayInto(context: RoleContext, onPullable: OnStored) {
+function ingestPath(context: RoleContext, onPullable: OnStored) {
   const { store, log, metrics, wakes, receipts } = context;
   const onStored = (rows: readonly NewInboxRow[], outcomes: readonly InsertResult[]): void => {
     const relayed = outcomes.flatMap((outcome) =>
@@ -88,17 +88,17 @@ function wayInto(context: RoleContext, onPullable: OnStored) {
   const batcher = new ReceiptBatcher(inbox, log, onStored);
   const journal = journalOf(context);
   const closers = [closer("receipts", () => batcher.close()), ...(journal === undefined ? [] : [journal])];
-  return { receipts: batcher, insert, journal, closers } satisfies Way;
+  return { receipts: batcher, insert, journal, closers } satisfies IngestPath;
 }
 
-function waysInto(cells: Cells, onPullable: OnStored): Way {
-  const ways = cells.map(({ context }) => wayInto(context, onPullable));
-  const receipts = cellReceipts(ways.map((way, n) => ({ ...way, isOpen: () => cells[n]?.isOpen === true })));
+function ingestPaths(cells: Cells, onPullable: OnStored): IngestPath {
+  const paths = cells.map(({ context }) => ingestPath(context, onPullable));
+  const receipts = cellReceipts(paths.map((path, n) => ({ ...path, isOpen: () => cells[n]?.isOpen === true })));
   return {
     receipts,
     insert: receipts.insert,
-    journal: cellJournal(ways.map(({ journal }) => journal)),
-    closers: ways.flatMap(({ closers }) => closers),
+    journal: cellJournal(paths.map(({ journal }) => journal)),
+    closers: paths.flatMap(({ closers }) => closers),
   };
 }
 
@@ -156,7 +156,7 @@ function pullParts({ config, store, clock, log, metrics, redact, bodies }: Opera
 /** The configured broker sources with their health components. Loads only the libraries of their kinds. */
 export async function brokerSources(
   context: OperatorContext,
-  insert: Way["insert"],
+  insert: IngestPath["insert"],
   journal?: Journal,
 ): Promise<{ readonly workers: readonly Source[]; readonly health: readonly HealthComponent[] }> {
   const { clock, log, redact, tracing } = context;

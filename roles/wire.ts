@@ -53,7 +53,7 @@ export const startProcess: StartProcess = async (options) => {
   const data = await open(options, shared, registry);
   const { context } = data;
   const parts: RoleParts[] = [...data.parts];
-  if (roles.has("ingest")) parts.push(await ingestRole(context, data.entrances));
+  if (roles.has("ingest")) parts.push(await ingestRole(context, data.ingestInto));
   if (roles.has("admin")) parts.push(adminRole(context));
 
   const health = new Health(() => [...data.health(), ...parts.flatMap((part) => part.health ?? [])], {

@@ -92,7 +92,7 @@ export class FairShare {
   }
 
   /** Rows that would begin to be delivered within so many ms: one for each free slot, and as many as ended of late. */
-  beginWithin(ms: number): number {
+  capacityWithin(ms: number): number {
     let perSecond = 0;
     for (const destination of this.#states.keys()) perSecond += this.perSecond(destination);
     return this.concurrency - this.#inUse + Math.floor((perSecond * ms) / 1000);

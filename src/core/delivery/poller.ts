@@ -198,7 +198,7 @@ export class Poller {
   /** Rows that a receipt may claim. More would wait here while other replicas may have free slots. */
   #roomForReceipts(): number {
     if (!this.#isCaughtUp || this.#stopping || this.#releases.holdUpClaims || !this.#rooms.areFree()) return 0;
-    const soon = this.share.beginWithin(RECEIVED_WAIT_MS);
+    const soon = this.share.capacityWithin(RECEIVED_WAIT_MS);
     return Math.min(soon, this.#options.batchSize) - this.#queues.waiting - this.#receiving;
   }
 

@@ -20,7 +20,7 @@ import type { OutboxParts } from "./outboxParts.ts";
 import type { PostgresPool } from "./pool.ts";
 import { receivedValues, renderedValues } from "./receipt.ts";
 import { relayedReceiptStatements } from "./relayedReceiptSql.ts";
-import { type Front, LATEST_START, relayOrder } from "./relayOrder.ts";
+import { LATEST_START, type RelayQueue, relayOrder } from "./relayOrder.ts";
 import { byIndex, LONGEST_MS, type Statement, statement } from "./statement.ts";
 
 export class PostgresRelay implements RelayCommands<Statement> {
@@ -175,19 +175,19 @@ export function relayStatements(names: TableNames, types: ColumnTypes, outboxPar
   const outbox = names.outboxTable;
   const c = names.inbox;
   const o = names.outbox;
-  const { waitsForRelay, ORDINARY, PUT_OFF, hasCome, waitsIn, keyOf } = relayOrder(names);
-  /** The first due rows of a front. @param columns besides its position, `created_at` and `id` @param and conditions */
-  const firstDue = (front: Front, from: string, columns: string, and: string, limit: string): string => `
-  SELECT ${front.position} AS position, i.${c.createdAt} AS created_at, i.${c.id} AS id, ${columns}
+  const { waitsForRelay, ORDINARY, DEFERRED, hasCome, waitsIn, keyOf } = relayOrder(names);
+  /** The first due rows of a queue. @param columns besides its position, `created_at` and `id` @param and conditions */
+  const firstDue = (queue: RelayQueue, from: string, columns: string, and: string, limit: string): string => `
+  SELECT ${queue.position} AS position, i.${c.createdAt} AS created_at, i.${c.id} AS id, ${columns}
   FROM ${inbox} i
-  WHERE ${waitsIn(front, from)}${hasCome(front, "now()")}${and}
-  ORDER BY ${front.position}${front === ORDINARY ? "" : `, i.${c.createdAt}`}, i.${c.id}
+  WHERE ${waitsIn(queue, from)}${hasCome(queue, "now()")}${and}
+  ORDER BY ${queue.position}${queue === ORDINARY ? "" : `, i.${c.createdAt}`}, i.${c.id}
   LIMIT ${limit}`;
 
   const expired = isExpired(c.expiresAt, "i");
   const isCopied = c.expiresAt !== null && o.expiresAt !== null;
   /**
-   * One relay pass. It locks the first rows of each front and takes the first ones of both; the others stay locked up
+   * One relay pass. It locks the first rows of each queue and takes the first ones of both; the others stay locked up
    * to its end. `rules` ($3, jsonb) has the pieces of the topic template per source and the sources with keys of their
    * own.
    *
@@ -201,24 +201,24 @@ export function relayStatements(names: TableNames, types: ColumnTypes, outboxPar
    * pending and be relayed again by each pass.
    */
   const key = keyOf("i", "$3::jsonb -> 'ownKeySources'");
-  const candidates = (front: Front, narrowed: boolean): string => `${firstDue(
-    front,
+  const candidates = (queue: RelayQueue, narrowed: boolean): string => `${firstDue(
+    queue,
     "$7",
     `${key} AS key`,
     ` AND i.${c.source} = ANY ($2::text[])${narrowed ? ` AND i.${c.id} = ANY ($8::uuid[])` : ""}`,
     "$1::int",
   )}
   FOR NO KEY UPDATE OF i SKIP LOCKED`;
-  const earlier = (front: Front): string => `
-    SELECT ${key} AS key, ${front.position} AS position, i.${c.createdAt} AS created_at, i.${c.id} AS id
+  const earlier = (queue: RelayQueue): string => `
+    SELECT ${key} AS key, ${queue.position} AS position, i.${c.createdAt} AS created_at, i.${c.id} AS id
     FROM ${inbox} i
-    WHERE ${waitsIn(front, "$7")}${hasCome(front, "clock_timestamp()")} AND i.${c.source} = ANY ($2::text[]) AND i.${c.aggregateId} IS NOT NULL
-      AND ${front.position} <= (SELECT position FROM last)
-      AND (${front.position}, i.${c.createdAt}, i.${c.id}) <= (SELECT position, created_at, id FROM last)
+    WHERE ${waitsIn(queue, "$7")}${hasCome(queue, "clock_timestamp()")} AND i.${c.source} = ANY ($2::text[]) AND i.${c.aggregateId} IS NOT NULL
+      AND ${queue.position} <= (SELECT position FROM last)
+      AND (${queue.position}, i.${c.createdAt}, i.${c.id}) <= (SELECT position, created_at, id FROM last)
       AND i.${c.id} NOT IN (SELECT id FROM candidates)`;
   const relay = (narrowed: boolean): string => `
 WITH ordinary AS MATERIALIZED (${candidates(ORDINARY, narrowed)}),
-put_off AS MATERIALIZED (${candidates(PUT_OFF, narrowed)}),
+put_off AS MATERIALIZED (${candidates(DEFERRED, narrowed)}),
 candidates AS MATERIALIZED (
   SELECT * FROM ordinary UNION ALL SELECT * FROM put_off
   ORDER BY position, created_at, id LIMIT $1::int
@@ -226,7 +226,7 @@ candidates AS MATERIALIZED (
 last AS MATERIALIZED (SELECT position, created_at, id FROM candidates ORDER BY 1 DESC, 2 DESC, 3 DESC LIMIT 1),
 stops AS MATERIALIZED (
   SELECT DISTINCT ON (key) key, position, created_at, id
-  FROM (${earlier(ORDINARY)} UNION ALL${earlier(PUT_OFF)}) e
+  FROM (${earlier(ORDINARY)} UNION ALL${earlier(DEFERRED)}) e
   ORDER BY key, position, created_at, id
 ),
 rendered AS MATERIALIZED (
@@ -275,17 +275,17 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'source', source, 'expired', expired))
     FROM rendered WHERE topic = '' OR expired), '[]') AS dead`;
 
-  const lowest = (front: Front): string => `(SELECT ${front.position} FROM ${inbox} i
-  WHERE ${waitsIn(front, "$1")}${hasCome(front, "now()")} AND i.${c.source} = ANY ($2::text[]) ORDER BY ${front.position} LIMIT 1)`;
+  const lowest = (queue: RelayQueue): string => `(SELECT ${queue.position} FROM ${inbox} i
+  WHERE ${waitsIn(queue, "$1")}${hasCome(queue, "now()")} AND i.${c.source} = ANY ($2::text[]) ORDER BY ${queue.position} LIMIT 1)`;
   const positionOf = (time: string): string =>
     `CASE WHEN isfinite(${time}) THEN (extract(epoch FROM (${time})::timestamptz) * 1000000)::bigint - 1 END`;
   /** When the oldest transaction began that writes to the inbox. That of another user may be hidden, or be prepared. */
   const oldestWriter = `SELECT min(coalesce(a.xact_start, now() - interval '${2 * LONGEST_MS} milliseconds'))
     FROM pg_lock_status() k LEFT JOIN pg_stat_get_activity(NULL) a ON a.pid = k.pid
     WHERE k.granted AND ${writesTo(inbox, "k")} AND k.database = (SELECT own.datid FROM pg_stat_get_activity(pg_backend_pid()) own)`;
-  const waiting = (front: Front): string =>
+  const waiting = (queue: RelayQueue): string =>
     firstDue(
-      front,
+      queue,
       "$3",
       `i.${c.source} AS source`,
       ` AND i.${c.source} = ANY ($2::text[])
@@ -293,8 +293,8 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
       SELECT ${keyOf("x", "$5::jsonb")} FROM ${inbox} x WHERE x.${c.id} = ANY ($4::uuid[]) AND x.${c.aggregateId} IS NOT NULL))`,
       "$1::int",
     );
-  const oldest = (front: Front): string =>
-    firstDue(front, "$1", "1", ` AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})`, "1");
+  const oldest = (queue: RelayQueue): string =>
+    firstDue(queue, "$1", "1", ` AND i.${c.source} = ANY ($2::text[]) AND isfinite(i.${c.createdAt})`, "1");
 
   return {
     relayedReceipt: outboxParts && relayedReceiptStatements(names, types, outboxParts),
@@ -319,11 +319,11 @@ SELECT (SELECT count(*) FROM candidates)::int AS candidates,
     waits: statement("inbox.waits(from, sources, isLook)", { takesTurns: true })`
 SELECT w.first IS NOT NULL AS waits, CASE WHEN $3::boolean THEN ${positionOf("w.first")} END AS lowest,
   CASE WHEN $3::boolean AND NOT ${IS_CITUS} THEN ${positionOf(`least(${LATEST_START}, (${oldestWriter}))`)} END AS unseen
-FROM (SELECT least(${lowest(ORDINARY)}, ${lowest(PUT_OFF)}) AS first) w`,
+FROM (SELECT least(${lowest(ORDINARY)}, ${lowest(DEFERRED)}) AS first) w`,
 
     /** The rows that a relay pass would move, without some rows and the others of their keys. */
     waiting: statement("inbox.waiting(limit, sources, from, without, ownKeySources)")`
-SELECT w.id, w.source FROM ((${waiting(ORDINARY)}) UNION ALL (${waiting(PUT_OFF)})) w
+SELECT w.id, w.source FROM ((${waiting(ORDINARY)}) UNION ALL (${waiting(DEFERRED)})) w
 ORDER BY w.position, w.created_at, w.id LIMIT $1::int`,
 
     markDead: byIndex("inbox.mark dead(id, reason)")`
@@ -338,7 +338,7 @@ SELECT id, ${allWritten("1", "(SELECT count(*) FROM marked WHERE state = 'dead')
 
     oldestPending: byIndex("inbox.oldest pending(from, sources)", { takesTurns: true })`
 SELECT extract(epoch FROM now() - w.position) * 1000 AS oldest_ms
-FROM ((${oldest(ORDINARY)}) UNION ALL (${oldest(PUT_OFF)})) w
+FROM ((${oldest(ORDINARY)}) UNION ALL (${oldest(DEFERRED)})) w
 ORDER BY w.position LIMIT 1`,
 
     /** Waiting rows of other sources, which no mark holds, among the first `limit` waiting rows */

@@ -2,7 +2,7 @@ import type { TableNames } from "../sql/names.ts";
 import type { ColumnTypes } from "./columns.ts";
 import { allWritten, uncollated } from "./fragments.ts";
 import type { OutboxParts } from "./outboxParts.ts";
-import { type Front, relayOrder } from "./relayOrder.ts";
+import { type RelayQueue, relayOrder } from "./relayOrder.ts";
 import { byIndex, type Statement } from "./statement.ts";
 
 /** The statements of receipts that relay: for messages with one destination each, and if some have a list. */
@@ -23,7 +23,7 @@ function receipt(names: TableNames, types: ColumnTypes, parts: OutboxParts, ofLi
   const outbox = names.outboxTable;
   const c = names.inbox;
   const o = names.outbox;
-  const { ORDINARY, PUT_OFF, hasCome, waitsIn, keyOf } = relayOrder(names);
+  const { ORDINARY, DEFERRED, hasCome, waitsIn, keyOf } = relayOrder(names);
   const { lowWaterOf, stopsOf, claimedColumns, carriedNames } = parts;
   const ownKeys = "$9::jsonb -> 'ownKeySources'";
   const outboxKey = `(${keyOf("s", ownKeys)})::${types.outboxKey}`;
@@ -32,10 +32,10 @@ function receipt(names: TableNames, types: ColumnTypes, parts: OutboxParts, ofLi
    * Keys with an earlier row that waits for the relay. One time for all rows: a clock read per row would let no index
    * stop at it, and each receipt would read all rows that are scheduled ahead.
    */
-  const waitingKeys = (front: Front): string => `(
+  const waitingKeys = (queue: RelayQueue): string => `(
   SELECT ${keyOf("i", ownKeys)} AS key FROM ${inbox} i
-  WHERE ${waitsIn(front, "$14")}${hasCome(front, "(SELECT at FROM received)")} AND i.${c.source} = ANY ($10::text[]) AND i.${c.aggregateId} IS NOT NULL
-  ORDER BY ${front.position} LIMIT ${MOST_WAITING_KEYS + 1})`;
+  WHERE ${waitsIn(queue, "$14")}${hasCome(queue, "(SELECT at FROM received)")} AND i.${c.source} = ANY ($10::text[]) AND i.${c.aggregateId} IS NOT NULL
+  ORDER BY ${queue.position} LIMIT ${MOST_WAITING_KEYS + 1})`;
   const given = [c.id, c.idempotencyKey, c.aggregateId, c.eventType, c.payload, c.correlationId, c.headers, c.source];
   const hasLabel = o.destination !== null && o.routes !== null;
   const label = hasLabel ? `, ${o.destination}, ${o.routes}` : "";
@@ -112,7 +112,7 @@ FROM delivered d JOIN made m ON m.place = d.place WHERE d."made as" = 'processin
    */
   return byIndex(name, { lockTimeoutMs: LOCK_TIMEOUT_MS, use: "receipt" })`
 WITH received AS MATERIALIZED (SELECT clock_timestamp() AS at),
-waiting AS MATERIALIZED (SELECT w.key FROM (${waitingKeys(ORDINARY)} UNION ALL ${waitingKeys(PUT_OFF)}) w),
+waiting AS MATERIALIZED (SELECT w.key FROM (${waitingKeys(ORDINARY)} UNION ALL ${waitingKeys(DEFERRED)}) w),
 given AS MATERIALIZED (
   SELECT r.*, r."its topic" <> '' AND (SELECT count(*) FROM waiting) <= ${String(MOST_WAITING_KEYS)}
   AND (r.${c.aggregateId} IS NULL OR ${keyOf("r", ownKeys)} NOT IN (SELECT key FROM waiting)) AS "is relayed"

@@ -44,7 +44,7 @@ export class PostgresWake {
           // A notification may have been missed while nobody listened.
           listener();
         };
-        if (sharesWatch && watch.isShared) watch.takePart(client, () => void begin().catch(() => {}));
+        if (sharesWatch && watch.isShared) watch.join(client, () => void begin().catch(() => {}));
         else await begin();
       },
       end: () => watch.end(),
@@ -127,7 +127,7 @@ export class PostgresWatch {
    *
    * @param client a session, until {@link end}; other stores may hold locks of theirs in it
    */
-  takePart(client: pg.ClientBase, onTaken: () => void): void {
+  join(client: pg.ClientBase, onTaken: () => void): void {
     this.end();
     if (this.#hasLeft) return;
     this.#client = client;
