@@ -66,7 +66,7 @@ describe("the column check", () => {
       {
         level: "warn",
         fields: { remedy },
-        message: expect.stringContaining("one destination that is held up can delay the others"),
+        message: expect.stringContaining("a slow destination can delay the others"),
       },
     ]);
     await database.query(remedy);
