@@ -234,7 +234,8 @@ describe("a destination with limits, in three replicas", () => {
     await eventually(() => fleet.other.requests.length === 1000, { timeoutMs: 20_000 });
     await eventually(() => times.length > 8 * perSecond, { timeoutMs: 30_000 });
 
-    expect(usualPerSecond(times, 6)).toBeGreaterThanOrEqual(0.9 * perSecond);
+    // One replica alone would get a third. A busy machine misses a slice of a fifth of a second now and then.
+    expect(usualPerSecond(times, 6)).toBeGreaterThanOrEqual(0.75 * perSecond);
     const [first = 0] = times;
     const within = times.filter((at) => at >= first + 1000 && at < first + 7000).length / 6;
     const slice = perSecond / 5;
