@@ -287,6 +287,75 @@ test.each(["sql", "http"] as const)("a failed last attempt is dead for the hooks
   expect(Math.min(...waits)).toBeGreaterThanOrEqual(retryDelayMs);
 });
 
+describe("over HTTP", () => {
+  test("each payload has the received text, however deep, with all digits", async () => {
+    await database.query("TRUNCATE inbox");
+    const payloads = ["[".repeat(6000) + "]".repeat(6000), '{"n": 12345678901234567890, "payload": [",}"]}', "null"];
+    for (const [n, payload] of payloads.entries()) {
+      await database.query(
+        "INSERT INTO inbox (source, idempotency_key, payload, consumption) VALUES ('pulled', $1, $2, 'pull')",
+        [String(n), payload],
+      );
+    }
+    const source = sourceOver("http", undefined);
+    const claim = await source.claim(3, 30_000);
+    expect(claim.messages.map(({ json }) => json)).toEqual(payloads);
+    expect(claim.messages[1]?.payload).toMatchObject({ payload: [",}"] });
+  });
+
+  test("a delay is as long as the service takes", async () => {
+    await database.query("TRUNCATE inbox");
+    for (const id of ["a", "b"]) {
+      await database.query(
+        "INSERT INTO inbox (source, idempotency_key, payload, consumption) VALUES ('pulled', $1, '1', 'pull')",
+        [id],
+      );
+    }
+    const source = sourceOver("http", undefined);
+    const claim = await source.claim(2, 30_000);
+    const delays = [172_800_000, -1];
+    const results = claim.messages.map(({ id }, n) => source.retry(claim, id, delays[n] ?? 0, "no"));
+    expect(await Promise.all(results)).toEqual(["retry", "retry"]);
+  });
+});
+
+test("a connection that breaks within a handler fails the attempt, and no more", async () => {
+  await database.query("TRUNCATE inbox");
+  await database.query(
+    "INSERT INTO inbox (source, idempotency_key, payload, consumption) VALUES ('pulled', 'a', '{}', 'pull')",
+  );
+  const results: string[] = [];
+  const listeners: number[] = [];
+  const running = worker({
+    source: sqlSource({ pool, source: "pulled" }),
+    async handler({ attempt }, { tx }) {
+      const client = tx as unknown as pg.PoolClient;
+      listeners.push(client.listenerCount("error"));
+      if (attempt > 1) return;
+      const { rows } = await client.query("SELECT pg_backend_pid() AS pid");
+      await database.query("SELECT pg_terminate_backend($1)", [rows[0].pid]);
+      await new Promise((resolve) => setTimeout(resolve, 200));
+    },
+    retryDelayMs: () => 20,
+    pollMs: 20,
+    hooks: { ended: (_, result) => results.push(result) },
+  });
+  try {
+    await eventually(() => expect(results).toEqual(["retry", "done"]));
+  } finally {
+    await running.stop();
+  }
+  expect(listeners).toEqual([1, 1]);
+});
+
+test.each(["+010000-01-01T00:00:00Z", "0000-12-31T23:59:59Z", "-000001-01-01T00:00:00Z", "no time"])(
+  "the time %s is refused",
+  async (deliverAt) => {
+    const message = { topic: "t", payload: 1, deliverAt };
+    await expect(createOutbox().enqueue(fromPg(pool), message)).rejects.toMatchObject({ code: "time" });
+  },
+);
+
 test("onceTable is repeatable", async () => {
   await database.query(onceTable);
 });

@@ -144,6 +144,31 @@ describe("a renewal", () => {
   });
 });
 
+describe("whatever a handler throws", () => {
+  test.each([
+    ["an error without a text", Object.assign(new Error("x"), { message: undefined })],
+    ["a symbol", Symbol("no")],
+    ["null", null],
+  ])("%s is a failure", async (_, thrown) => {
+    const source = new OneMessage(() => NEVER);
+    const result = await run(source, async () => {
+      throw thrown;
+    });
+    expect([result, source.given]).toEqual(["retry", ["retry m-1"]]);
+  });
+
+  test("what has no text leaves the message to the end of its lease", async () => {
+    const log = jest.spyOn(console, "error").mockImplementation(() => {});
+    const source = new OneMessage(() => NEVER);
+    const thrown: unknown = Object.create(null);
+    const result = await run(source, async () => {
+      throw thrown;
+    });
+    expect([result, source.given]).toEqual(["lost", []]);
+    expect(log).toHaveBeenCalledTimes(1);
+  });
+});
+
 describe("a server that never answers", () => {
   /** Lets time run a hundred times as fast. @returns the timeouts of the requests so far, in ms */
   function hasten(): number[] {

@@ -56,7 +56,7 @@ export function createOutbox(options: OutboxOptions = {}): Outbox {
     const bySchema = new Map<string | undefined, Row[]>();
     for (const row of rows) {
       const place = cells.length === 0 ? schema : cells[cellOf(row.key, cells.length)];
-      bySchema.set(place, [...(bySchema.get(place) ?? []), row]);
+      if (!bySchema.get(place)?.push(row)) bySchema.set(place, [row]);
     }
     for (const [place, part] of bySchema) {
       for (let from = 0; from < part.length; from += MOST_ROWS) {
@@ -116,6 +116,4 @@ const CASTS: Readonly<Record<string, string>> = {
 const quoted = (name: string): string => `"${name.replaceAll('"', '""')}"`;
 const bracketed = (name: string): string => `[${name.replaceAll("]", "]]")}]`;
 
-const { enqueue, enqueueMany } = createOutbox();
-
-export { enqueue, enqueueMany };
+export const { enqueue, enqueueMany } = createOutbox();

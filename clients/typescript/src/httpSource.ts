@@ -1,3 +1,4 @@
+import { parsed } from "./sqlSource.ts";
 import type { PulledMessage, PullSource } from "./worker.ts";
 
 export interface HttpSourceOptions {
@@ -31,7 +32,7 @@ export function httpSource({ url, source, headers = {}, waitMs = 5000 }: HttpSou
     // 409: none of the messages is held any more; the body says so.
     if (!answer.ok && answer.status !== 409)
       throw new Error(`${operation} of ${source}: ${answer.status} ${text.slice(0, 200)}`);
-    return JSON.parse(text) as T;
+    return JSON.parse(withTexts(text)) as T;
   };
   return {
     // A claim whose client hangs up may take messages all the same: a stop waits for it.
@@ -48,7 +49,9 @@ export function httpSource({ url, source, headers = {}, waitMs = 5000 }: HttpSou
       return acknowledged.includes(id);
     },
     async retry({ token }, id, delayMs, error) {
-      const body = { claimToken: token, ids: [id], delayMs: Math.round(delayMs), error };
+      // What the service takes.
+      const ms = Math.min(Math.max(Math.round(delayMs), 0), 86_400_000);
+      const body = { claimToken: token, ids: [id], delayMs: ms, error };
       const { dead, lost } = await post<{ dead: string[]; lost: string[] }>("nack", body);
       return dead.includes(id) ? "dead" : lost.includes(id) ? "lost" : "retry";
     },
@@ -61,12 +64,25 @@ export function httpSource({ url, source, headers = {}, waitMs = 5000 }: HttpSou
 /** Longest wait for an answer, after the server's own wait for messages. */
 const ANSWER_MS = 10_000;
 
+type Received = PulledMessage & { readonly payload: string };
 interface Claimed {
   readonly claimToken: string | null;
-  readonly messages: readonly (Omit<PulledMessage, "json" | "payload"> & { readonly payload: unknown })[];
+  readonly messages: readonly Received[];
 }
 
-const messageOf = (message: Claimed["messages"][number]): PulledMessage => ({
-  ...message,
-  json: JSON.stringify(message.payload),
-});
+const messageOf = (each: Received): PulledMessage => ({ ...each, json: each.payload, payload: parsed(each.payload) });
+
+/** An answer with each payload as its text: its numbers keep their digits, and a deep one harms no other message. */
+function withTexts(answer: string): string {
+  let [written, depth, end, start] = ["", 0, 0, 0];
+  for (const { 0: token, index } of answer.matchAll(TOKEN)) {
+    const kind = token.at(-1) as string;
+    depth += Number("[{".includes(kind)) - Number("]}".includes(kind));
+    if (start > 0 && ((kind === "," && depth === 3) || (kind === "}" && depth === 2))) {
+      written += answer.slice(end, start) + JSON.stringify(answer.slice(start, index).trim());
+      [end, start] = [index, 0];
+    } else if (kind === ":" && depth === 3) start = index + token.length;
+  }
+  return written + answer.slice(end);
+}
+const TOKEN = /"payload"\s*:|"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{},]/gs;

@@ -96,9 +96,10 @@ type OpenTelemetry = { readonly context?: { active(): { getValue(key: symbol): S
 
 function instant(field: string, value: Date | string | null | undefined): string | null {
   if (value === undefined || value === null) return null;
-  const time = new Date(value);
-  if (Number.isNaN(time.getTime())) throw new EnqueueError("time", `${field} is no instant: ${String(value)}`);
-  return time.toISOString();
+  const text = new Date(value).toJSON() ?? "";
+  // Other years have a sign. No database has the year 0, and SQL Server none after 9999.
+  if (!/^(?!0000)\d/.test(text)) throw new EnqueueError("time", `${field} is no instant: ${String(value)}`);
+  return text;
 }
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;

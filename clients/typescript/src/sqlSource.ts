@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import type { EventEmitter } from "node:events";
 import { CLAIM, COMPLETE, DEAD, RELEASE, RENEW, RETRY } from "./pullStatements.ts";
 import type { Claim, PulledMessage, PullSource } from "./worker.ts";
 
@@ -6,7 +7,7 @@ interface Queryable {
   query(text: string, values?: unknown[]): Promise<{ readonly rows: readonly Readonly<Record<string, unknown>>[] }>;
 }
 /** A `PoolClient` of pg. */
-export interface SqlClient extends Queryable {
+export interface SqlClient extends Queryable, Partial<Pick<EventEmitter, "on" | "off">> {
   release(error?: boolean): void;
 }
 /** A `Pool` of pg, with a connection for each message at a time and one to spare for renewals. */
@@ -38,6 +39,8 @@ export function sqlSource<C extends SqlClient>({ pool, source, maxAttempts = 5 }
 
     async handled({ token }, id, handle) {
       const client = await pool.connect();
+      // A connection that breaks between two statements would end the process; the next statement fails.
+      client.on?.("error", ignore);
       let isBroken = true;
       try {
         await client.query("BEGIN");
@@ -49,23 +52,25 @@ export function sqlSource<C extends SqlClient>({ pool, source, maxAttempts = 5 }
       } finally {
         // The end of its connection ends a transaction that failed.
         client.release(isBroken);
+        if (!isBroken) client.off?.("error", ignore);
       }
     },
 
     async retry({ token }, id, delayMs, reason) {
-      const values = [source, token, id, Math.round(delayMs), reason.slice(0, MOST_REASON), maxAttempts];
+      const values = [source, token, id, Math.round(delayMs), reason, maxAttempts];
       const own = (await run(RETRY, values)).find((row) => row.id === id);
       return own === undefined ? "lost" : own.state === "dead" ? "dead" : "retry";
     },
     async dead({ token }, id, reason) {
-      const rows = await run(DEAD, [source, token, id, reason.slice(0, MOST_REASON)]);
-      return rows.length > 0 ? "dead" : "lost";
+      return (await run(DEAD, [source, token, id, reason])).length > 0 ? "dead" : "lost";
     },
     async release({ token }: Claim) {
       await run(RELEASE, [source, token]);
     },
   };
 }
+
+const ignore = () => {};
 
 function messageOf(row: Readonly<Record<string, unknown>>): PulledMessage {
   const json = String(row.payload);
@@ -82,13 +87,11 @@ function messageOf(row: Readonly<Record<string, unknown>>): PulledMessage {
   };
 }
 
-function parsed(json: string): unknown {
+/** The value; the text itself if it is no JSON. */
+export function parsed(json: string): unknown {
   try {
     return JSON.parse(json);
   } catch {
     return json;
   }
 }
-
-/** The service keeps as much of a reason. */
-const MOST_REASON = 2000;

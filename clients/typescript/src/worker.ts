@@ -1,3 +1,5 @@
+import { setTimeout as sleep } from "node:timers/promises";
+
 /** A received message. */
 export interface PulledMessage {
   readonly id: string;
@@ -9,7 +11,7 @@ export interface PulledMessage {
   /** Claims so far, this one included. */
   readonly attempt: number;
   readonly headers: Readonly<Record<string, string>>;
-  /** The received text, byte for byte; over HTTP, the JSON that svc writes. */
+  /** The received text, byte for byte; over HTTP, a text that is no JSON comes as a JSON string. */
   readonly json: string;
   /** `json`, parsed; the text itself if it is no JSON. */
   readonly payload: unknown;
@@ -132,10 +134,9 @@ class RunningWorker<T> implements Worker {
     this.#stopping.abort();
     this.#onFree();
     await this.#loop;
-    const { stopTimeoutMs = 30_000 } = this.#options;
     const timer = setTimeout(() => {
       for (const held of this.#heldClaims) for (const { controller } of held.open.values()) controller.abort(STOPPED);
-    }, stopTimeoutMs);
+    }, this.#options.stopTimeoutMs ?? 30_000);
     await Promise.all(this.#running);
     clearTimeout(timer);
   }
@@ -164,7 +165,7 @@ class RunningWorker<T> implements Worker {
         this.#hook("failed", error);
         waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS);
       }
-      await sleep(waitMs, signal);
+      await sleep(waitMs, undefined, { signal }).catch(() => {});
     }
   }
 
@@ -191,17 +192,15 @@ class RunningWorker<T> implements Worker {
     const timer = setInterval(() => void this.#renew(held), this.#options.leaseMs / 3);
     const chains = new Map<string, PulledMessage[]>();
     for (const message of claim.messages) {
-      const { aggregateId, id } = message;
-      const chain = aggregateId === null ? `id ${id}` : `of ${aggregateId}`;
+      const chain = message.aggregateId === null ? `id ${message.id}` : `of ${message.aggregateId}`;
       chains.set(chain, [...(chains.get(chain) ?? []), message]);
     }
     await Promise.all([...chains.values()].map((chain) => this.#handleChain(held, chain)));
     clearInterval(timer);
     const left = [...open.values()];
     const ids = left.flatMap(({ message, isLost }) => (isLost ? [] : [message.id]));
-    if (ids.length > 0) {
+    if (ids.length > 0)
       await this.#options.source.release(claim, ids).catch((error: unknown) => this.#hook("failed", error));
-    }
     for (const { message, isLost } of left) this.#end(held, message, isLost ? "lost" : "released", 0);
   }
 
@@ -234,9 +233,10 @@ class RunningWorker<T> implements Worker {
       if (own.isLost) end("lost");
       // It is given back with the rest of the claim.
       if (own.isLost || controller.signal.aborted) return "left";
-      // No database stores a NUL.
-      const reason = (error instanceof Error ? error.message : String(error)).replaceAll("\0", "\ufffd");
       try {
+        // Anything may be thrown. No database stores a NUL, and the service keeps 2000 characters.
+        const text = String(error instanceof Error ? error.message : error);
+        const reason = text.slice(0, 2000).replaceAll("\0", "\ufffd");
         const dead = error instanceof DeadMessage ? await source.dead?.(claim, message.id, reason) : undefined;
         const result = dead ?? (await source.retry(claim, message.id, this.#delayOf(error, message.attempt), reason));
         end(result);
@@ -251,9 +251,8 @@ class RunningWorker<T> implements Worker {
   }
 
   #delayOf(error: unknown, attempt: number): number {
-    if (error instanceof RetryMessage) return error.delayMs;
     const { retryDelayMs = (n: number) => Math.min(1000 * 2 ** (n - 1), 60_000) } = this.#options;
-    return retryDelayMs(attempt);
+    return error instanceof RetryMessage ? error.delayMs : retryDelayMs(attempt);
   }
 
   async #renew(held: HeldClaim): Promise<void> {
@@ -300,16 +299,3 @@ class RunningWorker<T> implements Worker {
 const LOST = new Error("the lease of this message is lost");
 const STOPPED = new Error("the worker stops");
 const LONGEST_WAIT_MS = 10_000;
-
-function sleep(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal.addEventListener("abort", end);
-    if (signal.aborted) end();
-  });
-}
