@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -109,14 +110,14 @@ func (s SQLSource) Handled(ctx context.Context, claim Claim, id string, handle f
 }
 
 // Fail implements [Source].
-func (s SQLSource) Fail(ctx context.Context, claim Claim, id string, failure Failure) (isDead bool, err error) {
-	reason, delay, most := storable(failure.Reason), failure.Delay.Milliseconds(), s.maxAttempts()
+func (s SQLSource) Fail(ctx context.Context, claim Claim, id string, failure Failure) (Result, error) {
+	delay, most := failure.Delay.Milliseconds(), s.maxAttempts()
 	if failure.IsDead {
 		most = 0 // The message has been claimed more often, so the statement ends it.
 	}
 	read := func(rows *sql.Rows, state *string) error { return rows.Scan(new(any), state, new(any)) }
-	states, err := query(ctx, s.DB, read, retrySQL, s.Source, claim.Token, id, delay, reason, most)
-	return slices.Contains(states, "dead"), err
+	states, err := query(ctx, s.DB, read, retrySQL, s.Source, claim.Token, id, delay, failure.Reason, most)
+	return resultOf(slices.Contains(states, "dead"), len(states) == 0), err
 }
 
 // Release implements [Source].
@@ -125,7 +126,7 @@ func (s SQLSource) Release(ctx context.Context, claim Claim) error {
 	return err
 }
 
-// storable returns a text that PostgreSQL accepts, of at most as many characters as the service stores.
+// storable returns a text that every database accepts, of at most as many characters as the service stores.
 func storable(reason string) string {
 	runes := []rune(strings.ReplaceAll(reason, "\x00", "\ufffd"))
 	return string(runes[:min(len(runes), 2000)])
@@ -152,6 +153,11 @@ func (s HTTPSource) Claim(ctx context.Context, max int, lease time.Duration) (Cl
 	wait := min(s.wait(), lease/2) // The worker counts the lease from before the wait.
 	fields := map[string]any{"max": max, "leaseMs": lease.Milliseconds(), "waitMs": wait.Milliseconds()}
 	got, err := s.post(ctx, "claim", fields)
+	for n, message := range got.Messages {
+		var text string
+		err = errors.Join(err, json.Unmarshal(message.Payload, &text))
+		got.Messages[n].Payload = json.RawMessage(text)
+	}
 	return got.Claim, err
 }
 
@@ -171,11 +177,21 @@ func (s HTTPSource) Handled(ctx context.Context, claim Claim, id string, handle 
 }
 
 // Fail implements [Source].
-func (s HTTPSource) Fail(ctx context.Context, claim Claim, id string, failure Failure) (isDead bool, err error) {
+func (s HTTPSource) Fail(ctx context.Context, claim Claim, id string, failure Failure) (Result, error) {
 	fields := map[string]any{"claimToken": claim.Token, "ids": []string{id}, "error": failure.Reason}
-	fields["delayMs"] = failure.Delay.Milliseconds()
+	fields["delayMs"] = min(failure.Delay, 24*time.Hour).Milliseconds() // The service takes no longer one.
 	got, err := s.post(ctx, "nack", fields)
-	return slices.Contains(got.Dead, id), err
+	return resultOf(slices.Contains(got.Dead, id), slices.Contains(got.Lost, id)), err
+}
+
+func resultOf(isDead, isLost bool) Result {
+	switch {
+	case isDead:
+		return ResultDead
+	case isLost:
+		return ResultLost
+	}
+	return ResultRetry
 }
 
 // Release implements [Source].
@@ -189,7 +205,7 @@ func (s HTTPSource) wait() time.Duration { return cmp.Or(s.Wait, 5*time.Second) 
 // answer has the fields of all operations.
 type answer struct {
 	Claim
-	Acknowledged, Dead, Extended []string
+	Acknowledged, Dead, Extended, Lost []string
 }
 
 // answerTime is how long an answer may take beyond the wait.
@@ -212,7 +228,7 @@ func (s HTTPSource) post(ctx context.Context, operation string, fields map[strin
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	err = errors.Join(err, json.Unmarshal(text, &got))
+	err = errors.Join(err, json.Unmarshal(withTexts(text), &got))
 	var field *json.UnmarshalTypeError // What is not a text is no header.
 	status := response.StatusCode
 	// 409: none of the messages is held any more, and the lists say so.
@@ -221,4 +237,30 @@ func (s HTTPSource) post(ctx context.Context, operation string, fields map[strin
 	}
 	err = errors.Join(fmt.Errorf("answered %d, expected 200 and JSON: %.200s", status, text), err)
 	return got, fmt.Errorf("svcclient: %s of %s: %w", operation, s.Source, err)
+}
+
+// structure finds what structures JSON, and the name of a payload.
+var structure = regexp.MustCompile(`(?s)"payload"\s*:|"(?:[^"\\]|\\.)*"|[\[\]{},]`)
+
+// withTexts returns an answer with each payload as its text: encoding/json refuses one that is nested deeply, and other
+// messages with it.
+func withTexts(answer []byte) (written []byte) {
+	depth, end, start := 0, 0, 0
+	for _, at := range structure.FindAllIndex(answer, -1) {
+		kind := answer[at[1]-1]
+		switch kind {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth--
+		}
+		if start > 0 && (kind == ',' && depth == 3 || kind == '}' && depth == 2) {
+			text, _ := json.Marshal(string(bytes.TrimSpace(answer[start:at[0]])))
+			written = append(append(written, answer[end:start]...), text...)
+			end, start = at[0], 0
+		} else if kind == ':' && depth == 3 {
+			start = at[1]
+		}
+	}
+	return append(written, answer[end:]...)
 }

@@ -45,9 +45,9 @@ type Source interface {
 	// Handled calls handle, acknowledges the message in its transaction, and reports whether the message was still held.
 	// If it was not, or if there is an error, nothing is written. Over HTTP the transaction is nil.
 	Handled(ctx context.Context, claim Claim, id string, handle func(tx *sql.Tx) error) (bool, error)
-	// Fail reports whether it has ended the message: if not, the message comes again after the delay. In either case it
-	// gives back later messages of the aggregate.
-	Fail(ctx context.Context, claim Claim, id string, failure Failure) (isDead bool, err error)
+	// Fail returns ResultDead if it has ended the message, or ResultRetry if the message comes again after the delay: then it
+	// has given back later messages of the aggregate. It returns ResultLost if the message was not held any more.
+	Fail(ctx context.Context, claim Claim, id string, failure Failure) (Result, error)
 	// Release gives back what is left of the claim.
 	Release(ctx context.Context, claim Claim) error
 }
@@ -294,7 +294,10 @@ func (r *run) handle(lease context.Context, claim Claim, t *task) Result {
 				err = fmt.Errorf("the handler panicked: %v", panicked)
 			}
 		}()
-		return errors.Join(r.Handler(t.ctx, t.message, tx), context.Cause(t.ctx))
+		if err = errors.Join(r.Handler(t.ctx, t.message, tx), context.Cause(t.ctx)); err != nil {
+			_ = err.Error() // That of a nil pointer panics.
+		}
+		return err
 	})
 	switch {
 	case err == nil && isHeld:
@@ -306,18 +309,15 @@ func (r *run) handle(lease context.Context, claim Claim, t *task) Result {
 	}
 	failure := &Failure{Delay: r.RetryDelay(t.message.Attempt)}
 	errors.As(err, &failure)
-	failed := Failure{err.Error(), max(failure.Delay, 0), failure.IsDead}
+	failed := Failure{storable(err.Error()), max(failure.Delay, 0), failure.IsDead}
 	if failed.IsDead {
 		failed.Delay = r.RetryDelay(t.message.Attempt) // Over HTTP it comes again.
 	}
-	isDead, err := try(r, r.Lease/3, func(ctx context.Context) (bool, error) {
+	result, err := try(r, r.Lease/3, func(ctx context.Context) (Result, error) {
 		return r.Source.Fail(ctx, claim, t.message.ID, failed)
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return ResultLost // Its lease ends, and it comes again.
-	case isDead:
-		return ResultDead
 	}
-	return ResultRetry
+	return result
 }

@@ -27,6 +27,7 @@ type memory struct {
 	hangs      bool   // A renewal ends with its context only.
 	countsDead bool   // A dead message is an attempt like others.
 	taken      string // The id of a message that another worker has taken.
+	isLost     bool   // What Fail finds.
 }
 
 func (m *memory) note(format string, args ...any) {
@@ -71,10 +72,10 @@ func (m *memory) Handled(_ context.Context, _ Claim, id string, handle func(*sql
 	return err == nil, err
 }
 
-func (m *memory) Fail(_ context.Context, _ Claim, id string, failure Failure) (isDead bool, err error) {
-	isDead = failure.IsDead && !m.countsDead
+func (m *memory) Fail(_ context.Context, _ Claim, id string, failure Failure) (Result, error) {
+	isDead := failure.IsDead && !m.countsDead
 	m.note("fail %s %v %s, dead: %v", id, failure.Delay, failure.Reason, isDead)
-	return isDead, m.noResult
+	return resultOf(isDead, m.isLost), m.noResult
 }
 
 func (m *memory) Release(context.Context, Claim) error {
@@ -170,6 +171,39 @@ func TestResultThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+func TestFailureOfALostMessage(t *testing.T) {
+	source := &memory{waiting: messagesOf("a0", "a1"), isLost: true}
+	ended := runUntil(t, Worker{
+		Source: source, Concurrency: 2,
+		Handler: func(context.Context, PulledMessage, *sql.Tx) error { return errors.New("no") },
+	}, 2)
+	if want := []string{"a0 lost", "a1 released"}; !slices.Equal(ended, want) || !slices.Contains(source.notes(), "release") {
+		t.Errorf("found %v and %v, expected %v and a release", ended, source.notes(), want)
+	}
+}
+
+type pointerError struct{ text string }
+
+func (e *pointerError) Error() string { return e.text }
+
+func TestOddErrors(t *testing.T) {
+	source := &memory{waiting: messagesOf("a0", "b0")}
+	handler := func(_ context.Context, m PulledMessage, _ *sql.Tx) error {
+		if m.ID == "a0" {
+			var none *pointerError
+			return none
+		}
+		return errors.New("\x00" + strings.Repeat("x", 3000))
+	}
+	ended := runUntil(t, Worker{Source: source, Concurrency: 2, Handler: handler}, 2)
+	notes := source.notes()
+	slices.Sort(notes)
+	isPanic := strings.HasPrefix(notes[0], "fail a0 4s the handler panicked: ")
+	if !isPanic || notes[1] != "fail b0 4s \ufffd"+strings.Repeat("x", 1999)+", dead: false" {
+		t.Errorf("found %v and %v, expected two failures", ended, notes)
+	}
+}
+
 func TestLeaseIsLost(t *testing.T) {
 	var log bytes.Buffer
 	usual := slog.Default()
@@ -258,13 +292,36 @@ func TestOptionsOfWorker(t *testing.T) {
 	}
 }
 
+func TestPayloadsAreTexts(t *testing.T) {
+	deep := strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)
+	want := []string{`{"payload": {"payload": [1.0, "}]\""]}, "n": 1e999}`, deep, `"no \" json"`, "12345678901234567890", "null"}
+	messages := []string{}
+	for n, payload := range want {
+		const format = `{"id": "%d", "eventType": "payload", "headers": {"payload": "x"}, "payload": %s , "attempt": 2}`
+		messages = append(messages, fmt.Sprintf(format, n, payload))
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"claimToken":"t","messages":[` + strings.Join(messages, ", ") + "]}"))
+	}))
+	defer server.Close()
+	claim, err := HTTPSource{URL: server.URL, Source: "s"}.Claim(context.Background(), 9, time.Second)
+	if err != nil || claim.Token != "t" || len(claim.Messages) != len(want) {
+		t.Fatalf("found %v and %d messages of %q", err, len(claim.Messages), claim.Token)
+	}
+	for n, m := range claim.Messages {
+		if string(m.Payload) != want[n] || m.ID != fmt.Sprint(n) || m.Headers["payload"] != "x" || m.Attempt != 2 {
+			t.Errorf("found %.200v, expected the payload %.200s", m, want[n])
+		}
+	}
+}
+
 func TestHTTPSource(t *testing.T) {
 	answers := map[string]string{
 		"claim": `{"claimToken":"t","messages":[{"id":"m","aggregateId":null,"eventType":"e","idempotencyKey":"k",
 			"correlationId":null,"attempt":2,"headers":{"n":1,"H":"v"},"payload": {"n": 1.0}}]}`,
 		"extend": `{"extended":["m"],"lost":[]}`,
 		"ack":    `{"error":"nothing held","acknowledged":[],"lost":["m"]}`,
-		"nack":   `{"retried":["n"],"dead":["m"],"released":[],"lost":[]}`,
+		"nack":   `{"retried":["n"],"dead":["m"],"released":[],"lost":["o"]}`,
 	}
 	requests := []string{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -300,11 +357,14 @@ func TestHTTPSource(t *testing.T) {
 	if held, err := source.Handled(ctx, claim, "m", func(*sql.Tx) error { return nil }); held || err != nil {
 		t.Errorf("found %v, %v, expected that the message is lost", held, err)
 	}
-	if isDead, err := source.Fail(ctx, claim, "m", Failure{Reason: "no", Delay: time.Second}); !isDead || err != nil {
-		t.Errorf("found %v, %v, expected that the message is dead", isDead, err)
+	if got, err := source.Fail(ctx, claim, "m", Failure{Reason: "no", Delay: time.Second}); got != ResultDead || err != nil {
+		t.Errorf("found %v, %v, expected that the message is dead", got, err)
 	}
-	if isDead, err := source.Fail(ctx, claim, "n", Failure{}); isDead || err != nil {
-		t.Errorf("found %v, %v, expected that the message comes again", isDead, err)
+	if got, err := source.Fail(ctx, claim, "n", Failure{Delay: 48 * time.Hour}); got != ResultRetry || err != nil {
+		t.Errorf("found %v, %v, expected that the message comes again", got, err)
+	}
+	if got, err := source.Fail(ctx, claim, "o", Failure{}); got != ResultLost || err != nil {
+		t.Errorf("found %v, %v, expected that the message is lost", got, err)
 	}
 	answers["nack"] = ""
 	if _, err := source.Fail(ctx, claim, "m", Failure{}); err == nil {
@@ -315,7 +375,8 @@ func TestHTTPSource(t *testing.T) {
 		`/pull/web%20shop/extend Bearer b {"claimToken":"t","leaseMs":1000}`,
 		`/pull/web%20shop/ack Bearer b {"claimToken":"t","ids":["m"]}`,
 		`/pull/web%20shop/nack Bearer b {"claimToken":"t","delayMs":1000,"error":"no","ids":["m"]}`,
-		`/pull/web%20shop/nack Bearer b {"claimToken":"t","delayMs":0,"error":"","ids":["n"]}`,
+		`/pull/web%20shop/nack Bearer b {"claimToken":"t","delayMs":86400000,"error":"","ids":["n"]}`,
+		`/pull/web%20shop/nack Bearer b {"claimToken":"t","delayMs":0,"error":"","ids":["o"]}`,
 		`/pull/web%20shop/nack Bearer b {"claimToken":"t","delayMs":0,"error":"","ids":["m"]}`,
 	}
 	if !slices.Equal(requests, want) {
