@@ -154,10 +154,11 @@ class Sources(unittest.TestCase):
 
     def test_the_database_decides_when_a_message_is_dead(self) -> None:
         source = svc.SqlSource(lambda: self.fail(), "orders")
-        for state in ("pending", "dead"):
-            rows = [{"id": "i", "state": state, "released": False}, {"id": "j", "state": "pending", "released": True}]
+        later = {"id": "j", "state": "pending", "released": True}
+        for state, result in (("pending", "retry"), ("dead", "dead"), (None, "lost")):
+            rows = [{"id": "i", "state": state, "released": False}, later] if state else []
             with mock.patch.object(source, "_run", return_value=rows):
-                self.assertEqual(source.retry(svc.Claim("c", []), "i", 1, "no stock"), state == "dead")
+                self.assertEqual(source.retry(svc.Claim("c", []), "i", 1, "no stock"), result)
 
     def test_payloads_are_texts(self) -> None:
         deep = "[" * 100_000 + "]" * 100_000
@@ -192,7 +193,8 @@ class Pull(ThreadingHTTPServer):
                 answer = f'{{"claimToken":"c","leaseMs":1,"messages":[{one if is_first else ""}]}}'
                 if operation != "claim":
                     dead = '"i"' if "maxed" in self.path else ""
-                    answer = f'{{"acknowledged":["i"],"extended":["i"],"dead":[{dead}]}}'
+                    lost = '"i"' if "taken" in self.path else ""
+                    answer = f'{{"acknowledged":["i"],"extended":["i"],"dead":[{dead}],"lost":[{lost}]}}'
                 elif not is_first:
                     time.sleep(0.1)
                 status = 404 if "gone/web%20shop" in self.path else 200
@@ -280,6 +282,23 @@ class Workers(unittest.TestCase):
         self.assertEqual(
             self.pull.of("nack")[0], {"claimToken": "c", "ids": ["i"], "delayMs": 60_000, "error": "no stock\ufffd?"}
         )
+
+    def test_an_error_without_a_text(self) -> None:
+        class Odd(Exception):
+            def __str__(self) -> str:
+                raise LookupError
+
+        def handle(message: svc.PulledMessage, context: svc.Context[None]) -> None:
+            raise Odd
+
+        self.assertEqual(self.run_worker(handle, "nack").results, ["retry"])
+        self.assertEqual(self.pull.of("nack")[0]["error"], "Odd")
+
+    def test_a_wait_is_as_long_as_the_service_takes(self) -> None:
+        source = svc.HttpSource(self.pull.url, "taken")
+        for delay in (172_800.0, -1.0):
+            self.assertEqual(source.retry(svc.Claim("c", []), "i", delay, "no"), "lost")
+        self.assertEqual([body["delayMs"] for body in self.pull.of("nack")], [86_400_000, 0])
 
     def test_the_service_decides_when_a_message_is_dead(self) -> None:
         def handle(message: svc.PulledMessage, context: svc.Context[None]) -> None:
@@ -373,9 +392,9 @@ class Memory:
         self.reports.append(("done", id))
         return True
 
-    def retry(self, claim: svc.Claim, id: str, delay: float, reason: str) -> bool:
+    def retry(self, claim: svc.Claim, id: str, delay: float, reason: str) -> svc.Result:
         self.reports.append(("retry", id, delay, reason))
-        return False
+        return "lost" if reason == "lost" else "retry"
 
     def dead(self, claim: svc.Claim, id: str, reason: str) -> bool:
         self.reports.append(("dead", id, reason))
@@ -415,6 +434,17 @@ class Aggregates(unittest.TestCase):
         calls, reports = self.handled("a0")
         self.assertEqual(calls, ["a0 begins", "a0 ends"])
         self.assertEqual([each for each in reports if each[0] != "done"], [("retry", "a0", 3, "no stock")])
+
+    def test_the_claim_gives_back_what_is_behind_a_lost_message(self) -> None:
+        def handle(message: svc.PulledMessage, context: svc.Context[str]) -> None:
+            raise svc.RetryMessage(3, "lost")
+
+        source, hooks = Memory(("a0", "a"), ("a1", "a")), Ended()
+        with self.assertLogs("svc_client"), svc.Worker(source, handle, concurrency=2, hooks=hooks):
+            while len(hooks.results) < 2:
+                time.sleep(0.01)
+        self.assertEqual(hooks.results, ["lost", "released"])
+        self.assertEqual(source.reports, [("retry", "a0", 3, "lost"), ("release", "a1")])
 
     def test_the_next_follows_a_dead_message(self) -> None:
         calls, reports = self.handled("a1")

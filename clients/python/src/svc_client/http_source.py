@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from .worker import Claim, PulledMessage, milliseconds
+from .worker import Claim, PulledMessage, Result, milliseconds
 
 _ANSWER = 10.0
 """The longest wait for an answer, in seconds."""
@@ -50,8 +50,10 @@ class HttpSource:
         handle(None)
         return id in loads(self._settle("ack", claim, [id]))["acknowledged"]
 
-    def retry(self, claim: Claim, id: str, delay: float, reason: str) -> bool:
-        return id in loads(self._settle("nack", claim, [id], delayMs=milliseconds(delay), error=reason))["dead"]
+    def retry(self, claim: Claim, id: str, delay: float, reason: str) -> Result:
+        delay_ms = milliseconds(min(max(delay, 0.0), 86_400.0))  # The service takes no longer one.
+        answer = loads(self._settle("nack", claim, [id], delayMs=delay_ms, error=reason))
+        return "dead" if id in answer["dead"] else "lost" if id in answer["lost"] else "retry"
 
     def dead(self, claim: Claim, id: str, reason: str) -> bool:
         return False

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, AbstractSet, Any, Callable, ContextManager, Sequence
 
 from .adapters import numbered
-from .worker import Claim, PulledMessage, milliseconds
+from .worker import Claim, PulledMessage, Result, milliseconds
 
 if TYPE_CHECKING:
     import psycopg
@@ -45,9 +45,9 @@ class SqlSource:
                 raise Rollback(transaction)
         return is_held
 
-    def retry(self, claim: Claim, id: str, delay: float, reason: str) -> bool:
+    def retry(self, claim: Claim, id: str, delay: float, reason: str) -> Result:
         rows = self._run("retry", self._source, claim.token, id, milliseconds(delay), reason, self._max_attempts)
-        return any(row["state"] == "dead" for row in rows)
+        return "lost" if not rows else "dead" if any(row["state"] == "dead" for row in rows) else "retry"
 
     def dead(self, claim: Claim, id: str, reason: str) -> bool:
         return len(self._run("dead", self._source, claim.token, id, reason)) > 0

@@ -11,6 +11,7 @@ from typing import AbstractSet, Any, Callable, Generic, Literal, Mapping, Option
 
 _logger = logging.getLogger("svc_client")
 
+Result = Literal["done", "retry", "dead", "lost", "released"]
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -61,8 +62,8 @@ class PullSource(Protocol[T_co]):
     def handled(self, claim: Claim, id: str, handle: Callable[[T_co], None]) -> bool:
         """Calls `handle`, and acknowledges in its transaction. False if the claim was lost: nothing is written."""
 
-    def retry(self, claim: Claim, id: str, delay: float, reason: str) -> bool:
-        """The message comes again after `delay`; later ones of its aggregate are given back. Returns whether it is dead."""
+    def retry(self, claim: Claim, id: str, delay: float, reason: str) -> Result:
+        """The message comes again after `delay`, or is dead; later ones of its aggregate are given back, unless it is lost."""
 
     def dead(self, claim: Claim, id: str, reason: str) -> bool:
         """Ends the message. False if only the service can: the worker calls `retry`."""
@@ -83,7 +84,6 @@ class RetryMessage(Exception):
         self.delay = delay
 
 
-Result = Literal["done", "retry", "dead", "lost", "released"]
 _Later = Literal["held", "released", "left"]
 
 
@@ -276,14 +276,15 @@ class Worker(Generic[T]):
     def _refuse(self, claim: Claim, message: PulledMessage, error: BaseException) -> tuple[Result, _Later]:
         """Reports that the handler failed."""
         # A text that every database stores, as long as the service stores it.
-        reason = (str(error) or type(error).__name__).replace("\0", "\ufffd").encode("utf-8", "replace").decode()[:2000]
+        reason = _text_of(error).replace("\0", "\ufffd").encode("utf-8", "replace").decode()[:2000]
         try:
             if isinstance(error, DeadMessage) and self._source.dead(claim, message.id, reason):
                 return "dead", "held"
             if not isinstance(error, (DeadMessage, RetryMessage)):
-                _logger.warning("the handler of message %s failed: %s", message.id, error, exc_info=error)
+                _logger.warning("the handler of message %s failed: %s", message.id, reason, exc_info=error)
             delay = error.delay if isinstance(error, RetryMessage) else self._retry_delay(message.attempt)
-            return "dead" if self._source.retry(claim, message.id, delay, reason) else "retry", "released"
+            result = self._source.retry(claim, message.id, delay, reason)
+            return result, "left" if result == "lost" else "released"
         except Exception as failure:
             # Its lease ends, and it comes again.
             self._hook(self._hooks.failed, failure)
@@ -332,6 +333,13 @@ class Worker(Generic[T]):
             hook(*given)
         except Exception:
             _logger.exception("the hook %s failed", hook.__name__)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return type(error).__name__
 
 
 def milliseconds(seconds: float) -> int:
