@@ -31,6 +31,8 @@ import java.util.concurrent.TimeUnit;
  */
 public final class HttpSource implements PullSource<Void> {
   private static final Duration ANSWER = Duration.ofSeconds(10);
+  /** The service takes no longer one. */
+  private static final long LONGEST_DELAY_MS = 86_400_000;
 
   private final HttpClient http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
   private final String base;
@@ -77,8 +79,9 @@ public final class HttpSource implements PullSource<Void> {
 
   @Override
   public Result retry(Claim claim, String id, Duration delay, String reason) throws Exception {
+    long delayMs = Math.min(Math.max(delay.toMillis(), 0), LONGEST_DELAY_MS);
     Answer answer = post("nack", Map.of(
-        "claimToken", claim.token(), "ids", List.of(id), "delayMs", delay.toMillis(), "error", reason));
+        "claimToken", claim.token(), "ids", List.of(id), "delayMs", delayMs, "error", reason));
     return answer.dead.contains(id) ? Result.DEAD : answer.lost.contains(id) ? Result.LOST : Result.RETRY;
   }
 

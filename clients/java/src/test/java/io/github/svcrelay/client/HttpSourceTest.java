@@ -96,5 +96,10 @@ class HttpSourceTest {
     assertEquals("2000", requests.remove().replaceFirst(".*\"delayMs\":(\\d+).*", "$1"));
     assertEquals(Result.DEAD, source.retry(claim, "j", Duration.ZERO, "why"));
     assertEquals(Result.LOST, source.retry(claim, "k", Duration.ZERO, "why"));
+    requests.clear();
+    source.retry(claim, "i", Duration.ofDays(2), "why");
+    source.retry(claim, "i", Duration.ofSeconds(-1), "why");
+    for (String expected : List.of("86400000", "0"))
+      assertEquals(expected, requests.remove().replaceFirst(".*\"delayMs\":(-?\\d+).*", "$1"));
   }
 }
