@@ -333,8 +333,11 @@ test("a connection that breaks within a handler fails the attempt, and no more",
       listeners.push(client.listenerCount("error"));
       if (attempt > 1) return;
       const { rows } = await client.query("SELECT pg_backend_pid() AS pid");
+      const ended = new Promise<void>((resolve) => {
+        client.once("end", resolve);
+      });
       await database.query("SELECT pg_terminate_backend($1)", [rows[0].pid]);
-      await new Promise((resolve) => setTimeout(resolve, 200));
+      await ended;
     },
     retryDelayMs: () => 20,
     pollMs: 20,
