@@ -25,7 +25,7 @@ export const ODDITIES = [
 export type Oddity = (typeof ODDITIES)[number];
 /** What a row's `last_error` says whose trigger refuses that it is `sent`. */
 export const SENT_REFUSED =
-  "delivered, but the database refuses this outcome: outbox.settle: not this one (SQLSTATE P0001)";
+  "delivered, but the database refuses to store that: outbox.settle: not this one (SQLSTATE P0001)";
 /** A claim's lease, and the longest time it can be extended to: between two of the moments at which the model looks. */
 export const LEASE = { leaseMs: 150_000, claimTimeoutMs: 350_000 } as const;
 

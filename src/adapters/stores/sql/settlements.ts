@@ -130,7 +130,7 @@ const HELD = "another transaction locks the row";
 function insteadOf(outcome: Outcome, refusal: string): readonly Outcome[] {
   const { id, claimToken, kind, record } = outcome;
   if (kind === "release") return [];
-  const reason = `${WHAT_HAPPENED[kind]}, but the database refuses this outcome: ${refusal}`;
+  const reason = `${WHAT_HAPPENED[kind]}, but the database refuses to store that: ${refusal}`;
   const dead: Outcome = { id, claimToken, kind: "dead", attempted: false, reason, record };
   return "reason" in outcome ? [{ ...outcome, reason: "the reason cannot be stored" }, dead] : [dead];
 }
