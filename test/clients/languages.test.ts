@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { onceTable } from "../../clients/typescript/src/index.ts";
-import { CLIENTS_FOLDER, runProgram } from "../support/clientPrograms.ts";
+import { CLIENTS_FOLDER, goProgram, runProgram } from "../support/clientPrograms.ts";
 import { describeWithTools, toolPath } from "../support/describeWithTools.ts";
 import { failOnLeaks } from "../support/leaks.ts";
 import { ordersTo, useServices } from "../support/service.ts";
@@ -29,7 +29,7 @@ const RUNNERS: Readonly<Record<string, Runner>> = {
   },
   Go: {
     tool: "client-go",
-    command: (modules) => [["go", "-C", "go/internal/contract", "run", "."], { GOMODCACHE: modules, GOFLAGS: "" }],
+    command: (modules) => goProgram(modules, "."),
     repeated: { enqueue: ["pgx"], once: ["pgx"] },
   },
   Java: {

@@ -10,7 +10,7 @@ import { load as parseYaml } from "js-yaml";
 import pg from "pg";
 import { OUTBOX_COLUMNS } from "../../src/model/rows.ts";
 import { claimRequest } from "../conformance/store/harness.ts";
-import { CLIENTS_FOLDER, type ProgramEnd, runProgram } from "../support/clientPrograms.ts";
+import { CLIENTS_FOLDER, goProgram, type ProgramEnd, runProgram } from "../support/clientPrograms.ts";
 import { createDatabase, onServer, TEST_APPLICATION_NAME, type TestDatabase } from "../support/databases.ts";
 import { describeWithTools, toolPath } from "../support/describeWithTools.ts";
 import { eventually } from "../support/eventually.ts";
@@ -165,9 +165,8 @@ describe("for PostgreSQL", () => {
 
   describeWithTools(["client-go"], "Go", () => {
     test("the program does both or neither", async () => {
-      const go = ["go", "-C", "go/internal/contract", "run", path.join(EXAMPLES, "postgresql", "pay.go")];
-      const env = { DATABASE_URL: shopUrl(), GOMODCACHE: toolPath("client-go"), GOFLAGS: "" };
-      await paysOrNot("o-5", (orderId) => runProgram([...go, orderId], env));
+      const [go, env] = goProgram(toolPath("client-go"), path.join(EXAMPLES, "postgresql", "pay.go"));
+      await paysOrNot("o-5", (orderId) => runProgram([...go, orderId], { ...env, DATABASE_URL: shopUrl() }));
     });
   });
 

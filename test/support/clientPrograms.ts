@@ -6,6 +6,10 @@ import { fileURLToPath } from "node:url";
 
 export const CLIENTS_FOLDER = fileURLToPath(new URL("../../clients/", import.meta.url));
 
+/** How Go runs a package or a file with the client. @param modules where test/services/install.sh has put its modules */
+export const goProgram = (modules: string, file: string) =>
+  [["go", "-C", "go/internal/contract", "run", file], { GOMODCACHE: modules, GOFLAGS: "" }] as const;
+
 export interface ProgramEnd {
   readonly code: number | null;
   readonly stdout: string;
